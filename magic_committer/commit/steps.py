@@ -36,6 +36,7 @@ from magic_committer.stores.base import (
     ObjectStore,
     ask_by_verb,
     many_of,
+    run,
 )
 
 T = TypeVar("T")
@@ -76,22 +77,14 @@ def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
 
 def by_verbs(runtime: Runtime, steps: Steps[R]) -> R:
     """Do a work by the store's verbs. Gives its result; raises what it raises."""
-    try:
-        ask = next(steps)
-        while True:
-            answer: Answer | None = None
-            try:
-                if isinstance(ask, Pause):
-                    runtime.clock.sleep(ask.seconds)
-                else:
-                    answer = ask_by_verb(runtime.store, ask)
-            except StoreError as error:
-                ask = steps.throw(error)
-            else:
-                ask = steps.send(answer)
-    except StopIteration as end:
-        result: R = end.value
-        return result
+
+    def answer(ask: Ask | Pause) -> Answer | None:
+        if isinstance(ask, Pause):
+            runtime.clock.sleep(ask.seconds)
+            return None
+        return ask_by_verb(runtime.store, ask)
+
+    return run(steps, answer)
 
 
 def each(

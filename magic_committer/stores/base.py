@@ -24,6 +24,9 @@ from typing import Literal, Protocol, TypeVar
 
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
 
+A = TypeVar("A")
+B = TypeVar("B")
+R = TypeVar("R")
 T = TypeVar("T")
 
 # S3's limits (S3 API, "Multipart upload limits"), which hold for every store
@@ -517,46 +520,62 @@ def transport_of(store: ObjectStore) -> str:
     return f"{name} ({why})" if why else name
 
 
-def looked(store: ObjectStore, key: str, look: Callable[[], T]) -> T:
-    """Do a GET or a HEAD of a key; for adapters. AWS answers 403, not 404, for a missing key to who
-    may not list by that very request: under a policy that allows s3:ListBucket for some prefixes,
-    that is everybody, for a GET names no prefix. So after a 403 the key is listed.
+def run(work: Generator[A, B, R], ask: Callable[[A], B]) -> R:
+    """Do a work that yields requests: ask for one after the other. Gives its result; raises what it
+    raises."""
+    try:
+        asked = next(work)
+        while True:
+            try:
+                answer = ask(asked)
+            except StoreError as error:
+                asked = work.throw(error)
+            else:
+                asked = work.send(answer)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+def looked(
+    store: ObjectStore, key: str, look: A, page: Callable[[], A], shows: Callable[[B], bool]
+) -> Generator[A, B, B]:
+    """Do a GET or a HEAD of a key, as a work (`run`); for adapters. AWS answers 403, not 404, for a
+    missing key to who may not list by that very request: under a policy that allows s3:ListBucket
+    for some prefixes, that is everybody, for a GET names no prefix. So after a 403 the key is
+    listed.
 
     Args:
-        store: the store.
-        key: the key.
-        look: sends the request.
+        store, key: what is looked at.
+        look: the request.
+        page: gives the request for the listing.
+        shows: whether its answer shows the key.
 
     Raises:
         NotFound: there is no object. Its ``status`` is 403 if only the listing told.
-        StoreError: as ``look`` raises it. A refusal stands if the key is listed, and a second look
-            is refused; or if the listing is refused as well.
+        StoreError: as ``look`` is answered. A refusal stands if the key is listed, and a second
+            look is refused; or if the listing is refused as well.
     """
     try:
-        return look()
+        return (yield look)
     except PermissionDenied as refused:
         if refused.status != 403:
             raise
         try:
-            there = listed(store, key) is not None
+            there = shows((yield page()))
         except StoreError as error:
             raise refused from error
-        if there:
-            return look()  # it may have come meanwhile
-        raise not_shown(store, key, refused) from refused
-
-
-def not_shown(store: ObjectStore, key: str, refused: StoreError) -> NotFound:
-    """The error of a look that was refused, at a key that a listing does not show."""
-    return NotFound(
-        f"{refused.operation} s3://{store.bucket}/{key}: it is refused (403), and a listing shows"
-        " no object there",
-        operation=refused.operation,
-        bucket=store.bucket,
-        key=key,
-        status=refused.status,
-        attempts=refused.attempts,
-    )
+        if not there:
+            raise NotFound(
+                f"{refused.operation} s3://{store.bucket}/{key}: it is refused (403), and a listing"
+                " shows no object there",
+                operation=refused.operation,
+                bucket=store.bucket,
+                key=key,
+                status=refused.status,
+                attempts=refused.attempts,
+            ) from refused
+    return (yield look)  # it may have come meanwhile
 
 
 def listed(store: ObjectStore, key: str) -> ObjectInfo | None:

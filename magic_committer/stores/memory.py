@@ -46,7 +46,9 @@ from magic_committer.stores.base import (
     UploadInfo,
     UploadPage,
     Written,
+    listed,
     looked,
+    run,
 )
 from magic_committer.stores.memory_bucket import Bucket, frozen, md5, quoted, upload_info
 
@@ -142,12 +144,12 @@ class MemoryStore:
         self._lock = threading.Lock()
         self._bucket = Bucket(
             bucket,
-            page_keys=page_keys,
-            forgetful_complete=forgetful_complete,
-            clock=clock or SystemClock().now,
-            ids=ids or new_id,
-            part_bytes_min=part_bytes_min,
-            missing_is_refused=missing_is_refused,
+            page_keys,
+            forgetful_complete,
+            clock or SystemClock().now,
+            ids or new_id,
+            part_bytes_min,
+            missing_is_refused,
         )
 
     def __repr__(self) -> str:
@@ -168,11 +170,17 @@ class MemoryStore:
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
         effect = partial(self._bucket.get, key, max_bytes)
-        return looked(self, key, lambda: self._send(Request("get", key), effect))
+        return self._look(key, lambda: self._send(Request("get", key), effect))
 
     def head(self, key: str) -> ObjectInfo:
         effect = partial(self._bucket.head, key)
-        return looked(self, key, lambda: self._send(Request("head", key), effect))
+        return self._look(key, lambda: self._send(Request("head", key), effect))
+
+    def _look(self, key: str, look: Callable[[], R]) -> R:
+        def page() -> Callable[[], Any]:
+            return partial(listed, self, key)
+
+        return cast(R, run(looked(self, key, look, page, bool), lambda ask: ask()))
 
     def put(
         self,
@@ -256,13 +264,8 @@ class MemoryStore:
         if_none_match: bool = False,
     ) -> Written:
         asked = Request("complete_upload", key, upload_id=upload_id, if_none_match=if_none_match)
-        effect = partial(self._bucket.complete, key, upload_id, tuple(parts))
-        terms: dict[str, Any] = {
-            "length": length,
-            "checksum": checksum,
-            "if_none_match": if_none_match,
-        }
-        return self._send(asked, partial(effect, **terms))
+        named = (key, upload_id, tuple(parts), length, checksum, if_none_match)
+        return self._send(asked, partial(self._bucket.complete, *named))
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         effect = partial(self._bucket.abort, key, upload_id)
@@ -365,9 +368,7 @@ class MemoryStore:
     def _read(self, key: str, body: PartBody) -> bytes:
         if not isinstance(body, FileSlice):
             return bytes(body)
-        with open(body.path, "rb") as file:
-            file.seek(body.offset)
-            data = file.read(body.length)
+        data = b"".join(body.pieces())
         if len(data) != body.length:
             raise InvalidRequest(
                 f"put_part {self.bucket}/{key}: the file holds {len(data)} of the slice's "

@@ -41,13 +41,21 @@ from magic_committer.stores.base import (
 
 K = TypeVar("K", str, tuple[str, int])
 
+_REFUSALS: Mapping[str, tuple[type[StoreError], int]] = {
+    "AccessDenied": (PermissionDenied, 403),
+    "NoSuchKey": (NotFound, 404),
+    "NoSuchUpload": (NotFound, 404),
+    "PreconditionFailed": (PreconditionFailed, 412),
+    "TooLarge": (InvalidRequest, 200),
+}
+"""For S3's codes their class and status; all others are `InvalidRequest`, 400."""
+
 
 @dataclass(slots=True)
 class StoredPart:
     body: bytes
     md5: bytes
-    etag: str
-    checksum: Checksum | None
+    part: Part
 
 
 @dataclass(slots=True)
@@ -108,33 +116,23 @@ class Sorted(Generic[K]):
                 yield self._order[index]
 
 
+@dataclass(eq=False)
 class Bucket:
     """Objects and open uploads. Arguments as for `magic_committer.stores.memory.MemoryStore`."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        page_keys: int,
-        forgetful_complete: bool,
-        clock: Callable[[], float],
-        ids: Callable[[], str],
-        part_bytes_min: int,
-        missing_is_refused: bool,
-    ) -> None:
-        self.name = name
-        self.page_keys = page_keys
-        self.forgetful_complete = forgetful_complete
-        self.part_bytes_min = part_bytes_min
-        self.missing_is_refused = missing_is_refused
-        self._clock = clock
-        self._ids = ids
-        self.objects: dict[str, StoredBytes] = {}
-        self.uploads: dict[str, OpenUpload] = {}
-        self._object_order: Sorted[str] = Sorted()
-        self._upload_order: Sorted[tuple[str, int]] = Sorted()
-        self._upload_ids: dict[int, str] = {}
-        self._upload_numbers = itertools.count(1)
+    name: str
+    page_keys: int
+    forgetful_complete: bool
+    clock: Callable[[], float]
+    ids: Callable[[], str]
+    part_bytes_min: int
+    missing_is_refused: bool
+    objects: dict[str, StoredBytes] = field(default_factory=dict)
+    uploads: dict[str, OpenUpload] = field(default_factory=dict)
+    _object_order: Sorted[str] = field(default_factory=Sorted)
+    _upload_order: Sorted[tuple[str, int]] = field(default_factory=Sorted)
+    _upload_ids: dict[int, str] = field(default_factory=dict)
+    _upload_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     # Objects -------------------------------------------------------------------------------------
 
@@ -142,7 +140,7 @@ class Bucket:
         found = self._find("get", key)
         if found.size > max_bytes:
             message = f"has {found.size} bytes, more than the {max_bytes} that were asked for"
-            raise self._refused("get", key, "TooLarge", message, status=200)
+            raise self._refused("get", key, "TooLarge", message)
         return StoredObject(self._info(key, found, full=True), b"".join(found.pieces))
 
     def head(self, key: str) -> ObjectInfo:
@@ -184,8 +182,7 @@ class Bucket:
     ) -> None:
         self._check_key("delete_one", key)
         if version_id not in (None, "null"):
-            message = "the bucket has no versions"
-            raise self._refused("delete_one", key, "InvalidArgument", message)
+            raise self._refused("delete_one", key, "InvalidArgument", "the bucket has no versions")
         found = self.objects.get(key)
         if found is not None:
             if if_match is not None:
@@ -223,7 +220,7 @@ class Bucket:
         """Create an upload and give its id."""
         self._check_key("create_upload", key)
         self._check_metadata("create_upload", key, attributes.metadata)
-        number, upload_id = next(self._upload_numbers), self._ids()
+        number, upload_id = next(self._upload_numbers), self.ids()
         self.uploads[upload_id] = OpenUpload(
             key, upload_id, number, self._now(), attributes, checksum, initiator
         )
@@ -248,18 +245,15 @@ class Bucket:
             message = f"part {number} has more than {PART_BYTES_MAX} bytes"
             raise self._refused("put_part", key, "EntityTooLarge", message)
         stored = self._checksum_of_part(upload, body, checksum)
-        etag = quoted(digest)
-        upload.parts[number] = StoredPart(body, digest, etag, stored)
-        return Part(number, etag, len(body), stored)
+        part = Part(number, quoted(digest), len(body), stored)
+        upload.parts[number] = StoredPart(body, digest, part)
+        return part
 
     def part_page(self, key: str, upload_id: str, after: int) -> tuple[Sequence[Part], int | None]:
         """One page of the parts behind number ``after``, and the number before the next page."""
         stored = self._find_upload("list_parts", key, upload_id).parts
         numbers = sorted(number for number in stored if number > after)
-        page = [
-            Part(number, stored[number].etag, len(stored[number].body), stored[number].checksum)
-            for number in numbers[: self.page_keys]
-        ]
+        page = [stored[number].part for number in numbers[: self.page_keys]]
         return page, page[-1].number if len(numbers) > len(page) else None
 
     def complete(
@@ -267,7 +261,6 @@ class Bucket:
         key: str,
         upload_id: str,
         wanted: Sequence[Part],
-        *,
         length: int | None,
         checksum: Checksum | None,
         if_none_match: bool,
@@ -320,7 +313,7 @@ class Bucket:
     # Rules ---------------------------------------------------------------------------------------
 
     def _now(self) -> float:
-        return float(int(self._clock()))
+        return float(int(self.clock()))
 
     def _store(self, key: str, made: StoredBytes) -> None:
         if key not in self.objects:
@@ -337,10 +330,9 @@ class Bucket:
         found = self.objects.get(key)
         if found is None and self.missing_is_refused and verb in ("get", "head"):
             message = "without s3:ListBucket the store does not say that there is no such object"
-            raise self._error(PermissionDenied, verb, key, 403, "AccessDenied", message)
+            raise self._refused(verb, key, "AccessDenied", message)
         if found is None:
-            message = "there is no such object"
-            raise self._error(NotFound, verb, key, 404, "NoSuchKey", message)
+            raise self._refused(verb, key, "NoSuchKey", "there is no such object")
         return found
 
     def _find_upload(self, verb: str, key: str, upload_id: str) -> OpenUpload:
@@ -348,7 +340,7 @@ class Bucket:
         upload = self.uploads.get(upload_id)
         if upload is None or upload.key != key:
             message = f"upload {upload_id!r} is not open: completed, aborted, or never was"
-            raise self._error(NotFound, verb, key, 404, "NoSuchUpload", message)
+            raise self._refused(verb, key, "NoSuchUpload", message)
         return upload
 
     def _info(self, key: str, found: StoredBytes, *, full: bool) -> ObjectInfo:
@@ -379,20 +371,23 @@ class Bucket:
     def _check_absent(self, verb: str, key: str) -> None:
         if key in self.objects:
             message = "there is an object already, If-None-Match did not hold"
-            raise self._error(PreconditionFailed, verb, key, 412, "PreconditionFailed", message)
+            raise self._refused(verb, key, "PreconditionFailed", message)
 
     def _check_etag(self, verb: str, key: str, if_match: str, found: StoredBytes) -> None:
         if not same_etag(if_match, found.etag):
             message = f"the object's ETag is {found.etag}, If-Match {if_match} did not hold"
-            raise self._error(PreconditionFailed, verb, key, 412, "PreconditionFailed", message)
+            raise self._refused(verb, key, "PreconditionFailed", message)
+
+    def _check_algorithm(self, verb: str, upload: OpenUpload, given: Checksum | None) -> None:
+        if given is not None and given.algorithm != upload.checksum:
+            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
+            raise self._refused(verb, upload.key, "InvalidRequest", message)
 
     def _checksum_of_part(
         self, upload: OpenUpload, body: bytes, given: Checksum | None
     ) -> Checksum | None:
         """What S3 stores for the part: its own sum of the bytes. The given sum must be the same."""
-        if given is not None and given.algorithm != upload.checksum:
-            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
-            raise self._refused("put_part", upload.key, "InvalidRequest", message)
+        self._check_algorithm("put_part", upload, given)
         if upload.checksum is None:
             return None
         computed = checksums.of(upload.checksum, body)
@@ -419,10 +414,10 @@ class Bucket:
             have = upload.parts.get(part.number)
             if have is None:
                 raise refused("InvalidPart", f"part {part.number} was not stored")
-            if not same_etag(part.etag, have.etag):
-                message = f"part {part.number} has ETag {have.etag}, not {part.etag}"
+            if not same_etag(part.etag, have.part.etag):
+                message = f"part {part.number} has ETag {have.part.etag}, not {part.etag}"
                 raise refused("InvalidPart", message)
-            if part.checksum is not None and part.checksum != have.checksum:
+            if part.checksum is not None and part.checksum != have.part.checksum:
                 raise refused("InvalidPart", f"part {part.number} has another checksum")
             if part.checksum is None and composite:
                 message = f"part {part.number} comes without its {upload.checksum}"
@@ -441,11 +436,9 @@ class Bucket:
         SHAs."""
         if given is None:
             return
-        refused = "complete_upload", upload.key
-        if given.algorithm != upload.checksum:
-            message = f"a checksum of {given.algorithm}, but the upload's is {upload.checksum}"
-            raise self._refused(*refused, "InvalidRequest", message)
-        sums = [(part.checksum, len(part.body)) for part in stored if part.checksum is not None]
+        self._check_algorithm("complete_upload", upload, given)
+        parts = [one.part for one in stored]
+        sums = [(part.checksum, part.size) for part in parts if part.checksum is not None]
         if checksums.joins(given.algorithm):
             computed = checksums.whole(sums)
             held = {computed.value} if computed else set()
@@ -454,16 +447,10 @@ class Bucket:
             held = {value, value.rpartition("-")[0]}
         if given.value not in held:
             message = f"the object has {given.algorithm} {min(held)}, not {given.value}"
-            raise self._refused(*refused, "BadDigest", message)
+            raise self._refused("complete_upload", upload.key, "BadDigest", message)
 
-    def _refused(
-        self, verb: str, key: str, code: str, message: str, *, status: int = 400
-    ) -> StoreError:
-        return self._error(InvalidRequest, verb, key, status, code, message)
-
-    def _error(
-        self, cls: type[StoreError], verb: str, key: str, status: int, code: str, message: str
-    ) -> StoreError:
+    def _refused(self, verb: str, key: str, code: str, message: str) -> StoreError:
+        cls, status = _REFUSALS.get(code, (InvalidRequest, 400))
         return cls(
             f"{verb} {self.name}/{key}: {message} ({status} {code})",
             operation=verb,

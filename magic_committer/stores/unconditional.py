@@ -55,13 +55,7 @@ class _Unconditional:
         return self._store.complete_upload(*named, **{**given, "if_none_match": False})
 
     def many(self) -> Many | None:
-        many = many_of(self._store)
-        return None if many is None else _UnconditionalMany(many)
-
-
-class _UnconditionalMany:
-    def __init__(self, many: Many) -> None:
-        self._many = many
+        return None if many_of(self._store) is None else self
 
     def ask_each(
         self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
@@ -72,4 +66,6 @@ class _UnconditionalMany:
                 return item[0], replace(item[1], if_none_match=False)
             return item
 
-        return self._many.ask_each(without, in_flight=in_flight)
+        many = many_of(self._store)
+        assert many is not None
+        return many.ask_each(without, in_flight=in_flight)

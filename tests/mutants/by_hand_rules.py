@@ -411,7 +411,7 @@ _A_WAY_OUT = (
     ),
     Hand(
         "every 403 means nothing there", BASE, "looked",
-        (("listed(store, key) is not None", "False"),),
+        (("shows((yield page()))", "False"),),
         "I2, I10: a record that may not be read is called gone",
     ),
     Hand(

@@ -26,7 +26,7 @@ _ANSWERS = (
         "I2: another service's document with status 200 is a listing without entries",
     ),
     Hand(
-        "a document that defines its own words", ANSWERS, "_parsed",
+        "a document that defines its own words", ANSWERS, "_root",
         (("not _BEGINNING.match(body)", "False"),),
         "I4: an upload is told to be gone by an entity that a proxy has defined",
     ),
@@ -98,7 +98,7 @@ _TIME = (
     ),
     Hand(
         "each request waits by itself", RETRY, "Attempts.left",
-        (("min(own, self._patience.left(self._verb, now, self._seconds_max))", "own"),),
+        (("min(left, self._patience.left(self._verb, now, self._seconds_max))", "left"),),
         "a thousand requests to a store that is down wait one after the other",
     ),
     Hand(

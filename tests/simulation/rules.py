@@ -40,7 +40,7 @@ from magic_committer.maintenance import attribution, cleanup, recover
 from magic_committer.protocol import rules as protocol_rules
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State
-from magic_committer.stores import memory
+from magic_committer.stores.memory import MemoryStore
 from tests.simulation.drawing import Focus
 from tests.simulation.looks import RULES_OF_LOOKS
 from tests.simulation.rule import Replacement, Rule
@@ -291,7 +291,7 @@ RULES = (
     Rule("cleanup spares it, too", "cleanup aborts no completed upload that litter names",
          ("I2",), 6000, lambda: _aborts_what_ended(cleanup), CLEANED),
     Rule("a 403 is looked at", "what is refused is listed: a missing object answers 403 as well",
-         ("I5", "I10"), 500, lambda: [(memory, "looked", lambda store, key, look: look())]),
+         ("I5", "I10"), 500, lambda: [(MemoryStore, "_look", lambda self, key, look: look())]),
     *RULES_OF_LOOKS,
     *RULES_OF_STREAMS,
 )  # fmt: skip

@@ -301,8 +301,9 @@ def test_one_try_that_was_sent_is_enough(tries: tuple[bool, ...]) -> None:
             raise waiting.pop(0)
 
     options, call = S3Options(retry_attempts_max=2), Call("put", "PutObject", "k", {})
+    way: Any = Failing()
     with pytest.raises(errors.Unanswered) as caught:
-        retry.ask(options, HurriedClock(), Failing(), "b", call)
+        retry.ask(options, HurriedClock(), way, "b", call)
     assert (caught.value.sent, caught.value.attempts) == (any(tries), 2)
     assert ("may have taken effect" in str(caught.value)) is any(tries)
 

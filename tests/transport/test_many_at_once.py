@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,12 +62,8 @@ def test_many_are_asked_and_told_as_the_verbs_are(lab: Lab, asked: base.Ask, rep
     """By the fast way and by boto3: the requests are the same, and so is what comes of each answer;
     an error is a value."""
     lab.said(reply)
-    times: dict[str, Any] = {
-        "read_seconds_max": 0.3,
-        "complete_seconds_max": 0.3,
-        "retry_seconds_max": 3.0,
-    }
-    store, other = lab.make(**times), lab.make(transport="boto3", **times)
+    make = partial(lab.make, read_seconds_max=0.3, complete_seconds_max=0.3, retry_seconds_max=3.0)
+    store, other = make(), make(transport="boto3")
     told = [at_once(store, ("k", asked))["k"], by_verb(store, asked), by_verb(other, asked)]
     assert shown(told[0]) == shown(told[1]) == shown(told[2])
     kept = ("if-none-match", "x-amz-mp-object-size", "x-amz-content-sha256")

@@ -15,17 +15,13 @@ from magic_committer.errors import Unanswered
 from magic_committer.stores.s3.answers import Refused, TooLarge, Unreadable, read
 from magic_committer.stores.s3.errors import kind
 from magic_committer.stores.s3.http import Answer
+from magic_committer.stores.s3.requests import OPERATIONS
 from tests.servers import DATE, DATE_SECONDS, Reply, document, error
 from tests.transport.lab import DATED, LISTED, MODIFIED, READS, VERBS, Lab, ask, fine
 
 both_ways = pytest.mark.usefixtures("transport")
 TAGGED = {"ETag": '"e"'}
 LOGIN = "<html><head><title>Log in</title></head><body>Please log in</body></html>"
-OPERATIONS = (
-    "GetObject", "HeadObject", "PutObject", "DeleteObject", "ListObjectsV2",
-    "CreateMultipartUpload", "UploadPart", "ListParts", "CompleteMultipartUpload",
-    "AbortMultipartUpload", "ListMultipartUploads", "DeleteObjects", "UploadPartCopy",
-)  # fmt: skip
 
 
 def told(operation: str, reply: Reply, **more: Any) -> Any:

@@ -98,13 +98,9 @@ def test_a_store_that_answered_once_or_listens_is_waited_for(lab: Lab, first: An
         with suppress(errors.StoreError):
             lab.make("a").put("k", b"x")
     lab.said(LOST if first is not None else Reply(hung=True))
-    times: dict[str, Any] = {
-        "read_seconds_max": 0.1,
-        "retry_seconds_max": 20.0,
-        "retry_attempts_max": 99,
-    }
+    store = lab.make(read_seconds_max=0.1, retry_seconds_max=20.0, retry_attempts_max=99)
     with pytest.raises(errors.Unanswered) as caught:
-        lab.make(**times).put("k", b"x")
+        store.put("k", b"x")
     assert caught.value.status == 0
     assert sum(lab.clock.slept) > 2 * FIRST_SECONDS
 

@@ -71,11 +71,7 @@ class Refused(Exception):
 
 
 class Unreadable(Exception):
-    """The answer is not from S3, or it answers another request.
-
-    Attributes:
-        status: its HTTP status.
-    """
+    """The answer, which has that HTTP status, is not from S3, or it answers another request."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -87,6 +83,8 @@ class Unreadable(Exception):
 
 class TooLarge(Exception):
     """The store's answer is longer than was allowed, and will be so the next time."""
+
+    status, code = 200, "TooLarge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +145,7 @@ _HEADS: Mapping[str, str] = {
 _NUMBERS = frozenset(("Size", "PartNumber", "NextPartNumberMarker"))
 _TIMES = frozenset(("LastModified", "Initiated"))
 _PEOPLE = frozenset(("Owner", "Initiator"))
+_PHRASES = {one.value: one.phrase for one in HTTPStatus}
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<[\w.-]")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
@@ -184,7 +183,7 @@ def _seen_at(answer: Answer) -> float | None:
 def _read_head(operation: str, answer: Answer) -> Reply:
     status, headers = answer.status, answer.headers
     if operation != "GetObject" and answer.body.lstrip()[:1] in (b"<", b"{", b"["):
-        if operation != "HeadObject" and _root_of(answer.body) == "Error":
+        if operation != "HeadObject" and _name(_root(answer.body)) == "Error":
             raise _refusal(operation, answer)
         raise Unreadable(status, f"a page where S3 says nothing, {_shown(answer.body)}")
     _look_at_end(operation, answer)
@@ -225,11 +224,8 @@ def _read_document(wanted: _Document, answer: Answer) -> Reply:
     _look_at_end(wanted.root, answer)
     if answer.excess:
         raise TooLarge(answer.excess)
-    try:
-        root = _parsed(answer.body)
-    except ElementTree.ParseError:
-        root = None
-    name = "" if root is None else _name(root)
+    root = _root(answer.body)
+    name = _name(root)
     if name == "Error":
         raise _refusal(wanted.root, answer)
     if root is None or name not in (f"{wanted.root}Result", f"{wanted.root}Response"):
@@ -240,7 +236,9 @@ def _read_document(wanted: _Document, answer: Answer) -> Reply:
         name = _name(one)
         needs = wanted.lists.get(name)
         if needs is not None:
-            entry = _entry(status, one)
+            entry: Reply = {}
+            for value in one:
+                _put(status, entry, _name(value), value)
             for need in needs:
                 _demand(status, entry, need, f"an entry of {name}")
             reply.setdefault(name, []).append(entry)
@@ -252,13 +250,6 @@ def _read_document(wanted: _Document, answer: Answer) -> Reply:
             for entry in reply.get(entries, ()):
                 entry[name] = unquote_plus(entry[name])
     return reply
-
-
-def _entry(status: int, element: ElementTree.Element) -> Reply:
-    entry: Reply = {}
-    for one in element:
-        _put(status, entry, _name(one), one)
-    return entry
 
 
 def _put(status: int, reply: Reply, name: str, element: ElementTree.Element) -> None:
@@ -313,12 +304,9 @@ def _refusal(operation: str, answer: Answer) -> Refused | Unreadable:
     """The error that an answer is."""
     status, body, headers = answer.status, answer.body, answer.headers
     told: dict[str, str] = {}
-    try:
-        root = _parsed(body) if body.strip() else None
-        if root is not None and _name(root) == "ErrorResponse":
-            root = next((one for one in root if _name(one) == "Error"), None)
-    except ElementTree.ParseError:
-        root = None
+    root = _root(body)
+    if root is not None and _name(root) == "ErrorResponse":
+        root = next((one for one in root if _name(one) == "Error"), None)
     if root is not None and _name(root) == "Error":
         for one in root:
             name = _name(one)
@@ -327,14 +315,8 @@ def _refusal(operation: str, answer: Answer) -> Refused | Unreadable:
             told[name] = one.text or ""
     elif status == 404 and operation != "HeadObject":
         return Unreadable(status, f"a 404 without S3's error document, {_shown(body)}")
-    elif status < 300:  # no error after all, and no document
-        return Unreadable(status, f"the answer cannot be read, {_shown(body)}")
     else:
-        try:
-            phrase = HTTPStatus(status).phrase
-        except ValueError:
-            phrase = ""
-        told = {"Code": str(status), "Message": phrase}
+        told = {"Code": str(status), "Message": _PHRASES.get(status, "")}
     request_id = headers.get("x-amz-request-id") or headers.get("x-amzn-requestid")
     return Refused(
         500 if status < 300 else status,
@@ -345,25 +327,23 @@ def _refusal(operation: str, answer: Answer) -> Refused | Unreadable:
     )
 
 
-def _parsed(body: bytes) -> ElementTree.Element:
-    if not _BEGINNING.match(body):  # not S3's: it may define what its texts mean
-        raise ElementTree.ParseError("the document does not begin with its root")
+def _root(body: bytes) -> ElementTree.Element | None:
+    """A document's root; None: it cannot be read, or may define what its texts mean, which S3's
+    never does."""
+    if not _BEGINNING.match(body):
+        return None
     parser = ElementTree.XMLParser(encoding="utf-8")  # as the SDK: whatever the document says
-    parser.feed(body.strip())
-    root: ElementTree.Element = parser.close()
+    try:
+        parser.feed(body.strip())
+        root: ElementTree.Element = parser.close()
+    except ElementTree.ParseError:
+        return None
     return root
 
 
-def _root_of(body: bytes) -> str:
-    try:
-        return _name(_parsed(body))
-    except ElementTree.ParseError:
-        return ""
-
-
-def _name(element: ElementTree.Element) -> str:
+def _name(element: ElementTree.Element | None) -> str:
     """An element's name without its namespace."""
-    return element.tag.rpartition("}")[2]
+    return "" if element is None else element.tag.rpartition("}")[2]
 
 
 def _shown(body: bytes) -> str:

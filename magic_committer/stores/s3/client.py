@@ -35,7 +35,6 @@ from magic_committer.errors import (
     NotFound,
     NotSupported,
     OptionError,
-    PermissionDenied,
     StoreError,
 )
 from magic_committer.options import S3Options
@@ -63,7 +62,8 @@ from magic_committer.stores.base import (
     UploadPage,
     Written,
     found_on,
-    not_shown,
+    looked,
+    run,
 )
 from magic_committer.stores.s3.answers import Reply
 from magic_committer.stores.s3.config import (
@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     from magic_committer.stores.s3.via_boto3 import ViaBoto3
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 _log = logging.getLogger("magic_committer")
 
@@ -134,11 +133,11 @@ class S3Store:
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
         wanted = {**self._named(key), **self._customer_key}
         call = Call("get", "GetObject", key, wanted, bytes_max=max_bytes)
-        reply = self._run(self._looking(call))
+        reply = run(self._looking(call), self._ask)
         return StoredObject(self._object(key, reply, size=len(reply["Body"])), reply["Body"])
 
     def head(self, key: str) -> ObjectInfo:
-        return self._run(self._heading(Head(key)))
+        return run(self._heading(Head(key)), self._ask)
 
     def _heading(self, asked: Head) -> Work[ObjectInfo]:
         wanted = {**self._named(asked.key), **self._customer_key}
@@ -147,19 +146,14 @@ class S3Store:
 
     def _looking(self, call: Call) -> Work[Reply]:
         """A GET or a HEAD, as `magic_committer.stores.base.looked`."""
-        try:
-            return (yield call)[0]
-        except PermissionDenied as refused:
-            if refused.status != 403:
-                raise
-            page = Call("list", "ListObjectsV2", call.key, {"Prefix": call.key, **self._payer})
-            try:
-                shown, _ = yield page
-            except StoreError as error:
-                raise refused from error
-            if not any(one["Key"] == call.key for one in shown.get("Contents", ())):
-                raise not_shown(self, call.key, refused) from refused
-        return (yield call)[0]  # it may have come meanwhile
+
+        def page() -> Call:
+            return Call("list", "ListObjectsV2", call.key, {"Prefix": call.key, **self._payer})
+
+        def shows(answer: tuple[Reply, int]) -> bool:
+            return any(one["Key"] == call.key for one in answer[0].get("Contents", ()))
+
+        return (yield from looked(self, call.key, call, page, shows))[0]
 
     def put(
         self,
@@ -309,7 +303,7 @@ class S3Store:
         return Part(number, reply["ETag"], size, _checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
-        return self._run(self._listing_parts(ListParts(key, upload_id)))
+        return run(self._listing_parts(ListParts(key, upload_id)), self._ask)
 
     def _listing_parts(self, asked: ListParts) -> Work[tuple[Part, ...]]:
         parts: list[Part] = []
@@ -339,13 +333,18 @@ class S3Store:
         if_none_match: bool = False,
     ) -> Written:
         asked = CompleteUpload(key, upload_id, parts, length, checksum, if_none_match)
-        return self._run(self._completing(asked))
+        return run(self._completing(asked), self._ask)
 
     def _completing(self, asked: CompleteUpload) -> Work[Written]:
         wanted = {
             **self._named(asked.key),
             "UploadId": asked.upload_id,
-            "MultipartUpload": {"Parts": [_named_part(part) for part in asked.parts]},
+            "MultipartUpload": {
+                "Parts": [
+                    {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
+                    for one in asked.parts
+                ]
+            },
             **self._customer_key,
             "MpuObjectSize": asked.length,
             "IfNoneMatch": "*" if asked.if_none_match else None,
@@ -359,7 +358,7 @@ class S3Store:
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        self._run(self._aborting(AbortUpload(key, upload_id)))
+        run(self._aborting(AbortUpload(key, upload_id)), self._ask)
 
     def _aborting(self, asked: AbortUpload) -> Work[Written]:
         wanted = {**self._named(asked.key), "UploadId": asked.upload_id}
@@ -370,24 +369,12 @@ class S3Store:
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         pages = _UploadPages(self, prefix)
         while not pages.ended:
-            try:
-                reply, attempts = self._ask(pages.call)
-            except InvalidRequest:
-                if not pages.goes_on_by_key():
-                    raise
-                continue
-            yield pages.page(reply, attempts)
+            yield run(pages.next(), self._ask)
 
     def _finding(self, asked: FindUpload) -> Work[UploadPage]:
         pages, page = _UploadPages(self, asked.key), UploadPage((), 0.0)
         while not pages.ended:
-            try:
-                reply, attempts = yield pages.call
-            except InvalidRequest:
-                if not pages.goes_on_by_key():
-                    raise
-                continue
-            page = pages.page(reply, attempts)
+            page = yield from pages.next()
             if (found := found_on(page, asked)) is not None:
                 return found
         return replace(page, uploads=())
@@ -415,13 +402,14 @@ class S3Store:
         return ask_each(way, self._clock, next_work, attempts, in_flight=in_flight)
 
     def _work(self, asked: Ask) -> Work[Any]:
-        if isinstance(asked, CompleteUpload):
-            return self._completing(asked)
-        if isinstance(asked, AbortUpload):
-            return self._aborting(asked)
-        if isinstance(asked, ListParts):
-            return self._listing_parts(asked)
-        return self._heading(asked) if isinstance(asked, Head) else self._finding(asked)
+        works: dict[type, Callable[[Any], Work[Any]]] = {
+            CompleteUpload: self._completing,
+            AbortUpload: self._aborting,
+            ListParts: self._listing_parts,
+            Head: self._heading,
+            FindUpload: self._finding,
+        }
+        return works[type(asked)](asked)
 
     # The way of a request ------------------------------------------------------------------------
 
@@ -429,21 +417,6 @@ class S3Store:
         """Send a request until it is answered. Gives the reply, and how often the request was
         sent."""
         return ask(self._options, self._clock, self._way, self._bucket, call)
-
-    def _run(self, work: Work[R]) -> R:
-        """Do the work of a verb: ask for its requests in this thread, one after the other."""
-        try:
-            call = next(work)
-            while True:
-                try:
-                    answered = self._ask(call)
-                except StoreError as error:
-                    call = work.throw(error)
-                else:
-                    call = work.send(answered)
-        except StopIteration as end:
-            result: R = end.value
-            return result
 
     def _make(self) -> Fast | ViaBoto3:
         options = self._options
@@ -500,21 +473,18 @@ class _UploadPages:
         self._before: Sequence[UploadInfo] = ()
         self.ended = False
 
-    @property
-    def call(self) -> Call:
-        """The request for the next page."""
-        wanted = {"Prefix": self._prefix, **self._place, **self._store._payer}
-        return Call("list_uploads", "ListMultipartUploads", self._prefix, wanted)
-
-    def goes_on_by_key(self) -> bool:
-        """Whether it can go on after a refusal."""
-        if self._by_key or "UploadIdMarker" not in self._place or not self._before:
-            return False
-        self._by_key, self._place = True, {"KeyMarker": next(_key_markers(self._before))}
-        return True
-
-    def page(self, reply: Reply, attempts: int) -> UploadPage:
-        """The uploads of a page."""
+    def next(self) -> Work[UploadPage]:
+        """Ask for the next page."""
+        while True:
+            wanted = {"Prefix": self._prefix, **self._place, **self._store._payer}
+            call = Call("list_uploads", "ListMultipartUploads", self._prefix, wanted)
+            try:
+                reply, attempts = yield call
+                break
+            except InvalidRequest:
+                if self._by_key or "UploadIdMarker" not in self._place or not self._before:
+                    raise
+                self._by_key, self._place = True, {"KeyMarker": next(_key_markers(self._before))}
         page = [_upload_of(one) for one in reply.get("Upload", ())]
         repeated = {(one.key, one.upload_id) for one in self._before} if self._by_key else set()
         self.ended = not reply.get("IsTruncated")
@@ -584,10 +554,6 @@ def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
     if algorithm is None:
         return None
     return "FULL_OBJECT" if joins(algorithm) else "COMPOSITE"
-
-
-def _named_part(part: Part) -> dict[str, Any]:
-    return {"PartNumber": part.number, "ETag": part.etag, **_checksum_named(part.checksum)}
 
 
 def _upload_of(one: Reply) -> UploadInfo:

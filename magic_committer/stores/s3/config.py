@@ -175,7 +175,8 @@ def plain_setup(bucket: str, options: S3Options) -> Setup:
         None if options.anonymous else settings.credentials(),
         None if (asked := s3.get("payload_signing_enabled")) is None else _truth(asked),
         network_for(options, _endpoint(endpoint), settings.get("ca_bundle")),
-        _agent(options),
+        f"magic-committer/{__version__} python/{platform.python_version()} {sys.platform}"
+        f" {options.user_agent}".strip(),
     )
 
 
@@ -200,23 +201,15 @@ class _Settings:
         self._session: Any = None if self._are_all_variables() else core_session(options)
 
     def _are_all_variables(self) -> bool:
-        environment = os.environ
-        has_key = (
-            self._options.anonymous
-            or self._options.access_key is not None
-            or bool(
-                environment.get("AWS_ACCESS_KEY_ID") and environment.get("AWS_SECRET_ACCESS_KEY")
-            )
-        )
-        profile = self._options.profile or environment.get("AWS_PROFILE")
-        profile = profile or environment.get("AWS_DEFAULT_PROFILE")
-        files = (environment.get(name, usual) for name, usual in _FILES.items())
-        return (
-            has_key
-            and not profile
-            and not environment.get("AWS_CREDENTIAL_EXPIRATION")
-            and not any(os.path.exists(os.path.expanduser(file)) for file in files)
-        )
+        options, variable = self._options, os.environ.get
+        in_environment = variable("AWS_ACCESS_KEY_ID") and variable("AWS_SECRET_ACCESS_KEY")
+        if not (options.anonymous or options.access_key is not None or in_environment):
+            return False
+        others = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION")
+        if options.profile or any(map(variable, others)):
+            return False
+        files = (variable(name, usual) for name, usual in _FILES.items())
+        return not any(os.path.exists(os.path.expanduser(file)) for file in files)
 
     def get(self, name: str) -> Any:
         if self._session is None:
@@ -256,13 +249,9 @@ class _Settings:
         elif self._session is not None:
             return _Asking(self._session)
         else:
-            environment = os.environ
-            token = environment.get("AWS_SESSION_TOKEN") or environment.get("AWS_SECURITY_TOKEN")
-            key = Key(
-                environment["AWS_ACCESS_KEY_ID"],
-                environment["AWS_SECRET_ACCESS_KEY"],
-                token or None,
-            )
+            given = os.environ
+            token = given.get("AWS_SESSION_TOKEN") or given.get("AWS_SECURITY_TOKEN") or None
+            key = Key(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
         redact.know(*key)
         return lambda: key
 
@@ -292,8 +281,7 @@ def _asked(session: Any) -> Credentials:
     from botocore import exceptions as sdk  # late: the session has loaded it
 
     try:
-        found = session.get_credentials()
-        frozen: Credentials | None = None if found is None else found.get_frozen_credentials()
+        frozen = frozen_of(session)
     except (sdk.HTTPClientError, sdk.ConnectionError) as error:
         where = "the service that gives credentials"
         raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where=where) from None
@@ -301,6 +289,16 @@ def _asked(session: Any) -> Credentials:
         raise NoCredentials(str(error)) from None
     if frozen is None:
         raise NoCredentials("Unable to locate credentials")
+    return frozen
+
+
+def frozen_of(session: Any) -> Credentials | None:
+    """The SDK's credentials, hidden from now on: refreshed ones are new secrets. None: there are
+    none."""
+    found = session.get_credentials()
+    if found is None:
+        return None
+    frozen: Credentials = found.get_frozen_credentials()
     redact.know(frozen.access_key, frozen.secret_key, frozen.token)
     return frozen
 
@@ -340,11 +338,6 @@ def core_session(options: S3Options) -> Any:
 
 def _truth(value: object) -> bool:
     return value is True or str(value).lower() == "true"
-
-
-def _agent(options: S3Options) -> str:
-    python = f"python/{platform.python_version()} {sys.platform}"
-    return f"magic-committer/{__version__} {python} {options.user_agent}".strip()
 
 
 # Endpoints ----------------------------------------------------------------------------------------
@@ -427,10 +420,10 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
 
 def _usual_bundle() -> str:
     """The authorities that the SDK trusts: certifi's where it is installed, otherwise its own."""
-    for package, name in (("certifi", "cacert.pem"), ("botocore", "cacert.pem")):
+    for package in ("certifi", "botocore"):
         found = find_spec(package)
         if found is not None and found.origin is not None:
-            file = os.path.join(os.path.dirname(found.origin), name)
+            file = os.path.join(os.path.dirname(found.origin), "cacert.pem")
             if os.path.isfile(file):
                 return file
     raise OptionError("neither certifi nor botocore has a bundle of certificates")
@@ -458,7 +451,7 @@ def _proxy(url: str) -> str:
     if proxy_bypass(parts.netloc):
         return ""
     found: str = getproxies().get(parts.scheme) or ""
-    if not found or found.startswith(("http:", "https:")) or "://" in found:
+    if not found or "://" in found or found.startswith(("http:", "https:")):
         return found
     return f"http:{found}" if found.startswith("//") else f"http://{found}"
 
@@ -490,12 +483,11 @@ def customer_key_headers(options: S3Options) -> Mapping[str, str]:
                 hint=f"Set S3Options(sse_customer_key=…) or {CUSTOMER_KEY_VARIABLE}",
             )
     redact.know(key)
+    md5 = hashlib.md5(key, usedforsecurity=False).digest()
     return {
         "SSECustomerAlgorithm": "AES256",
         "SSECustomerKey": base64.b64encode(key).decode(),
-        "SSECustomerKeyMD5": base64.b64encode(
-            hashlib.md5(key, usedforsecurity=False).digest()
-        ).decode(),
+        "SSECustomerKeyMD5": base64.b64encode(md5).decode(),
     }
 
 

@@ -11,7 +11,7 @@ sent" for "took no effect".
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from traceback import clear_frames
 from typing import Literal
 
@@ -95,6 +95,14 @@ ACTIONS = {
 }
 """For each verb: the S3 action that a policy must allow (Service Authorization Reference)."""
 
+_CLASSES: Mapping[int | Kind, type[StoreError]] = {
+    404: NotFound,
+    412: PreconditionFailed,
+    "conflict": WriteConflict,
+    "transient": Unanswered,
+    "throttled": Unanswered,
+}
+"""For a refusal's status its class; or else for its kind."""
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
 _NOT_TLS = ("wrong version", "record layer failure", "packet length too long")
@@ -165,11 +173,9 @@ def translate(
     """Our error for a failure, which is its cause. ``operation`` is the port's verb; ``sent``:
     whether one of the tries may have reached the store."""
     cls = _class(error)
-    status = error.status if isinstance(error, Refused | Unreadable) else 0
-    code = error.code if isinstance(error, Refused) else ""
-    if isinstance(error, TooLarge):
-        status, code = 200, "TooLarge"
-    request_id = error.request_id if isinstance(error, Refused) else ""
+    status: int = getattr(error, "status", 0)
+    code: str = getattr(error, "code", "")
+    request_id: str = getattr(error, "request_id", "")
     if code == str(status):  # it came without a document, like every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
     where = f" s3://{bucket}/{key}" if bucket else ""  # of the account: no bucket
@@ -239,18 +245,11 @@ def _class(error: Failure) -> type[StoreError]:
         return PermissionDenied
     if error.code == "NoSuchBucket":
         return BucketNotFound
-    if error.status == 404:
-        return NotFound
-    if error.status == 412:
-        return PreconditionFailed
-    again = kind(error)
-    if again == "conflict":
-        return WriteConflict
-    if again in ("transient", "throttled"):
-        return Unanswered
-    if error.code in UNSUPPORTED or error.status in (405, 501):
-        return NotSupported
-    return InvalidRequest
+    found = _CLASSES.get(error.status) or _CLASSES.get(kind(error))
+    if found is not None:
+        return found
+    unsupported = error.code in UNSUPPORTED or error.status in (405, 501)
+    return NotSupported if unsupported else InvalidRequest
 
 
 def _hint(
@@ -260,35 +259,21 @@ def _hint(
         return _CREDENTIALS_HINT
     cause = error.cause if isinstance(error, NoAnswer) else None
     if _no_connection(error):
-        effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
         assert cause is not None
+        effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
         return f"{effect}. {_CONNECTION_HINTS.get(cause, _CONNECTION_HINT)}"
     if cause in (Cause.TLS, Cause.CERTIFICATE):
         return _TLS_HINT
-    if code in _HINTS:
-        return _HINTS[code]
-    if not code and status in _HINTS_OF_STATUS:
-        return _HINTS_OF_STATUS[status]
+    told = _HINTS.get(code) if code else _HINTS_OF_STATUS.get(status)
+    if told is not None:
+        return told
     if cls is PermissionDenied:
-        hint = f"Allow {ACTIONS.get(operation, 'the action')} on it in the policy"
-        if operation in ("get", "head"):
-            hint += "; without s3:ListBucket an object that is not there answers 403 as well"
-        if operation == "create_upload":
-            hint += (
-                "; an ACL needs s3:PutObjectAcl, tags s3:PutObjectTagging, "
-                "KMS kms:GenerateDataKey and kms:Decrypt"
-            )
-        return hint
-    if isinstance(error, Unreadable):
-        return f"{_after_silence(operation)}; {_UNREADABLE_HINT}"
+        action = ACTIONS.get(operation, "the action")
+        return f"Allow {action} on it in the policy{_DENIED_ALSO.get(operation, '')}"
     if cls is Unanswered:
-        return f"{_after_silence(operation)}; check endpoint and network"
-    if cls is NotSupported:
-        return (
-            "The store does not have this operation, or does not take what was sent with it "
-            "(a condition, a checksum, tags)"
-        )
-    return ""
+        check = _UNREADABLE_HINT if isinstance(error, Unreadable) else "check endpoint and network"
+        return f"{_after_silence(operation)}; {check}"
+    return _NOT_SUPPORTED_HINT if cls is NotSupported else ""
 
 
 def _after_silence(operation: str) -> str:
@@ -302,6 +287,17 @@ def _after_silence(operation: str) -> str:
 _UNREADABLE_HINT = (
     "what answered is not the store: check the endpoint, and proxies and load balancers on the way"
 )
+_NOT_SUPPORTED_HINT = (
+    "The store does not have this operation, or does not take what was sent with it (a condition, a"
+    " checksum, tags)"
+)
+_ABSENT_ALSO = "; without s3:ListBucket an object that is not there answers 403 as well"
+_DENIED_ALSO = {
+    "get": _ABSENT_ALSO,
+    "head": _ABSENT_ALSO,
+    "create_upload": "; an ACL needs s3:PutObjectAcl, tags s3:PutObjectTagging,"
+    " KMS kms:GenerateDataKey and kms:Decrypt",
+}
 _TLS_HINT = (
     "Check the endpoint's scheme (http or https) and certificate, AWS_CA_BUNDLE and this machine's "
     "clock"

@@ -78,6 +78,8 @@ class Fast:
         return self._where[0].region
 
     def moves(self, error: Refused, region: str) -> bool:
+        """Whether a refusal says that the bucket is not in the region that the request was sent to:
+        all requests go to another one from now on."""
         if error.status not in _MOVED or error.region in ("", region):
             return False
         if error.region != self.region:  # else another request has moved us

@@ -196,7 +196,6 @@ class Answer:
         body: the bytes, decoded from chunks; never from an encoding.
         until_close: the body ended where the connection did: nothing else says that it is whole.
         excess: how long the body is, in words, if it is longer than allowed: then it was not read.
-        reused: the connection had been used before.
     """
 
     status: int
@@ -204,7 +203,6 @@ class Answer:
     body: bytes
     until_close: bool = False
     excess: str = ""
-    reused: bool = False
 
 
 class Deadline:
@@ -292,13 +290,14 @@ class Network:
     proxy: str = ""
 
     @property
-    def proxy_user(self) -> str:
-        """The value of ``Proxy-Authorization``; "": none."""
+    def proxy_header(self) -> str:
+        """The header ``Proxy-Authorization`` as a line; "": none."""
         parts = urlsplit(self.proxy)
         if parts.username is None:
             return ""
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-        return f"Basic {base64.b64encode(user.encode()).decode()}"
+        coded = base64.b64encode(user.encode()).decode()
+        return f"Proxy-Authorization: Basic {coded}\r\n"
 
 
 Address = tuple[socket.AddressFamily, Any]
@@ -387,10 +386,10 @@ class _Reading:
         where = "head" if self._in_head else f"body, after {self._bytes} bytes"
         raise ValueError(f"the connection ended in the answer's {where}")
 
-    def answer(self, reused: bool) -> Answer:
+    def answer(self) -> Answer:
         """The whole answer."""
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        return Answer(self._status, self._headers, body, self._until_close, self._excess, reused)
+        return Answer(self._status, self._headers, body, self._until_close, self._excess)
 
     @property
     def has_head(self) -> bool:
@@ -575,9 +574,6 @@ class Connection:
         self.is_open = False
         _made.add(self)
 
-    def __repr__(self) -> str:
-        return f"<Connection to {self._origin.url}{'' if self.is_open else ', not open'}>"
-
     @property
     def is_quiet(self) -> bool:
         """Whether it may be used again: it is young, and the server has said and done nothing."""
@@ -631,15 +627,15 @@ class Connection:
         reading = _Reading(request.method, request.bytes_max)
         self._given = 0
         before = sys.exception()
-        reused, self.is_open = self.is_open, False  # until the answer is whole
+        is_new, self.is_open = not self.is_open, False  # until the answer is whole
         try:
-            if not reused:
+            if is_new:
                 yield from self._open(deadline)
                 self._given = 0
             whole = yield from self._send(pieces, deadline, reading)
             deadline.receives()
             yield from self._receive(deadline, reading, waits=whole)
-            answer = reading.answer(reused)
+            answer = reading.answer()
             if not whole and answer.status < 300:
                 raise ValueError("a success came for a part of the request")
             self.is_open = whole and reading.keeps_open
@@ -659,13 +655,11 @@ class Connection:
 
     def _no_answer(self, error: OSError | ValueError, reading: _Reading) -> NoAnswer:
         sent = Sent.PERHAPS if self._given else Sent.NEVER
-        cause = Cause.BROKEN
-        if isinstance(error, TimeoutError) and error.errno is None:
-            cause = Cause.TIME
         if reading.began:
             sent = Sent.ANSWERED
-        if isinstance(error, _TooLong):
-            cause = Cause.LIMIT
+        cause = Cause.LIMIT if isinstance(error, _TooLong) else Cause.BROKEN
+        if _is_late(error):
+            cause = Cause.TIME
         return NoAnswer(cause, sent, _words(error), where=self._origin.url)
 
     def _pieces(self, request: HttpRequest) -> Generator[memoryview, None, None]:
@@ -678,8 +672,7 @@ class Connection:
         target, extra = request.target, ""
         if self._network.proxy and request.origin.scheme == "http":
             target = f"{request.origin.url}{target}"
-            if user := self._network.proxy_user:
-                extra = f"Proxy-Authorization: {user}\r\n"
+            extra = self._network.proxy_header
         if length or method in ("PUT", "POST"):
             extra += f"Content-Length: {length}\r\n"
         named = "".join([f"{name}: {value}\r\n" for name, value in request.headers])
@@ -717,8 +710,7 @@ class Connection:
         except (OSError, ValueError) as error:
             if of_handler(error, before) is not None:
                 raise
-            timed_out = isinstance(error, TimeoutError) and error.errno is None
-            why = "no connection in time" if timed_out else _words(error)
+            why = "no connection in time" if _is_late(error) else _words(error)
             if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
                 cause = Cause.FULL
             raise NoAnswer(cause, Sent.NEVER, why, where=where) from None
@@ -753,14 +745,13 @@ class Connection:
     def _tunnel(self, deadline: Deadline) -> Step:
         """Ask the proxy for a tunnel to the store."""
         place = f"{self._origin.host}:{self._origin.port}"
-        user = self._network.proxy_user
-        extra = f"Proxy-Authorization: {user}\r\n" if user else ""
+        extra = self._network.proxy_header
         head = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{extra}\r\n".encode("ascii")
         reading = _Reading("CONNECT", DOCUMENT_BYTES_MAX)
         try:
             yield from self._send(_pieces_of(head), deadline, reading)
             yield from self._receive(deadline, reading, waits=True)
-            status = reading.answer(False).status
+            status = reading.answer().status
             if status != 200 or reading.spoilt:
                 raise ValueError(f"the proxy answered {status}")
         finally:
@@ -876,6 +867,11 @@ def _pieces_of_file(head: bytes, body: FileSlice) -> Generator[memoryview, None,
                 yield memoryview(piece)
     except OSError as error:
         raise EOFError(f"the file cannot be read: {error}") from None
+
+
+def _is_late(error: Exception) -> bool:
+    """Whether our time is over, and not the system's."""
+    return isinstance(error, TimeoutError) and error.errno is None
 
 
 def _words(error: Exception) -> str:

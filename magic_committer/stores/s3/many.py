@@ -63,25 +63,18 @@ class Window:
         self._sent_before = 0
         """Answers that are still to come to requests that were sent before it was halved."""
 
-    def __repr__(self) -> str:
-        return f"<Window {self.size} of {self._most}>"
-
     def answered(self, failure: BaseException | None) -> None:
         """Note an answer; None: a success."""
         before, self._sent_before = self._sent_before, max(0, self._sent_before - 1)
-        if failure is None:
-            self._grow()
-        elif isinstance(failure, Refused) and failure.status in _SLOWER and not before:
-            self._sent_before = self.size - 1  # this one has been answered
-            self.size = max(1, self.size // 2)
-            self._successes = 0
-
-    def _grow(self) -> None:
-        if self.size < self._most:
+        if failure is None and self.size < self._most:
             self._successes += 1
             if self._successes >= self.size:
                 self.size += 1
                 self._successes = 0
+        elif isinstance(failure, Refused) and failure.status in _SLOWER and not before:
+            self._sent_before = self.size - 1  # this one has been answered
+            self.size = max(1, self.size // 2)
+            self._successes = 0
 
 
 class _Flight(Generic[T]):

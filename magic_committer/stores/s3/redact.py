@@ -17,7 +17,6 @@ import hashlib
 import logging
 import re
 import urllib.parse
-from types import TracebackType
 from typing import Any
 
 HIDDEN = "[hidden]"
@@ -117,18 +116,13 @@ class _Filter(logging.Filter):
         if clean != text:
             record.msg, record.args = clean, ()
         if isinstance(record.exc_info, tuple) and record.exc_info[0] is not None:
-            record.exc_text = redacted(_traceback(record.exc_info))
+            text = logging.Formatter().formatException(record.exc_info)
+            record.exc_text = redacted(text)
             record.exc_info = None
         return True
 
 
 _filter = _Filter()
-
-
-def _traceback(
-    exc_info: tuple[type[BaseException] | None, BaseException | None, TracebackType | None],
-) -> str:
-    return logging.Formatter().formatException(exc_info)  # type: ignore[arg-type]
 
 
 def install() -> None:

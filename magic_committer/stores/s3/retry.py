@@ -24,7 +24,7 @@ other requests meanwhile.
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
 from magic_committer._runtime import Clock
@@ -43,6 +43,10 @@ from magic_committer.stores.s3.errors import (
 )
 from magic_committer.stores.s3.http import Deadline
 from magic_committer.stores.s3.requests import Call
+
+if TYPE_CHECKING:
+    from magic_committer.stores.s3.fast import Fast
+    from magic_committer.stores.s3.via_boto3 import ViaBoto3
 
 THROTTLED_SECONDS = 1.0
 TRANSIENT_SECONDS = 0.1
@@ -91,7 +95,9 @@ class Attempts:
         call: the request.
     """
 
-    def __init__(self, options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> None:
+    def __init__(
+        self, options: S3Options, clock: Clock, way: Fast | ViaBoto3, bucket: str, call: Call
+    ) -> None:
         self._way = way
         self._endpoint = way.endpoint
         self._options = options
@@ -113,10 +119,10 @@ class Attempts:
     def left(self) -> float:
         """Seconds for which it may still be tried. 0 or less: give it up."""
         now = self._clock.monotonic()
-        own = self._seconds_max - (now - self._started)
-        if self._patience is None:
-            return own
-        return min(own, self._patience.left(self._verb, now, self._seconds_max))
+        left = self._seconds_max - (now - self._started)
+        if self._patience is not None:
+            left = min(left, self._patience.left(self._verb, now, self._seconds_max))
+        return left
 
     @property
     def _broken_off(self) -> bool:
@@ -128,8 +134,8 @@ class Attempts:
         if self.left > 2 * self._last_try_seconds and not self._broken_off:
             return None
         return Unanswered(
-            f"{self._name} was not sent: the store has not answered for"
-            f" {self._seconds_max:g} s, or the work was interrupted",
+            f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s, or"
+            " the work was interrupted",
             operation=self._verb,
             bucket=self._bucket,
             key=self._key,
@@ -175,18 +181,12 @@ class Attempts:
         wait = self._wait(error)
         if self._left_after(error) < self._last_try_seconds + wait:
             return None
-        warns = self.count == 1 and self._stranger(error)
-        _log.log(
-            logging.WARNING if warns else logging.INFO,
-            "%s: attempt %d failed (%s), again in %.2f s%s",
-            self._name,
-            self.count,
-            reason(error),
-            wait,
-            f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
-            if warns
-            else "",
-        )
+        level, until = logging.INFO, ""
+        if self.count == 1 and self._stranger(error):
+            level = logging.WARNING
+            until = f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
+        said = "%s: attempt %d failed (%s), again in %.2f s%s"
+        _log.log(level, said, self._name, self.count, reason(error), wait, until)
         return wait
 
     def error(self, error: Failure) -> StoreError:
@@ -242,30 +242,9 @@ class Attempts:
             self._clock.sleep(min(left, SLICE_SECONDS))
 
 
-class Way(Protocol):
-    """What sends requests: `fast.Fast`, `via_boto3.ViaBoto3`."""
-
-    @property
-    def endpoint(self) -> str:
-        """The store's URL, without a user and without the bucket."""
-        ...
-
-    def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a request once, and read its answer. Raises one of `FAILURES`."""
-        ...
-
-    @property
-    def region(self) -> str:
-        """The region that requests are signed for."""
-        ...
-
-    def moves(self, error: Refused, region: str) -> bool:
-        """Whether a refusal says that the bucket is not in the region that the request was sent to:
-        all requests go to another one from now on."""
-        ...
-
-
-def ask(options: S3Options, clock: Clock, way: Way, bucket: str, call: Call) -> tuple[Reply, int]:
+def ask(
+    options: S3Options, clock: Clock, way: Fast | ViaBoto3, bucket: str, call: Call
+) -> tuple[Reply, int]:
     """Send a request, in this thread, until it is answered. Gives the reply, and how often it was
     sent.
 

@@ -48,9 +48,6 @@ class Signer:
         self.region = region
         self._kept: tuple[str, str, hmac.HMAC] | None = None
 
-    def __repr__(self) -> str:
-        return f"<Signer for {self.region}>"
-
     def sign(
         self,
         method: str,

@@ -48,9 +48,10 @@ from magic_committer.stores.s3.config import (
     REGION_DEFAULT,
     NotPlain,
     core_session,
+    frozen_of,
     network_for,
 )
-from magic_committer.stores.s3.errors import Failure, NoCredentials
+from magic_committer.stores.s3.errors import NoCredentials
 from magic_committer.stores.s3.http import (
     Answer,
     BadParameter,
@@ -67,7 +68,15 @@ from magic_committer.stores.s3.requests import OPERATIONS, Call
 _NOT_OURS = frozenset(("host", "content-length", "expect"))
 """Headers that our connections write, or do without."""
 _OF_THE_STORE = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
-_NEVER_SENT = (sdk.EndpointConnectionError, sdk.ConnectTimeoutError)
+_CAUSES: tuple[tuple[type[Exception], Cause, Sent], ...] = (
+    (sdk.ProxyConnectionError, Cause.PROXY, Sent.PERHAPS),
+    (sdk.SSLError, Cause.TLS, Sent.PERHAPS),
+    (sdk.EndpointConnectionError, Cause.CONNECT, Sent.NEVER),
+    (sdk.ConnectTimeoutError, Cause.CONNECT, Sent.NEVER),
+    (sdk.ReadTimeoutError, Cause.TIME, Sent.PERHAPS),
+    (Exception, Cause.BROKEN, Sent.PERHAPS),
+)
+"""What an error of the SDK's own connections says: the first that fits."""
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError,
     sdk.PartialCredentialsError,
@@ -203,7 +212,7 @@ class ViaBoto3:
         # A body that waits for "100 Continue" costs a round trip for each part, and a second on
         # servers that never send it. Bodies can be sent again, so nothing is lost without it.
         events.unregister("before-call.s3", add_expect_header)
-        events.register("before-sign.s3", lambda **_: _know(core))
+        events.register("before-sign.s3", lambda **_: frozen_of(core))
         events.register("before-sign.s3.UploadPart", _leave_to_tls)
         if http is None:
             events.register("before-parse.s3", hooks.before_parse)
@@ -340,14 +349,6 @@ def _leave_to_tls(request: Any, **_: Any) -> None:
         checksum.setdefault("request_algorithm", {"in": "header", "name": found[0]})
 
 
-def _know(session: Any) -> None:
-    """Hide credentials before each signature: refreshed ones are new secrets."""
-    credentials = session.get_credentials()
-    if credentials is not None:
-        frozen = credentials.get_frozen_credentials()
-        redact.know(frozen.access_key, frozen.secret_key, frozen.token)
-
-
 def _without_user(url: str) -> str:
     scheme, slashes, rest = url.rpartition("://")
     netloc, slash, path = rest.partition("/")
@@ -404,28 +405,15 @@ def _failure(error: Exception) -> Exception:
     """What an error of the SDK means. There was no answer that could be read."""
     if isinstance(error, (*_NO_CREDENTIALS, sdk.ClientError)):  # the store's would be an answer
         return NoCredentials(str(error))
-    if isinstance(error, _OF_THE_STORE):
-        return _no_answer(error)
-    if isinstance(error, sdk.BotoCoreError | ResponseParserError):
-        return BadParameter(str(error))
-    return error
-
-
-def _no_answer(error: Exception) -> Failure:
-    """An error of the SDK's own connections."""
+    if not isinstance(error, _OF_THE_STORE):
+        unwritten = isinstance(error, sdk.BotoCoreError | ResponseParserError)
+        return BadParameter(str(error)) if unwritten else error
     kwargs: Mapping[str, Any] = getattr(error, "kwargs", {})
     proxy = kwargs.get("proxy_url")
     where = _without_user(str(proxy or kwargs.get("endpoint_url") or ""))
     where = "/".join(where.split("/")[:3])
     why = str(kwargs.get("error") or error)
-    cause, sent = Cause.BROKEN, Sent.PERHAPS
-    if isinstance(error, sdk.ProxyConnectionError):
-        cause = Cause.PROXY
-    elif isinstance(error, sdk.SSLError):
-        refused = "certificate verify failed" in why.lower()
-        cause, sent = (Cause.CERTIFICATE, Sent.NEVER) if refused else (Cause.TLS, Sent.PERHAPS)
-    elif isinstance(error, _NEVER_SENT):
-        cause, sent = Cause.CONNECT, Sent.NEVER
-    elif isinstance(error, sdk.ReadTimeoutError):
-        cause = Cause.TIME
+    cause, sent = next((one, sent) for cls, one, sent in _CAUSES if isinstance(error, cls))
+    if cause is Cause.TLS and "certificate verify failed" in why.lower():
+        cause, sent = Cause.CERTIFICATE, Sent.NEVER
     return NoAnswer(cause, sent, why, where=where)
