@@ -146,7 +146,7 @@ def test_a_doctor_looks_at_several_paths(command: Command, account: dict[str, Me
 def test_several_files_are_a_line_each(command: Command, account: dict[str, MemoryStore]) -> None:
     """Whether each is valid; one that is not there is told, and the rest checked."""
     mc.start("s3://lake/t", job_id="j")
-    record = "s3://lake/t/__magic_job-j/job.json"
+    record = "s3://lake/t/__magic_job-j/_job.json"
     missing = "s3://lake/t/__magic_job-j/x.pending"
     told = command("inspect", missing, record, "--json")
     assert told.code == exits.BAD_STATE

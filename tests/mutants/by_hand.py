@@ -928,7 +928,7 @@ _RECOVERING = (
     ),
     Hand(
         "given ids are forgotten", TIDY, "Cleaning._forget",
-        (("seen.record.given_id and not self._limits.forget_given", "False"),),
+        (("limits.forget_given_after if given else limits.forget_after", "limits.forget_after"),),
         "I2: a given id is used again while a process of its first run may live",
     ),
     Hand(

@@ -59,7 +59,7 @@ class Place:
             for entry in page.get("Contents", [])
         }
         control = [key for key in etags if key.startswith("__magic")]
-        assert [key.rpartition("/")[2] for key in control] in ([], ["job.json"])
+        assert [key.rpartition("/")[2] for key in control] in ([], ["_job.json"])
         data = {
             re.sub(r"-mcj[0-9a-f]{32}\.txt", "", key): etag
             for key, etag in etags.items()
