@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import (
@@ -31,6 +32,7 @@ from magic_committer.stores.base import (
     ChecksumAlgorithm,
     ObjectInfo,
     ObjectPage,
+    ObjectSlice,
     Part,
     StoredObject,
     UploadInfo,
@@ -71,6 +73,10 @@ class StoredBytes:
     attributes: Attributes
     upload_id: str = ""  # the upload that it was made of: these two identify a second Complete
     named: tuple[tuple[int, str], ...] = ()
+
+
+_buckets: WeakValueDictionary[str, Bucket] = WeakValueDictionary()
+"""The newest bucket of each name in this process: what may be copied from."""
 
 
 class Sorted(Generic[K]):
@@ -123,6 +129,7 @@ class Bucket:
         missing_is_refused: bool,
     ) -> None:
         self.name = name
+        _buckets[name] = self
         self.page_keys = page_keys
         self.forgetful_complete = forgetful_complete
         self.part_bytes_min = part_bytes_min
@@ -251,6 +258,20 @@ class Bucket:
         etag = quoted(digest)
         upload.parts[number] = StoredPart(body, digest, etag, stored)
         return Part(number, etag, len(body), stored)
+
+    def copy_part(self, key: str, upload_id: str, number: int, source: ObjectSlice) -> Part:
+        """Store a part from an object of this bucket, or of another one of this process."""
+        objects = (self if source.bucket == self.name else _buckets[source.bucket]).objects
+        found = objects.get(source.key)
+        if found is None:
+            message = f"there is no object {source.bucket}/{source.key}"
+            raise self._error(NotFound, "put_part", key, 404, "NoSuchKey", message)
+        self._check_etag("put_part", key, source.etag, found)
+        whole = b"".join(found.pieces)
+        body = whole[source.offset : source.offset + source.length]
+        if len(body) != source.length or not body:
+            raise self._refused("put_part", key, "InvalidRange", "the range is not in the object")
+        return self.put_part(key, upload_id, number, body, md5(body), None)
 
     def part_page(self, key: str, upload_id: str, after: int) -> tuple[Sequence[Part], int | None]:
         """One page of the parts behind number ``after``, and the number before the next page."""

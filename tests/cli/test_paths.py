@@ -348,7 +348,7 @@ def test_whatever_asks_takes_y() -> None:
         for option in one.params
         if "--yes" in option.opts
     ]
-    assert len(asking) == 6
+    assert len(asking) == 7
     assert [path for path, names in asking if "-y" not in names] == []
 
 

@@ -294,7 +294,8 @@ _DECIDED = (
     ),
     Hand(
         "manifest: a given id goes with its record", OPERATOR, "TreeCleaning._job",
-        (("limits.forget_given_after if", "limits.forget_after if"),),
+        (("limits.forget_given_after if record.given_id else limits.forget_after",
+          "limits.forget_after"),),
         "I5: an id is used again though nobody said so",
     ),
 )  # fmt: skip
