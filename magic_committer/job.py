@@ -846,6 +846,9 @@ class Task(FileCalls):
                 open_file=attempt.open,
                 discard_file=attempt.discard,
                 waiting=waiting,
+                reach=lambda bucket: (
+                    _wiring.runtime_for(bucket, job._s3, job._progress, job._held).store
+                ),
             )
             for name, file in files.items():
                 self._sink.note(name, file)

@@ -90,6 +90,7 @@ LATER = (
     Later(
         "lifecycle", "lifecycle", help="A bucket's rule that aborts uploads which nobody completed."
     ),
+    Later("promote", "put", short_help="Publish objects of another prefix: all of them, or none."),
     Later("put", "put", short_help="Publish a directory of this machine: all files, or none."),
     Later("report", "report", short_help="One page for people: uploads, cost, jobs."),
     Later(

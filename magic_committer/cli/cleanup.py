@@ -140,9 +140,10 @@ class Cleaned:
     help="Delete closed records when they are so old.  [default: 24h]",
 )
 @click.option(
-    "--forget-given",
-    is_flag=True,
-    help="Also those of jobs whose id was given: your word that no process of these jobs lives.",
+    "--forget-given-after",
+    type=DURATION,
+    metavar="AGE",
+    help="The same for jobs whose id was given. Then the id starts a new job.  [default: 30d]",
 )
 @click.option("--no-finish", is_flag=True, help="Only report decided jobs that nobody finishes.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
@@ -155,7 +156,6 @@ def cleanup(
     shell: Shell,
     paths: tuple[Place, ...],
     config: str | None,
-    forget_given: bool,
     no_finish: bool,
     dry_run: bool,
     lock: str | None,
@@ -173,8 +173,6 @@ def cleanup(
     open uploads.
     """
     given: dict[str, Any] = {name: age for name, age in ages.items() if age is not None}
-    if forget_given:
-        given["forget_given"] = True
     if no_finish:
         given["finish"] = False
     if bool(paths) == bool(config):

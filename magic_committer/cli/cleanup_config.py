@@ -30,6 +30,7 @@ from magic_committer.maintenance.cleanup import Limits
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     FORGET_AFTER_SECONDS,
+    FORGET_GIVEN_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
 )
 
@@ -37,7 +38,7 @@ LIMITS = Limits(
     dead_after=DEAD_AFTER_SECONDS,
     leftover_after=LEFTOVER_AFTER_SECONDS,
     forget_after=FORGET_AFTER_SECONDS,
-    forget_given=False,
+    forget_given_after=FORGET_GIVEN_AFTER_SECONDS,
 )
 """What holds where nobody says anything: those of `magic_committer.cleanup`."""
 
@@ -103,7 +104,7 @@ _KEYS: dict[str, Callable[[Any], Any]] = {
     "dead_after": _duration,
     "leftover_after": _duration,
     "forget_after": _duration,
-    "forget_given": _yes_or_no,
+    "forget_given_after": _duration,
     "finish": _yes_or_no,
 }
 """Keys of the file, which are the names in `Limits`, and how each is read."""

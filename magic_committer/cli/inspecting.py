@@ -98,7 +98,7 @@ def inspect(
     deep: bool,
     objects_max: int,
 ) -> int:
-    """Print a .pending, .pendingset, _SUCCESS, plan-….json, job.json or alive.json.
+    """Print a .pending, .pendingset, _SUCCESS, _plan-….json, _job.json or _alive.json.
 
     FILE is a local file, an s3:// or file:// URL, or - for stdin. A file that is not valid ends
     with exit code 46 and the field and reason; --validate prints just that. Of several files, and

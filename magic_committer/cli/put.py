@@ -1,4 +1,5 @@
-"""``put``: a directory of this machine, published all or nothing.
+"""``put`` and ``promote``: a directory of this machine, or objects of another prefix, published all
+or nothing.
 
 Invariants:
 
@@ -10,8 +11,11 @@ Invariants:
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
@@ -24,15 +28,16 @@ from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.job_reports import code_of_report, report_lines
 from magic_committer.cli.places import Place, TreePlace
-from magic_committer.cli.shell import MODE, PLACE, Shell, command
+from magic_committer.cli.shell import DIRECTORY, MODE, PLACE, URL, Shell, command
 from magic_committer.commit.conflict import existing, partitions_of
 from magic_committer.committers.manifest.existing import data
 from magic_committer.committers.manifest.names import check_tree_name
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.errors import CommitIncomplete, UploadFailed
 from magic_committer.file_trees.base import parent_of
-from magic_committer.filesystem.local import PutReport, SourceFile, files_in, refuse_itself
-from magic_committer.hadoop.paths import Destination
+from magic_committer.filesystem.local import PutItem, PutReport, files_in, refuse_itself
+from magic_committer.filesystem.objects import objects_in
+from magic_committer.hadoop.paths import Destination, is_s3_url
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode
 
 LOOKING_IN_FLIGHT = 16
@@ -56,20 +61,20 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Putting:
-    """A directory that is to be put.
+    """What is to be put.
 
     Attributes:
-        directory: its path.
+        source: the path of a directory, or the URL of objects.
         dest, mode: the destination, and the library's word for the mode.
         files: what is put.
         left_out: names that are left out.
         unique: the names get the job's UUID: none of them is there.
     """
 
-    directory: str
+    source: str
     dest: Place
     mode: Mode
-    files: list[SourceFile]
+    files: Sequence[PutItem]
     left_out: tuple[str, ...]
     unique: bool
 
@@ -133,34 +138,55 @@ class Putting:
         return f"{told}, {' and '.join(fate)}" if fate else told
 
 
+OPTIONS = (
+    click.option(
+        "--mode", type=MODE, default="append", metavar="MODE", show_default="append",
+        help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
+        " fail_partitions, replace_partitions (the directories that are written). Spark's words"
+        " too.",
+    ),
+    click.option("--hidden", is_flag=True, help="Hidden files and directories, too."),
+    click.option(
+        "--unique",
+        is_flag=True,
+        help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
+    ),
+    click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
+    click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done."),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+)  # fmt: skip
+
+
+def _options(function: Callable[..., int]) -> Callable[..., int]:
+    return functools.reduce(lambda made, option: option(made), reversed(OPTIONS), function)
+
+
+@command(root, "promote", WORDS["promote"])
+@click.argument("source", type=URL, metavar="SOURCE")
+@click.argument("dest", type=DIRECTORY, metavar="DEST")
+@_options
+def promote(shell: Shell, source: str, dest: Destination, hidden: bool, **how: Any) -> int:
+    """Publish the objects below SOURCE at DEST: all of them, or none. The store copies them.
+
+    SOURCE is s3://bucket/staging/x, DEST is s3://bucket/table, at the same endpoint. Nothing is
+    visible before all are copied. After an error or Ctrl-C nothing is visible, and no upload is
+    open. SOURCE stays. Modes that may write over something or delete it ask, or want --yes.
+
+    Left out are objects with an element that begins with _ or . (--hidden copies them, too), and
+    what committers keep. An object that changes meanwhile is an error. Content types, metadata and
+    tags are not copied.
+    """
+    source = Destination.parse(source).url
+    bucket = Destination.parse(source).bucket
+    found, left_out = objects_in(shell.runtime(bucket).store, source, dest.url, hidden=hidden)
+    return _publish(shell, source, dest, found, left_out, hidden=hidden, **how)
+
+
 @command(root, "put", WORDS["put"])
 @click.argument("directory", metavar="DIRECTORY")
 @click.argument("dest", type=PLACE, metavar="DEST")
-@click.option(
-    "--mode", type=MODE, default="append", metavar="MODE", show_default="append",
-    help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
-    " fail_partitions, replace_partitions (the directories that are written). Spark's words too.",
-)  # fmt: skip
-@click.option("--hidden", is_flag=True, help="Files and directories that begin with a dot, too.")
-@click.option(
-    "--unique",
-    is_flag=True,
-    help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
-)
-@click.option("--no-success", is_flag=True, help="Write no _SUCCESS.")
-@click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def put(
-    shell: Shell,
-    directory: str,
-    dest: Place,
-    mode: str,
-    hidden: bool,
-    unique: bool,
-    no_success: bool,
-    dry_run: bool,
-    yes: bool,
-) -> int:
+@_options
+def put(shell: Shell, directory: str, dest: Place, hidden: bool, **how: Any) -> int:
     """Publish the files of a directory of this machine at DEST: all of them, or none.
 
     DEST is s3://bucket/path or file:///path. Nothing is visible before all are sent. After an error
@@ -175,7 +201,24 @@ def put(
     if isinstance(dest, TreePlace):
         for file in files:
             check_tree_name(file.name)
-    putting = Putting(directory, dest, mode_of(mode), files, left_out, unique)
+    return _publish(shell, directory, dest, files, left_out, hidden=hidden, **how)
+
+
+def _publish(
+    shell: Shell,
+    source: str,
+    dest: Place,
+    files: Sequence[PutItem],
+    left_out: tuple[str, ...],
+    *,
+    mode: str,
+    hidden: bool,
+    unique: bool,
+    no_success: bool,
+    dry_run: bool,
+    yes: bool,
+) -> int:
+    putting = Putting(source, dest, mode_of(mode), files, left_out, unique)
     with shell.progress() as progress:
         if dry_run:
             return _tell(shell, putting, putting.look(shell, progress))
@@ -220,7 +263,8 @@ def _put(
     )
     try:
         with writing as job:
-            done = job.put_directory(putting.directory, hidden=hidden, unique=putting.unique)
+            put = job.copy if is_s3_url(putting.source) else job.put_directory
+            done = put(putting.source, hidden=hidden, unique=putting.unique)
             _refuse_changes(putting, done)
     except CommitIncomplete as error:
         with Calls(shell, putting.dest, error.job_id, "recover"):
@@ -238,7 +282,7 @@ def _refuse_changes(putting: Putting, done: PutReport) -> None:
     counted_before = len(putting.files), putting.bytes, putting.left_out
     if (done.files, done.bytes, done.left_out) != counted_before:
         raise UploadFailed(
-            f"{putting.directory} changed while it was put: first it had"
+            f"{putting.source} changed while it was put: first it had"
             f" {counted(len(putting.files), 'file')} of {putting.bytes:,} bytes, then"
             f" {counted(done.files, 'file')} of {done.bytes:,}",
             hint="Put it again when nobody writes into it any more",

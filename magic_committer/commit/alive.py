@@ -1,4 +1,4 @@
-"""A job's sign of life: ``M/alive.json``. The process that drives the job writes it now and then.
+"""A job's sign of life: ``M/_alive.json``. The process that drives the job writes it now and then.
 
 A job's age is the newest Last-Modified in its directory. `cleanup` takes an old running job for
 dead. The record itself must not change while the job runs, because its ETag is the fence. So a

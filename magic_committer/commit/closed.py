@@ -1,19 +1,20 @@
 """Closed records: if another process than its driver ended a job, one small object stays.
 
 A closed record answers a process that still asks what became of its job. After a day it may be
-deleted if its id was drawn: such an id is never used again. A given id stays taken until an
-operator says that no process of its job lives (`magic_committer.cleanup`).
+deleted if its id was drawn, as such an id is never used again. A given id is taken for 30 days.
+Then the id starts a new job. A task of the old job cannot write into the new one: its fence is the
+ETag of the old record, and its tokens hold the old UUID. Only a process that slept for 30 days and
+knows nothing but the id (`attach`) could reach the new job.
 
-A process that leaves a closed record looks at some others, from its own place in the listing on.
-Ids are random, so the jobs of a destination share this work. A process that reads records for other
-reasons deletes old ones as well. A job that deletes its own record pays nothing. Nothing here makes
-a job fail: the next process tries again.
+A process that leaves a closed record looks at some others, from its own place in the listing on, so
+the jobs of a destination share this work. A process that reads records for other reasons deletes
+old ones as well. A job that deletes its own record pays nothing. Nothing here makes a job fail: the
+next process tries again.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain, islice
@@ -30,6 +31,9 @@ logger = logging.getLogger("magic_committer")
 FORGET_AFTER_SECONDS = 24 * 3600.0
 """A closed record stays for this many seconds, for drivers that still ask what became of their
 job."""
+FORGET_GIVEN_AFTER_SECONDS = 30 * 24 * 3600.0
+"""The same for a given id: for so many seconds a repeat of the id is refused, or (`exist_ok`) reads
+what became of the job."""
 GRAIN_SECONDS = 1.0
 """S3 gives times in whole seconds, rounded down: an object that is 0.1 s old may look 1 s old."""
 LOOKED_AT_MAX = 100
@@ -40,9 +44,6 @@ BATCHES_PER_LOOK = 10
 """One micro-batch of a stream in so many looks at others: each leaves a record, and one a second
 would read 100 records a second. The looks still delete twice as many as the batches leave."""
 IN_FLIGHT = 16
-
-_DRAWN = re.compile("[0-9a-f]{32}")
-"""A drawn id is its job's UUID (setup). Other ids are given; their records are not even read."""
 
 
 def age_of(seen_at: float, since: float) -> float:
@@ -97,11 +98,10 @@ def finish(
 
 
 def may_forget(seen: records.Seen) -> bool:
-    """Whether a record is closed, its id was drawn, and it is old enough to be deleted. Pure."""
+    """Whether a record is closed, and old enough to be deleted. Pure."""
     record = seen.record
-    if record.state is not State.CLOSED or record.given_id:
-        return False
-    return age_of(seen.seen_at, seen.last_modified) >= FORGET_AFTER_SECONDS
+    limit = FORGET_GIVEN_AFTER_SECONDS if record.given_id else FORGET_AFTER_SECONDS
+    return record.state is State.CLOSED and age_of(seen.seen_at, seen.last_modified) >= limit
 
 
 def forget(runtime: Runtime, seen: records.Seen) -> bool:
@@ -172,5 +172,4 @@ def _others(runtime: Runtime, own_record: str) -> Iterator[str]:
 
     behind = (found for found in directories(own_record) if found > directory)
     for found in chain(behind, before()):
-        if _DRAWN.fullmatch(found[len(prefix) : -1]):
-            yield f"{found}{RECORD}"
+        yield f"{found}{RECORD}"

@@ -66,6 +66,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import (
     MAGIC_JOB_PREFIX,
+    PLAN_PREFIX,
     RECORD,
     Destination,
     JobPaths,
@@ -463,7 +464,7 @@ def _seniority(seen: records.Seen) -> tuple[float, str]:
 def _announced(runtime: Runtime, dest: Destination, other: records.Seen) -> set[str]:
     """The partitions that another job's plans name, whichever of its drivers has stored them."""
     found: set[str] = set()
-    for page in runtime.store.list(f"{JobPaths(dest, other.record.id).directory}plan-"):
+    for page in runtime.store.list(f"{JobPaths(dest, other.record.id).directory}{PLAN_PREFIX}"):
         for info in page.objects:
             try:
                 stored = runtime.store.get(info.key, max_bytes=PLAN_BYTES_MAX)

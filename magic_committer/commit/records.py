@@ -40,7 +40,14 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD, Destination, JobPaths
+from magic_committer.hadoop.paths import (
+    JSON,
+    MAGIC_JOB_PREFIX,
+    PLAN_PREFIX,
+    RECORD,
+    Destination,
+    JobPaths,
+)
 from magic_committer.protocol.record import JOB_METADATA, RECORD_BYTES_MAX, JobRecord
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Written, same_etag
@@ -51,7 +58,7 @@ SWAP_PAUSE_SECONDS = 0.5
 """Pause before the second try, in seconds. It doubles each time."""
 
 _UUID = re.compile(r"[0-9a-f]{32}")
-_PLAN = re.compile(r"plan-[A-Za-z0-9._=-]{1,128}\.json")
+_PLAN = re.compile(rf"{PLAN_PREFIX}[A-Za-z0-9._=-]{{1,128}}\{JSON}")
 
 _UNCLEAR = (PreconditionFailed, NotFound, WriteConflict, Unanswered)
 """Answers after which the stored record is read: each may hide our own success."""

@@ -41,6 +41,8 @@ from magic_committer.hadoop.formats import Pending, decode_pending, decode_pendi
 from magic_committer.hadoop.paths import (
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
+    PLAN_PREFIX,
+    RECORD,
     Destination,
     JobPaths,
     uuid_in_name,
@@ -379,7 +381,7 @@ class _Sweep:
     def delete(self, found: list[ObjectInfo], accepted: Set[str]) -> None:
         """Delete the job's control objects, plans before pendingsets."""
         mine, unknown = (found, []) if not self.job.given_id else self._of_this_run(found, accepted)
-        prefix = f"{self.paths.directory}plan-"
+        prefix = f"{self.paths.directory}{PLAN_PREFIX}"
         plans = [i.key for i in mine if i.key.startswith(prefix)]
         others = [i.key for i in mine if not i.key.startswith(prefix)]
         if any(key.startswith(prefix) for key in unknown):
@@ -455,4 +457,4 @@ def job_records(runtime: Runtime, dest: Destination) -> Iterable[str]:
     """Keys of the job records directly under a destination: a listing of its job directories."""
     for page in runtime.store.list(dest.jobs_prefix, delimiter="/"):
         for prefix in page.prefixes:
-            yield f"{prefix}job.json"
+            yield f"{prefix}{RECORD}"

@@ -11,7 +11,7 @@ from magic_committer._arguments import attributes_of
 from magic_committer.errors import OptionError
 from magic_committer.filesystem.kept import KEEP_BYTES_MAX
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import check_name, name_text, unique_name
+from magic_committer.hadoop.paths import check_name, name_text, parse_url, unique_name
 from magic_committer.stores.base import Attributes
 
 if TYPE_CHECKING:
@@ -194,12 +194,64 @@ class FileCalls(ABC):
                 that were put before are in the task: let the error leave the block.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
         """
-        from magic_committer.filesystem.local import local_text, put_all  # late, as above
+        from magic_committer.filesystem import local  # late, as above
 
         below = name_text(name).strip("/")
         if below:
             check_name(below)
-        return put_all(
-            self._files(), local_text(path), below,
-            hidden=hidden, unique=unique, attributes=attributes_of(attributes),
-        )  # fmt: skip
+        sink, path = self._files(), local.local_text(path)
+        local.refuse_itself(path, sink.home.url)
+        files, left_out = local.files_in(path, below, hidden=hidden)
+        attributes = attributes_of(attributes)
+        return local.put_all(sink, files, left_out, unique=unique, attributes=attributes)
+
+    def copy(
+        self,
+        source: str,
+        name: str = "",
+        *,
+        hidden: bool = False,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> PutReport:
+        """Copy objects that are on S3 already into the task. The store copies them by itself
+        (UploadPartCopy), so no byte comes here; they appear when the job commits. Not repeatable: a
+        task has a name once::
+
+            >>> with mc.write("s3://bucket/staging") as job, job.open("a.csv", "w") as file:
+            ...     _ = file.write("1,2,3")
+            >>> with mc.write("s3://bucket/table") as job:
+            ...     print(job.copy("s3://bucket/staging/"))
+            1 file, 5 bytes; left out: _SUCCESS
+
+        Properties and tags of the objects are not copied: give ``attributes``. Objects that a
+        customer's key encrypts cannot be copied. The job's ``s3`` reaches both buckets; it needs
+        ``s3:GetObject`` and ``s3:ListBucket`` of the source.
+
+        Args:
+            source: the URL of a directory, which ends in ``/``, or of one object.
+            name: the directory below the destination, or the name of the one object; "" (default):
+                the destination itself, or the object's own name.
+            hidden: True: also objects with an element that begins with ``_`` or ``.``. False is the
+                default. A ``_SUCCESS`` at the top, and what committers keep, are always left out.
+            unique, attributes: as for `open`, for each object.
+
+        Returns:
+            How many objects and bytes were copied, and what was left out.
+
+        Raises:
+            PathError: there is no object to copy; a name cannot be used; source and destination lie
+                in each other; or the destination is a file system. Nothing was copied.
+            UploadFailed: an object was changed or deleted since it was listed.
+            WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
+        """
+        from magic_committer.filesystem.local import put_all  # late, as above
+        from magic_committer.filesystem.objects import objects_in
+
+        sink, below = self._files(), name_text(name).strip("/")
+        if below:
+            check_name(below)
+        store = sink.reach(parse_url(source).bucket)
+        found, left_out = objects_in(store, source, sink.home.url, below, hidden=hidden)
+        attributes = attributes_of(attributes)
+        return put_all(sink, found, left_out, unique=unique, attributes=attributes)

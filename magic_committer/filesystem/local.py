@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Protocol
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress
@@ -37,7 +38,7 @@ PUT_FILES_IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class PutReport:
-    """What `Task.put_directory` has put.
+    """What `Task.put_directory` or `Task.copy` has put.
 
     Attributes:
         files: how many files.
@@ -64,6 +65,14 @@ class SourceFile:
     path: str
     name: str
     size: int
+
+    def put(self, sink: Sink, *, unique: bool, attributes: Attributes) -> int:
+        """See `put_one`."""
+        return put_one(sink, self.path, self.name, unique=unique, attributes=attributes)
+
+    def is_small(self, sink: Sink) -> bool:
+        """Whether it is put beside others."""
+        return self.size <= sink.block_bytes
 
 
 def local_text(path: str | PathLike[str]) -> str:
@@ -209,27 +218,44 @@ def refuse_itself(path: str, dest: str) -> None:
         )
 
 
+class PutItem(Protocol):
+    """What becomes a file of a task."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def put(self, sink: Sink, *, unique: bool, attributes: Attributes) -> int: ...
+
+    def is_small(self, sink: Sink) -> bool: ...
+
+
 def put_all(
-    sink: Sink, path: str, below: str, *, hidden: bool, unique: bool, attributes: Attributes
+    sink: Sink,
+    files: Sequence[PutItem],
+    left_out: tuple[str, ...],
+    *,
+    unique: bool,
+    attributes: Attributes,
 ) -> PutReport:
-    """Put a directory: see `Task.put_directory`."""
-    refuse_itself(path, sink.home.url)
-    files, left_out = files_in(path, below, hidden=hidden)
+    """Put files: see `Task.put_directory` and `Task.copy`."""
     for file in files:
         sink.home.check(file.name)
     progress = sink.progress
     done = count = 0
 
-    def put(file: SourceFile) -> int:
-        return put_one(sink, file.path, file.name, unique=unique, attributes=attributes)
+    def put(file: PutItem) -> int:
+        return file.put(sink, unique=unique, attributes=attributes)
 
-    small = [file for file in files if file.size <= sink.block_bytes]
+    small = [file for file in files if file.is_small(sink)]
     with closing(sink.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
         for outcome in outcomes:
             done, count = done + 1, count + outcome.unwrap()
             progress(Progress("put", done, len(files), "files"))
     for file in files:
-        if file.size > sink.block_bytes:
+        if not file.is_small(sink):
             done, count = done + 1, count + put(file)
             progress(Progress("put", done, len(files), "files"))
     return PutReport(done, count, left_out)

@@ -11,7 +11,7 @@ from magic_committer._runtime import Clock, ProgressFunction
 from magic_committer.committers.base import WaitingFiles
 from magic_committer.filesystem.homes import Home
 from magic_committer.filesystem.shelf import Shelf, ShelvedFile
-from magic_committer.stores.base import Attributes
+from magic_committer.stores.base import Attributes, ObjectStore
 from magic_committer.upload import PendingFile, TaskFile
 
 
@@ -33,6 +33,7 @@ class Sink:
         open_file: opens a file of the task: by name, with a unique name or not.
         discard_file: takes a file out of the task, by the name that it is stored under.
         waiting: reads and renames closed files; None: they are uploads, which nobody can.
+        reach: the store of another bucket, as the job reaches its own.
         shelf: what the task has written.
     """
 
@@ -45,6 +46,7 @@ class Sink:
     open_file: FileOpener
     discard_file: Callable[[str], None]
     waiting: WaitingFiles | None
+    reach: Callable[[str], ObjectStore]
     shelf: Shelf = field(default_factory=Shelf)
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> ShelvedFile:

@@ -3,15 +3,18 @@
 The layout below a destination ``D``, in Hadoop 3.4's shape so that its tools see our jobs::
 
     D/_SUCCESS
-    D/__magic_job-<job>/job.json                                    the job's record
-    D/__magic_job-<job>/plan-<nonce>.json                           one for each try
-    D/__magic_job-<job>/alive.json                                  a long job's sign of life
-    D/__magic_job-<job>/job-<job>/00/<attempt>.pendingset           one for each committed attempt
+    D/__magic_job-<job>/_job.json                                   the job's record
+    D/__magic_job-<job>/_plan-<nonce>.json                          one for each try
+    D/__magic_job-<job>/_alive.json                                 a long job's sign of life
+    D/__magic_job-<job>/job-<job>/00/_<attempt>.pendingset          one for each committed attempt
     D/__magic_job-<job>/job-<job>/00/tasks/<attempt>/__base/<name>  marker; + ``.pending``
-    D/__magic_stream/<query>.json                                   a streaming query's ledger
+    D/__magic_stream/_<query>.json                                  a streaming query's ledger
 
 Invariants:
 
+* The last element of every control key begins with ``_``, as readers that go by the last element
+  (polars, Dask) skip no directory. Only a ``.pending`` and its marker keep Hadoop's names, which
+  its task committer looks for; Hadoop loads a set by its suffix alone.
 * Every existing `Destination` or `JobPaths` is legal. The rules are checked when it is
   made. Every key that it gives, and every control key made of it, fits into S3's 1,024 bytes.
   Nobody checks twice.
@@ -52,9 +55,12 @@ TASKS = "tasks"
 PENDING_SUFFIX = ".pending"
 PENDINGSET_SUFFIX = ".pendingset"
 SUCCESS = "_SUCCESS"
-RECORD = "job.json"
-ALIVE = "alive.json"
-LEDGER_SUFFIX = ".json"
+RECORD = "_job.json"
+ALIVE = "_alive.json"
+PLAN_PREFIX = "_plan-"
+HIDDEN = "_"
+"""What the name of a set or a ledger begins with."""
+JSON = ".json"
 
 # Limits
 CONTROL_BYTES_MIN = 144
@@ -404,7 +410,7 @@ class Destination:
             PathError: see `check_id`; or the key is too long.
         """
         check_id("query id", query)
-        return _check_fits(f"{self.streams_prefix}{query}{LEDGER_SUFFIX}")
+        return _check_fits(f"{self.streams_prefix}{HIDDEN}{query}{JSON}")
 
     @property
     def jobs_prefix(self) -> str:
@@ -475,7 +481,7 @@ class JobPaths:
         return _check_fits(f"{self.directory}{RECORD}")
 
     def plan(self, nonce: str) -> str:
-        return _check_fits(f"{self.directory}plan-{check_id('nonce', nonce)}.json")
+        return _check_fits(f"{self.directory}{PLAN_PREFIX}{check_id('nonce', nonce)}{JSON}")
 
     @property
     def alive(self) -> str:
@@ -503,7 +509,7 @@ class JobPaths:
         return f"{self.job_attempt}{TASKS}/"
 
     def pendingset(self, attempt: str) -> str:
-        name = f"{check_id('attempt', attempt)}{PENDINGSET_SUFFIX}"
+        name = f"{HIDDEN}{check_id('attempt', attempt)}{PENDINGSET_SUFFIX}"
         return _check_fits(f"{self.job_attempt}{name}")
 
     def attempt_directory(self, attempt: str) -> str:

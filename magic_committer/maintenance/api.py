@@ -35,6 +35,7 @@ from magic_committer.maintenance.recover import abort_job, recover_job
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     FORGET_AFTER_SECONDS,
+    FORGET_GIVEN_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
     Age,
     CleanupReport,
@@ -383,7 +384,7 @@ def cleanup(
     dead_after: Age = DEAD_AFTER_SECONDS,
     leftover_after: Age = LEFTOVER_AFTER_SECONDS,
     forget_after: Age = FORGET_AFTER_SECONDS,
-    forget_given: bool = False,
+    forget_given_after: Age = FORGET_GIVEN_AFTER_SECONDS,
     finish: bool = True,
     dry_run: bool = False,
     s3: S3Options | None = None,
@@ -406,9 +407,9 @@ def cleanup(
             Uploads without an age stay.
         forget_after: delete closed records that are older. A `timedelta` or seconds; 24 hours
             by default.
-        forget_given: True: delete also closed records of jobs whose id was given. You promise that
-            no process of these jobs lives. Their ids can then be used again, and a process that was
-            paused since the first use would write into the second job. False by default.
+        forget_given_after: the same for jobs whose id was given; 30 days by default. After that the
+            id starts a new job. With less you promise that no process of those jobs lives: one that
+            was paused since the first use could attach to the second job.
         finish: True (default): finish decided jobs that nobody finishes. False: only name them in
             ``unfinished``.
         dry_run: True: change nothing, and report what would be done. False by default. To find out
@@ -430,7 +431,7 @@ def cleanup(
         dead_after=seconds("dead_after", dead_after),
         leftover_after=seconds("leftover_after", leftover_after),
         forget_after=seconds("forget_after", forget_after),
-        forget_given=forget_given,
+        forget_given_after=seconds("forget_given_after", forget_given_after),
         finish=finish,
     )
     if is_file_tree(dest):

@@ -78,7 +78,7 @@ class Limits:
     dead_after: float
     leftover_after: float
     forget_after: float
-    forget_given: bool
+    forget_given_after: float
     finish: bool = True
 
 
@@ -198,12 +198,11 @@ class Cleaning:
         return Listing(self._runtime, directory).to_end().age
 
     def _forget(self, seen: records.Seen) -> None:
-        """Delete an old closed record, if no process uses its id any more."""
+        """Delete a closed record that is old enough."""
         age = age_of(seen.seen_at, seen.last_modified)
         self._left_ages.setdefault(seen.record.uuid, age)
-        if age < self._limits.forget_after:
-            return
-        if seen.record.given_id and not self._limits.forget_given:
+        given, limits = seen.record.given_id, self._limits
+        if age < (limits.forget_given_after if given else limits.forget_after):
             return
         # The second call deletes on a store without conditional delete.
         if (

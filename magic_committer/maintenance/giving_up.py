@@ -45,6 +45,7 @@ from magic_committer.hadoop.paths import (
     MAGIC_JOB_PREFIX,
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
+    PLAN_PREFIX,
     Destination,
     JobPaths,
     uuid_in_name,
@@ -384,7 +385,9 @@ class GivingUp:
                     self.unread.append(f"{key}: {error.message}")
                     continue
                 if owned:
-                    (plans if key.rpartition("/")[2].startswith("plan-") else others).append(key)
+                    (plans if key.rpartition("/")[2].startswith(PLAN_PREFIX) else others).append(
+                        key
+                    )
         for keys in (plans, others):
             failed = self.runtime.store.delete(keys) if keys else {}
             self.unread += [f"{key}: {why.message}" for key, why in failed.items()]

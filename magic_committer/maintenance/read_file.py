@@ -28,10 +28,11 @@ from magic_committer.hadoop.formats import (
 from magic_committer.hadoop.json import Invalid, refuse_crowded
 from magic_committer.hadoop.paths import (
     ALIVE,
-    LEDGER_SUFFIX,
+    JSON,
     MAGIC_STREAM,
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
+    PLAN_PREFIX,
     RECORD,
     SUCCESS,
 )
@@ -50,7 +51,7 @@ FIELDS_MIN = 2
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """The content of ``alive.json``: which process last said that a job lives."""
+    """The content of ``_alive.json``: which process last said that a job lives."""
 
     job: str
     role: str
@@ -59,7 +60,7 @@ class Sign:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> Sign:
-        """Read ``alive.json``.
+        """Read ``_alive.json``.
 
         Raises:
             FormatError: it is not a sign of life, or a newer version of the library wrote it.
@@ -120,13 +121,13 @@ def kind_by_name(name: str) -> FileKind | None:
     """The kind that a file's name, or a key, tells; None if it tells none."""
     directory, _, last = name.rpartition("/")
     of_streams = MAGIC_STREAM in directory.split("/")[-2:]  # on a disk: a directory for each query
-    if of_streams and last.endswith(LEDGER_SUFFIX):
+    if of_streams and last.endswith(JSON):
         return "ledger"
     if last.endswith(PENDINGSET_SUFFIX):
         return "pendingset"
     if last.endswith(PENDING_SUFFIX):
         return "pending"
-    if last.startswith("plan-") and last.endswith(".json"):
+    if last.startswith(PLAN_PREFIX) and last.endswith(JSON):
         return "plan"
     return {SUCCESS: "success", RECORD: "record", ALIVE: "alive"}.get(last)  # type: ignore[return-value]
 

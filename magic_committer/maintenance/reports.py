@@ -10,13 +10,19 @@ from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any, Literal
 
-from magic_committer.commit.closed import FORGET_AFTER_SECONDS, GRAIN_SECONDS, age_of
+from magic_committer.commit.closed import (
+    FORGET_AFTER_SECONDS,
+    FORGET_GIVEN_AFTER_SECONDS,
+    GRAIN_SECONDS,
+    age_of,
+)
 from magic_committer.errors import OptionError
 from magic_committer.protocol.record import JobReport
 
 __all__ = [
     "DEAD_AFTER_SECONDS",
     "FORGET_AFTER_SECONDS",
+    "FORGET_GIVEN_AFTER_SECONDS",
     "GRAIN_SECONDS",
     "LEFTOVER_AFTER_SECONDS",
     "NAMED_MAX",

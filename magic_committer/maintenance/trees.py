@@ -507,8 +507,7 @@ class TreeCleaning:
                 self._trying(entry.path, partial(self._remove, entry.path))
             if _SPARE.fullmatch(entry.name) and entry.kind == "file":
                 self._trying(entry.path, partial(self._spare, entry))
-        if self._limits.forget_given:
-            self._forget_claims()
+        self._forget_claims()
         if not self._dry_run:
             self._parts.tree.remove_directory(TEMPORARY)  # if nothing is left in it
         return CleanupReport(
@@ -542,7 +541,7 @@ class TreeCleaning:
             return
         record = seen.record
         if record.state is State.CLOSED:
-            if age >= limits.forget_after and (not record.given_id or limits.forget_given):
+            if age >= (limits.forget_given_after if record.given_id else limits.forget_after):
                 self._forget(paths, seen)
             return
         decided = next_step(record.state) is not Step.DECIDE
@@ -591,10 +590,11 @@ class TreeCleaning:
         self._did.append(f"job {job_id}: delete its closed record")
 
     def _forget_claims(self) -> None:
-        """Free the ids whose jobs have no record any more."""
-        for job_id, uuid in list(records.every_claim(self._parts)):
-            paths = TreeJobPaths(uuid)
-            if self._parts.tree.stat(paths.directory) is None:
+        """Free the ids that were taken long ago, and whose jobs have no record any more."""
+        for job_id, uuid, taken in list(records.every_claim(self._parts)):
+            if age_of(self._parts.clock.now(), taken) < self._limits.forget_given_after:
+                continue
+            if self._parts.tree.stat(TreeJobPaths(uuid).directory) is None:
                 if not self._dry_run:
                     records.forget_id(self._parts, job_id, uuid)
                 self._records += 1

@@ -1,7 +1,7 @@
 """The ledger of a streaming query: which micro-batch is published, and who may publish the next.
 
 A query is run again after a crash, and may run twice at once. Each run of a micro-batch is a job of
-its own. One object for each query, ``D/__magic_stream/<query>.json``, makes sure that only one of
+its own. One object for each query, ``D/__magic_stream/_<query>.json``, makes sure that only one of
 these jobs publishes the batch::
 
     {done: 6} --claim(job J, batch 7)--> {done: 6, claim: J} --publish(7)--> {done: 7}

@@ -1,5 +1,5 @@
 """The plan: what one driver wants decided. Each try stores one immutable object,
-``plan-<nonce>.json``.
+``_plan-<nonce>.json``.
 
 The record that decides names the plan and its ETag, so that the plans of two drivers can never be
 mixed (counterexamples.md, #3). Every process that executes a decision executes the plan that the

@@ -1,6 +1,6 @@
 """What a job is: its record, the states of the record, and the values that travel.
 
-The job record is one object, ``D/__magic_job-<id>/job.json``, and a state machine::
+The job record is one object, ``D/__magic_job-<id>/_job.json``, and a state machine::
 
     (absent) --setup--> running --decide--> committing --done----> completed --finish--> (absent)
                          |   |                   |                                     or closed
@@ -192,7 +192,7 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """The content of ``job.json``.
+    """The content of ``_job.json``.
 
     Attributes:
         id: the job's id. It names the job's directory.
@@ -248,7 +248,7 @@ class JobRecord:
         return replace(self, state=state, nonce=nonce, **changes)
 
     def encode(self) -> bytes:
-        """Give the bytes of ``job.json``: compact JSON."""
+        """Give the bytes of ``_job.json``: compact JSON."""
         fields = plain(self)
         for name in ("adopted", "checkpoint", "batch", "stays"):
             if not fields[name]:  # so that versions before them can read all other records
@@ -262,7 +262,7 @@ class JobRecord:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> JobRecord:
-        """Read ``job.json``.
+        """Read ``_job.json``.
 
         Args:
             data: the object's bytes.

@@ -98,9 +98,21 @@ class FileSlice:
                 left -= len(piece)
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectSlice:
+    """``length`` bytes, at least 1, from ``offset`` of an object that has this ETag, in a bucket of
+    the same endpoint: the body of a part that the store copies by itself."""
+
+    bucket: str
+    key: str
+    etag: str
+    offset: int
+    length: int
+
+
 PartBody = memoryview | FileSlice
-"""The body of a part. Memory is one piece of bytes, which must not change until the verb
-returns."""
+"""The body of a part that is sent. Memory is one piece of bytes, which must not change until the
+verb returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +321,7 @@ class ObjectStore(Protocol):
         key: str,
         upload_id: str,
         number: int,
-        body: PartBody,
+        body: PartBody | ObjectSlice,
         *,
         checksum: Checksum | None = None,
     ) -> Part:
@@ -319,10 +331,12 @@ class ObjectStore(Protocol):
             key, upload_id: the upload.
             number: the part's number.
             body: its bytes.
-            checksum: the checksum of the bytes; None: none.
+            checksum: the checksum of the bytes; None: none, as for an `ObjectSlice`.
 
         Raises:
-            NotFound: the upload is not open (``code`` is ``"NoSuchUpload"``).
+            NotFound: the upload is not open (``code`` is ``"NoSuchUpload"``); or the object of an
+                `ObjectSlice` is gone.
+            PreconditionFailed: the object of an `ObjectSlice` has another ETag.
             InvalidRequest: the checksum does not match the bytes.
         """
         ...

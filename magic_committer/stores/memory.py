@@ -40,6 +40,7 @@ from magic_committer.stores.base import (
     FileSlice,
     ObjectInfo,
     ObjectPage,
+    ObjectSlice,
     Part,
     PartBody,
     StoredObject,
@@ -235,10 +236,13 @@ class MemoryStore:
         key: str,
         upload_id: str,
         number: int,
-        body: PartBody,
+        body: PartBody | ObjectSlice,
         *,
         checksum: Checksum | None = None,
     ) -> Part:
+        if isinstance(body, ObjectSlice):
+            asked = Request("put_part", key, upload_id=upload_id, part=number, size=body.length)
+            return self._send(asked, partial(self._bucket.copy_part, key, upload_id, number, body))
         kept = self._read(key, body)
         asked = Request("put_part", key, upload_id=upload_id, part=number, size=len(kept))
         part = (key, upload_id, number, kept, md5(kept), checksum)

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import (
@@ -31,6 +32,7 @@ from magic_committer.stores.base import (
     ChecksumAlgorithm,
     ObjectInfo,
     ObjectPage,
+    ObjectSlice,
     Part,
     StoredObject,
     UploadInfo,
@@ -79,6 +81,10 @@ class StoredBytes:
     attributes: Attributes
     upload_id: str = ""  # the upload that it was made of: these two identify a second Complete
     named: tuple[tuple[int, str], ...] = ()
+
+
+_buckets: WeakValueDictionary[str, Bucket] = WeakValueDictionary()
+"""The newest bucket of each name in this process: what may be copied from."""
 
 
 class Sorted(Generic[K]):
@@ -133,6 +139,9 @@ class Bucket:
     _upload_order: Sorted[tuple[str, int]] = field(default_factory=Sorted)
     _upload_ids: dict[int, str] = field(default_factory=dict)
     _upload_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        _buckets[self.name] = self
 
     # Objects -------------------------------------------------------------------------------------
 
@@ -248,6 +257,20 @@ class Bucket:
         part = Part(number, quoted(digest), len(body), stored)
         upload.parts[number] = StoredPart(body, digest, part)
         return part
+
+    def copy_part(self, key: str, upload_id: str, number: int, source: ObjectSlice) -> Part:
+        """Store a part from an object of this bucket, or of another one of this process."""
+        objects = (self if source.bucket == self.name else _buckets[source.bucket]).objects
+        found = objects.get(source.key)
+        if found is None:
+            message = f"there is no object {source.bucket}/{source.key}"
+            raise self._refused("put_part", key, "NoSuchKey", message)
+        self._check_etag("put_part", key, source.etag, found)
+        whole = b"".join(found.pieces)
+        body = whole[source.offset : source.offset + source.length]
+        if len(body) != source.length or not body:
+            raise self._refused("put_part", key, "InvalidRange", "the range is not in the object")
+        return self.put_part(key, upload_id, number, body, md5(body), None)
 
     def part_page(self, key: str, upload_id: str, after: int) -> tuple[Sequence[Part], int | None]:
         """One page of the parts behind number ``after``, and the number before the next page."""

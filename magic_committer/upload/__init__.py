@@ -45,9 +45,10 @@ from magic_committer.upload.file import DiskFile, FileState, PendingFile, TaskFi
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
 from magic_committer.upload.local import LocalDirectory
 from magic_committer.upload.local_file import LocalFile
-from magic_committer.upload.stream import TextUpload, UploadStream, pending_of
+from magic_committer.upload.stream import COPY_PART_BYTES, TextUpload, UploadStream, pending_of
 
 __all__ = [
+    "COPY_PART_BYTES",
     "Block",
     "BlockSource",
     "DiskFile",

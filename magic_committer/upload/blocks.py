@@ -42,7 +42,13 @@ from typing import Protocol, cast
 from magic_committer import checksum as checksums
 from magic_committer._pool import renewed_in_children
 from magic_committer.options import MiB, Options
-from magic_committer.stores.base import Checksum, ChecksumAlgorithm, FileSlice, PartBody
+from magic_committer.stores.base import (
+    Checksum,
+    ChecksumAlgorithm,
+    FileSlice,
+    ObjectSlice,
+    PartBody,
+)
 
 MEMORY_BLOCK_BYTES_MAX = 64 * MiB
 """Blocks of parts above this size are always on disk."""
@@ -337,14 +343,14 @@ def _is_idle(pages: mmap.mmap) -> bool:
 
 
 class PartSource(Protocol):
-    """What a part is sent from: a `Block`, or a `FileBlock`."""
+    """What a part is sent from: a `Block`, a `FileBlock` or an `ObjectBlock`."""
 
-    def body(self) -> PartBody:
+    def body(self) -> PartBody | ObjectSlice:
         """The body for the store; valid until `release`."""
         ...
 
-    def checksum(self, algorithm: ChecksumAlgorithm) -> Checksum:
-        """The checksum of the body."""
+    def checksum(self, algorithm: ChecksumAlgorithm) -> Checksum | None:
+        """The checksum of the body; None: the store computes it."""
         ...
 
     def release(self) -> None:
@@ -399,6 +405,24 @@ class FileBlock:
 
     def release(self) -> None:
         """Do nothing: the file is its owner's."""
+
+
+class ObjectBlock:
+    """A part of another object, which the store copies by itself."""
+
+    def __init__(self, source: ObjectSlice) -> None:
+        self.length = source.length
+        self.of = f", a copy of s3://{source.bucket}/{source.key} with ETag {source.etag},"
+        self._source = source
+
+    def body(self) -> ObjectSlice:
+        return self._source
+
+    def checksum(self, algorithm: ChecksumAlgorithm) -> None:
+        """None: nobody here has the bytes."""
+
+    def release(self) -> None:
+        """Do nothing."""
 
 
 class _BlockFile:

@@ -121,6 +121,17 @@ class PartLedger:
                 + (", or let the parts grow (uniform_parts=False)" if self.uniform else ""),
             )
 
+    def cuts(self, length: int) -> list[tuple[int, int]]:
+        """Offset and length of each part of a file of ``length`` bytes; none if it is empty. Raises
+        UploadFailed as `require`."""
+        self.require(length)
+        found, offset = list[tuple[int, int]](), 0
+        while offset < length:
+            size = part_bytes(len(found) + 1, self.block_bytes, uniform=self.uniform)
+            found.append((offset, min(size, length - offset)))
+            offset += size
+        return found
+
     def add(self, count: int) -> None:
         """Take ``count`` bytes, at most `room`, into the part that is being filled."""
         if not 0 <= count <= self.room:
@@ -179,8 +190,11 @@ class PartLedger:
         return tuple(self._stored[number] for number in range(1, len(self._sizes) + 1))
 
     def checksum(self) -> Checksum | None:
-        """The whole object's checksum, from those of the parts; None if it has none of its own."""
+        """The whole object's checksum, from those of the parts; None if it has none of its own, or
+        if the store has told none of a copied part."""
         sums = [(part.checksum, part.size) for part in self.finished()]
+        if any(checksum is None for checksum, _ in sums):
+            return None
         return checksums.whole(
             (checksum, size)
             for checksum, size in sums

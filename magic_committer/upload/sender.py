@@ -41,7 +41,7 @@ from magic_committer.stores.base import (
     CreatedUpload,
     Part,
 )
-from magic_committer.upload.blocks import PartSource
+from magic_committer.upload.blocks import ObjectBlock, PartSource
 from magic_committer.upload.file import FileState
 from magic_committer.upload.window import SendWindow
 
@@ -372,7 +372,7 @@ class PartSender:
             return None if self.stopped else self._put_body(number, block, upload_id)
         except Exception as error:
             clear_frames(error.__traceback__)  # it is kept, and they hold the body
-            self.fail(f"part {number}", error)
+            self.fail(f"part {number}{block.of if isinstance(block, ObjectBlock) else ''}", error)
             return None
         finally:
             block.release()
@@ -386,6 +386,8 @@ class PartSender:
             part = self._runtime.store.put_part(
                 self.key, upload_id, number, body, checksum=checksum
             )
+        if checksum is None and self._checksum:
+            checksum = part.checksum  # of a copy: the store's own
         self._statistics.add(BYTES_UPLOADED, part.size)
         self._statistics.add(PARTS_UPLOADED)
         return part, checksum

@@ -24,10 +24,10 @@ from magic_committer._runtime import Runtime
 from magic_committer.errors import MagicError, UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, Part
-from magic_committer.upload.blocks import Block, BlockSource, FileBlock
+from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, ObjectSlice, Part
+from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
 from magic_committer.upload.file import FileState, PendingFile, TaskFile
-from magic_committer.upload.ledger import FinishedUpload, PartLedger, part_bytes
+from magic_committer.upload.ledger import FinishedUpload, PartLedger
 from magic_committer.upload.sender import PartSender
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ else:
 TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
 """Bytes of a local file that is sent by one function of the pool. The parts of a larger one are
 sent side by side."""
+
+COPY_PART_BYTES = 256 * 1024**2
+"""Bytes of a part that the store copies from another object: for the first 1,000 parts, then
+more."""
 
 _OPEN = FileState.OPEN
 
@@ -120,7 +124,7 @@ class UploadStream(TaskFile):
         self._on_abort = on_abort
         self._beside = beside
         self._when_pending: list[Callable[[], object]] = []
-        self._taken: list[FileBlock] = []  # of a local file: `close` hands them to the pool
+        self._taken: Sequence[FileBlock | ObjectBlock] = ()  # `close` hands them to the pool
         self._ends_beside = False
         sender = PartSender(
             runtime,
@@ -270,7 +274,7 @@ class UploadStream(TaskFile):
     def _write(self, data: Buffer) -> int:
         self._check_open()
         if self._taken:
-            raise ValueError(f"{self.name} has taken a local file: it takes no more bytes")
+            raise ValueError(f"{self.name} has taken a file: it takes no more bytes")
         view = _flat(data, self.name)
         try:
             self._settle()
@@ -303,17 +307,44 @@ class UploadStream(TaskFile):
             UploadFailed: as for `write`; or the local file cannot be read.
             ValueError: the file is closed, or something was written into it.
         """
+
+        def blocks() -> list[FileBlock]:
+            try:
+                found = os.stat(path)
+            except OSError as error:
+                raise UploadFailed(f"{path} cannot be uploaded as {self.name}: {error}") from error
+            changed, cuts = found.st_mtime_ns, self._ledger.cuts(found.st_size)
+            return [FileBlock(path, offset, length, changed) for offset, length in cuts]
+
+        self._take(blocks, TAKEN_BESIDE_BYTES_MAX if beside else -1)
+
+    def take_object(self, bucket: str, key: str, etag: str, length: int) -> None:
+        """Take all bytes of another object, in place of writes; `close` must follow.
+        The store copies them, by parts of `COPY_PART_BYTES`: beside the caller if it is one part,
+        and the owner allows it. Not repeatable.
+
+        Raises:
+            UploadFailed: as for `write`; or the object has changed, or is gone.
+            ValueError: the file is closed, or something was written into it.
+        """
+
+        def blocks() -> list[ObjectBlock]:
+            self._ledger = PartLedger(COPY_PART_BYTES, uniform=self._options.uniform_parts)
+            cuts = self._ledger.cuts(length)
+            return [ObjectBlock(ObjectSlice(bucket, key, etag, at, size)) for at, size in cuts]
+
+        self._take(blocks, COPY_PART_BYTES)
+
+    def _take(
+        self, blocks_of: Callable[[], Sequence[FileBlock | ObjectBlock]], beside_bytes_max: int
+    ) -> None:
         self._check_open()
         if self.length or self._taken:
-            raise ValueError(f"{self.name} has bytes already: it takes no local file")
+            raise ValueError(f"{self.name} has bytes already: it takes no file")
         try:
-            blocks = self._file_blocks(path)
-            if (
-                beside
-                and self._beside is not None
-                and not self._sender.begun
-                and sum(block.length for block in blocks) <= TAKEN_BESIDE_BYTES_MAX
-            ):
+            blocks = blocks_of()
+            small = sum(block.length for block in blocks) <= beside_bytes_max
+            if small and self._beside is not None and not self._sender.begun:
                 self._taken = blocks
                 return
             for block in blocks:
@@ -322,22 +353,6 @@ class UploadStream(TaskFile):
         except BaseException as error:
             self._fail(error)
             raise
-
-    def _file_blocks(self, path: str) -> list[FileBlock]:
-        try:
-            found = os.stat(path)
-        except OSError as error:
-            raise UploadFailed(f"{path} cannot be uploaded as {self.name}: {error}") from error
-        self._ledger.require(found.st_size)
-        blocks: list[FileBlock] = []
-        offset = 0
-        while offset < found.st_size:
-            options, number = self._options, len(blocks) + 1
-            size = part_bytes(number, options.block_bytes, uniform=options.uniform_parts)
-            count = min(size, found.st_size - offset)
-            blocks.append(FileBlock(path, offset, count, found.st_mtime_ns))
-            offset += count
-        return blocks
 
     def close(self) -> None:
         """Send the last block, wait for all parts, record the pending. Does nothing if the file is
@@ -406,7 +421,7 @@ class UploadStream(TaskFile):
 
     def _hand_over_end(self, beside: Callable[[UploadStream], None]) -> None:
         beside(self)
-        blocks: list[Block] | list[FileBlock] = self._taken or [self._filled_block()]
+        blocks: Sequence[Block | FileBlock | ObjectBlock] = self._taken or [self._filled_block()]
         self._ends_beside = True
         self._sender.end_beside(partial(self._end_in_pool, blocks))
 
@@ -414,7 +429,7 @@ class UploadStream(TaskFile):
         block, self._block = self._block or self._new_block(), None
         return block
 
-    def _end_in_pool(self, blocks: Sequence[Block | FileBlock]) -> None:
+    def _end_in_pool(self, blocks: Sequence[Block | FileBlock | ObjectBlock]) -> None:
         """Send the whole file and record it. When it is stopped, whoever stopped it ends it."""
         sender = self._sender
         try:
@@ -528,7 +543,7 @@ class UploadStream(TaskFile):
         number, size = self._ledger.next_number, self._ledger.next_bytes
         return self._blocks.block(size, self._options, first=number == 1)
 
-    def _hand_over(self, taken: FileBlock | None = None) -> None:
+    def _hand_over(self, taken: FileBlock | ObjectBlock | None = None) -> None:
         self._note(self._sender.make_room())
         self._sender.created()
         self._before_block()

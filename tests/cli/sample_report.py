@@ -105,7 +105,7 @@ def jobs() -> list[FoundJob]:
                  would="abort it: its uploads are aborted, nothing of it becomes visible"),
         FoundJob("b7e1c3aa-5f0e-4c55-9f0a-000000000001", dest, "hadoop", age=5 * HOUR, files=37,
                  bytes=2**31, would="nothing: it is not a job of this library"),
-        FoundJob(HOSTILE[0], dest, "unreadable", age=DAY, problem=f"job.json: {HOSTILE[1]}",
+        FoundJob(HOSTILE[0], dest, "unreadable", age=DAY, problem=f"_job.json: {HOSTILE[1]}",
                  would="nothing: it cannot be read"),
         FoundJob("2026-10-30", dest, "litter", age=22 * DAY, objects=4,
                  would="nothing: its job is over; cleanup takes what it left"),

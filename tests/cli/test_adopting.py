@@ -20,7 +20,7 @@ from tests.promises.machine import DAY, HOUR, READS
 
 ADOPT = ("hadoops", "--adopt", "--dead-after", "0")
 VERBS = ("commit", "abort", "recover")
-RECORD = "t/__magic_job-hadoops/job.json"
+RECORD = "t/__magic_job-hadoops/_job.json"
 
 
 def contents(store: MemoryStore) -> object:

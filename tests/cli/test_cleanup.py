@@ -271,7 +271,7 @@ def test_wrong_arguments_have_their_codes(
 def is_swap(request: Request) -> bool:
     """Whether it changes a job's record."""
     is_put = request.verb == "put" and request.if_match is not None
-    return is_put and request.key.endswith("/job.json")
+    return is_put and request.key.endswith("/_job.json")
 
 
 def test_two_cleanups_at_once_do_no_harm(clock: PatientClock) -> None:
@@ -508,8 +508,8 @@ def test_the_limits_reach_the_cleaning(
     command("cleanup", TABLE)
     command(
         "cleanup", TABLE, "--dead-after", "36h", "--leftover-after", "90m", "--forget-after", "2d",
-        "--forget-given", "--no-finish",
+        "--forget-given-after", "40d", "--no-finish",
     )  # fmt: skip
     assert seen == [
-        Limits(DAY, 3600, DAY, False, True), Limits(36 * 3600, 5400, 2 * DAY, True, False)
+        Limits(DAY, 3600, DAY, 30 * DAY, True), Limits(36 * 3600, 5400, 2 * DAY, 40 * DAY, False)
     ]  # fmt: skip

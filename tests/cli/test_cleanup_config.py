@@ -30,20 +30,20 @@ def test_limits_come_from_the_nearest(tmp_path: Path) -> None:
         [defaults]
         dead_after = "36h"
         leftover_after = "2h"
-        forget_given = true
+        forget_given_after = "1d"
         [[destinations]]
         path = "s3://bucket/a"
         [[destinations]]
         path = "s3a://bucket/b/"
         dead_after = "3d"
-        forget_given = false
+        forget_given_after = "60d"
         finish = false
         """
     )
     a, b = read_config(str(file), {"leftover_after": 60.0})
     assert (a.dest.url, b.dest.url) == ("s3://bucket/a/", "s3://bucket/b/")
-    assert a.limits == Limits(36 * HOUR, 60, LIMITS.forget_after, True, True)
-    assert b.limits == Limits(3 * DAY, 60, LIMITS.forget_after, False, False)
+    assert a.limits == Limits(36 * HOUR, 60, LIMITS.forget_after, DAY, True)
+    assert b.limits == Limits(3 * DAY, 60, LIMITS.forget_after, 60 * DAY, False)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def unit(name: str) -> configparser.ConfigParser:
 def test_the_example_config_loads() -> None:
     """examples/cron/cleanup.toml names two destinations, with limits of their own."""
     first, second = read_config(str(CRON / "cleanup.toml"), {})
-    assert first.limits == Limits(36 * HOUR, 2 * HOUR, 7 * DAY, False, True)
+    assert first.limits == Limits(36 * HOUR, 2 * HOUR, 7 * DAY, 60 * DAY, True)
     assert second.limits.dead_after == 3 * DAY
 
 

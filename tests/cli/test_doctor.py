@@ -562,7 +562,7 @@ def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
                 else:
                     assert mc.abort(PATH, job.id, revert=True).outcome == "reverted"
         if end == "litter":
-            store.delete([f"a/t/__magic_job-{job.id}/job.json"])
+            store.delete([f"a/t/__magic_job-{job.id}/_job.json"])
     with guard.acting("cleaner"):
         report = mc.cleanup(PATH, dead_after=0.0, leftover_after=0.0, forget_after=0.0)
     bury()

@@ -21,7 +21,7 @@ def without_plan(machine: Machine) -> mc.Job:
     """A committing job that nobody can finish or undo."""
     job = machine.job("committing")
     for key in control(machine.s3):
-        if "/plan-" in key:
+        if "/_plan-" in key:
             machine.s3.delete_object(key)
     return job
 
@@ -82,7 +82,7 @@ def test_nothing_is_given_up_unless_the_answer_is_yes(
     it; "no" changes nothing."""
     job = machine.job("committing" if state == "damaged" else state)
     if state == "damaged":
-        machine.s3.put_object(f"t/__magic_job-{job.id}/job.json", b"{")
+        machine.s3.put_object(f"t/__magic_job-{job.id}/_job.json", b"{")
     machine.later(DAY)
     before = everything(machine.s3)
     assert command("job", "abort", DEST, job.id, "--force").code == exits.INTERRUPTED
@@ -126,7 +126,7 @@ def test_a_young_job_that_does_not_tell_takes_a_word_that_can_be_pasted(
 ) -> None:
     """The record cannot be read, and something changed lately: refused; the hint gives it up."""
     job = machine.job("running")
-    machine.s3.put_object(f"t/__magic_job-{job.id}/job.json", b"{")
+    machine.s3.put_object(f"t/__magic_job-{job.id}/_job.json", b"{")
     young = command("job", "abort", DEST, job.id, "--force", "--yes")
     assert young.code == exits.BAD_STATE
     (call,) = re.findall("`(.*?)`", young.err)

@@ -158,7 +158,7 @@ def test_a_large_set_is_cut_for_people_only(
     monkeypatch.setattr(inspecting, "ROWS_SHOWN_MAX", 3)
     sets = tuple(PlannedSet(f"job-1/00/a{n}.pendingset", '"e"', str(n), f"a{n}") for n in range(5))
     deletes = tuple(ObjectRef(f"t/{n}", '"e"') for n in range(50))
-    path = tmp_path / "plan-1.json"
+    path = tmp_path / "_plan-1.json"
     path.write_bytes(Plan("1", "2" * 32, "n", 9, 99, sets, deletes, ("dt=1/",)).encode())
     out = command("inspect", path).out
     assert "(2 are not shown: --format jsonl has all)" in out
@@ -200,11 +200,11 @@ BROKEN: dict[str, tuple[str, bytes, str, str]] = {
     "foreign": ("x", b'{"a": 1}', "", "none of the files"),
     "deep": ("x", b"[" * 3000, "", "is not JSON"),
     "too large": ("x.pending", b" " * (PENDING_BYTES_MAX + 1), "", "is larger than"),
-    "a newer record": ("job.json", b'{"version": 9}', "version", "this library knows 1"),
-    "a newer plan": ("plan-1.json", b'{"version": 9}', "version", "this library knows 2"),
-    "a newer sign": ("alive.json", b'{"version": 9}', "version", "this library knows 1"),
+    "a newer record": ("_job.json", b'{"version": 9}', "version", "this library knows 1"),
+    "a newer plan": ("_plan-1.json", b'{"version": 9}', "version", "this library knows 2"),
+    "a newer sign": ("_alive.json", b'{"version": 9}', "version", "this library knows 1"),
     "a number as text": (
-        "alive.json",
+        "_alive.json",
         b'{"version": 1, "job": "1", "role": "r", "host": "h", "pid": "1"}',
         "pid",
         "has the wrong type",
@@ -312,7 +312,12 @@ def test_a_mutation_is_never_a_traceback(
     """Fields that go, values of another type, cut files, flipped bytes: each is valid, or has a
     reason."""
     by_kind: dict[str, bytes] = {name: path.read_bytes() for name, path in SAMPLES.items()}
-    names = {"plan": "/plan-", "record": "/job.json", "alive": "/alive.json", "ledger": "/q.json"}
+    names = {
+        "plan": "/_plan-",
+        "record": "/_job.json",
+        "alive": "/_alive.json",
+        "ledger": "/_q.json",
+    }
     for own, word in names.items():
         by_kind[own] = next(body for key, body in ours.items() if word in key)
     data = by_kind[kind]
@@ -358,7 +363,7 @@ def test_what_cannot_be_read(
 
 def test_an_object_that_is_too_large_is_not_read(command: Command, memory_s3: MemoryStore) -> None:
     """What is no record by its size alone is said to be none."""
-    memory_s3.put_object("t/job.json", b" " * 100_000)
-    ran = command("inspect", "s3://bucket/t/job.json", "--validate", "--format", "json")
+    memory_s3.put_object("t/_job.json", b" " * 100_000)
+    ran = command("inspect", "s3://bucket/t/_job.json", "--validate", "--format", "json")
     assert (ran.code, ran.json()["as"]) == (46, "record")
     assert "is larger than 65536 bytes" in ran.json()["reason"]

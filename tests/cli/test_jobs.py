@@ -94,7 +94,7 @@ def test_a_job_of_a_streaming_query_tells_its_batch(machine: Machine, command: C
     assert "batch           7 of query query-1" in shown
     assert "checkpoint      hash " in shown
     mc.recover(DEST, job.id)
-    told = command("inspect", "s3://bucket/t/__magic_stream/query-1.json").out
+    told = command("inspect", "s3://bucket/t/__magic_stream/_query-1.json").out
     assert "published         batch 7" in told
 
 
@@ -146,7 +146,7 @@ def test_an_id_that_is_not_there_is_told_with_those_that_are(
 
 def test_a_record_that_cannot_be_read_is_shown_and_left(machine: Machine, command: Command) -> None:
     """A newer version's record: shown with the problem, refused by what would end it."""
-    machine.s3.put_object("t/__magic_job-new/job.json", b'{"version":9}')
+    machine.s3.put_object("t/__magic_job-new/_job.json", b'{"version":9}')
     shown = command("job", "show", DEST, "new", "--format", "json").json()
     assert shown["kind"] == "unreadable"
     assert "this library knows 1" in shown["problem"]
@@ -159,10 +159,10 @@ def test_a_record_that_cannot_be_read_is_shown_and_left(machine: Machine, comman
 def test_a_start_that_is_no_date_is_shown(machine: Machine, command: Command) -> None:
     """A record may hold any number there: it is shown as it is."""
     job = mc.start(DEST, job_id="mine")
-    record = orjson.loads(machine.s3.body("t/__magic_job-mine/job.json"))
+    record = orjson.loads(machine.s3.body("t/__magic_job-mine/_job.json"))
     for started in (1e18, -1e300):
         machine.s3.put_object(
-            "t/__magic_job-mine/job.json",
+            "t/__magic_job-mine/_job.json",
             orjson.dumps({**record, "started": started}),
             metadata={JOB_METADATA: job.uuid},
         )
@@ -540,7 +540,7 @@ def test_hadoops_job_is_ended_only_on_the_operators_word(
     assert (told.code, told.json()["state"]) == (exits.OK, "closed")
     assert visible(machine.s3) == (hadoops.files if verb == "commit" else {})
     assert machine.s3.open_uploads() == ()
-    assert control(machine.s3) == ["t/__magic_job-hadoops/job.json"]
+    assert control(machine.s3) == ["t/__magic_job-hadoops/_job.json"]
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -132,7 +132,7 @@ def test_no_command_obeys_a_key(
     summaries and in errors: they are shown as text by every command."""
     for odd in ODD_IDS:
         memory_s3.start_upload(f"table/{odd}.csv")
-        memory_s3.put_object(f"table/__magic_job-{odd}/job.json", odd.encode())
+        memory_s3.put_object(f"table/__magic_job-{odd}/_job.json", odd.encode())
     name, *more = words.split()
     told = command(name, *more[:1], PATH, *more[1:], "--format", how)
     assert told.out + told.err

@@ -146,7 +146,7 @@ def test_a_doctor_looks_at_several_paths(command: Command, account: dict[str, Me
 def test_several_files_are_a_line_each(command: Command, account: dict[str, MemoryStore]) -> None:
     """Whether each is valid; one that is not there is told, and the rest checked."""
     mc.start("s3://lake/t", job_id="j")
-    record = "s3://lake/t/__magic_job-j/job.json"
+    record = "s3://lake/t/__magic_job-j/_job.json"
     missing = "s3://lake/t/__magic_job-j/x.pending"
     told = command("inspect", missing, record, "--json")
     assert told.code == exits.BAD_STATE
@@ -348,7 +348,7 @@ def test_whatever_asks_takes_y() -> None:
         for option in one.params
         if "--yes" in option.opts
     ]
-    assert len(asking) == 6
+    assert len(asking) == 7
     assert [path for path, names in asking if "-y" not in names] == []
 
 

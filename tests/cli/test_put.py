@@ -238,13 +238,13 @@ def test_a_directory_that_changes_after_the_count_is_not_published(
     there: There, command: Command, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was asked about is what is put, or nothing is."""
-    really = local.put_all
+    really = local.files_in
 
     def grown(*args: object, **more: object) -> object:
         (source / "new").write_text("x")
         return really(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("magic_committer.filesystem.local.put_all", grown)
+    monkeypatch.setattr("magic_committer.filesystem.local.files_in", grown)
     told = command("put", source, there.url, "--yes")
     assert told.code == exits.FAILED
     assert "changed while it was put" in told.err
@@ -300,3 +300,27 @@ def test_ctrl_c_leaves_nothing(source: Path) -> None:
     )  # fmt: skip
     assert json.loads(ran.stdout) == [exits.INTERRUPTED, [], 0], ran.stderr
     assert "nothing of it is visible" in ran.stderr
+
+
+# promote ------------------------------------------------------------------------------------------
+
+
+def test_promote_publishes_what_lies_elsewhere(memory_s3: MemoryStore, command: Command) -> None:
+    """The dry run tells what the run does; the source stays."""
+    for name in ("staging/a.csv", "staging/_SUCCESS", "t/old.csv"):
+        memory_s3.put_object(name, name.encode())
+    way = ("promote", "s3://bucket/staging", "s3://bucket/t", "--mode", "replace")
+    told = command(*way, "--dry-run").out
+    assert "Put 1 file, 13 B into s3://bucket/t/, delete 1 other object\n" in told
+    assert command(*way).code == exits.USAGE
+    report = command(*way, "--yes", "--json").json()
+    assert (report["outcome"], report["left_out"]) == ("committed", ["_SUCCESS"])
+    assert visible(memory_s3) == {"t/a.csv": b"staging/a.csv", "staging/a.csv": b"staging/a.csv"}
+
+
+def test_promote_finds_nothing_to_publish(memory_s3: MemoryStore, command: Command) -> None:
+    """A prefix that is mistyped is an error, whatever the mode is."""
+    memory_s3.put_object("staging-2/a.csv", b"1")
+    told = command("promote", "s3://bucket/staging", "s3://bucket/t", "--mode", "replace", "--yes")
+    assert told.code == exits.BAD_ARGUMENT
+    assert "s3://bucket/staging/ has no object to copy" in told.err

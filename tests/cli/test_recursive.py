@@ -82,7 +82,7 @@ def test_hadoops_jobs_of_both_layouts_are_found(command: Command, s3: MemoryStor
 @pytest.mark.parametrize(
     ("key", "job"),
     [
-        ("t/__magic_job-1/job.json", ("t/", "1")),
+        ("t/__magic_job-1/_job.json", ("t/", "1")),
         ("__magic_job-1/job-1/00/a.pendingset", ("", "1")),
         ("a/b/__magic/job-7/00/x.pending", ("a/b/", "7")),
         ("t/__magic_job-1/job-1/00/tasks/a/__base/__magic_job-2/x", ("t/", "1")),
@@ -113,7 +113,7 @@ def test_one_flat_listing_finds_them(clock: PatientClock) -> None:
     """The objects are listed once, a request a page; their number does not grow with the tables."""
     with memory_store(clock=clock, page_keys=10) as store:
         for number in range(40):
-            store.put_object(f"t{number:02}/__magic_job-1/job.json", b"{}")
+            store.put_object(f"t{number:02}/__magic_job-1/_job.json", b"{}")
         listed: list[Request] = []
         store.before = listed.append
         below = jobs_below(runtime(), ROOT)
@@ -128,10 +128,10 @@ def test_a_listing_that_meets_its_limit_is_no_all_clear(
     A listing that is just as long as the limit is whole."""
     with memory_store(clock=clock, page_keys=2) as store:
         for name in "abcd":
-            store.put_object(f"{name}/__magic_job-1/job.json", b"{}")
+            store.put_object(f"{name}/__magic_job-1/_job.json", b"{}")
         told = command("job", "list", BUCKET, "--recursive", "--max-objects", 2, "--format", "json")
         assert told.code == exits.BAD_STATE
-        assert "up to the key b/__magic_job-1/job.json" in told.err
+        assert "up to the key b/__magic_job-1/_job.json" in told.err
         assert told.json()["summary"]["not_looked_at"] == [f"{BUCKET}/"]
         assert len(told.json()["rows"]) == 2
         whole = command("job", "list", BUCKET, "--recursive", "--max-objects", 4)
@@ -140,7 +140,7 @@ def test_a_listing_that_meets_its_limit_is_no_all_clear(
 
 def test_a_directory_that_no_destination_can_be_is_told(command: Command, s3: MemoryStore) -> None:
     """A key with an empty element: its job is named as one that was not looked at, exit code 46."""
-    s3.put_object("a//b/__magic_job-1/job.json", b"{}")
+    s3.put_object("a//b/__magic_job-1/_job.json", b"{}")
     mc.start(f"{BUCKET}/t", job_id="fine")
     told = command("job", "list", BUCKET, "--recursive", "--format", "json")
     assert told.code == exits.BAD_STATE
@@ -210,7 +210,7 @@ def test_programs_are_told_what_was_left_out(command: Command, lake: MemoryStore
 
 def test_jobs_of_its_own_are_no_directories_below(s3: MemoryStore) -> None:
     """What lies in committers' directories was looked at; any other directory was not."""
-    s3.put_object("t/__magic_job-1/job.json", b"{}")
+    s3.put_object("t/__magic_job-1/_job.json", b"{}")
     s3.put_object("t/a.csv", b"data")
     assert not has_deeper(runtime(), Destination("bucket", "t/"))
     s3.put_object("t/deep/a.csv", b"data")

@@ -92,7 +92,7 @@ def test_a_command_that_fails_beside_jobs_speaks_commands_too(
     machine: Machine, command: Command
 ) -> None:
     """The error of any command is worded so, not only of those that end a job."""
-    machine.s3.put_object("t/__magic_job-x/job.json", b"{")
+    machine.s3.put_object("t/__magic_job-x/_job.json", b"{")
     ran = command("job", "abort", f"{DEST}", "x", "--force", "--yes")
     assert ran.code == exits.BAD_STATE
     assert "magic_committer." not in ran.err

@@ -88,7 +88,7 @@ class Disk:
     def touch(self, job: mc.Job) -> None:
         """Something of the job changes now."""
         now = time.time() + self._later
-        os.utime(self.root / f"_temporary/manifest_{job.uuid}/job-1.json", (now, now))
+        os.utime(self.root / f"_temporary/manifest_{job.uuid}/_job-1.json", (now, now))
 
     def below(self, name: str) -> Disk:
         """A destination below this one."""
@@ -201,7 +201,7 @@ def test_an_id_that_is_not_there_is_told_with_those_that_are(
 def test_a_record_that_cannot_be_read_is_told_and_given_up(disk: Disk, command: Command) -> None:
     """`job list` says so; only `--force` ends the job, when it is old enough."""
     job = disk.job("running", "mine")
-    record = next(disk.root.glob("_temporary/manifest_*/job-1.json"))
+    record = next(disk.root.glob("_temporary/manifest_*/_job-1.json"))
     record.write_text("{}")
     (row,) = command("job", "list", disk.url, "--json").json()["rows"]
     assert (row["kind"], row["id"]) == ("unreadable", job.uuid)

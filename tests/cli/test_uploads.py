@@ -452,7 +452,7 @@ def test_a_driver_that_wakes_up_loses_nothing(command: Command, shop: Shop) -> N
 
     def commits(request: Request) -> None:
         nonlocal reads
-        reads += request.verb == "get" and request.key.endswith("job.json")
+        reads += request.verb == "get" and request.key.endswith("_job.json")
         if reads == 2:  # of the record: right before the swap
             shop.store.before = None
             job.commit()

@@ -125,7 +125,7 @@ def test_a_record_that_cannot_be_read_protects_all_below(
 ) -> None:
     """Of a newer version: uploads with a UUID that is nowhere else are unknown, and foreign ones
     may be that job's; nothing goes."""
-    store.put_object("t/__magic_job-j/job.json", b'{"version": 99}')
+    store.put_object("t/__magic_job-j/_job.json", b'{"version": 99}')
     ours = store.start_upload(f"t/{unique_name('x.csv', GONE)}")
     chosen = store.start_upload("t/chosen.csv")
     named = store.start_upload("t/named.csv")
@@ -229,7 +229,7 @@ def test_places_tell_whether_a_job_is_over(store: Store) -> None:
     assert places.is_over("t/a/", GONE) is True
     job.abort()
     assert Places(Runtime(store), in_flight=4).is_over("t/a/", job.uuid) is True
-    store.put_object("t/a/__magic_job-j/job.json", b"{}")
+    store.put_object("t/a/__magic_job-j/_job.json", b"{}")
     broken = Places(Runtime(store), in_flight=4)
     assert broken.is_over("t/a/", GONE) is None
     assert broken.is_over("t/a/", job.uuid) is True
@@ -274,11 +274,11 @@ def test_each_record_is_read_once(command: Command, store: Store) -> None:
     one listing for each directory at or above an upload, and for each job's directory."""
     jobs, directories = 200, 20
     mc.start(T, job_id="first").abort()
-    closed = json.loads(store.body("t/__magic_job-first/job.json"))
+    closed = json.loads(store.body("t/__magic_job-first/_job.json"))
     for number in range(1, jobs):
         uuid = f"{number:032x}"
         record = json.dumps({**closed, "id": f"run-{number}", "uuid": uuid}).encode()
-        where = f"t/__magic_job-run-{number}/job.json"
+        where = f"t/__magic_job-run-{number}/_job.json"
         store.put_object(where, record, metadata={JOB_METADATA: uuid})
     for number in range(directories):
         store.start_upload(f"t/d={number}/x.bin")

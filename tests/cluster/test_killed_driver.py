@@ -57,6 +57,6 @@ def test_a_driver_killed_during_its_commit_is_recovered(
     assert ran.returncode == 0, ran.stderr
     assert sorted(map(int, lake.data().values())) == list(range(FILES))
     assert lake.open_uploads() == []
-    record = f"__magic_job-{found.id}/job.json"  # stays, closed: its driver might be alive
+    record = f"__magic_job-{found.id}/_job.json"  # stays, closed: its driver might be alive
     assert lake.hidden() == ["_SUCCESS", record]
     assert mc.attach(lake.dest, found.id).state == "closed"

@@ -25,6 +25,7 @@ from magic_committer.stores.base import (
     Head,
     ListParts,
     ObjectInfo,
+    ObjectSlice,
     ObjectStore,
     Part,
     UploadPage,
@@ -132,6 +133,40 @@ def test_a_slice_beyond_its_file_is_refused(
         store.put_part(prefix + "k", upload_id, 1, FileSlice(str(tmp_path / "short"), 1, 3))
     assert caught.value.code == "IncompleteBody"
     assert store.list_parts(prefix + "k", upload_id) == ()
+
+
+@pytest.mark.parametrize("algorithm", [None, "CRC32"])
+def test_parts_are_copied_from_an_object(
+    store: ObjectStore, prefix: str, algorithm: ChecksumAlgorithm | None
+) -> None:
+    """Each is that range of the object with that ETag; Complete takes what the store answered."""
+    body = FULL + TAIL
+    source = store.put(prefix + "from a+b/é", body)
+    upload_id = _create(store, prefix + "k", algorithm)
+    cuts = [(0, len(FULL)), (len(FULL), len(TAIL))]
+    parts = [
+        store.put_part(
+            prefix + "k", upload_id, number,
+            ObjectSlice(store.bucket, prefix + "from a+b/é", source.etag, offset, length),
+        )
+        for number, (offset, length) in enumerate(cuts, 1)
+    ]  # fmt: skip
+    assert [part.size for part in parts] == [len(FULL), len(TAIL)]
+    store.complete_upload(prefix + "k", upload_id, parts, length=len(body))
+    assert store.get(prefix + "k", max_bytes=len(body)).body == body
+
+
+def test_a_part_is_copied_from_that_version_only(store: ObjectStore, prefix: str) -> None:
+    """What has changed, or is gone, is refused; the upload stays open."""
+    old = store.put(prefix + "from", b"old")
+    store.put(prefix + "from", b"new")
+    upload_id = _create(store, prefix + "k")
+    for name, error in (("from", PreconditionFailed), ("gone", NotFound)):
+        source = ObjectSlice(store.bucket, prefix + name, old.etag, 0, 3)
+        with pytest.raises(error):
+            store.put_part(prefix + "k", upload_id, 1, source)
+    assert store.list_parts(prefix + "k", upload_id) == ()
+    store.abort_upload(prefix + "k", upload_id)
 
 
 def test_the_buffer_is_free_after_the_verb(store: ObjectStore, prefix: str) -> None:

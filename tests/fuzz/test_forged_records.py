@@ -66,7 +66,7 @@ class Attack:
 
     def record(self) -> Json:
         """The record's document."""
-        document: Json = orjson.loads(self.s3.body(f"{self.directory}job.json"))
+        document: Json = orjson.loads(self.s3.body(f"{self.directory}_job.json"))
         return document
 
     def plan(self) -> Json | None:
@@ -83,13 +83,13 @@ class Attack:
 
     def write_record(self, document: Json) -> None:
         """Forge the record."""
-        self.put(f"{self.directory}job.json", orjson.dumps(document))
+        self.put(f"{self.directory}_job.json", orjson.dumps(document))
 
     def write_plan(self, document: Json) -> None:
         """Forge the plan, and make the record name it."""
         record = self.record()
         nonce = "f" * 32
-        key = f"{self.directory}plan-{nonce}.json"
+        key = f"{self.directory}_plan-{nonce}.json"
         etag = self.put(key, orjson.dumps({**document, "nonce": nonce}))
         record["plan"] = {"key": key, "etag": etag}
         self.write_record(record)
@@ -123,7 +123,7 @@ class Attack:
             lambda: mc.abort(DEST, self.job.id, revert=True),
             lambda: mc.attach(DEST, self.job.id).commit(expect=2),
             lambda: mc.cleanup(
-                DEST, dead_after=0, leftover_after=0, forget_after=0, forget_given=True
+                DEST, dead_after=0, leftover_after=0, forget_after=0, forget_given_after=0
             ),
         )
         for call in calls:
@@ -149,7 +149,7 @@ FORGED_PLANS: dict[str, Callable[[Attack, Json], Json]] = {
         p, "deletes", ["other/data.csv", etag_of(a, "other/data.csv"), 0.0]
     ),
     "a control object is to go": lambda a, p: rows(
-        p, "deletes", [f"{a.directory}job.json", etag_of(a, f"{a.directory}job.json"), 0.0]
+        p, "deletes", [f"{a.directory}_job.json", etag_of(a, f"{a.directory}_job.json"), 0.0]
     ),
     "another marker is to go": lambda a, p: {
         **p, "marker": ["other/_SUCCESS", etag_of(a, "other/_SUCCESS"), 0.0]
@@ -267,7 +267,7 @@ def test_another_jobs_committed_object_is_not_reverted(
 FORGED_RECORDS: dict[str, Json] = {
     "of another id": {"id": "x"},
     "with no UUID": {"uuid": "../../other"},
-    "with a plan elsewhere": {"plan": {"key": "other/plan-1.json", "etag": '"e"'}},
+    "with a plan elsewhere": {"plan": {"key": "other/_plan-1.json", "etag": '"e"'}},
     "with a plan of another name": {"plan": {"key": "t/__magic_job-j/x.json", "etag": '"e"'}},
     "with a marker elsewhere": {"marker": {"key": "other/_SUCCESS", "etag": '"e"'}},
     "adopted elsewhere": {"adopted": "../other/"},
@@ -289,7 +289,7 @@ def test_a_copy_of_a_record_in_another_directory_is_refused(s3: MemoryStore) -> 
     """I6: a record that lies in the directory of another id speaks for no job: whoever ends that
     other id does not end the job whose record was copied."""
     job = mc.start(DEST, job_id="a")
-    s3.put_object("t/__magic_job-b/job.json", s3.body("t/__magic_job-a/job.json"))
+    s3.put_object("t/__magic_job-b/_job.json", s3.body("t/__magic_job-a/_job.json"))
     for end in (mc.attach, mc.abort, mc.recover):
         with pytest.raises(mc.FormatError, match="the record of another job"):
             end(DEST, "b")
@@ -299,7 +299,7 @@ def test_a_copy_of_a_record_in_another_directory_is_refused(s3: MemoryStore) -> 
 def test_a_drawn_id_is_its_uuid(s3: MemoryStore) -> None:
     """I6: a record of a drawn id cannot speak in the name of another job."""
     job = mc.start(DEST)
-    key = f"t/__magic_job-{job.id}/job.json"
+    key = f"t/__magic_job-{job.id}/_job.json"
     record = orjson.loads(s3.body(key))
     s3.put_object(key, orjson.dumps({**record, "uuid": "0" * 32}))
     with pytest.raises(mc.FormatError, match="uuid"):

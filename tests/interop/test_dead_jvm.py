@@ -115,7 +115,7 @@ def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, s
 
 def ended(lake: Lake, dest: str, job: HadoopsJob) -> bool:
     """Whether nothing but the closed record is left of a job."""
-    record = f"{dest}/__magic_job-{job.id}/job.json"
+    record = f"{dest}/__magic_job-{job.id}/_job.json"
     return lake.control(dest) == [record] and lake.open_uploads(dest) == []
 
 

@@ -85,7 +85,7 @@ class Killer:
             with self._lock:
                 self._passing -= 1
                 self._lock.notify_all()
-        put_record = handler.command == "PUT" and handler.path.split("?")[0].endswith("/job.json")
+        put_record = handler.command == "PUT" and handler.path.split("?")[0].endswith("/_job.json")
         with self._lock:
             self._phase += put_record and reply.status == 200
         if fatal is not None and fatal.after:

@@ -93,7 +93,7 @@ class Field:
         }
         assert self.open_uploads(dest) == []
         control = [key for key in etags if key.startswith("__magic")]
-        assert [key.rpartition("/")[2] for key in control] in ([], ["job.json"])
+        assert [key.rpartition("/")[2] for key in control] in ([], ["_job.json"])
         for key in control:
             body = self._client.get_object(Bucket="bucket", Key=prefix + key)["Body"].read()
             assert json.loads(body)["state"] == "closed"

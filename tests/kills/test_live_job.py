@@ -254,4 +254,4 @@ def test_two_cleanups_in_two_processes_share_the_work(bucket: Bucket) -> None:
     recovered = {job["job_id"] for row in rows for job in row["recovered"]}
     assert recovered == {job.id for job in jobs}
     assert bucket.uploads() == []
-    assert {key.rpartition("/")[2] for key in bucket.keys()} <= {"job.json"}
+    assert {key.rpartition("/")[2] for key in bucket.keys()} <= {"_job.json"}

@@ -208,7 +208,7 @@ def _unproved(kind: str, trace: list[Sent], paths: JobPaths) -> list[Sent]:
     probe, proof = f"{paths.directory}probe-", True
     kept: list[Sent] = []
     for step in trace:
-        proof = proof and not (kind == "commit" and step.verb == "put" and "/plan-" in step.key)
+        proof = proof and not (kind == "commit" and step.verb == "put" and "/_plan-" in step.key)
         asks = step.key.startswith(probe) or (
             kind == "setup" and step.verb == "head" and step.key == paths.record
         )
@@ -334,7 +334,7 @@ class Stutters:
             self._tidies = self._has_closed and "start_after" in step.options
             if self._tidies:
                 self._ids.add(id(step))
-        if step.key == self._own or not step.key.endswith("/job.json"):
+        if step.key == self._own or not step.key.endswith("/_job.json"):
             return
         if step.verb == "get":
             self._closed.discard(step.key)
@@ -466,7 +466,7 @@ class _Translator:
             return model.plan("me")
         if key == self._own_announcement:
             return model.plan("me-announced")
-        if key.startswith(f"{paths.directory}plan-"):
+        if key.startswith(f"{paths.directory}_plan-"):
             return f"{model.directory}{key.removeprefix(paths.directory)}"
         attempt = _attempt_of_set(paths, key)
         if attempt is not None:
@@ -589,7 +589,7 @@ class _Translator:
 
     def _is_plan(self, key: str) -> bool:
         directory, _, name = key.rpartition("/")
-        return name.startswith("plan-") and directory.startswith(self._dest.jobs_prefix)
+        return name.startswith("_plan-") and directory.startswith(self._dest.jobs_prefix)
 
     # Answers --------------------------------------------------------------------------------------
 
@@ -652,7 +652,7 @@ class _Translator:
         if step.key == self._dest.jobs_prefix:
             for page in step.answer:
                 for prefix in page.prefixes:
-                    yield self._control_key(f"{prefix}job.json"), ""
+                    yield self._control_key(f"{prefix}_job.json"), ""
 
     def _is_data(self, info: Any) -> bool:
         if not self._dest.contains(info.key) or is_hidden(self._dest.relative(info.key)):
@@ -667,7 +667,7 @@ class _Translator:
             completed = int(float(found.get("magic-committer.completed", 0)))
             nonce = found.get("magic-committer.nonce", "")
             return Marker(found.get("magic-committer.job", ""), completed, nonce)
-        if key.endswith("/job.json"):
+        if key.endswith("/_job.json"):
             return self._record(JobRecord.decode(body, key))
         if self._is_plan(key):
             plan = StoredPlan.decode(body, key)

@@ -233,7 +233,7 @@ REQUESTS = (Put, Delete, Create, Complete, Abort, Tell, Sign, Begin, Pass, *READ
 
 
 def record_key(job_id: str) -> str:
-    return f"_{job_id}/job.json"
+    return f"_{job_id}/_job.json"
 
 
 def is_data(key: str) -> bool:

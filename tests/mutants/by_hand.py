@@ -720,13 +720,13 @@ _CHECKING = (
     ),
     Hand(
         "given ids are tidied", CLOSED, "may_forget",
-        (("record.state is not State.CLOSED or record.given_id",
-          "record.state is not State.CLOSED"),),
+        (("FORGET_GIVEN_AFTER_SECONDS if record.given_id else FORGET_AFTER_SECONDS",
+          "FORGET_AFTER_SECONDS"),),
         "a job id is used once: a driver that still asks finds another run's record",
     ),
     Hand(
         "young records are tidied", CLOSED, "may_forget",
-        (("age_of(seen.seen_at, seen.last_modified) >= FORGET_AFTER_SECONDS", "True"),),
+        (("age_of(seen.seen_at, seen.last_modified) >= limit", "True"),),
         "I10: a driver that asks what became of its job is told that nobody knows",
     ),
     Hand(
@@ -928,7 +928,7 @@ _RECOVERING = (
     ),
     Hand(
         "given ids are forgotten", TIDY, "Cleaning._forget",
-        (("seen.record.given_id and not self._limits.forget_given", "False"),),
+        (("limits.forget_given_after if given else limits.forget_after", "limits.forget_after"),),
         "I2: a given id is used again while a process of its first run may live",
     ),
     Hand(

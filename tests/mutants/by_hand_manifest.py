@@ -294,7 +294,8 @@ _DECIDED = (
     ),
     Hand(
         "manifest: a given id goes with its record", OPERATOR, "TreeCleaning._job",
-        (("not record.given_id or limits.forget_given", "True"),),
+        (("limits.forget_given_after if record.given_id else limits.forget_after",
+          "limits.forget_after"),),
         "I5: an id is used again though nobody said so",
     ),
 )  # fmt: skip

@@ -126,7 +126,7 @@ RUNNING = (
     Hand(
         "put: only what is there is asked about",
         PUT,
-        "put",
+        "_publish",
         (("putting.mode not in FAILING and not yes", "False"),),
         "a table is replaced without a question",
     ),

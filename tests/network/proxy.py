@@ -101,7 +101,7 @@ class Request:
 
 def phase_of(request: Request, versions: int) -> str:
     """What a job does with this request."""
-    record = request.key.endswith("/job.json")
+    record = request.key.endswith("/_job.json")
     if versions == 0:
         return "setup"
     if request.method == "POST" and "uploadId=" in request.query:
@@ -114,7 +114,7 @@ def phase_of(request: Request, versions: int) -> str:
                 return "part"
             if record:
                 return "decide"
-            return "plan" if "/plan-" in request.key else "save"
+            return "plan" if "/_plan-" in request.key else "save"
         return "fence" if record else "check"
     if versions == 2:
         return "done" if record and request.method == "PUT" else "complete"
@@ -235,7 +235,7 @@ class Proxy:
         answer, body = asked_of(
             self._upstream, request.method, request.target, request.headers, request.body
         )
-        record = request.method == "PUT" and request.key.endswith("/job.json")
+        record = request.method == "PUT" and request.key.endswith("/_job.json")
         if line is not None and record and answer.status == 200:
             with self._lock:
                 line.versions += 1

@@ -104,7 +104,7 @@ def cut_off(proxy: MoodyProxy, body: str, *, times: int = 1) -> tuple[int, str]:
 
 
 def setup(method: str, path: str, query: str) -> bool:
-    return method == "PUT" and path.endswith("/job.json")
+    return method == "PUT" and path.endswith("/_job.json")
 
 
 def after_the_plan() -> Chosen:
@@ -112,9 +112,9 @@ def after_the_plan() -> Chosen:
     planned: list[str] = []
 
     def chosen(method: str, path: str, query: str) -> bool:
-        if method == "PUT" and "/plan-" in path:
+        if method == "PUT" and "/_plan-" in path:
             planned.append(path)
-        return bool(planned) and method == "PUT" and path.endswith("/job.json")
+        return bool(planned) and method == "PUT" and path.endswith("/_job.json")
 
     return chosen
 

@@ -111,16 +111,16 @@ def test_the_table_has_every_cell(ran: list[Cell]) -> None:
 @pytest.mark.parametrize(
     ("request_line", "versions", "phase"),
     [
-        ("PUT /b/c/__magic_job-1/job.json", 0, "setup"),
+        ("PUT /b/c/__magic_job-1/_job.json", 0, "setup"),
         ("POST /b/c/k?uploads", 1, "create"),
         ("PUT /b/c/k?uploadId=u&partNumber=1", 1, "part"),
-        ("HEAD /b/c/__magic_job-1/job.json", 1, "fence"),
+        ("HEAD /b/c/__magic_job-1/_job.json", 1, "fence"),
         ("PUT /b/c/__magic_job-1/job-1/00/a.pendingset", 1, "save"),
         ("GET /b?uploads&prefix=c", 1, "check"),
-        ("PUT /b/c/__magic_job-1/plan-1.json", 1, "plan"),
-        ("PUT /b/c/__magic_job-1/job.json", 1, "decide"),
+        ("PUT /b/c/__magic_job-1/_plan-1.json", 1, "plan"),
+        ("PUT /b/c/__magic_job-1/_job.json", 1, "decide"),
         ("POST /b/c/k?uploadId=u", 2, "complete"),
-        ("PUT /b/c/__magic_job-1/job.json", 2, "done"),
+        ("PUT /b/c/__magic_job-1/_job.json", 2, "done"),
         ("POST /b?delete", 3, "sweep"),
     ],
 )

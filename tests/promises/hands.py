@@ -132,6 +132,6 @@ def record_put(state: str) -> Callable[[Request], bool]:
     by what it leaves: only swaps carry ``If-Match``."""
     return lambda r: (
         r.verb == "put"
-        and r.key.endswith("job.json")
+        and r.key.endswith("_job.json")
         and (r.if_match is not None) == (state != "running")
     )

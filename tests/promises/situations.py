@@ -55,7 +55,7 @@ def shows(*keys: str) -> End:
     def end(s3: MemoryStore, before: object) -> None:
         assert tuple(sorted(visible(s3))) == keys
         assert not s3.open_uploads()
-        assert all(key.endswith("/job.json") for key in control(s3))
+        assert all(key.endswith("/_job.json") for key in control(s3))
         assert all(found.state == "closed" for found in mc.inspect(DEST))
 
     return end
@@ -204,7 +204,7 @@ def unclear(machine: Machine) -> Step:
     """The decision gets no clear answer."""
     job = mc.start(DEST)
     committed_task(job, "1", {"1.csv": b"1"})
-    return failing(machine, "put", "job.json", Unanswered("no answer"), job.commit)
+    return failing(machine, "put", "_job.json", Unanswered("no answer"), job.commit)
 
 
 def no_task(machine: Machine) -> Step:
@@ -236,21 +236,21 @@ def nobodys_set(machine: Machine) -> Step:
 def record_gone(machine: Machine) -> Step:
     """Nobody can tell what became of the job."""
     job = mc.Job.from_dict(mc.start(DEST).to_dict() | {"state": "absent"})
-    machine.s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+    machine.s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
     return lambda: job.task("1")
 
 
 def young_unreadable(machine: Machine) -> Step:
     """A record that cannot be read tells nothing."""
     job = machine.job("running")
-    machine.s3.put_object(f"t/__magic_job-{job.id}/job.json", b"{")
+    machine.s3.put_object(f"t/__magic_job-{job.id}/_job.json", b"{")
     return lambda: mc.force_abort(DEST, job.id)
 
 
 def nothing_to_give_up(machine: Machine) -> Step:
     """A job is given up that has no record, and has left something."""
     job = machine.job("running")
-    machine.s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+    machine.s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
     return lambda: mc.force_abort(DEST, job.id)
 
 
@@ -280,7 +280,7 @@ def adoption_unclear(machine: Machine) -> Step:
     hadoops(machine)
     machine.later(HOUR)
     then = lambda: mc.adopt(DEST, "hadoops")  # noqa: E731
-    return failing(machine, "put", "hadoops/job.json", Unanswered("no answer"), then)
+    return failing(machine, "put", "hadoops/_job.json", Unanswered("no answer"), then)
 
 
 def half_published(machine: Machine) -> Step:
@@ -308,7 +308,7 @@ def litter(machine: Machine) -> Step:
 def unreadable_rival(machine: Machine) -> Step:
     """A job that would replace data meets another one whose record is cut short."""
     other = mc.start(DEST)
-    machine.s3.put_object(f"t/__magic_job-{other.id}/job.json", b"{}")
+    machine.s3.put_object(f"t/__magic_job-{other.id}/_job.json", b"{}")
     machine.later(2 * HOUR)
     return lambda: mc.start(DEST, mode="overwrite")
 

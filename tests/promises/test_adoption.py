@@ -18,7 +18,7 @@ from tests.promises.hands import DEST, At, committed_task, control, visible
 HOUR = 3600.0
 DAY = 24 * HOUR
 CASES = ("magic", "empty-file-and-no-file", "names", "multipart")
-RECORD = "t/__magic_job-hadoops/job.json"
+RECORD = "t/__magic_job-hadoops/_job.json"
 OURS = {JOB_METADATA: "0" * 32}
 
 

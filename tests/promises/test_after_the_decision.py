@@ -191,7 +191,7 @@ def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -
 
     def before(request: Request) -> None:
         if undone:
-            if request.verb == "get" and request.key == f"t/__magic_job-{job.id}/job.json":
+            if request.verb == "get" and request.key == f"t/__magic_job-{job.id}/_job.json":
                 raise PermissionDenied("its token has expired", operation="get_object")
         elif completing("t/a.csv", request):
             undone.append(request)
@@ -214,7 +214,7 @@ def test_what_another_process_has_ended_meanwhile_is_told_as_ended(s3: MemorySto
     """I10: all files are visible, and the store refuses that the record says so. Meanwhile another
     process ends the job: it is told as committed, not as incomplete."""
     job = decided(s3)
-    record = f"t/__magic_job-{job.id}/job.json"
+    record = f"t/__magic_job-{job.id}/_job.json"
     refused: list[str] = []
 
     def before(request: Request) -> None:

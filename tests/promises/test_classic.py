@@ -211,9 +211,9 @@ def test_operators_see_and_end_the_jobs(kind: type[V1Committer]) -> None:
     assert recover_tree(world.parts(), job.job.id, dead_after=0.0).outcome == "aborted"
     start(world, kind)
     world.clock.seconds += 1e9
-    TreeCleaning(world.parts(), Limits(0.0, 0.0, 0.0, forget_given=False), dry_run=False).run()
+    TreeCleaning(world.parts(), Limits(0.0, 0.0, 0.0, forget_given_after=1e9), dry_run=False).run()
     world.clock.seconds += 1e9
-    TreeCleaning(world.parts(), Limits(0.0, 0.0, 0.0, forget_given=False), dry_run=False).run()
+    TreeCleaning(world.parts(), Limits(0.0, 0.0, 0.0, forget_given_after=1e9), dry_run=False).run()
     assert world.control() == []
 
 
@@ -225,7 +225,7 @@ def test_a_decided_job_is_not_taken_back(kind: type[V1Committer]) -> None:
     write(job, "1", FILES)
 
     def decided(verb: str, path: str) -> bool:
-        return verb == "create" and path.endswith("/job-2.json")
+        return verb == "create" and path.endswith("/_job-2.json")
 
     with pytest.raises(Killed):
         again(world, job, Watched(world.tree, after=die, on=decided)).commit_job()
@@ -245,7 +245,7 @@ def test_a_job_that_is_given_up_keeps_its_files(kind: type[V1Committer]) -> None
     write(job, "1", FILES)
 
     def decided(verb: str, path: str) -> bool:
-        return verb == "create" and path.endswith("/job-2.json")
+        return verb == "create" and path.endswith("/_job-2.json")
 
     with pytest.raises(Killed):
         again(world, job, Watched(world.tree, after=die, on=decided)).commit_job()
@@ -395,7 +395,7 @@ def test_two_drivers_of_v1_may_merge_at_once(dies: bool) -> None:
     dies before that: all files are visible, and whoever returns says committed."""
 
     def writes_its_plan(verb: str, path: str) -> bool:
-        return dies and verb == "open" and "/plan-" in path
+        return dies and verb == "open" and "/_plan-" in path
 
     def run(number: int) -> Watched:
         world = World()

@@ -47,7 +47,7 @@ def test_cleanup_ends_what_is_dead_and_is_repeatable(machine: Machine, state: st
     assert first.errors == ()
     assert visible(machine.s3) == (FILES if ENDS[state] == "committed" else {})
     assert machine.s3.open_uploads() == ()
-    assert left(machine.s3) == ([] if state == "closed" else ["job.json"])
+    assert left(machine.s3) == ([] if state == "closed" else ["_job.json"])
     second = mc.cleanup(DEST)
     assert (second.recovered, second.records_deleted) == ((), 0)
     machine.later(2 * DAY)
@@ -55,15 +55,17 @@ def test_cleanup_ends_what_is_dead_and_is_repeatable(machine: Machine, state: st
     assert control(machine.s3) == []
 
 
-def test_the_record_of_a_given_id_goes_only_on_the_operators_word(machine: Machine) -> None:
-    """I2: a closed record of a given id keeps the id taken, until it is said that no process of the
-    run lives."""
-    machine.job("closed", job_id="nightly")
-    machine.later(30 * DAY)
+def test_the_record_of_a_given_id_goes_after_thirty_days(machine: Machine) -> None:
+    """I2, I4: until then it keeps the id taken, unless the operator says another age."""
+    for job_id in ("nightly", "weekly"):
+        machine.job("closed", job_id=job_id)
+    machine.later(29 * DAY)
     assert mc.cleanup(DEST).records_deleted == 0
     with pytest.raises(mc.JobExists):
         mc.start(DEST, job_id="nightly")
-    assert mc.cleanup(DEST, forget_given=True).records_deleted == 1
+    machine.later(DAY)
+    assert mc.cleanup(DEST, forget_given_after=40 * DAY).records_deleted == 0
+    assert mc.cleanup(DEST).records_deleted == 2
     assert control(machine.s3) == []
 
 
@@ -88,8 +90,8 @@ def neighbourhood(s3: MemoryStore) -> tuple[set[str], set[str]]:
         "t/__magic_job-hadoop/job-hadoop/00/tasks/a/__base/x.pending",
         "t/__magic_job-hadoop/job-hadoop/00/task_1.pendingset",
         "t/__magic/job-1/task.pendingset",
-        "t/__magic_stream/query.json",
-        "t2/__magic_job-x/plan-1.json",
+        "t/__magic_stream/_query.json",
+        "t2/__magic_job-x/_plan-1.json",
     ]
     for key in keys:
         s3.put_object(key, b"theirs")
@@ -112,7 +114,7 @@ def test_cleanup_touches_nothing_of_others(machine: Machine) -> None:
     machine.job("running")
     machine.later(100 * DAY)
     for _ in range(2):
-        mc.cleanup(DEST, forget_given=True)
+        mc.cleanup(DEST, forget_given_after=0)
         machine.later(2 * DAY)
     assert set(machine.s3.keys()) == keys
     assert {u.upload_id for u in machine.s3.open_uploads()} == uploads
@@ -333,7 +335,7 @@ def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -
     s3 = machine.s3
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
-    (record,) = [key for key in control(s3) if key.endswith("/job.json")]
+    (record,) = [key for key in control(s3) if key.endswith("/_job.json")]
     (stored,) = [key for key in control(s3) if key.endswith(".pendingset")]
     body, metadata = s3.body(record), s3.attributes(record).metadata
     s3.delete_object(record)
@@ -354,7 +356,7 @@ def test_litter_stays_while_an_upload_that_it_names_is_left(machine: Machine) ->
     s3 = machine.s3
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
-    (record,) = [key for key in control(s3) if key.endswith("/job.json")]
+    (record,) = [key for key in control(s3) if key.endswith("/_job.json")]
     s3.delete_object(record)
     machine.later(HOUR)
     failing(s3, "abort_upload", "t/a.csv", PermissionDenied("not allowed"))
@@ -399,7 +401,7 @@ def test_two_cleanups_at_once_do_no_harm() -> None:
             assert at.done == (len(second) == 1)
             assert all(report.errors == () for report in second)
             assert visible(s3) == FILES
-            assert left(s3) == ["job.json", "job.json"]
+            assert left(s3) == ["_job.json", "_job.json"]
             assert s3.open_uploads() == ()
             assert mc.attach(DEST, mine.id).outcome == "committed"
         if not at.done:
@@ -418,7 +420,7 @@ def test_a_cleanup_that_crashed_at_any_request_is_done_by_the_next() -> None:
                 for state in ("running", "committing", "closed"):
                     job = machine.job(state)
                     s3.start_upload(f"t/late-mcj{job.uuid}.csv")
-                plan = f"{job.dest.removeprefix('s3://bucket/')}__magic_job-{job.id}/plan-1.json"
+                plan = f"{job.dest.removeprefix('s3://bucket/')}__magic_job-{job.id}/_plan-1.json"
                 s3.put_object(plan, b"{}", metadata={JOB_METADATA: job.uuid})
                 machine.later(2 * DAY)
                 s3.requests.clear()
@@ -429,7 +431,7 @@ def test_a_cleanup_that_crashed_at_any_request_is_done_by_the_next() -> None:
                 machine.later(HOUR)  # what the dead one has decided looks young until then
                 assert mc.cleanup(DEST).errors == ()
                 assert visible(s3) == FILES
-                assert left(s3) == ["job.json", "job.json"]
+                assert left(s3) == ["_job.json", "_job.json"]
                 assert s3.open_uploads() == ()
         if not at.done:
             break
@@ -465,5 +467,5 @@ def test_a_dead_driver_with_live_tasks_leaves_nothing(machine: Machine) -> None:
         with pytest.raises(mc.JobNotRunning), task:
             file.close()
     assert visible(machine.s3) == {}
-    assert left(machine.s3) == ["job.json"]
+    assert left(machine.s3) == ["_job.json"]
     assert machine.s3.open_uploads() == ()

@@ -121,7 +121,7 @@ def test_a_swap_that_is_never_answered_clearly_is_unknown(s3: MemoryStore) -> No
     committed_task(job, "1", {"a.csv": b"1"})
 
     def down(request: Request) -> None:
-        if request.key.endswith("job.json") and s3.requests["put"] > before:
+        if request.key.endswith("_job.json") and s3.requests["put"] > before:
             raise Unanswered("down")
 
     before = s3.requests["put"] + 1  # the plan is stored, the record cannot be swapped
@@ -141,14 +141,14 @@ def test_two_drivers_commit_one_job_once(s3: MemoryStore) -> None:
     reports: list[mc.JobReport] = []
     At(
         s3,
-        lambda r: r.verb == "put" and "plan-" in r.key,
+        lambda r: r.verb == "put" and "_plan-" in r.key,
         lambda: reports.append(rival.commit()),
         after=True,
     )
     mine = job.commit()
     assert reports[0].outcome == mine.outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
-    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["job.json"]  # closed, by the rival
+    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]  # closed, by the rival
     assert s3.open_uploads() == ()
 
 
@@ -157,7 +157,7 @@ def test_a_driver_whose_job_was_aborted_meanwhile_publishes_nothing(s3: MemorySt
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
     rival = mc.attach(DEST, job.id)
-    At(s3, lambda r: r.verb == "put" and "plan-" in r.key, rival.abort, after=True)
+    At(s3, lambda r: r.verb == "put" and "_plan-" in r.key, rival.abort, after=True)
     with pytest.raises(mc.JobNotRunning) as raised:
         job.commit()
     assert raised.value.outcome == "aborted"
@@ -214,7 +214,7 @@ def check_ended(s3: MemoryStore, job: mc.Job) -> None:
     """All or nothing, and nothing left."""
     assert set(visible(s3)) in ({"t/1.csv", "t/11.csv", "t/2.csv", "t/22.csv"}, set())
     assert ("t/_SUCCESS" in s3.keys()) == bool(visible(s3))
-    assert {key.rsplit("/", 1)[-1] for key in control(s3)} <= {"job.json"}
+    assert {key.rsplit("/", 1)[-1] for key in control(s3)} <= {"_job.json"}
     if control(s3):
         assert mc.attach(DEST, job.id).state == "closed"
     assert s3.open_uploads() == ()
@@ -338,7 +338,7 @@ def test_a_marker_that_could_not_be_written_is_written_by_whoever_finishes(s3: M
     s3.before = None
     assert mc.attach(DEST, job.id).commit().warnings == ()
     assert "t/_SUCCESS" in s3.keys()
-    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
 
 
 @pytest.mark.parametrize("verb", ["list_uploads", "abort_upload", "delete"])
@@ -359,7 +359,7 @@ def test_a_sweep_that_fails_is_a_warning_and_is_done_again(s3: MemoryStore, verb
     s3.before = None
     assert mc.attach(DEST, job.id).commit().warnings == ()
     assert s3.open_uploads() == ()
-    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
 
 
 def test_a_driver_that_finds_too_few_tasks_because_another_committed_obeys(s3: MemoryStore) -> None:

@@ -27,7 +27,7 @@ def sweeping(s3: MemoryStore, job: mc.Job) -> Callable[[Request], bool]:
     """The listing of uploads by the sweep of a job."""
 
     def fits(request: Request) -> bool:
-        record = json.loads(s3.body(f"t/__magic_job-{job.id}/job.json"))
+        record = json.loads(s3.body(f"t/__magic_job-{job.id}/_job.json"))
         return request.verb == "list_uploads" and record["state"] == "completed"
 
     return fits
@@ -71,7 +71,7 @@ def test_exclusive_yields_to_a_job_that_is_decided(s3: MemoryStore) -> None:
 
 def test_exclusive_yields_where_a_record_cannot_be_read(s3: MemoryStore) -> None:
     """I6: a record of a newer version may be a live job's: every other upload is left."""
-    s3.put_object("t/__magic_job-newer/job.json", b'{"version": 99}')
+    s3.put_object("t/__magic_job-newer/_job.json", b'{"version": 99}')
     theirs = s3.start_upload("t/theirs.csv")
     report = exclusive(s3).commit()
     assert "not swept exclusively" in report.warnings[0]

@@ -90,7 +90,7 @@ def test_what_cannot_be_looked_at_counts_as_somebody(
     def refuse(request: Request) -> None:
         listing = request.verb == "list" == verb and request.key == f"{where}__magic"
         reading = request.verb == "get" == verb and request.key == (
-            f"{where}__magic_job-unseen/job.json"
+            f"{where}__magic_job-unseen/_job.json"
         )
         if listing or reading:
             raise error
@@ -106,7 +106,7 @@ def test_what_cannot_be_looked_at_counts_as_somebody(
 
 def test_a_record_of_a_newer_version_counts_as_somebody(s3: MemoryStore) -> None:
     """It cannot be read, so nothing is known of its job."""
-    s3.put_object("t/sub/__magic_job-new/job.json", json.dumps({"version": 99}).encode())
+    s3.put_object("t/sub/__magic_job-new/_job.json", json.dumps({"version": 99}).encode())
     upload = s3.start_upload("t/sub/x.bin")
     assert "cannot be told" in told(exclusive(s3))
     assert [u.upload_id for u in s3.open_uploads()] == [upload]
@@ -181,7 +181,7 @@ def test_a_job_that_yields_once_takes_nothing_in_later_rounds(s3: MemoryStore) -
     def ends(request: Request) -> None:
         if request.verb == "abort_upload" and request.key.startswith("t/own"):
             s3.before = None
-            s3.delete_object("t/sub/__magic_job-other/job.json")
+            s3.delete_object("t/sub/__magic_job-other/_job.json")
 
     s3.before = ends
     assert "job 'other'" in told(job.commit())

@@ -13,7 +13,7 @@ from magic_committer.protocol.record import JobRecord
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, At, committed_task, control, record_put, visible
 
-RECORD = "t/__magic_job-1/job.json"
+RECORD = "t/__magic_job-1/_job.json"
 
 
 def begin(**terms: Any) -> mc.Job:

@@ -175,7 +175,7 @@ def test_on_a_store_that_believes_dead_uploads_every_file_is_looked_at(
         probe._known.clear()
 
     def aborts(request: Request) -> None:
-        if request.verb == "put" and "/plan-" in request.key:
+        if request.verb == "put" and "/_plan-" in request.key:
             gateway.before = None
             gateway.drop_upload(gateway.of("t/b.csv"))
 

@@ -213,7 +213,7 @@ def test_an_upload_whose_create_was_sent_twice_is_found_when_fenced(s3: MemorySt
 
 def _abort_without_sweep(job: mc.Job, s3: MemoryStore) -> None:
     """As if the sweep's listing had come before the Creates landed."""
-    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+    s3.delete_object(next(key for key in control(s3) if key.endswith("_job.json")))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -232,7 +232,7 @@ def test_a_file_of_a_shared_attempt_reads_the_fence_after_each_pending(
     with pytest.raises(mc.JobNotRunning):
         f.close()
     assert s3.open_uploads() == ()
-    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["job.json"]
+    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]
     assert mc.attach(DEST, "1").outcome == "aborted"
 
 
@@ -296,7 +296,7 @@ def test_a_pendingset_whose_put_was_not_answered(
         assert job.commit([task.result]).files == 1  # sent again, it is found to be stored
     elif accept == "results" and track == "memory":
         assert s3.open_uploads() == ()
-        assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+        assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
         job.abort()
     else:
         assert len(s3.open_uploads()) == 1

@@ -26,7 +26,7 @@ UNDONE = {
 
 def record_of(job: mc.Job) -> str:
     """Key of a job's record."""
-    return f"t/__magic_job-{job.id}/job.json"
+    return f"t/__magic_job-{job.id}/_job.json"
 
 
 def uuid_of(job: mc.Job) -> str:
@@ -107,7 +107,7 @@ def test_a_job_whose_plan_is_gone_is_undone_by_what_its_tasks_left(
     """Neither recover nor abort ends it; its pendingsets name its uploads: what is open is aborted,
     what is visible deleted, and it is told that the record is gone."""
     job = machine.job(state)
-    drop(machine.s3, "plan-")
+    drop(machine.s3, "_plan-")
     with pytest.raises((mc.CommitIncomplete, mc.AbortIncomplete)):
         mc.recover(DEST, job.id)
     with pytest.raises(mc.AbortIncomplete):
@@ -139,7 +139,7 @@ def test_what_a_late_complete_may_have_published_is_looked_at_again(
     answer: it is not told as aborted. If the store answers again the file is deleted; if it does
     not, the file is named."""
     job = machine.job("committing")
-    drop(machine.s3, "plan-")
+    drop(machine.s3, "_plan-")
     heads = 0
 
     def before(request: Request) -> None:
@@ -386,7 +386,7 @@ def test_another_job_beside_it_is_not_touched(machine: Machine, forged: str) -> 
     if forged == "record":
         damage(machine.s3, job, uuid=uuid_of(neighbour))  # it says that it is the neighbour's
     else:
-        drop(machine.s3, f"__magic_job-{job.id}/plan-")
+        drop(machine.s3, f"__magic_job-{job.id}/_plan-")
     machine.later(DAY)
     theirs = {key: machine.s3.body(key) for key in keys_of(neighbour, machine.s3)}
     mc.force_abort(DEST, job.id)
@@ -418,7 +418,7 @@ def test_a_forged_set_reaches_no_upload_of_anybody_else(
         source.replace(".pendingset", "x.pendingset"), orjson.dumps(forged),
         metadata={JOB_METADATA: uuid_of(job)},
     )  # fmt: skip
-    drop(machine.s3, "plan-")
+    drop(machine.s3, "_plan-")
     given = mc.force_abort(DEST, job.id)
     open_uploads = [upload.upload_id for upload in machine.s3.open_uploads()]
     taken = token == "ours" and key.startswith("t/")
@@ -431,7 +431,7 @@ def test_the_driver_that_is_slower_than_the_operator_is_told_the_truth(s3: Memor
     job = mc.start(DEST)
     committed_task(job, "1", {"1.csv": b"1"})
     ask: Callable[[], object] = lambda: mc.force_abort(DEST, job.id)  # noqa: E731
-    At(s3, lambda r: r.verb == "put" and "/plan-" in r.key, ask)
+    At(s3, lambda r: r.verb == "put" and "/_plan-" in r.key, ask)
     with pytest.raises((mc.JobNotRunning, mc.OutcomeUnknown)):
         job.commit()
     assert not visible(s3)

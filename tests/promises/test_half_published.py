@@ -16,7 +16,7 @@ from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
 from tests.promises.hands import DEST, control, visible
 from tests.promises.test_adoption import contents, dies_at
 
-RECORD = "t/__magic_job-hadoops/job.json"
+RECORD = "t/__magic_job-hadoops/_job.json"
 ENDS: dict[str, Callable[[], object]] = {
     "abort": lambda: mc.abort(DEST, "hadoops"),
     "handle": lambda: mc.attach(DEST, "hadoops").abort(),

@@ -54,7 +54,7 @@ def test_the_sweep_of_a_given_id_leaves_another_runs_litter(s3: MemoryStore) -> 
     committed_task(job, "1", {"a.csv": b"1"})
     job.commit()
     assert visible(s3) == {"t/a.csv": b"1"}
-    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["zombie.pendingset", "job.json"]
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json", "zombie.pendingset"]
 
 
 def test_mode_fail_refuses_a_destination_with_data(s3: MemoryStore) -> None:

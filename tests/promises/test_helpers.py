@@ -252,7 +252,7 @@ def test_a_second_try_of_the_driver_does_without_helpers(s3: MemoryStore) -> Non
 
     def distribute(sets: PlannedFiles) -> None:
         asked.append(len(sets))
-        failing(s3, "put", f"t/__magic_job-{job.id}/job.json", mc.StoreError("down"))
+        failing(s3, "put", f"t/__magic_job-{job.id}/_job.json", mc.StoreError("down"))
 
     with pytest.raises(mc.CommitIncomplete):
         job._commit(results, 2, distribute=distribute)

@@ -65,7 +65,7 @@ def rows(world: World) -> list[str]:
 
 def decided(verb: str, path: str) -> bool:
     """The call that decides a job."""
-    return verb == "create" and path.endswith("job-2.json")
+    return verb == "create" and path.endswith("_job-2.json")
 
 
 class SecondWrite:
@@ -89,7 +89,7 @@ def test_a_version_that_a_paused_process_made_anew_is_not_believed() -> None:
     before = TreeLedgers(world.parts()).read(QUERY)
     assert before.ledger is not None
     mine = before.ledger.claimed(Claim(job.job.id, job.job.uuid, 7), world.draw())
-    anew = f"{LEDGER}/ledger-{int(before.version) + 1}.json"
+    anew = f"{LEDGER}/_ledger-{int(before.version) + 1}.json"
 
     def meanwhile() -> None:
         for number in range(7, 7 + VERSIONS_KEPT):
@@ -108,8 +108,8 @@ def test_a_version_with_a_great_number_does_not_bring_the_first_one_back(newest:
     next number has, and no batch is published again."""
     world = World()
     publish(world, 6)
-    ahead = world.tree.read(f"{LEDGER}/ledger-2.json", 999)
-    world.tree.create(f"{LEDGER}/ledger-{newest}.json", ahead)
+    ahead = world.tree.read(f"{LEDGER}/_ledger-2.json", 999)
+    world.tree.create(f"{LEDGER}/_ledger-{newest}.json", ahead)
     for number in range(7, 7 + VERSIONS_KEPT):
         publish(world, number)
         assert publish(world, number).skipped
@@ -139,7 +139,7 @@ def test_a_job_that_completes_while_it_is_given_up_leaves_its_word_in_the_ledger
             recover_tree(world.parts(dying), run[0].job.id, dead_after=0.0)
 
     watched = Watched(
-        world.tree, before=complete, on=lambda v, p: v == "create" and p.endswith("job-3.json")
+        world.tree, before=complete, on=lambda v, p: v == "create" and p.endswith("_job-3.json")
     )
     told = force_abort_tree(world.parts(watched), run[0].job.id, dead_after=0.0)
     assert told.outcome == "committed"
@@ -177,8 +177,8 @@ def test_a_create_that_took_effect_is_not_told_as_a_refusal(
 
     monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(Unanswered, match="Operation not permitted"):
-        tree.create("job-2.json", b"decided")
-    assert tree.read("job-2.json", 99) == b"decided"
+        tree.create("_job-2.json", b"decided")
+    assert tree.read("_job-2.json", 99) == b"decided"
 
 
 def test_a_claim_whose_job_has_no_record_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -195,7 +195,7 @@ def test_a_claim_whose_job_has_no_record_is_told(caplog: pytest.LogCaptureFixtur
                 world.tree.remove(entry.path)
 
     watched = Watched(
-        world.tree, before=delete, on=lambda v, p: v == "create" and p.endswith("job-3.json")
+        world.tree, before=delete, on=lambda v, p: v == "create" and p.endswith("_job-3.json")
     )
     with pytest.raises(mc.OutcomeUnknown):
         commit(world, run, 7, watched)
@@ -217,14 +217,14 @@ def test_what_is_no_version_in_a_version_s_place_is_told(what: str, tmp_path: Pa
     the path."""
     ledger = tmp_path / "__magic_stream" / QUERY
     ledger.mkdir(parents=True)
-    there = ledger / "ledger-3.json"
+    there = ledger / "_ledger-3.json"
     if what == "directory":
         there.mkdir()
     elif what == "link":
         there.symlink_to(tmp_path / "nowhere")
     else:
         there.write_bytes(b'{"version": 1, "que')
-    with pytest.raises(mc.MagicError, match=r"ledger-3\.json"):
+    with pytest.raises(mc.MagicError, match=r"_ledger-3\.json"):
         mc.read_stream(tmp_path.as_uri(), QUERY)
 
 
@@ -237,7 +237,7 @@ def test_odd_names_of_queries_lead_nowhere_else(query: str, tmp_path: Path) -> N
 
 def test_a_query_may_be_named_like_a_version(tmp_path: Path) -> None:
     """It has a directory of its own."""
-    for query in ("ledger-1.json", "ledger-1.json.tmp"):
+    for query in ("_ledger-1.json", "_ledger-1.json.tmp"):
         for skipped in (False, True):
             job = mc.start(tmp_path.as_uri(), accept="results", track="memory")
             report = job.commit([], expect=0, batch=mc.StreamBatch(query, 0))
@@ -277,7 +277,7 @@ def test_no_task_writes_into_a_ledger(tmp_path: Path) -> None:
     """A file of a job is never taken for a version."""
     with mc.start(tmp_path.as_uri()) as job:
         with pytest.raises(mc.PathError), job.task("0") as task:
-            task.open(f"{LEDGER}/ledger-9.json")
+            task.open(f"{LEDGER}/_ledger-9.json")
         job.abort()
 
 
@@ -299,7 +299,7 @@ def test_the_directories_of_a_ledger_last_before_its_first_version() -> None:
             self._tree.create(path, data)
 
     commit(world, run_of(world, 0), 0, Noting(world.tree))
-    first = calls.index(("create", f"{LEDGER}/ledger-1.json"))
+    first = calls.index(("create", f"{LEDGER}/_ledger-1.json"))
     assert ("sync", {LEDGER, "__magic_stream", ""}) in calls[:first]
 
 
@@ -332,7 +332,7 @@ def test_a_record_that_nobody_can_read_is_no_run_of_a_query() -> None:
     world = World()
     run = run_of(world, 7, mode="replace")
     other = world.start(mode="append").job
-    path = f"_temporary/manifest_{other.uuid}/job-1.json"
+    path = f"_temporary/manifest_{other.uuid}/_job-1.json"
     assert world.tree.stat(path) is not None
     world.put(path, b"{}")
     (seen,) = runs_of(world.parts(), CHECKPOINT)
@@ -348,12 +348,12 @@ def test_a_run_that_has_ended_is_not_settled_again() -> None:
     assert runs_of(world.parts(), CHECKPOINT) == []
 
 
-@pytest.mark.parametrize("path", ["job-1.json", "job-2.json"])
+@pytest.mark.parametrize("path", ["_job-1.json", "_job-2.json"])
 def test_a_run_that_ends_while_it_is_settled_does_not_stop_the_next(path: str) -> None:
     """Its driver lives, and commits it at this moment."""
     world = World()
     run = run_of(world, 7)
-    verb = "stat" if path == "job-1.json" else "create"
+    verb = "stat" if path == "_job-1.json" else "create"
 
     def end() -> None:
         commit(world, run, 7)
@@ -384,7 +384,7 @@ def test_a_run_that_is_skipped_while_its_job_is_given_up_is_told_so() -> None:
         force_abort_tree(world.parts(), run[0].job.id, dead_after=0.0)
         for _ in range(2):
             TreeCleaning(
-                world.parts(), Limits(0.0, 0.0, 0.0, forget_given=False), dry_run=False
+                world.parts(), Limits(0.0, 0.0, 0.0, forget_given_after=1e9), dry_run=False
             ).run()
 
     told = commit(world, run, 7, Watched(world.tree, before=give_up, on=decided))
@@ -408,7 +408,9 @@ def test_an_abort_of_a_query_s_jobs_leaves_one_that_is_being_undone() -> None:
     run = run_of(world, 7)
     with pytest.raises(Killed):
         commit(world, run, 7, Watched(world.tree, after=die, on=decided))
-    dying = Watched(world.tree, after=die, on=lambda v, p: (v, p[-10:]) == ("create", "job-3.json"))
+    dying = Watched(
+        world.tree, after=die, on=lambda v, p: v == "create" and p.endswith("_job-3.json")
+    )
     with pytest.raises(Killed):
         abort_tree(world.parts(dying), run[0].job.id, revert=True)
     assert abort_jobs_of_tree(world.parts(), CHECKPOINT) == []
@@ -511,7 +513,7 @@ def test_a_job_that_is_given_up_beside_a_broken_ledger_says_so() -> None:
     run = run_of(world, 7)
     with pytest.raises(Killed):
         commit(world, run, 7, Watched(world.tree, before=die, on=SecondWrite()))
-    world.put(f"{LEDGER}/ledger-2.json", b"{}")
+    world.put(f"{LEDGER}/_ledger-2.json", b"{}")
     told = force_abort_tree(world.parts(), run[0].job.id, dead_after=0.0)
     assert told.outcome == "committed"
     assert "the ledger does not say that batch 7" in told.why

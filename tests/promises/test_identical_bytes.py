@@ -133,9 +133,9 @@ def test_a_row_of_a_plan_of_another_shape_is_refused(row: object) -> None:
 def test_a_record_without_a_marker_reads_as_before(s3: MemoryStore) -> None:
     """Records of running and committing jobs have the fields that older versions know."""
     job = mc.start(DEST)
-    stored = orjson.loads(s3.body(f"t/__magic_job-{job.id}/job.json"))
+    stored = orjson.loads(s3.body(f"t/__magic_job-{job.id}/_job.json"))
     assert "modified" not in str(stored)
-    record = JobRecord.decode(orjson.dumps(stored), "job.json")
+    record = JobRecord.decode(orjson.dumps(stored), "_job.json")
     named = orjson.loads(
         JobRecord.encode(record.step(record.state.COMMITTING, "n", plan=ObjectRef("p", '"e"')))
     )
@@ -211,7 +211,7 @@ def test_a_setup_that_may_land_late_leaves_its_name_taken(s3: MemoryStore) -> No
 
     def before(request: Request) -> None:
         nonlocal creates
-        if request.verb == "put" and request.key.endswith("job.json") and request.if_none_match:
+        if request.verb == "put" and request.key.endswith("_job.json") and request.if_none_match:
             creates += 1
             if creates == 2:
                 late.append(request)

@@ -29,9 +29,9 @@ def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
     s3 = machine.s3
     s3.put_object("t/__magic_job-hadoop/job-hadoop/00/tasks/a/__base/x", b"")
     s3.put_object("t/__magic/job-old/x.pendingset", b"{}")
-    s3.put_object("t/__magic_job-litter/plan-1.json", b"{}", metadata={JOB_METADATA: "ab" * 16})
-    s3.put_object("t/__magic_job-new/job.json", b'{"version":99}')
-    s3.put_object("t/__magic_stream/q.json", b"{}")
+    s3.put_object("t/__magic_job-litter/_plan-1.json", b"{}", metadata={JOB_METADATA: "ab" * 16})
+    s3.put_object("t/__magic_job-new/_job.json", b'{"version":99}')
+    s3.put_object("t/__magic_stream/_q.json", b"{}")
     found = {job.id: job for job in mc.inspect(DEST)}
     assert {name: job.kind for name, job in found.items()} == {
         "run": "ours",
@@ -78,7 +78,7 @@ def test_inspect_of_a_decided_job_goes_by_its_plan(machine: Machine) -> None:
 def test_one_unreadable_job_does_not_hide_the_others(machine: Machine) -> None:
     """A record that the store refuses is a ``problem`` of its own job, for inspect and cleanup."""
     job = machine.job("running")
-    machine.s3.put_object("t/__magic_job-secret/job.json", b"{}")
+    machine.s3.put_object("t/__magic_job-secret/_job.json", b"{}")
     machine.later(2 * DAY)
 
     def refuse(request: Request) -> None:

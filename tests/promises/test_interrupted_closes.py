@@ -33,7 +33,7 @@ def after_saved(s3: MemoryStore, verb: str, deed: Callable[[], Any]) -> list[str
             and not hit
             and threading.current_thread() is here
             and request.verb == verb
-            and request.key.endswith(("job.json", ".pendingset"))
+            and request.key.endswith(("_job.json", ".pendingset"))
         ):
             hit.append(request.key)
             deed()
@@ -131,7 +131,7 @@ def test_a_second_interruption_does_not_abort_what_is_committed(s3: MemoryStore)
     def before(request: Request) -> None:
         if not saved or threading.current_thread() is not here:
             return
-        if request.key.endswith(("job.json", ".pendingset")) and len(cuts) < 2:
+        if request.key.endswith(("_job.json", ".pendingset")) and len(cuts) < 2:
             cuts.append(request.key)
             if len(cuts) == 1:
                 s3.before = None
@@ -159,7 +159,7 @@ def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
     file.write(b"x")
 
     def deed() -> None:
-        raise FormatError("t/job.json", "", "half written")
+        raise FormatError("t/_job.json", "", "half written")
 
     hit = after_saved(s3, "head", deed)
     file.close()
@@ -199,7 +199,7 @@ def test_an_object_of_another_run_at_the_sets_key_proves_nothing(s3: MemoryStore
     def deed() -> None:
         s3.before = None
         s3.put(
-            "t/__magic_job-j/job-j/00/a_0.pendingset",
+            "t/__magic_job-j/job-j/00/_a_0.pendingset",
             b"{}",
             metadata={JOB_METADATA: "0" * 32},
             content_type="application/json",

@@ -116,7 +116,7 @@ def test_a_second_interruption_names_the_call_that_ends_the_job(
     s3.before = None
     call = f"magic_committer.abort({writing.job.dest!r}, {writing.id!r})"
     assert any(call in note for note in caught.value.__notes__)
-    if any(key.endswith("job.json") for key in control(s3)):
+    if any(key.endswith("_job.json") for key in control(s3)):
         eval(call, {"magic_committer": mc})
     assert visible(s3) == {}
 

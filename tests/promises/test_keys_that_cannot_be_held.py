@@ -167,7 +167,7 @@ def test_a_job_that_was_decided_with_such_a_key_can_be_undone(
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert not visible(files)
     assert not files.open_uploads()
-    assert control(files) == [f"t/__magic_job-{job.id}/job.json"]
+    assert control(files) == [f"t/__magic_job-{job.id}/_job.json"]
 
 
 # Control characters -------------------------------------------------------------------------------

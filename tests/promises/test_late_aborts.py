@@ -70,7 +70,7 @@ def test_a_late_task_leaves_its_completed_file(s3: MemoryStore, track: Track) ->
     assert told.value.outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
     assert store.taken == []
-    assert not [key for key in control(s3) if not key.endswith("job.json")]
+    assert not [key for key in control(s3) if not key.endswith("_job.json")]
 
 
 def test_a_late_task_that_aborts_again_leaves_its_completed_file(s3: MemoryStore) -> None:
@@ -168,7 +168,7 @@ def test_the_twin_of_a_name_without_the_uuid_is_left(s3: MemoryStore) -> None:
         f.write(b"1")
     s3.after = None
     foreign = s3.start_upload("t/a.csv")
-    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+    s3.delete_object(next(key for key in control(s3) if key.endswith("_job.json")))
     with pytest.raises(mc.JobNotRunning):
         task.commit()
     assert [upload.upload_id for upload in s3.open_uploads()] == [foreign]
@@ -186,7 +186,7 @@ def test_a_twin_that_could_not_be_removed_is_looked_for_again(s3: MemoryStore) -
     s3.after = None
     (known,) = s3.open_uploads()
     s3.start_upload(known.key)
-    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+    s3.delete_object(next(key for key in control(s3) if key.endswith("_job.json")))
 
     def no_listing(request: Request) -> None:
         if request.verb == "list_uploads":
@@ -342,7 +342,7 @@ def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fe
 
     def lose(request: Request) -> None:
         hook(request)
-        if at.done and fence == "lost" and request.key.endswith("job.json"):
+        if at.done and fence == "lost" and request.key.endswith("_job.json"):
             raise Unanswered("no answer")
 
     s3.before = lose
@@ -354,7 +354,7 @@ def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fe
     assert at.done
     assert visible(s3) == {"t/a.csv": b"1"}
     assert store.taken == []
-    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
 
 
 def test_the_twins_of_a_job_that_commits_are_left_to_it(s3: MemoryStore) -> None:
@@ -395,7 +395,7 @@ def test_an_ended_attempt_is_undone_by_a_handle_that_wrote_nothing(s3: MemorySto
         f.write(b"1")
     other = mc.attach(DEST, job.id).task("1", attempt="a")
     task.commit()
-    s3.delete_object(next(key for key in control(s3) if key.endswith("job.json")))
+    s3.delete_object(next(key for key in control(s3) if key.endswith("_job.json")))
     s3.before = _no_aborts
     with pytest.raises(Unanswered):
         other.abort()
@@ -482,7 +482,7 @@ def test_a_file_whose_pending_is_in_doubt_takes_its_attempt_with_it(
     with pytest.raises(mc.TaskFailed, match="aborted"):
         other.commit()
     assert job.commit(expect=0).files == 0
-    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
 
 
 def test_a_file_of_which_nothing_is_known_is_left_to_the_job(s3: MemoryStore) -> None:

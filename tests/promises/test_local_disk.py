@@ -54,7 +54,7 @@ def test_a_record_that_cannot_be_read_names_the_way_on(tmp_path: Path) -> None:
     done about that one can be pasted, and then it starts."""
     dest = tmp_path.as_uri()
     other = mc.start(dest)
-    next(tmp_path.rglob("job-1.json")).write_bytes(b"{}")
+    next(tmp_path.rglob("_job-1.json")).write_bytes(b"{}")
     with pytest.raises(mc.FormatError) as caught:
         mc.start(dest, mode="overwrite")
     (remedy,) = caught.value.remedies

@@ -132,7 +132,7 @@ def test_a_job_that_dies_anywhere_is_all_or_nothing_after_a_recovery(
     assert {"aborted", "committed"} <= outcomes
 
 
-EVERYTHING = Limits(0.0, 0.0, 0.0, forget_given=True)
+EVERYTHING = Limits(0.0, 0.0, 0.0, forget_given_after=0.0)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -326,7 +326,7 @@ def test_an_undone_job_stays_undone_wherever_its_sweep_dies() -> None:
             abort_tree(parts, job.job.id, revert=True)
         if watched.count < number:
             break
-        if world.tree.stat(f"_temporary/manifest_{job.job.uuid}/job-3.json") is None:
+        if world.tree.stat(f"_temporary/manifest_{job.job.uuid}/_job-3.json") is None:
             continue
         met += 1
         recover_tree(world.parts(), job.job.id, dead_after=0.0)
@@ -355,7 +355,7 @@ def test_a_cleanup_takes_no_directory_whose_job_is_being_started() -> None:
                 told.append(True)
 
         watched = Watched(world.tree, number, before=goes_on)
-        limits = Limits(1e9, 0.0, 1e9, forget_given=False)
+        limits = Limits(1e9, 0.0, 1e9, forget_given_after=1e9)
         TreeCleaning(world.parts(watched), limits, dry_run=False).run()
         if watched.count < number:
             break
@@ -547,7 +547,7 @@ def test_a_running_job_is_not_recovered_before_its_time() -> None:
     assert recover_tree(world.parts(), job.job.id, dead_after=1000).outcome == "aborted"
     assert not job.sign_of_life()()
     assert world.control() == [
-        f"_temporary/manifest_{job.job.uuid}/job-{n}.json" for n in (1, 2, 3)
+        f"_temporary/manifest_{job.job.uuid}/_job-{n}.json" for n in (1, 2, 3)
     ]
 
 
@@ -611,7 +611,7 @@ def test_the_operators_calls_take_local_destinations(tmp_path: Path) -> None:
     assert mc.abort(url, "b").outcome == "aborted"
     assert mc.force_abort(url, "c", dead_after=0).outcome == "aborted"
     assert mc.attach(url, "a").outcome == "aborted"
-    report = mc.cleanup(url, forget_after=0, leftover_after=0, forget_given=True)
+    report = mc.cleanup(url, forget_after=0, leftover_after=0, forget_given_after=0.0)
     assert (report.errors, report.records_deleted) == ((), 3)
     assert list(tmp_path.rglob("*")) == [tmp_path / "t"]
 

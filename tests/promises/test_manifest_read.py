@@ -191,7 +191,16 @@ def test_old_data_of_any_name_is_replaced_also_by_a_recovery(tmp_path: Path, nam
 
 @pytest.mark.parametrize(
     "name",
-    ["../a", "/etc/a", "a//b", "_temporary/manifest_1/job-1.json", "x/.hidden", "x/_a", "", "a\0b"],
+    [
+        "../a",
+        "/etc/a",
+        "a//b",
+        "_temporary/manifest_1/_job-1.json",
+        "x/.hidden",
+        "x/_a",
+        "",
+        "a\0b",
+    ],
 )
 def test_a_plan_deletes_data_of_the_destination_only(tmp_path: Path, name: str) -> None:
     """Whoever may write below the destination may have forged the plan."""
@@ -207,9 +216,9 @@ def test_a_row_of_a_plan_that_is_no_json_is_a_format_error(tmp_path: Path) -> No
     """Also one that is nested so deeply that a parser gives up."""
     world = on_disk(tmp_path)
     for number, data in enumerate([b"[" * 60_000 + b"\n", b'["d", "\xff"\n', b"NaN\n"]):
-        world.tree.create(f"plan-{number}", data)
+        world.tree.create(f"_plan-{number}", data)
         with pytest.raises(FormatError, match="row"):
-            load_plan(world.tree, ObjectRef(f"plan-{number}", sha256(data).hexdigest()))
+            load_plan(world.tree, ObjectRef(f"_plan-{number}", sha256(data).hexdigest()))
 
 
 def moved_out(place: Path, elsewhere: Path) -> None:
@@ -244,7 +253,7 @@ def test_a_revert_takes_nothing_back_through_a_link(tmp_path: Path) -> None:
     world = on_disk(tmp_path)
     job = world.start(accept="listing")
     write(job, "1", {"dt=1/b.csv": b"b"})
-    killed_at(world, job, "create", "job-3.json")
+    killed_at(world, job, "create", "_job-3.json")
     moved_out(tmp_path / "t" / "dt=1", tmp_path / "elsewhere")
     with pytest.raises(AbortIncomplete, match="is a link"):
         abort_tree(world.parts(), job.job.id, revert=True)
@@ -374,7 +383,7 @@ def test_what_a_decision_names_lasts_before_it_through_a_power_cut(accept: str) 
     paths, plans = TreeJobPaths(job.job.uuid), list[str]()
 
     def look() -> None:
-        plans[:] = [path for path in tree.made if "/plan-" in path]
+        plans[:] = [path for path in tree.made if "/_plan-" in path]
         for name in ("dt=1/b/c.csv", "a.csv"):
             assert tree.lasts(f"{paths.attempt(result.attempt)}/{name}")
         assert tree.lasts(result.key)
@@ -425,7 +434,7 @@ def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -
 
 def forgetting(world: World, tree: object | None = None) -> CleanupReport:
     """Clean up, and forget given ids."""
-    limits = Limits(dead_after=0.0, leftover_after=0.0, forget_after=0.0, forget_given=True)
+    limits = Limits(dead_after=0.0, leftover_after=0.0, forget_after=0.0, forget_given_after=0.0)
     return TreeCleaning(world.parts(tree), limits, dry_run=False).run()
 
 
@@ -447,7 +456,7 @@ def test_a_late_cleanup_does_not_free_the_id_of_a_new_job(record_is_gone: bool) 
     slow = Watched(
         world.tree,
         before=freed,
-        on=lambda v, path: v in ("remove", "rename") and path.endswith("id_nightly.json"),
+        on=lambda v, path: v in ("remove", "rename") and path.endswith("_id_nightly.json"),
     )
     forgetting(world, slow)
     paths = records.find(world.parts(), "nightly")
@@ -462,7 +471,7 @@ def test_a_forged_claim_gives_up_no_other_job() -> None:
     """The claim of an id may name any job."""
     world = World()
     job = world.start()
-    world.tree.create("_temporary/id_x.json", orjson.dumps({"version": 1, "uuid": job.job.uuid}))
+    world.tree.create("_temporary/_id_x.json", orjson.dumps({"version": 1, "uuid": job.job.uuid}))
     with pytest.raises(JobNotFound):
         force_abort_tree(world.parts(), "x", dead_after=0.0)
     assert records.read(world.parts(), TreeJobPaths(job.job.uuid)) is not None
@@ -492,12 +501,12 @@ def test_a_cleanup_removes_what_a_killed_claim_left(
         patched.setattr(os, "link", killed)
         patched.setattr(os, "unlink", nothing)
         with pytest.raises(Killed):
-            world.tree.create("_temporary/id_nightly.json", b"{}")
-    others = ["id_a.tmp", "0"]
+            world.tree.create("_temporary/_id_nightly.json", b"{}")
+    others = ["_id_a.tmp", "0"]
     for name in others:
         world.tree.create(f"_temporary/{name}", b"")
     assert len(names(tmp_path / "t" / "_temporary")) == 3
-    limits = Limits(dead_after=0.0, leftover_after=1e9, forget_after=0.0, forget_given=False)
+    limits = Limits(dead_after=0.0, leftover_after=1e9, forget_after=0.0, forget_given_after=1e9)
     TreeCleaning(world.parts(), limits, dry_run=False).run()
     assert len(names(tmp_path / "t" / "_temporary")) == 3
     world.clock.seconds = 9e9

@@ -111,11 +111,11 @@ def test_a_driver_that_wakes_after_its_job_was_forgotten_decides_nothing() -> No
         ) -> None:
             world.again(job).commit_job([result])
             TreeCleaning(
-                world.parts(), Limits(0.0, 0.0, 0.0, forget_given=True), dry_run=False
+                world.parts(), Limits(0.0, 0.0, 0.0, forget_given_after=0.0), dry_run=False
             ).run()
             world.tree.remove("_SUCCESS")
 
-        late = Watched(world.tree, before=ends, on=lambda verb, path: path.endswith("/job-2.json")
+        late = Watched(world.tree, before=ends, on=lambda verb, path: path.endswith("/_job-2.json")
                        and verb == "create")  # fmt: skip
         with pytest.raises(OutcomeUnknown):
             world.again(job, late).abort_job()
@@ -126,7 +126,9 @@ def test_a_start_whose_claim_lost_its_answer_has_the_id() -> None:
     """It knows its own claim."""
     world = World()
     watched = Watched(
-        world.tree, after=lose_the_answer, on=lambda verb, path: verb == "create" and "/id_" in path
+        world.tree,
+        after=lose_the_answer,
+        on=lambda verb, path: verb == "create" and "/_id_" in path,
     )
     assert world.start(watched, "nightly").job.id == "nightly"
 
@@ -135,7 +137,7 @@ def test_a_given_id_stays_when_cleanup_is_not_told_to_free_it() -> None:
     """Its closed record tells what became of the job."""
     world = World()
     world.start(job_id="nightly").abort_job()
-    TreeCleaning(world.parts(), Limits(0.0, 0.0, 0.0, forget_given=False), dry_run=False).run()
+    TreeCleaning(world.parts(), Limits(0.0, 0.0, 0.0, forget_given_after=1e9), dry_run=False).run()
     assert states(world) == ["closed"]
 
 
@@ -230,7 +232,7 @@ def test_a_plan_that_was_written_over_is_not_obeyed() -> None:
     world.put("later", b"others")
     later = world.tree.stat("later")
     assert later is not None
-    (plan,) = (path for path in world.control() if "/plan-" in path)
+    (plan,) = (path for path in world.control() if "/_plan-" in path)
     row = orjson.dumps(["d", "later", later.size, later.etag]) + b"\n"
     world.put(plan, world.tree.read(plan, 2**20).replace(b'["end"', row + b'["end"'))
     with pytest.raises(CommitIncomplete):
@@ -252,7 +254,7 @@ def test_the_loser_of_two_drivers_goes_by_the_decided_plan() -> None:
     late = Watched(
         world.tree,
         before=decide,
-        on=lambda verb, path: path.endswith("/job-2.json") and verb == "create",
+        on=lambda verb, path: path.endswith("/_job-2.json") and verb == "create",
     )
     assert world.again(job, late).commit_job([mine]).outcome == "committed"
     assert world.data() == {"a": b"others"}
@@ -336,7 +338,7 @@ def test_a_failure_says_if_the_record_could_not_be_read_again() -> None:
     renaming = Watched(world.tree, before=undo_it, on=is_publishing)
 
     def read(path: str, bytes_max: int) -> bytes:
-        return refuse() if undone and "/job-" in path else world.tree.read(path, bytes_max)
+        return refuse() if undone and "/_job-" in path else world.tree.read(path, bytes_max)
 
     renaming.__dict__["read"] = read
     with pytest.raises(CommitIncomplete, match=UNREAD_AGAIN) as told:

@@ -98,10 +98,10 @@ def test_a_look_that_fails_after_the_decision_is_no_refusal() -> None:
     world = World(directories=False)
     job = world.start()
     result = write(job, "1", FILES)
-    decided = Watched(world.tree, on=at_path("create", "job-2.json"), after=lambda: arm())
+    decided = Watched(world.tree, on=at_path("create", "_job-2.json"), after=lambda: arm())
 
     def arm() -> None:
-        decided._on, decided._before, decided._after = at_path("stat", "job-1.json"), deny, None
+        decided._on, decided._before, decided._after = at_path("stat", "_job-1.json"), deny, None
 
     with pytest.raises(OutcomeUnknown):
         again(world, job, decided).commit_job([result])
@@ -117,10 +117,10 @@ def test_a_decision_that_is_not_the_newest_version_is_no_refusal() -> None:
 
     def moved_on() -> None:
         recover_tree(world.parts(), job.job.uuid, dead_after=0.0)
-        seen._on, seen._before, seen._after = at_path("read", "job-2.json", 2), deny, None
-        world.tree.create(f"_temporary/manifest_{job.job.uuid}/job-2.json", b"")  # asked again
+        seen._on, seen._before, seen._after = at_path("read", "_job-2.json", 2), deny, None
+        world.tree.create(f"_temporary/manifest_{job.job.uuid}/_job-2.json", b"")  # asked again
 
-    seen = Watched(world.tree, on=at_path("create", "job-2.json"), after=moved_on)
+    seen = Watched(world.tree, on=at_path("create", "_job-2.json"), after=moved_on)
     with pytest.raises(OutcomeUnknown):
         again(world, job, seen).commit_job([result])
     assert world.data() == FILES
@@ -144,7 +144,7 @@ def test_a_cleanup_that_was_paused_takes_no_job_that_was_decided_meanwhile(
             seen = Watched(
                 world.tree, number, None if after else goes_on, goes_on if after else None
             )
-            limits = Limits(0.0, 0.0, 0.0, forget_given=False, finish=False)
+            limits = Limits(0.0, 0.0, 0.0, forget_given_after=1e9, finish=False)
             TreeCleaning(world.parts(seen), limits, dry_run=False).run()
             if seen.count < number:
                 assert started
@@ -178,7 +178,7 @@ def test_who_meets_a_job_that_is_being_reverted_is_not_told_that_nothing_is_visi
     it is undone, that nothing is visible, which is true then."""
     world = World()
     job = half_committed(world)
-    dies = Watched(world.tree, on=at_path("create", "job-3.json"), after=die)
+    dies = Watched(world.tree, on=at_path("create", "_job-3.json"), after=die)
     with suppress(Killed):
         abort_tree(world.parts(dies), job.job.uuid, revert=True)
     assert world.data()
@@ -204,7 +204,7 @@ def test_a_completed_job_whose_old_data_cannot_go_is_told_as_completed() -> None
     def completed() -> None:
         seen._on, seen._before, seen._after = at_path("reader", ".jsonl"), deny, None
 
-    seen = Watched(world.tree, on=at_path("create", "job-3.json"), after=completed)
+    seen = Watched(world.tree, on=at_path("create", "_job-3.json"), after=completed)
     with pytest.raises(CommitIncomplete) as told:
         again(world, job, seen).commit_job([result])
     assert told.value.state == state_of(world, job) == "completed"
@@ -221,10 +221,10 @@ def test_a_revert_that_cannot_look_again_is_told_as_a_revert() -> None:
         seen._before = blind
 
     def blind() -> None:
-        seen._on, seen._before = at_path("read", "job-1.json"), deny
+        seen._on, seen._before = at_path("read", "_job-1.json"), deny
         deny()
 
-    seen = Watched(world.tree, on=at_path("create", "job-3.json"), after=begun)
+    seen = Watched(world.tree, on=at_path("create", "_job-3.json"), after=begun)
     with pytest.raises(AbortIncomplete):
         abort_tree(world.parts(seen), job.job.uuid, revert=True)
     assert state_of(world, job) == "reverting"
@@ -240,11 +240,11 @@ def test_a_driver_whose_job_is_gone_and_who_cannot_read_the_marker_knows_nothing
     def ended() -> None:
         report = recover_tree(world.parts(), job.job.uuid, dead_after=0.0)
         assert report.outcome == "committed"
-        everything = Limits(-1e9, -1e9, -1e9, forget_given=True)
+        everything = Limits(-1e9, -1e9, -1e9, forget_given_after=-1e9)
         TreeCleaning(world.parts(), everything, dry_run=False).run()
         seen._on, seen._before, seen._after = at_path("stat", "_SUCCESS"), deny, None
 
-    seen = Watched(world.tree, on=at_path("create", "job-2.json"), after=ended)
+    seen = Watched(world.tree, on=at_path("create", "_job-2.json"), after=ended)
     with pytest.raises(OutcomeUnknown):
         again(world, job, seen).commit_job([result])
     assert world.data() == FILES
@@ -285,7 +285,7 @@ def test_a_second_commit_that_is_interrupted_calls_no_decided_job_undecided(stat
         world = World()
         job = half_committed(world)
         if state == "completed":
-            dies = Watched(world.tree, on=at_path("create", "job-3.json"), after=die)
+            dies = Watched(world.tree, on=at_path("create", "_job-3.json"), after=die)
             with suppress(Killed):
                 recover_tree(world.parts(dies), job.job.uuid, dead_after=0.0)
         seen = Watched(world.tree, at=number, before=press)
@@ -351,7 +351,7 @@ def test_a_refused_commit_that_is_interrupted_does_not_say_that_it_decided_nothi
     result = write(job, "1", FILES)
     for name in FILES:
         world.tree.remove(f"_temporary/manifest_{job.job.uuid}/00/tasks/{result.attempt}/{name}")
-    seen = Watched(world.tree, on=at_path("create", "job-2.json"), after=press)
+    seen = Watched(world.tree, on=at_path("create", "_job-2.json"), after=press)
     with pytest.raises(KeyboardInterrupt) as told:
         again(world, job, seen).commit_job([result])
     words = " ".join(told.value.__notes__)
@@ -369,9 +369,9 @@ def test_an_interrupted_revert_of_mode_fail_is_not_told_as_a_commit() -> None:
 
     def meddle() -> None:
         world.put("b", b"other")
-        seen._on, seen._before, seen._after = at_path("create", "job-3.json"), None, press
+        seen._on, seen._before, seen._after = at_path("create", "_job-3.json"), None, press
 
-    seen = Watched(world.tree, on=at_path("create", "job-2.json"), after=meddle)
+    seen = Watched(world.tree, on=at_path("create", "_job-2.json"), after=meddle)
     with pytest.raises(KeyboardInterrupt) as told:
         again(world, job, seen).commit_job([result])
     assert state_of(world, job) == "reverting"
@@ -507,7 +507,7 @@ def test_store_errors_are_refusals_only() -> None:
     world = World()
     job = world.start()
     result = write(job, "1", FILES)
-    seen = Watched(world.tree, on=at_path("create", "job-2.json"), before=deny)
+    seen = Watched(world.tree, on=at_path("create", "_job-2.json"), before=deny)
     with pytest.raises(StoreError) as told:
         again(world, job, seen).commit_job([result])
     assert not isinstance(told.value, OutcomeUnknown)

@@ -59,7 +59,7 @@ def left_over(tree: FileTree) -> list[str]:
         if entry.kind == "file"
         and entry.path.startswith(("_", "."))
         and entry.path != "_SUCCESS"
-        and "/job-" not in entry.path
+        and "/_job-" not in entry.path
     ]
 
 

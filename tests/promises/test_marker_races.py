@@ -28,7 +28,7 @@ from tests.promises.hands import At
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
-RECORD = "t/__magic_job-j/job.json"
+RECORD = "t/__magic_job-j/_job.json"
 FOREIGN = b"not ours"
 
 
@@ -44,7 +44,7 @@ class Finishing:
             given_id=True, started=0.0,
         )  # fmt: skip
         self.seen = records.create(self.runtime, RECORD, record).seen
-        self.swap(State.COMMITTING, plan=ObjectRef("t/__magic_job-j/plan-0.json", '"0"'))
+        self.swap(State.COMMITTING, plan=ObjectRef("t/__magic_job-j/_plan-0.json", '"0"'))
         ref = marker_ref(self.runtime, MARKER)
         self.swap(State.COMPLETED, marker=ref)
 

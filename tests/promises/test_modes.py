@@ -128,7 +128,7 @@ def test_what_a_neighbour_has_written_since_stays(s3: MemoryStore, when: str) ->
         s3.put_object("t/dt=2/a.csv", b"theirs")
         s3.put_object("t/added.csv", b"theirs")
 
-    at = "plan-" if when == "planned" else "t/_SUCCESS"
+    at = "_plan-" if when == "planned" else "t/_SUCCESS"
     verb = "put" if when == "planned" else "get"
     seen_at = {"planned": 1, "completed": 3}[when]
     count = 0
@@ -152,7 +152,7 @@ def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> N
     committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"})
     At(
         s3,
-        lambda r: r.verb == "put" and "plan-" in r.key,
+        lambda r: r.verb == "put" and "_plan-" in r.key,
         lambda: s3.put_object("t/b.csv", b"theirs"),
     )
     with pytest.raises(mc.DestinationExists, match=r"b\.csv"):
@@ -160,7 +160,7 @@ def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> N
     assert visible(s3) == {"t/b.csv": b"theirs"}
     assert s3.open_uploads() == ()
     assert (job.outcome, job.state) == ("reverted", "closed")
-    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["job.json"]
+    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]
     assert job.abort().outcome == "reverted"
 
 
@@ -198,7 +198,7 @@ def _crash_while_undoing(s3: MemoryStore, number: int, after: bool) -> bool:
             maybe()
 
     def answered(request: Request, reply: object) -> None:
-        if request.verb == "put" and "plan-" in request.key:
+        if request.verb == "put" and "_plan-" in request.key:
             s3.put_object("t/b.csv", b"theirs")
         if after:
             maybe()
@@ -215,7 +215,7 @@ def _crash_while_undoing(s3: MemoryStore, number: int, after: bool) -> bool:
         found.abort()
     assert visible(s3) in ({"t/b.csv": b"theirs"}, {})
     assert s3.open_uploads() == ()
-    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["job.json"]
+    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]
     return crashed
 
 
@@ -286,7 +286,7 @@ def test_jobs_on_different_partitions_run_beside_each_other(s3: MemoryStore) -> 
         except mc.ConflictingJob as error:
             refused.append(str(error))
 
-    At(s3, lambda r: r.verb == "put" and "plan-" in r.key, three_tries, after=True)
+    At(s3, lambda r: r.verb == "put" and "_plan-" in r.key, three_tries, after=True)
     one.commit()
     two.commit()
     assert len(refused) == 1
@@ -305,7 +305,7 @@ def test_closed_records_of_drawn_ids_are_tidied_by_the_next_excluding_job() -> N
         assert len(control(s3)) == 2
         clock.sleep(25 * 3600)
         mc.start(DEST, mode="fail").abort()
-        assert control(s3) == ["t/__magic_job-given/job.json"]
+        assert control(s3) == ["t/__magic_job-given/_job.json"]
 
 
 def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> None:

@@ -162,7 +162,7 @@ def test_the_marker_of_a_job_that_completed_later_stays() -> None:
 
 
 def _completed(s3: MemoryStore, job: mc.Job) -> bool:
-    record = json.loads(s3.body(f"t/__magic_job-{job.id}/job.json"))
+    record = json.loads(s3.body(f"t/__magic_job-{job.id}/_job.json"))
     return bool(record["state"] == "completed")
 
 

@@ -24,7 +24,7 @@ WAITED_SECONDS = 7.75
 
 def is_record(request: Request) -> bool:
     """A job writes its record."""
-    return request.verb == "put" and request.key.endswith("/job.json")
+    return request.verb == "put" and request.key.endswith("/_job.json")
 
 
 def looks_around(request: Request) -> bool:
@@ -116,15 +116,15 @@ def test_the_oldest_waits_until_the_younger_one_has_yielded(
     def set_up() -> None:
         clock.sleep(5)
         mc.start(DEST, job_id="x")
-        body = s3.body("t/__magic_job-x/job.json").replace(b'"append"', b'"replace"')
-        s3.put_object("t/__magic_job-x/job.json", body)
+        body = s3.body("t/__magic_job-x/_job.json").replace(b'"append"', b'"replace"')
+        s3.put_object("t/__magic_job-x/_job.json", body)
 
     interrupting(s3, set_up)
     sleep = clock.sleep
 
     def meanwhile(seconds: float) -> None:
         sleep(seconds)
-        s3.delete_object("t/__magic_job-x/job.json")
+        s3.delete_object("t/__magic_job-x/_job.json")
 
     clock.sleep = meanwhile  # type: ignore[method-assign]
     job = mc.start(DEST, mode="replace")
@@ -221,8 +221,8 @@ def test_the_looks_are_bounded(s3: MemoryStore, clock: PatientClock) -> None:
         clock.sleep(5)
         s3.before = None
         job = mc.start(DEST, job_id="dead")
-        body = s3.body("t/__magic_job-dead/job.json").replace(b'"append"', b'"replace"')
-        s3.put_object("t/__magic_job-dead/job.json", body)
+        body = s3.body("t/__magic_job-dead/_job.json").replace(b'"append"', b'"replace"')
+        s3.put_object("t/__magic_job-dead/_job.json", body)
         dead.append(job)
         s3.before = count
 
@@ -301,7 +301,7 @@ def test_of_eight_jobs_of_one_partition_that_commit_at_once_the_oldest_wins(mode
     with memory_store(clock=SystemClock()) as s3:
         jobs = [ready(mode, name=f"{number}.csv") for number in range(JOBS)]
         age = {
-            job.id: (s3.head(f"t/__magic_job-{job.id}/job.json").last_modified, job.uuid)
+            job.id: (s3.head(f"t/__magic_job-{job.id}/_job.json").last_modified, job.uuid)
             for job, _ in jobs
         }
         gate = threading.Barrier(JOBS, timeout=PATIENCE_SECONDS)
@@ -333,7 +333,7 @@ def test_of_eight_jobs_of_one_partition_that_commit_at_once_the_oldest_wins(mode
         assert len(lost) == JOBS - 1
         assert all("writes p=1/ too: this one yields to it" in str(error) for error in lost)
         assert len(visible(s3)) == 1
-        assert not [key for key in control(s3) if not key.endswith("job.json")]
+        assert not [key for key in control(s3) if not key.endswith("_job.json")]
 
 
 @pytest.mark.parametrize("mode", BY_PARTITION)

@@ -21,7 +21,7 @@ TRACKS: tuple[Track, ...] = ("memory", "s3")
 
 def record_head(request: Request) -> bool:
     """The read of the fence."""
-    return request.verb == "head" and request.key.endswith("job.json")
+    return request.verb == "head" and request.key.endswith("_job.json")
 
 
 def elsewhere(step: Callable[[], Any]) -> BaseException | None:

@@ -174,7 +174,7 @@ def test_a_job_in_a_child_is_a_copy(
     child()
     assert job.commit([committed_task(job, "1", {"a.csv": b"1"})]).files == 1
     monkeypatch.undo()
-    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["job.json"]
+    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json"]
     assert mc.attach(DEST, job.id).outcome == "committed"
 
 

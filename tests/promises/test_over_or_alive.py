@@ -81,7 +81,7 @@ def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machin
     started: list[tuple[mc.Job, mc.TaskCommit]] = []
 
     def set_up(request: Request, reply: object) -> None:
-        if request.verb == "get" and request.key.endswith("given/job.json") and not started:
+        if request.verb == "get" and request.key.endswith("given/_job.json") and not started:
             s3.after = None
             s3.delete_one(litter)
             job = mc.start(DEST, job_id="given")
@@ -125,7 +125,7 @@ def test_a_job_that_says_meanwhile_that_it_lives_is_left(machine: Machine) -> No
     are its uploads."""
     dead = Dead(machine)
     directory = f"t/__magic_job-{dead.job.id}/"
-    machine.s3.put(f"{directory}alive.json", b"{}", metadata={JOB_METADATA: dead.job.uuid})
+    machine.s3.put(f"{directory}_alive.json", b"{}", metadata={JOB_METADATA: dead.job.uuid})
     assert dead.run() == {("left", "its job lives")}
     assert mc.attach(DEST, dead.job.id).state == "running"
     assert len(machine.s3.open_uploads()) == 3

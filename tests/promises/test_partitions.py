@@ -84,7 +84,7 @@ def test_a_neighbour_whose_plan_goes_while_it_is_looked_at_is_no_failure(s3: Mem
     """I5: between the listing of its plans and the read of one it was aborted: it is over."""
     job, other = (mc.start(DEST, mode="replace_partitions") for _ in range(2))
     committed_task(job, "1", {"p=1/ours.csv": b"1"})
-    plan = f"t/__magic_job-{other.id}/plan-late.json"
+    plan = f"t/__magic_job-{other.id}/_plan-late.json"
     stored = Plan(other.id, other.uuid, "0" * 32, 0, 0, (), partitions=("p=1/",))
     s3.put_object(plan, stored.encode())
     at = At(s3, lambda r: r.verb == "get" and r.key == plan, other.abort)
@@ -102,7 +102,7 @@ def test_a_neighbour_that_ends_before_the_listing_is_refused_by_fail(s3: MemoryS
         s3.before = None
         whole_job("replace_partitions", "theirs.csv")
 
-    At(s3, lambda r: r.verb == "put" and "/plan-" in r.key, neighbour)
+    At(s3, lambda r: r.verb == "put" and "/_plan-" in r.key, neighbour)
     with pytest.raises(mc.DestinationExists, match="theirs"):
         job.commit()
     assert set(visible(s3)) == {"t/p=1/theirs.csv"}

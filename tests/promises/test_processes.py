@@ -109,7 +109,7 @@ def test_open_in_one_process_commit_in_another_by_names_alone(server: str) -> No
     assert open_uploads("named/") == []
     assert sorted(seen("named/")) == [
         "named/_SUCCESS",
-        "named/__magic_job-j1/job.json",
+        "named/__magic_job-j1/_job.json",
         *(f"named/part-{n}.csv" for n in range(3)),
     ]
 

@@ -24,7 +24,7 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import At
 
-KEY = "t/__magic_job-j/job.json"
+KEY = "t/__magic_job-j/_job.json"
 REFUSALS = {InvalidRequest: 400, PermissionDenied: 403, NotSupported: 501}
 """What a gateway between us and the store may answer, with its status."""
 
@@ -46,7 +46,7 @@ def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> r
 
 def to(runtime: Runtime, seen: records.Seen, state: State = State.ABORTING) -> records.Swapped:
     """Decide a running job."""
-    plan = ObjectRef("t/__magic_job-j/plan-0.json", '"0"') if state is State.COMMITTING else None
+    plan = ObjectRef("t/__magic_job-j/_plan-0.json", '"0"') if state is State.COMMITTING else None
     return records.swap(runtime, seen, seen.record.step(state, runtime.ids(), plan=plan))
 
 

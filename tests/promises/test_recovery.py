@@ -48,7 +48,7 @@ def test_recover_finishes_what_was_decided_and_undoes_what_was_not(
         assert (recovery.found, recovery.state) == (found, "closed")
         assert recovery.outcome == ENDS[state]
         assert visible(machine.s3) == (FILES if ENDS[state] == "committed" else {})
-        assert left(machine.s3) == ["job.json"]
+        assert left(machine.s3) == ["_job.json"]
         assert machine.s3.open_uploads() == ()
     assert ("t/_SUCCESS" in machine.s3.keys()) == (ENDS[state] == "committed")
     assert json.loads(json.dumps(recovery.to_dict()))["outcome"] == ENDS[state]
@@ -139,7 +139,7 @@ def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None
             job.commit()
         assert dies.done
         s3.before = None
-        (plan,) = (key for key in s3.keys() if "/plan-" in key)
+        (plan,) = (key for key in s3.keys() if "/_plan-" in key)
         s3.delete_object(plan)
         s3.lags = True
         report = mc.recover(DEST, job.id).report
@@ -181,7 +181,7 @@ def test_a_job_of_mode_fail_that_meets_others_data_is_undone(machine: Machine) -
         assert (recovery.found, recovery.state, recovery.outcome) == (found, "closed", "reverted")
     assert visible(machine.s3) == {"t/2.csv": b"theirs"}
     assert machine.s3.open_uploads() == ()
-    assert left(machine.s3) == ["job.json"]
+    assert left(machine.s3) == ["_job.json"]
 
 
 def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -> None:
@@ -189,7 +189,7 @@ def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -
     recovery rolls forward, and says so."""
     job = machine.job("running")
     machine.later(2 * DAY)
-    at = At(machine.s3, lambda r: r.verb == "put" and r.key.endswith("job.json"), job.commit)
+    at = At(machine.s3, lambda r: r.verb == "put" and r.key.endswith("_job.json"), job.commit)
     recovery = mc.recover(DEST, job.id)
     assert at.done
     assert recovery.found == "running"
@@ -216,7 +216,7 @@ def test_a_recovery_that_crashed_at_any_request_is_recovered(state: str) -> None
                 if at.done:
                     assert mc.recover(DEST, job.id, dead_after=0).state == "closed"
                 assert visible(s3) == (FILES if ENDS[state] == "committed" else {})
-                assert left(s3) == ["job.json"]
+                assert left(s3) == ["_job.json"]
                 assert s3.open_uploads() == ()
         if not at.done:
             break
@@ -243,7 +243,7 @@ def test_abort_undoes_what_may_be_undone_and_refuses_the_rest(
         outcome = "reverted" if state == "committing" else ENDS[state]
         assert mc.abort(DEST, job.id, revert=revert).outcome == outcome
         assert visible(machine.s3) == {}
-        assert left(machine.s3) == ["job.json"]
+        assert left(machine.s3) == ["_job.json"]
         assert machine.s3.open_uploads() == ()
 
 
@@ -261,7 +261,7 @@ def test_a_driver_whose_job_was_recovered_is_told(machine: Machine) -> None:
         job.commit()
     assert raised.value.outcome == "aborted"
     assert visible(machine.s3) == {}
-    assert left(machine.s3) == ["job.json"]
+    assert left(machine.s3) == ["_job.json"]
     assert machine.s3.open_uploads() == ()
 
 
@@ -284,7 +284,7 @@ def test_a_job_of_an_earlier_version_is_ended(commit: str, state: str) -> None:
         clock.time = modified[0] if modified else clock.time
     with memory_store(clock=clock) as s3:
         s3.put_object("t/old.csv", b"old")
-        s3.put_object("t/__magic_job-j/job.json", files[f"record-{state}"], metadata=owner)
+        s3.put_object("t/__magic_job-j/_job.json", files[f"record-{state}"], metadata=owner)
         directory = "t/__magic_job-j/"
         s3.put_object(f"{directory}{plan['sets'][0][0]}", files["pendingset"], metadata=owner)
         if state != "running":
@@ -295,7 +295,7 @@ def test_a_job_of_an_earlier_version_is_ended(commit: str, state: str) -> None:
         recovery = mc.recover(DEST, "j", dead_after=0)
         assert (recovery.found, recovery.state) == (state, "closed")
         assert visible(s3) == ({"t/old.csv": b"old"} if state == "running" else {"t/a.csv": b"1,2"})
-        assert left(s3) == ["job.json"]
+        assert left(s3) == ["_job.json"]
 
 
 def test_what_earlier_versions_hand_on_is_read() -> None:

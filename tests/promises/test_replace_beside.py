@@ -32,7 +32,7 @@ def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode
     plans: dict[str, bytes] = {}
 
     def note(request: Request, reply: object) -> None:
-        if request.verb == "put" and "/plan-" in request.key:
+        if request.verb == "put" and "/_plan-" in request.key:
             plans[request.key] = s3.body(request.key)
 
     s3.after = note
@@ -104,7 +104,7 @@ def completed_append_without_a_set(s3: MemoryStore) -> mc.Job:
     late.abort()
     assert len(sets) == 2
     assert [key for key in s3.keys() if key.endswith(".pendingset")] == [
-        key for key in sets if not key.endswith("/a2.pendingset")
+        key for key in sets if not key.endswith("/_a2.pendingset")
     ]
     return append
 
@@ -130,7 +130,7 @@ def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
     looks: list[str] = []
 
     def at_the_second_look(request: Request) -> None:
-        if request.verb == "head" and f"{append.id}/plan-" in request.key:
+        if request.verb == "head" and f"{append.id}/_plan-" in request.key:
             looks.append(request.key)
         if len(looks) == 2:
             s3.before = None

@@ -137,7 +137,7 @@ def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> 
         with pytest.raises(_Stopped):
             rival.commit()
         assert crash.done
-        plans.extend(key for key in control(s3) if "plan-" in key)
+        plans.extend(key for key in control(s3) if "_plan-" in key)
         raise Unanswered("the reply of our swap")
 
     def swap_to_committing(request: object) -> bool:
@@ -159,7 +159,7 @@ def _stop() -> None:
 
 
 def _is_decision(s3: MemoryStore, job: mc.Job) -> bool:
-    return b'"committing"' in s3.body(f"t/__magic_job-{job.id}/job.json")
+    return b'"committing"' in s3.body(f"t/__magic_job-{job.id}/_job.json")
 
 
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])

@@ -128,7 +128,7 @@ def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> Non
     committed_task(job, "1", {"p=1/a.csv": b"1"})
 
     def announced(request: Request) -> None:
-        if request.verb == "put" and "/plan-" in request.key:
+        if request.verb == "put" and "/_plan-" in request.key:
             s3.before = None
             mc.abort(DEST, job.id)
 
@@ -144,7 +144,7 @@ def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> Non
     s3.before = None
     with suppress(mc.JobNotRunning):
         job.commit()
-    assert [key for key in control(s3) if "/plan-" in key] == []
+    assert [key for key in control(s3) if "/_plan-" in key] == []
 
 
 def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore) -> None:
@@ -153,7 +153,7 @@ def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore)
     committed_task(job, "1", {"a.csv": b"1"})
 
     def driver_is_faster(request: Request) -> None:
-        if request.verb == "put" and request.key.endswith("job.json"):
+        if request.verb == "put" and request.key.endswith("_job.json"):
             s3.before = None
             At(s3, lambda r: r.verb == "complete_upload", crash)
             with pytest.raises(Crash):

@@ -31,7 +31,7 @@ def runtime(s3: MemoryStore) -> Runtime:
 
 def plans(store: MemoryStore) -> list[str]:
     """Keys of the plans that are stored."""
-    return [key for key in control(store) if "/plan-" in key]
+    return [key for key in control(store) if "/_plan-" in key]
 
 
 # Announce, look, list -----------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def test_a_job_that_ends_between_the_listing_and_the_look_is_not_missed(s3: Memo
 
     def before(request: Request) -> None:
         name = threading.current_thread().name
-        decides = request.verb == "put" and request.key.endswith("job.json")
+        decides = request.verb == "put" and request.key.endswith("_job.json")
         if name.startswith("second") and decides and not at_decision.is_set():
             at_decision.set()  # it has announced, looked and listed
             assert may_decide.wait(300)
@@ -90,7 +90,7 @@ def test_an_announcement_that_lands_after_an_abort_is_taken_back(
     committed_task(job, "1", {"p=1/a.csv": b"a"})
     at = At(
         s3,
-        lambda r: r.verb == "put" and "/plan-" in r.key,
+        lambda r: r.verb == "put" and "/_plan-" in r.key,
         lambda: mc.abort(DEST, job.id),
     )
     with pytest.raises(mc.JobNotRunning):
@@ -161,7 +161,7 @@ def test_a_driver_whose_job_is_gone_and_who_cannot_read_the_marker_knows_nothing
     marker gives no answer: unknown (it may have been undone), and never "nothing decided"."""
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"a"})
-    record = f"t/__magic_job-{job.id}/job.json"
+    record = f"t/__magic_job-{job.id}/_job.json"
     swaps = 0
 
     def finished(request: Request) -> None:
@@ -249,7 +249,7 @@ def test_an_unconditional_swap_that_was_sent_twice_is_read_back(
         id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(),
         terms=Terms(conditional_writes="off"), given_id=True, started=0.0,
     )  # fmt: skip
-    seen = records.create(runtime, "t/__magic_job-j/job.json", record).seen
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
 
     def before(request: Request) -> None:
         if request.verb == "put":
@@ -268,7 +268,7 @@ def test_the_look_at_closed_records_goes_round_once(s3: MemoryStore, runtime: Ru
     jobs = [mc.start(DEST, mark_success=False) for _ in range(5)]
     for job in jobs:
         mc.abort(DEST, job.id)
-    keys = sorted(f"t/__magic_job-{job.id}/job.json" for job in jobs)
+    keys = sorted(f"t/__magic_job-{job.id}/_job.json" for job in jobs)
     read = Counter[str]()
 
     def before(request: Request) -> None:

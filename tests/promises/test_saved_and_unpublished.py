@@ -77,7 +77,7 @@ def test_another_jobs_pendings_are_not_told(s3: MemoryStore) -> None:
         key: (s3.body(key), s3.attributes(key).metadata) for key in control(s3) if "/tasks/" in key
     }
     zombie.abort()
-    s3.delete_object("t/__magic_job-j/job.json")
+    s3.delete_object("t/__magic_job-j/_job.json")
     job = mc.start(DEST, job_id="j", track="s3")
     committed_task(job, "2", {"b.csv": b"1"})
     for key, (body, metadata) in kept.items():
@@ -158,7 +158,7 @@ def test_a_file_that_was_saved_after_its_attempt_was_committed_is_told(
 def tombstone(s3: MemoryStore, job: mc.Job, task: str, attempt: str) -> str:
     """What an aborter leaves under the key of an attempt's pendingset."""
     extra = {EXTRA_JOB: job.uuid, EXTRA_TASK: task, EXTRA_ATTEMPT: attempt, EXTRA_ABORTED: "true"}
-    key = f"t/__magic_job-{job.id}/job-{job.id}/00/{attempt}.pendingset"
+    key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{attempt}.pendingset"
     body = encode_pendingset(
         new_pendingset(job_id=job.id, commits=[], extra_data=extra, iostatistics={}),
         "objects",

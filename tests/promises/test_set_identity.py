@@ -232,7 +232,7 @@ def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
     with pytest.raises(mc.CommitIncomplete):
         job.commit()
     s3.before = None
-    (plan,) = (key for key in control(s3) if "/plan-" in key)
+    (plan,) = (key for key in control(s3) if "/_plan-" in key)
     s3.put(plan, s3.body(plan) + b" ", metadata=s3.head(plan).metadata)
     with pytest.raises(mc.CommitIncomplete, match="not the version"):
         mc.recover(DEST, job.id)

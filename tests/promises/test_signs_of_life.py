@@ -72,7 +72,7 @@ def test_a_sign_of_life_keeps_a_long_job_alive(machine: Machine, ticker: Ticker)
         assert mc.cleanup(DEST).jobs_left == 1
         (found,) = mc.inspect(DEST)
         assert found.pid > 0
-        assert "alive.json" in left(machine.s3)
+        assert "_alive.json" in left(machine.s3)
         file.close()
     assert ticker.ticking == []
     assert visible(machine.s3) == {"t/a.csv": b"1"}
@@ -98,7 +98,7 @@ def test_a_late_sign_of_life_takes_itself_back(
     end = job.keep_alive()
     lives = State(state) in (State.RUNNING, State.COMMITTING, State.REVERTING)
     assert ticker.tick() == [lives]
-    assert ("alive.json" in left(machine.s3)) == lives
+    assert ("_alive.json" in left(machine.s3)) == lives
     end()
 
 
@@ -109,18 +109,18 @@ def test_a_sign_whose_put_or_read_fails_leaves_nothing_behind(
     takes the sign back, and the next one is given."""
     job = machine.job("running")
     job.keep_alive()
-    At(machine.s3, lambda r: r.key.endswith("alive.json"), unanswered, after=True)
+    At(machine.s3, lambda r: r.key.endswith("_alive.json"), unanswered, after=True)
     assert ticker.tick() == [True]
-    assert "alive.json" in left(machine.s3)
+    assert "_alive.json" in left(machine.s3)
     machine.s3.after = None
     At(machine.s3, lambda r: r.verb == "get", unanswered)
     assert ticker.tick() == [True]
-    assert "alive.json" not in left(machine.s3)
+    assert "_alive.json" not in left(machine.s3)
     assert ticker.tick() == [True]
     job.abort()
-    At(machine.s3, lambda r: r.key.endswith("alive.json"), unanswered, after=True)
+    At(machine.s3, lambda r: r.key.endswith("_alive.json"), unanswered, after=True)
     assert ticker.tick() == [False]
-    assert "alive.json" not in left(machine.s3)
+    assert "_alive.json" not in left(machine.s3)
 
 
 def test_signs_are_given_by_a_thread_that_ends_with_the_job(
@@ -132,7 +132,7 @@ def test_signs_are_given_by_a_thread_that_ends_with_the_job(
     given = threading.Semaphore(0)
 
     def count(request: Request, reply: object) -> None:
-        if request.verb == "put" and request.key.endswith("alive.json"):
+        if request.verb == "put" and request.key.endswith("_alive.json"):
             given.release()
 
     def tickers() -> list[threading.Thread]:

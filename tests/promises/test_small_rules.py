@@ -143,7 +143,7 @@ def record_of(job_id: str) -> JobRecord:
 
 def creates(runtime: Runtime, seen: records.Seen) -> object:
     """A new record beside the one that is there."""
-    return records.create(runtime, "t/__magic_job-new/job.json", record_of("new"))
+    return records.create(runtime, "t/__magic_job-new/_job.json", record_of("new"))
 
 
 def swaps(runtime: Runtime, seen: records.Seen) -> object:
@@ -159,7 +159,7 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     no wait behind the last try."""
     clock = PatientClock()
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
-    seen = records.create(runtime, "t/__magic_job-j/job.json", record_of("j")).seen
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
 
     def before(request: Request) -> None:
         if request.verb == "put":
@@ -176,7 +176,7 @@ def test_a_swap_without_conditions_whose_record_is_gone_is_unknown(s3: MemorySto
     may have been written and deleted."""
     runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
     record = replace(record_of("j"), terms=Terms(conditional_writes="off"))
-    seen = records.create(runtime, "t/__magic_job-j/job.json", record).seen
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
 
     def lost() -> None:
         s3.delete_object(seen.key)
@@ -192,7 +192,7 @@ def test_without_conditions_too_a_record_is_created_once(s3: MemoryStore) -> Non
     of the id does not overwrite it."""
     runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
     record = replace(record_of("j"), terms=Terms(conditional_writes="off"))
-    seen = records.create(runtime, "t/__magic_job-j/job.json", record).seen
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
     with pytest.raises(mc.JobExists):
         records.create(runtime, seen.key, replace(record, uuid="3" * 32, nonce="4" * 32))
     now = records.read(runtime, seen.key)
@@ -203,7 +203,7 @@ def test_without_conditions_too_a_record_is_created_once(s3: MemoryStore) -> Non
 def test_a_record_that_another_has_deleted_is_gone(s3: MemoryStore) -> None:
     """I4: a delete that meets a conflict, and then finds no record, has come to its end."""
     runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
-    seen = records.create(runtime, "t/__magic_job-j/job.json", record_of("j")).seen
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
 
     def another() -> None:
         s3.delete_object(seen.key)
@@ -270,7 +270,7 @@ def test_a_driver_whose_job_another_has_committed_and_forgotten_asks_the_marker(
 
     def commits() -> None:
         assert mc.attach(DEST, job.id).commit().outcome == "committed"
-        s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+        s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
 
     tree = f"t/__magic_job-{job.id}/job-{job.id}/"
     at = At(s3, lambda r: r.verb == "list" and r.key.startswith(tree), commits)
@@ -430,7 +430,7 @@ def test_a_job_that_another_ends_during_a_cleanup_is_no_error(machine: Machine) 
     s3 = machine.s3
     job = machine.job("committing")
     machine.later(2 * DAY)
-    record = f"t/__magic_job-{job.id}/job.json"
+    record = f"t/__magic_job-{job.id}/_job.json"
     reads = 0
 
     def before(request: Request) -> None:
@@ -464,7 +464,7 @@ def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> Non
     closed = machine.job("closed")
     machine.later(2 * DAY)
     mc.recover(DEST, machine.job("committing").id)
-    assert f"t/__magic_job-{closed.id}/job.json" in machine.s3.keys()
+    assert f"t/__magic_job-{closed.id}/_job.json" in machine.s3.keys()
 
 
 def test_a_dry_recovery_of_a_job_without_record_says_that_it_is_one(s3: MemoryStore) -> None:
@@ -529,7 +529,7 @@ def test_what_lies_beside_litter_of_ours_is_plainly_foreign(machine: Machine) ->
     """A directory without a record, whose pendings carry our token, is of a job that is over: an
     upload beside it that nothing names is not near a live job."""
     job = machine.job("running")
-    machine.s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+    machine.s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
     machine.s3.start_upload("t/nobodys.csv")
     assert nobodys(machine)[0] == ("foreign", False)
 
@@ -668,7 +668,7 @@ def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     with pytest.raises(Killed):
         mc.abort(DEST, job.id)
     s3.before = None
-    key = f"t/__magic_job-{job.id}/job-{job.id}/00/{task.attempt_id}.pendingset"
+    key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{task.attempt_id}.pendingset"
     if unreadable:
         s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
     else:
@@ -688,7 +688,7 @@ def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore
     def after(request: Request, reply: object) -> None:
         if request.verb == "put" and request.key.endswith(".pending"):
             s3.after = None
-            record = f"t/__magic_job-{job.id}/job.json"
+            record = f"t/__magic_job-{job.id}/_job.json"
             failing(s3, "head", record, Unanswered("no answer"))
 
     with task.open("a.csv") as f:
@@ -714,7 +714,7 @@ def test_a_set_that_cannot_be_read_when_a_file_is_closed_costs_no_file(s3: Memor
     saved, for whoever commits the attempt or ends the job."""
     job = mc.start(DEST)
     task = job.task("1", attempt="a")
-    key = f"t/__magic_job-{job.id}/job-{job.id}/00/{task.attempt_id}.pendingset"
+    key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{task.attempt_id}.pendingset"
     with task.open("a.csv") as f:
         f.write(b"1")
         s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
@@ -744,7 +744,7 @@ def test_an_attempt_whose_result_nobody_has_leaves_no_tombstone(s3: MemoryStore)
     s3.before = None
     assert puts == PUT_TRIES_MAX
     assert s3.open_uploads() == ()
-    assert s3.keys() == (f"t/__magic_job-{job.id}/job.json",)
+    assert s3.keys() == (f"t/__magic_job-{job.id}/_job.json",)
 
 
 def test_an_upload_that_cannot_be_aborted_keeps_no_other_open(s3: MemoryStore) -> None:

@@ -33,7 +33,7 @@ from tests.promises.machine import DAY, Crash, Machine, crash
 
 CHECKPOINT = "s3://bucket/checkpoint"
 QUERY = "7bd2f0b6-9e0c-4a6e-8d4c-0a3f4f7f6f10"
-LEDGER = f"t/__magic_stream/{QUERY}.json"
+LEDGER = f"t/__magic_stream/_{QUERY}.json"
 
 
 def run_of(
@@ -166,7 +166,7 @@ def test_a_copy_that_the_original_has_settled_is_not_told_that_its_batch_is_publ
         still.before = None
         publish(7)
 
-    At(still, lambda r: r.key.endswith(f"{job.id}/job.json") and r.if_match is not None, original)
+    At(still, lambda r: r.key.endswith(f"{job.id}/_job.json") and r.if_match is not None, original)
     with pytest.raises(mc.JobNotRunning) as caught:
         commit(job, results, 7)
     assert caught.value.outcome == "aborted"
@@ -289,7 +289,11 @@ def test_a_driver_that_is_overtaken_and_whose_batch_is_not_published_is_told_so(
             commit(other, others, 7)
         still.before = None
 
-    At(still, lambda r: r.key.endswith(f"{job.id}/job.json") and r.if_match is not None, new_driver)
+    At(
+        still,
+        lambda r: r.key.endswith(f"{job.id}/_job.json") and r.if_match is not None,
+        new_driver,
+    )
     with pytest.raises(mc.JobNotRunning) as caught:
         commit(job, results, 7)
     assert caught.value.outcome == "aborted"
@@ -520,7 +524,7 @@ def test_an_abort_without_messages_finds_the_query_s_running_jobs(s3: MemoryStor
     with pytest.raises(Crash):
         commit(decided, results, 8)
     s3.before = None
-    s3.put_object("t/__magic_job-forged/job.json", b"{}")
+    s3.put_object("t/__magic_job-forged/_job.json", b"{}")
     (report,) = mc.abort_stream(DEST, CHECKPOINT)
     assert (report.job_id, report.outcome) == (running.id, "aborted")
     assert mc.abort_stream(DEST, CHECKPOINT) == ()
@@ -536,7 +540,7 @@ def test_an_abort_passes_over_a_job_that_ends_at_this_moment(s3: MemoryStore) ->
     reads: list[str] = []
 
     def ends(request: Request) -> None:
-        if request.verb != "get" or not request.key.endswith("/job.json"):
+        if request.verb != "get" or not request.key.endswith("/_job.json"):
             return
         reads.append(request.key)
         if len(reads) == len(jobs) + 1:  # both are seen: the first abort begins
@@ -555,7 +559,7 @@ def test_an_abort_passes_over_a_job_that_ends_at_this_moment(s3: MemoryStore) ->
 def test_an_abort_that_nobody_answered_is_not_told_as_done(s3: MemoryStore) -> None:
     """The record says that the job runs: it may be committed yet."""
     job, _ = run_of(7)
-    key = f"t/__magic_job-{job.id}/job.json"
+    key = f"t/__magic_job-{job.id}/_job.json"
     failing(s3, "put", key, Unanswered("no answer"))
     with pytest.raises(mc.OutcomeUnknown):
         mc.abort_stream(DEST, CHECKPOINT)
@@ -564,7 +568,7 @@ def test_an_abort_that_nobody_answered_is_not_told_as_done(s3: MemoryStore) -> N
 def test_the_checkpoint_is_not_in_the_record(s3: MemoryStore) -> None:
     """A location may hold more than readers of the destination should see."""
     job = mc.start(DEST, checkpoint="s3://secret-bucket/ck")
-    assert b"secret-bucket" not in s3.body(f"t/__magic_job-{job.id}/job.json")
+    assert b"secret-bucket" not in s3.body(f"t/__magic_job-{job.id}/_job.json")
 
 
 def test_a_store_without_conditions_takes_no_batch(s3: MemoryStore) -> None:
@@ -611,7 +615,7 @@ def test_a_plain_mistake_is_refused_at_once(
 def test_a_ledger_of_another_query_is_refused(s3: MemoryStore) -> None:
     """It was copied, or forged: nothing is decided by it."""
     publish(7)
-    s3.put_object("t/__magic_stream/copy.json", s3.body(LEDGER))
+    s3.put_object("t/__magic_stream/_copy.json", s3.body(LEDGER))
     with pytest.raises(mc.FormatError, match="the ledger of another query"):
         mc.read_stream(DEST, "copy")
 
@@ -676,7 +680,7 @@ def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
     assert DELETED_MAX >= 2 * BATCHES_PER_LOOK
     for number in range(BATCHES_PER_LOOK + 1):
         publish(number)
-    old = {key for key in control(machine.s3) if key.endswith("job.json")}
+    old = {key for key in control(machine.s3) if key.endswith("_job.json")}
     assert len(old) == BATCHES_PER_LOOK + 1
     machine.later(DAY + 60)
     seen: list[str] = []

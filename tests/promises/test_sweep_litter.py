@@ -84,7 +84,7 @@ def test_the_plan_goes_before_the_sets_that_it_names(s3: MemoryStore) -> None:
 
     s3.before = watch
     job.commit()
-    kinds = ["plan" if "/plan-" in key else "set" for key in gone if not key.endswith(".pending")]
+    kinds = ["plan" if "/_plan-" in key else "set" for key in gone if not key.endswith(".pending")]
     assert kinds[0] == "plan"
     assert "set" in kinds
 

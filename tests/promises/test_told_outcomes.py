@@ -66,7 +66,7 @@ class Swallowed:
 
 def swap(request: Request) -> bool:
     """A change of the record."""
-    return request.verb == "put" and request.key.endswith("job.json") and bool(request.if_match)
+    return request.verb == "put" and request.key.endswith("_job.json") and bool(request.if_match)
 
 
 @pytest.mark.parametrize("within", [False, True])
@@ -114,13 +114,13 @@ def test_a_refusal_at_once_says_that_nothing_was_decided(s3: MemoryStore) -> Non
 @pytest.mark.parametrize("within", [False, True])
 def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within: bool) -> None:
     """I10: the record may appear after the refusal: nobody says that there is none."""
-    create = lambda r: r.verb == "put" and r.key.endswith("job.json")  # noqa: E731
+    create = lambda r: r.verb == "put" and r.key.endswith("_job.json")  # noqa: E731
     late = Swallowed(s3, create, within=within)
     with pytest.raises(mc.OutcomeUnknown):
         mc.start(DEST)
     late.land()
     s3.before = None
-    assert [key for key in control(s3) if key.endswith("job.json")]
+    assert [key for key in control(s3) if key.endswith("_job.json")]
 
 
 def test_a_swap_that_landed_before_the_refusal_is_recognised(s3: MemoryStore) -> None:
@@ -444,7 +444,7 @@ def test_a_start_that_was_interrupted_leaves_no_live_job(
     """I4: Ctrl-C at the record's PUT: the next ``replace`` is not told that a job lives."""
 
     def interrupt(request: Request, *_: object) -> None:
-        if request.verb == "put" and request.key.endswith("job.json"):
+        if request.verb == "put" and request.key.endswith("_job.json"):
             s3.before = s3.after = None
             raise KeyboardInterrupt
 

@@ -91,7 +91,7 @@ def places(directories: bool = True) -> Iterator[int]:
 
 def clean(world: World) -> None:
     """A cleanup for which everything is old."""
-    limits = Limits(0.0, 0.0, 0.0, forget_given=False)
+    limits = Limits(0.0, 0.0, 0.0, forget_given_after=1e9)
     for _ in range(2):  # one ends what is left, the next one forgets it
         assert not TreeCleaning(world.parts(), limits, dry_run=False).run().errors
 
@@ -227,7 +227,7 @@ def test_a_driver_that_is_paused_for_many_batches_wins_no_version_that_was_delet
 def versions(world: World) -> list[int]:
     """The numbers of the ledger's versions."""
     found = [e.name for e in walk(world.tree, LEDGER)]
-    return sorted(int(name.removeprefix("ledger-").removesuffix(".json")) for name in found)
+    return sorted(int(name.removeprefix("_ledger-").removesuffix(".json")) for name in found)
 
 
 def test_a_ledger_of_many_batches_stays_small() -> None:
@@ -250,7 +250,7 @@ def test_a_listing_that_lags_changes_nothing() -> None:
         class Lagging(Watched):
             def list(self, directory: str, newest: int = newest, hidden: int = hidden) -> Any:
                 found = list(self._tree.list(directory))
-                late = {f"ledger-{n}.json" for n in range(newest - hidden + 1, newest + 99)}
+                late = {f"_ledger-{n}.json" for n in range(newest - hidden + 1, newest + 99)}
                 return iter([entry for entry in found if entry.name not in late])
 
         again = run_of(world, VERSIONS_KEPT - 1)
@@ -278,7 +278,7 @@ def test_a_run_that_cannot_be_settled_stops_the_next() -> None:
     world = World()
     first = run_of(world, 7)
     decided = Watched(
-        world.tree, after=die, on=lambda v, p: v == "create" and p.endswith("job-2.json")
+        world.tree, after=die, on=lambda v, p: v == "create" and p.endswith("_job-2.json")
     )
     with pytest.raises(Killed):
         commit(world, first, 7, decided)
@@ -326,7 +326,7 @@ def test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished() -> None:
 
 def broken(world: World) -> None:
     """Somebody writes another file over the newest version."""
-    newest = f"{LEDGER}/ledger-{versions(world)[-1]}.json"
+    newest = f"{LEDGER}/_ledger-{versions(world)[-1]}.json"
     world.tree.remove(newest)
     world.tree.create(newest, b"{}")
 
@@ -377,7 +377,7 @@ def test_a_job_is_committed_as_one_batch() -> None:
     """It is not finished as another one."""
     world, run = prepared()
     watched = Watched(
-        world.tree, after=die, on=lambda v, p: v == "create" and p.endswith("job-2.json")
+        world.tree, after=die, on=lambda v, p: v == "create" and p.endswith("_job-2.json")
     )
     with pytest.raises(Killed):
         commit(world, run, 7, watched)
@@ -461,7 +461,9 @@ def test_a_ledger_of_another_query_is_refused() -> None:
     """A copied one would make a query skip its batches."""
     world = World()
     publish(world, 7)
-    world.put("__magic_stream/other/ledger-1.json", world.tree.read(f"{LEDGER}/ledger-2.json", 999))
+    world.put(
+        "__magic_stream/other/_ledger-1.json", world.tree.read(f"{LEDGER}/_ledger-2.json", 999)
+    )
     with pytest.raises(mc.FormatError, match="the ledger of another query"):
         TreeLedgers(world.parts()).read("other")
 
@@ -537,7 +539,7 @@ def test_a_ledger_that_gives_no_answer_is_unanswered() -> None:
     claimed = ledger(world).claimed(Claim("a", "0" * 32, 7), "nonce")
     with pytest.raises(Unanswered):
         TreeLedgers(world.parts(Silent(world.tree))).write(stored, claimed)
-    assert orjson.loads(world.tree.read(f"{LEDGER}/ledger-2.json", 999))["done"] == 6
+    assert orjson.loads(world.tree.read(f"{LEDGER}/_ledger-2.json", 999))["done"] == 6
 
 
 def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs() -> None:
@@ -551,7 +553,7 @@ def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs() -> None:
     for number in range(1, 200):
         world, dead = prepared()
         decided = Watched(
-            world.tree, after=die, on=lambda v, p: v == "create" and p.endswith("job-2.json")
+            world.tree, after=die, on=lambda v, p: v == "create" and p.endswith("_job-2.json")
         )
         with pytest.raises(Killed):
             commit(world, dead, 7, decided)

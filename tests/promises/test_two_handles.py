@@ -298,7 +298,7 @@ def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) ->
     task = one_file(job)
 
     def lose(request: Request) -> None:
-        if request.verb == "head" and request.key.endswith("job.json"):
+        if request.verb == "head" and request.key.endswith("_job.json"):
             raise Unanswered("no answer")
 
     s3.before = lose
@@ -316,7 +316,7 @@ def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> N
     for a claim nor deletes it; its uploads wait for the job's end."""
     job = mc.start(DEST, job_id="1")
     task = one_file(job)
-    key = f"t/__magic_job-1/job-1/00/{task.attempt_id}.pendingset"
+    key = f"t/__magic_job-1/job-1/00/_{task.attempt_id}.pendingset"
     s3.put_object(key, b"{}", metadata={JOB_METADATA: "0" * 32})
     with pytest.raises(mc.TaskFailed):
         task.abort()

@@ -364,7 +364,7 @@ def test_a_plan_that_cannot_be_read_for_a_revert_is_told_as_incomplete(
     """I10: nobody is told that a job that is being reverted is committed, and never to abort it."""
     job = machine.job("reverting")
     s3 = machine.s3
-    (plan,) = (key for key in s3.keys() if "/plan-" in key)
+    (plan,) = (key for key in s3.keys() if "/_plan-" in key)
     body, metadata = s3.body(plan), s3.attributes(plan).metadata
     if damage == "no plan":
         s3.put_object(plan, b"{}")
@@ -392,7 +392,7 @@ def test_a_record_that_fails_after_the_undoing_is_told_as_incomplete(
 
     def hook(request: Request) -> None:
         undone.extend([request.key] if request.verb in ("abort_upload", "delete_one") else [])
-        if undone and request.verb in ("put", verb) and request.key.endswith("job.json"):
+        if undone and request.verb in ("put", verb) and request.key.endswith("_job.json"):
             raise error
 
     s3.before = hook
@@ -485,7 +485,7 @@ def test_litter_that_names_an_upload_stays_until_the_upload_is_gone() -> None:
         job.abort()
         s3.times = 0
         mc.attach(DEST, job.id)
-        record = next(k for k in s3.keys() if k.endswith("job.json"))
+        record = next(k for k in s3.keys() if k.endswith("_job.json"))
         s3.delete_object(record)
         s3.put_object(key, body, metadata=metadata)
         clock.ahead += 5 * HOUR
@@ -532,7 +532,7 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
             job.commit()
         assert dies.done
         s3.before = None
-        s3.delete_object(next(key for key in s3.keys() if "/plan-" in key))
+        s3.delete_object(next(key for key in s3.keys() if "/_plan-" in key))
         s3.lags = True
         (key,) = visible(s3)
         if not there:

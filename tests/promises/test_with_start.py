@@ -155,7 +155,7 @@ def test_a_job_that_another_process_aborted_is_aborted(s3: MemoryStore) -> None:
 def test_a_job_of_which_nothing_is_left_to_tell_is_unknown(s3: MemoryStore) -> None:
     """I10: its record is gone, no marker tells: leaving normally says that it cannot be told."""
     with pytest.raises(mc.OutcomeUnknown), mc.start(DEST, mark_success=False) as job:
-        s3.delete_object(f"t/__magic_job-{job.id}/job.json")
+        s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
     assert job.outcome == ""
 
 

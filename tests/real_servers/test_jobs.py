@@ -61,7 +61,7 @@ def test_tasks_in_many_handles_are_committed_by_name(url: str, bucket: str, stor
     report = mc.attach(dest, "j", s3=s3).commit(expect=3)
     assert (report.outcome, report.files, report.warnings) == ("committed", 3, ())
     assert mc.attach(dest, "j", s3=s3).outcome == "committed"
-    store.delete_one("t/__magic_job-j/job.json")  # a given id stays closed
+    store.delete_one("t/__magic_job-j/_job.json")  # a given id stays closed
     assert visible(store) == {f"t/{number}.csv": b"%d" % number for number in range(3)}
 
 

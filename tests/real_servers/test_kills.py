@@ -11,6 +11,7 @@ import random
 import re
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.stores.base import Attributes
+from magic_committer.stores.base import PART_BYTES_MIN, Attributes
 from magic_committer.stores.s3 import S3Store
 from tests.kills.proxy import Trigger, killer
 from tests.real_servers import drivers
@@ -30,6 +31,9 @@ REQUESTS_MAX = 3 * drivers.FILES + 40
 END_SECONDS_MAX = 120
 RECOVER_SECONDS_MAX = 120.0
 RECOVER_PAUSE_SECONDS = 2.0
+PROMOTED = 1_000
+PROMOTES_KILLED = 6
+LARGE_BYTES = 24 * PART_BYTES_MIN
 SERVER_KILLS = 3
 SERVER_FILES = 300
 DOWN_SECONDS = 1.0
@@ -59,7 +63,7 @@ class Place:
             for entry in page.get("Contents", [])
         }
         control = [key for key in etags if key.startswith("__magic")]
-        assert [key.rpartition("/")[2] for key in control] in ([], ["job.json"])
+        assert [key.rpartition("/")[2] for key in control] in ([], ["_job.json"])
         data = {
             re.sub(r"-mcj[0-9a-f]{32}\.txt", "", key): etag
             for key, etag in etags.items()
@@ -87,6 +91,57 @@ def expected(files: int = drivers.FILES) -> dict[str, str]:
         return hashlib.md5(hashlib.md5(body).digest()).hexdigest() + "-1"
 
     return {drivers.name(n): etag(drivers.content(n)) for n in range(files)}
+
+
+@pytest.fixture
+def staged(server: Server, bucket: str) -> str:
+    """A prefix of 1,000 objects. One has 24 parts, as one of 6 GiB has by `COPY_PART_BYTES`."""
+    client = outside(server.url)
+
+    def put(number: int) -> None:
+        body = bytes(LARGE_BYTES) if not number else drivers.content(number)
+        client.put_object(Bucket=bucket, Key=f"staging/{drivers.name(number)}.txt", Body=body)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(put, range(PROMOTED)))
+    return f"s3://{bucket}/staging/"
+
+
+@pytest.mark.only("versitygw")
+def test_a_promote_that_is_killed_publishes_all_or_nothing(
+    server: Server, bucket: str, staged: str, chance: random.Random
+) -> None:
+    """SIGKILL at a request drawn by chance, six times, and once never: another process ends the
+    job; then all 1,000 objects are visible or none, no upload is open, and the source is whole."""
+    ends = Counter[str]()
+    for number in range(PROMOTES_KILLED + 1):
+        place = Place(server, bucket, f"t{number}")
+        never = number == PROMOTES_KILLED
+        at = 10**9 if never else chance.randint(1, 3 * PROMOTED + 50)
+        trigger = Trigger(None, at, chance.random() < 0.5)
+        with killer(server.url, trigger) as proxy:
+            process = context.Process(
+                target=drivers.promote, args=(proxy.url, staged, place.dest), daemon=True
+            )
+            process.start()
+            assert process.pid is not None
+            proxy.aim(process.pid)
+            process.join(END_SECONDS_MAX)
+            assert process.exitcode == (-9 if proxy.killed else 0)
+            proxy.settle()
+        for job in place.jobs():
+            chance.choice([drivers.recover, drivers.abort])(server.url, place.dest, job.id)
+        files = place.files()
+        assert len(files) in (0, PROMOTED)
+        assert files or proxy.killed
+        assert not files or files[drivers.name(0)].endswith("-24")
+        assert not files or {n: e for n, e in files.items() if n != drivers.name(0)} == {
+            n: e for n, e in expected(PROMOTED).items() if n != drivers.name(0)
+        }
+        assert place.open_uploads() == []
+        ends[f"{proxy.killed}, {bool(files)}"] += 1
+    assert ends["True, False"]
+    assert ends["False, True"]
 
 
 @pytest.mark.long

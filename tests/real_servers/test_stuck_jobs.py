@@ -56,7 +56,7 @@ def test_a_job_that_was_decided_with_such_a_name_can_be_undone(
         with pytest.raises(mc.CommitIncomplete):
             job.commit()
     assert mc.abort(f"s3://{bucket}/t", job.id, revert=True, s3=s3).outcome == "reverted"
-    assert [one.key for one in objects(store, "")] == [f"t/__magic_job-{job.id}/job.json"]
+    assert [one.key for one in objects(store, "")] == [f"t/__magic_job-{job.id}/_job.json"]
     assert list(uploads(store, "")) == []
 
 
@@ -98,7 +98,7 @@ def stuck(url: str, store: S3Store, there: str, name: str) -> mc.CommitIncomplet
 
 def nothing_is_left(store: S3Store, there: str, job_id: str) -> bool:
     """No file and no upload of the job, and nothing of its control but the closed record."""
-    record = f"t/__magic_job-{job_id}/job.json"
+    record = f"t/__magic_job-{job_id}/_job.json"
     keys = {one.key for one in objects(store, "")}
     return keys - {record} == {f"t/{there}"} and list(uploads(store, "")) == []
 

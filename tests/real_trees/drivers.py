@@ -24,7 +24,7 @@ HANGS_SECONDS = 90
 """A driver that has not died by then says where it is, and ends."""
 AFTER: dict[str, Callable[[str, str], bool]] = {
     "task": lambda verb, path: verb == "create" and "/manifests/" in path,
-    "decision": lambda verb, path: verb == "create" and path.endswith("job-2.json"),
+    "decision": lambda verb, path: verb == "create" and path.endswith("_job-2.json"),
     "rename": lambda verb, path: verb == "rename" and "/tasks/" in path,
 }
 """The first task is committed; the job is decided; its first file is published."""

@@ -204,7 +204,7 @@ def test_a_driver_that_is_killed_is_recovered(server: str, method: str, tmp_path
     assert open_uploads(dest)
     (found,) = mc.inspect(f"s3://bucket/{dest}")
     assert mc.recover(f"s3://bucket/{dest}", found.id, dead_after=0).outcome == "aborted"
-    assert not [key for key in seen(dest) if not key.endswith("/job.json")]
+    assert not [key for key in seen(dest) if not key.endswith("/_job.json")]
     assert not open_uploads(dest)
 
 

@@ -354,7 +354,7 @@ def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:
                 dead_after=chance.choice(DEADS),
                 leftover_after=chance.choice(LEFTOVERS),
                 forget_after=chance.choice(CLOSEDS),
-                forget_given=False,
+                forget_given_after=1e9,
                 finish=chance.random() < 0.9,
             )
             program = partial(operators.cleanup, world, _shift(chance), limits)

@@ -12,9 +12,9 @@ def object_of(key: str) -> str:
         return "ledger"
     if "/__magic" not in key:
         return name if name == "_SUCCESS" else "data"
-    if name == "job.json":
+    if name == "_job.json":
         return "record"
-    if name.startswith("plan-"):
+    if name.startswith("_plan-"):
         return "plan"
     for suffix in ("pendingset", "pending"):
         if name.endswith(f".{suffix}"):

@@ -25,7 +25,7 @@ from tests.simulation.world import DEST, OPTIONS, World
 RECOVERY_TRIES_MAX = 4
 PAUSE_SECONDS = 2.0
 ENDED = (State.ABSENT, State.CLOSED)
-AT_ONCE = Limits(dead_after=0.0, leftover_after=0.0, forget_after=0.0, forget_given=False)
+AT_ONCE = Limits(dead_after=0.0, leftover_after=0.0, forget_after=0.0, forget_given_after=1e9)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def _not_repeatable(runtime: Any, upload: Any, error: Any, conflict: bool) -> An
 
 
 def _one_plan() -> list[Replacement]:
-    return [(JobPaths, "plan", lambda self, nonce: f"{self.directory}plan-of-all.json")]
+    return [(JobPaths, "plan", lambda self, nonce: f"{self.directory}_plan-of-all.json")]
 
 
 def _no_completed() -> list[Replacement]:
@@ -233,7 +233,7 @@ BESIDE_HADOOP = Focus(others=("cleanup", "Hadoop"))
 RULES = (
     Rule("swap", "every arrow is a PUT If-Match; the decision is no plain PUT",
          ("I1", "I2", "I3", "I5", "I10"), 2000, lambda: [(records, "swap", _plain_put)]),
-    Rule("plan of one try †", "plan-<nonce>.json, one for each try, immutable",
+    Rule("plan of one try †", "_plan-<nonce>.json, one for each try, immutable",
          ("I2", "I5", "I10"), 3000, _one_plan, RIVALS),
     Rule("completed †", "`completed` by swap before plan and pendingsets are deleted",
          ("I5", "I2", "I8"), 2000, _no_completed),

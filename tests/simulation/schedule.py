@@ -125,10 +125,11 @@ def _clean_up(world: World) -> None:
     chance = world.chance
     world.scheduler.now += AFTERWARDS_SECONDS
     dead, leftover, closed = (chance.choice(LAST_LIMITS_SECONDS) for _ in range(3))
-    limits = Limits(dead, leftover, closed, forget_given=chance.random() < 0.5)
+    forgotten = chance.random() < 0.5
+    limits = Limits(dead, leftover, closed, closed if forgotten else 1e9)
     world.start("last cleanup", "cleanup", partial(operators.last_cleanup, world, limits))
     _run(world)
-    world.watch.swept(limits.forget_given)
+    world.watch.swept(forgotten)
 
 
 def _contents(world: World) -> list[tuple[str, bytes]]:

@@ -23,7 +23,7 @@ def test_a_cleanup_that_stood_still_leaves_the_second_run_of_an_id_alone() -> No
         def before(request: Request) -> None:
             if request.verb == "get" and not forgotten:
                 store.before = None
-                forgotten.append(mc.cleanup(DEST, forget_given=True))
+                forgotten.append(mc.cleanup(DEST, forget_given_after=0))
                 store.before = before
             elif request.verb == "list" and request.key.endswith("given/") and not second:
                 store.before = None

@@ -299,7 +299,7 @@ class Truth:
         attempt which takes its own back."""
         if not key.startswith(job.directory) or key == job.plan_key:
             return key == job.plan_key
-        attempt = key.rpartition("/")[2].removesuffix(".pendingset")
+        attempt = key.rpartition("/")[2].removeprefix("_").removesuffix(".pendingset")
         return job.adopted or any(attempt == accepted for _, _, accepted in job.accepted.values())
 
     def note_record(self, key: str, actor: Actor, sent: int) -> tuple[JobTruth, str] | None:
@@ -310,7 +310,7 @@ class Truth:
         job = self.jobs.get(uuid)
         if job is None:
             job = self.jobs[uuid] = JobTruth(
-                uuid, record["id"], key.removesuffix("job.json"), record["terms"],
+                uuid, record["id"], key.removesuffix("_job.json"), record["terms"],
                 record["given_id"], set_up_time=self.scheduler.now, set_up_step=self.step,
                 adopted=bool(record.get("adopted")),
             )  # fmt: skip

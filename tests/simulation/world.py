@@ -244,7 +244,7 @@ class World:
         return [
             key.removeprefix(prefix).partition("/")[0]
             for key in self.store.keys(prefix)
-            if key.endswith("/job.json")
+            if key.endswith("/_job.json")
         ]
 
     def close(self) -> None:

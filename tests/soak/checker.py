@@ -60,7 +60,7 @@ class Checker:
         return [upload["Key"] for upload in reply.get("Uploads", [])]
 
     def _is_closed(self, key: str) -> bool:
-        if not key.endswith("/job.json"):
+        if not key.endswith("/_job.json"):
             return False
         body = self._client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
         return bool(json.loads(body)["state"] == "closed")

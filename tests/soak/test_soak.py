@@ -127,7 +127,7 @@ def test_the_checker_sees_files_leaks_and_the_marker(url: str) -> None:
     file = left.task(0).open("open", unique=True)
     file.write(b"1" * (9 * 2**20))
     found = checker.look(job.dest)
-    assert [key.rpartition("/")[2] for key in found.control] == ["job.json"]
+    assert [key.rpartition("/")[2] for key in found.control] == ["_job.json"]
     left.abort()
     file.abort()
 

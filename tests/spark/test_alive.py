@@ -29,7 +29,7 @@ def test_a_driver_gives_signs_of_life_while_its_tasks_run(
 
     def run_tasks(job: Job) -> tuple[list[TaskCommit], Iterable[str]]:
         assert [give() for give in giving] == [True]
-        assert f"t/__magic_job-{job.id}/alive.json" in s3.keys()
+        assert f"t/__magic_job-{job.id}/_alive.json" in s3.keys()
         if fails:
             raise ZeroDivisionError
         return [], []

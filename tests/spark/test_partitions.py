@@ -332,5 +332,5 @@ def test_the_pendingsets_are_gone(spark: SparkSession, lake: Lake) -> None:
             file.writelines(one["Key"] + "\n" for one in found.get("Contents", ()))
 
     write_partitions(spark.sparkContext.parallelize(range(2), 1), lake.dest, write)
-    assert lake.read("seen.txt").decode().rstrip().endswith("/job.json")
+    assert lake.read("seen.txt").decode().rstrip().endswith("/_job.json")
     assert lake.keys() == ["_SUCCESS", "seen.txt"]

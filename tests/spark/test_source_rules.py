@@ -280,7 +280,7 @@ def test_an_abort_that_is_not_answered_is_told(s3: MemoryStore, attempts: list[s
     writer = made()
 
     def fail(request: Request) -> None:
-        if request.verb == "put" and request.key.endswith("job.json"):
+        if request.verb == "put" and request.key.endswith("_job.json"):
             raise Unanswered("not now")
 
     s3.before = fail

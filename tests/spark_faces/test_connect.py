@@ -96,5 +96,5 @@ def test_nothing_is_left_open(told: tuple[Lake, Mapping[str, Any]]) -> None:
     assert lake.open_uploads() == []
     control = [key for key in lake.keys() if "__magic" in key]
     assert [key for key in control if "/__magic_stream/" not in key] == []
-    assert f"batches/__magic_stream/{QUERY}.json" in control
+    assert f"batches/__magic_stream/_{QUERY}.json" in control
     assert len(control) == 2, said

@@ -192,7 +192,7 @@ def test_ctrl_c_while_tasks_complete_leaves_a_decided_job(
     assert "is committed" in " ".join(raised.value.__notes__)
     until(lambda: spark.sparkContext.statusTracker().getActiveJobsIds() == [])
     gate.open("released")
-    [found] = [key for key in lake.keys() if key.endswith("/job.json")]
+    [found] = [key for key in lake.keys() if key.endswith("/_job.json")]
     job_id = found.removeprefix("__magic_job-").partition("/")[0]
     mc.recover(lake.dest, job_id)
     assert all_there(lake)

@@ -201,7 +201,7 @@ def test_ctrl_c_during_the_commit(
     assert "KeyboardInterrupt" in told
     if times == 1:
         assert "is committed" in told
-    [record] = [key for key in lake.keys() if key.endswith("/job.json")]
+    [record] = [key for key in lake.keys() if key.endswith("/_job.json")]
     report: Any = mc.recover(lake.dest, record.removeprefix("__magic_job-").partition("/")[0])
     assert report.outcome == "committed"
     assert len(lake.data()) == 2

@@ -32,7 +32,7 @@ def nothing_open(lake: Lake) -> bool:
     return lake.open_uploads() == [] and not any(
         mc.attach(lake.dest, key.split("/")[0].removeprefix("__magic_job-")).state == "running"
         for key in running
-        if key.endswith("/job.json")
+        if key.endswith("/_job.json")
     )
 
 

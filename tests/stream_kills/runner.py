@@ -183,7 +183,7 @@ class Reader:
         for key in self.keys(stream):
             if not key.startswith("__magic_job-"):
                 continue
-            closed = key.endswith("/job.json") and self._is_closed(stream, key)
+            closed = key.endswith("/_job.json") and self._is_closed(stream, key)
             found += [] if closed else [key]
         return found
 

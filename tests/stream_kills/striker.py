@@ -29,9 +29,9 @@ def kind_of(method: str, target: str) -> str:
     name = url.path.rpartition("/")[2]
     if "/__magic_stream/" in url.path:
         return f"{method} ledger"
-    if name == "job.json":
+    if name == "_job.json":
         return f"{method} record"
-    if name.startswith("plan-"):
+    if name.startswith("_plan-"):
         return f"{method} plan"
     if name == "_SUCCESS":
         return f"{method} marker"

@@ -44,9 +44,9 @@ def test_the_judge_sees_what_is_wrong(found: list[int], wrong: str) -> None:
 @pytest.mark.parametrize(
     ("method", "target", "kind"),
     [
-        ("PUT", "/b/t/__magic_stream/q.json", "PUT ledger"),
-        ("GET", "/b/t/__magic_job-1/job.json", "GET record"),
-        ("PUT", "/b/t/__magic_job-1/plan-5f.json", "PUT plan"),
+        ("PUT", "/b/t/__magic_stream/_q.json", "PUT ledger"),
+        ("GET", "/b/t/__magic_job-1/_job.json", "GET record"),
+        ("PUT", "/b/t/__magic_job-1/_plan-5f.json", "PUT plan"),
         ("POST", "/b/t/part-0.parquet?uploads", "Create"),
         ("PUT", "/b/t/part-0.parquet?partNumber=1&uploadId=u", "UploadPart"),
         ("POST", "/b/t/part-0.parquet?uploadId=u", "Complete"),

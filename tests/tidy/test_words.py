@@ -16,7 +16,7 @@ from magic_committer.cli.cleanup_config import _KEYS
 from magic_committer.maintenance.cleanup import Limits
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
-AGES = ("dead_after", "leftover_after", "forget_after")
+AGES = ("dead_after", "leftover_after", "forget_after", "forget_given_after")
 GONE = ("older_than", "dead_seconds", "leftover_older_than", "closed_older_than", "keep_closed")
 """Names that an age had before; an upload's age is `older_than` on the command line."""
 
@@ -33,7 +33,7 @@ def commands(group: click.Group, *names: str) -> dict[str, click.Command]:
 
 
 def test_python_knows_no_other_name() -> None:
-    """No public function takes an age by a name that it had before; `cleanup` takes all three."""
+    """No public function takes an age by a name that it had before; `cleanup` takes all four."""
     public = [f for name in mc.__all__ if inspect.isfunction(f := getattr(mc, name))]
     taken = {f.__name__: set(inspect.signature(f).parameters) for f in public}
     assert len(taken) > 8

@@ -110,6 +110,7 @@ PROBES: dict[str, dict[str, Any]] = {
     },
     "UploadPartCopy": {
         "UploadId": ID, "PartNumber": 7, "CopySource": f"b/{KEY}", "CopySourceRange": "bytes=0-1",
+        "CopySourceIfMatch": '"e"',
     },
     "CompleteMultipartUpload": {
         "UploadId": ID, "MpuObjectSize": 5, "IfNoneMatch": "*", "ChecksumCRC64NVME": "A=",

@@ -39,7 +39,7 @@ WAIT_TURNS_MAX = 400
 LIMITS_SECONDS = (0.0, 0.0, 60.0, 86_400.0)
 LONG_AGO = -1e9
 """A limit that every job is older than, whatever the clocks say."""
-EVERYTHING = Limits(LONG_AGO, LONG_AGO, LONG_AGO, forget_given=True)
+EVERYTHING = Limits(LONG_AGO, LONG_AGO, LONG_AGO, forget_given_after=LONG_AGO)
 
 
 # Drivers and tasks --------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def operator(world: World, what: str, delay: float, actor: Actor) -> None:
     if what == "cleanup":
         dead, leftover, forget = (chance.choice(LIMITS_SECONDS) for _ in range(3))
         limits = Limits(
-            dead, leftover, forget, forget_given=chance.random() < 0.5, finish=chance.random() < 0.7
+            dead, leftover, forget, forget if chance.random() < 0.5 else 1e9, chance.random() < 0.7
         )
         with suppress(StoreError):
             TreeCleaning(parts, limits, dry_run=False).run()

@@ -38,7 +38,7 @@ from tests.simulation.tables import ARROWS, EXCLUDING, FAILING, REPLACING
 from tests.tree_simulation.classic import Classic
 from tests.tree_simulation.truth import FileTruth, JobTruth, Moved
 
-CLAIMS = f"{TEMPORARY}/id_"
+CLAIMS = f"{TEMPORARY}/_id_"
 JOBS = f"{TEMPORARY}/{JOB_PREFIX}"
 
 
@@ -60,11 +60,11 @@ class Judge(Classic):
             self.files[etag] = FileTruth(uuid, parts[4], "/".join(parts[5:]))
         elif len(parts) > 6 and parts[2:5] == ["00", "0", "_temporary"]:
             self.files[etag] = FileTruth(uuid, parts[5], "/".join(parts[6:]))
-        elif parts[-1].startswith("job-") and len(parts) == 3:
+        elif parts[-1].startswith("_job-") and len(parts) == 3:
             self._record(uuid, path)
-        elif parts[-1].startswith("plan-") and uuid in self.jobs:
+        elif parts[-1].startswith("_plan-") and uuid in self.jobs:
             self.jobs[uuid].planning[path] = self.scheduler.steps
-        elif parts[-1].startswith("id_"):
+        elif parts[-1].startswith("_id_"):
             self._claimed(path)
 
     def moved(self, source: str, target: str, etag: str, over: str) -> None:
@@ -100,7 +100,7 @@ class Judge(Classic):
             if not self.programs:
                 self.broken("I6", f"{path} is deleted at its place")
             self._gone(path)
-        elif path.startswith(JOBS) and path.endswith("/job-1.json") and path.count("/") == 2:
+        elif path.startswith(JOBS) and path.endswith("/_job-1.json") and path.count("/") == 2:
             self._forgotten(uuid)  # what was renamed before has gone then: it is another record
         elif path.startswith(CLAIMS):
             self._freed(path)

@@ -103,7 +103,7 @@ class Telling(Truth):
         the newest one. That an older version is there tells nothing; nor that one is gone which was
         there, as the record may be deleted at this moment, version by version."""
         parts = path.split("/")
-        if len(parts) != 3 or not parts[2].startswith("job-"):
+        if len(parts) != 3 or not parts[2].startswith("_job-"):
             return
         uuid, version = parts[1].rpartition("_")[2], version_of(parts[2]) or 0
         known = not made and version > 1 and uuid in self.jobs

@@ -46,7 +46,7 @@ def test_a_key_outside_the_destination_is_wrong(key: str) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        "t/__magic_job-j/job.json", "t/__magic/a.csv", "t/", "t/__magic", "t/a/__magic_job-j",
+        "t/__magic_job-j/_job.json", "t/__magic/a.csv", "t/", "t/__magic", "t/a/__magic_job-j",
         "t/a.pending", "t/b/a.pendingset", "t/_SUCCESS", "t//a.csv", "t/./a.csv", "t/../a.csv",
         "t/s3://b/a.csv",
     ],

@@ -81,7 +81,7 @@ def test_a_ledger_of_an_earlier_version_is_read(name: str, move: Move) -> None:
 def test_a_forged_ledger_is_refused(fields: dict[str, Any], field: str) -> None:
     """The error names the field."""
     with pytest.raises(FormatError) as caught:
-        Ledger.decode(changed(**fields), "t/__magic_stream/q.json")
+        Ledger.decode(changed(**fields), "t/__magic_stream/_q.json")
     assert caught.value.field == field
 
 
@@ -148,7 +148,7 @@ def test_a_batch_is_checked_when_it_is_made(query: Any, number: Any, error: type
 
 def test_the_ledger_lies_below_the_destination_among_what_is_hidden() -> None:
     """Readers of the table do not see it."""
-    assert Destination("b", "t/").ledger("q-1") == "t/__magic_stream/q-1.json"
+    assert Destination("b", "t/").ledger("q-1") == "t/__magic_stream/_q-1.json"
 
 
 def test_a_record_holds_a_hash_of_the_checkpoint() -> None:

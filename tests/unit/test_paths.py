@@ -269,9 +269,9 @@ def test_the_keys_of_a_job() -> None:
     job = JobPaths(Destination.parse("s3://b/t"), "7")
     m = "t/__magic_job-7/"
     assert job.directory == m
-    assert job.record == m + "job.json"
-    assert job.plan("n1") == m + "plan-n1.json"
-    assert job.pendingset("a_0") == m + "job-7/00/a_0.pendingset"
+    assert job.record == m + "_job.json"
+    assert job.plan("n1") == m + "_plan-n1.json"
+    assert job.pendingset("a_0") == m + "job-7/00/_a_0.pendingset"
     assert job.base("a_0") == m + "job-7/00/tasks/a_0/__base/"
     assert job.marker("a_0", "d/x.csv") == m + "job-7/00/tasks/a_0/__base/d/x.csv"
     assert job.pending("a_0", "d/x.csv") == m + "job-7/00/tasks/a_0/__base/d/x.csv.pending"

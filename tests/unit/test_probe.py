@@ -666,7 +666,7 @@ def test_mode_replace_warns_where_delete_knows_no_condition(
     with caplog.at_level(logging.WARNING, "magic_committer"):
         job = mc.start(DEST, mode="replace")
     assert "has no conditional DELETE" in caplog.text
-    assert served.keys() == (f"t/__magic_job-{job.id}/job.json",)
+    assert served.keys() == (f"t/__magic_job-{job.id}/_job.json",)
 
 
 @server("knows no conditions")
@@ -750,9 +750,9 @@ def test_what_a_killed_probe_leaves_is_swept_with_its_job() -> None:
                 mc.start(DEST, mode="fail", job_id="j")
             except Killed:
                 store.before = None
-                if any(key.endswith("job.json") for key in store.keys()):
+                if any(key.endswith("_job.json") for key in store.keys()):
                     mc.attach(DEST, "j").abort()
-                    assert store.keys() == ("t/__magic_job-j/job.json",)
+                    assert store.keys() == ("t/__magic_job-j/_job.json",)
         finally:
             unregister_store(store)
         if reached >= number:

@@ -2,7 +2,7 @@
 
 ::
 
-    D/_temporary/manifest_<uuid>/job-1.json ...                 the record, as of every such job
+    D/_temporary/manifest_<uuid>/_job-1.json ...                 the record, as of every such job
                                  00/0/_temporary/<attempt>/     an attempt while it writes
                                  00/0/task_<task>/              v1: what the task has committed
                                  00/0/attempt_<attempt>/        the same, in a job of results

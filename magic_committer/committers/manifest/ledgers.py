@@ -2,7 +2,7 @@
 
 ::
 
-    D/__magic_stream/<query>/ledger-<n>.json
+    D/__magic_stream/<query>/_ledger-<n>.json
 
 Beside ``_temporary``, which other committers delete. `protocol.ledger` has the rules of a ledger,
 `commit.ledgers` what a write promises. Invariants:
@@ -39,7 +39,7 @@ VERSIONS_KEPT = 32
 LOOKS_MAX = 8
 """How often a ledger is read again because the version that was to be read is deleted."""
 
-_VERSION = re.compile(r"ledger-([1-9][0-9]*)\.json")
+_VERSION = re.compile(r"_ledger-([1-9][0-9]*)\.json")
 
 
 class TreeLedgers:
@@ -142,4 +142,4 @@ class TreeLedgers:
 
 
 def _path(directory: str, number: int) -> str:
-    return f"{directory}/ledger-{number}.json"
+    return f"{directory}/_ledger-{number}.json"

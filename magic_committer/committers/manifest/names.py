@@ -2,11 +2,11 @@
 
 ::
 
-    D/_temporary/id_<id>.json                                 a given id: which job has it
+    D/_temporary/_id_<id>.json                                 a given id: which job has it
                  ended_<uuid>_<nonce>/                        a job that is being deleted
-                 manifest_<uuid>/job-1.json ...               the record: one file for each version
-                                 plan-<nonce>.jsonl           what the decision names
-                                 alive.json                   a sign of life
+                 manifest_<uuid>/_job-1.json ...               the record: one file for each version
+                                 _plan-<nonce>.jsonl           what the decision names
+                                 _alive.json                   a sign of life
                                  00/tasks/<attempt>/<name>    a file before it is published
                                  00/manifests/<task>-manifest.json
                                  00/trash/<nonce>/<mark>/<name>  a file that was taken away
@@ -22,7 +22,7 @@ import re
 from dataclasses import dataclass
 
 from magic_committer.errors import PathError
-from magic_committer.hadoop.paths import check_id, check_name
+from magic_committer.hadoop.paths import ALIVE, PLAN_PREFIX, check_id, check_name
 
 TEMPORARY = "_temporary"
 """Every committer of renames works here, and Hadoop's readers skip it."""
@@ -34,7 +34,7 @@ RESULT_SUFFIX = "-result.json"
 ENDED_PREFIX = "ended_"
 SWEPT_PREFIX = "swept-"
 ATTEMPT, TRASH = "00", "trash"
-CLAIM_PREFIX = "id_"
+CLAIM_PREFIX = "_id_"
 SPARE_SUFFIX = ".tmp"
 """What is beside its place for a moment: `LocalTree.create` names it so, too."""
 _ID_BYTES = 32
@@ -56,7 +56,7 @@ ELEMENT_BYTES_MAX = 255
 """Bytes of a name between two slashes on local disks."""
 
 _UUID = re.compile(r"[0-9a-f]{32}")
-_RECORD = re.compile(r"job-([1-9][0-9]{0,2})\.json")
+_RECORD = re.compile(r"_job-([1-9][0-9]{0,2})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +82,10 @@ class TreeJobPaths:
         return f"{TEMPORARY}/{ENDED_PREFIX}{self.uuid}_{nonce}"
 
     def record(self, version: int) -> str:
-        return f"{self.directory}/job-{version}.json"
+        return f"{self.directory}/_job-{version}.json"
 
     def plan(self, nonce: str) -> str:
-        return f"{self.directory}/plan-{nonce}.jsonl"
+        return f"{self.directory}/{PLAN_PREFIX}{nonce}.jsonl"
 
     def spare(self, nonce: str) -> str:
         """A file that is written before it is renamed into place. It goes with the tasks' files: a
@@ -94,7 +94,7 @@ class TreeJobPaths:
 
     @property
     def alive(self) -> str:
-        return f"{self.directory}/alive.json"
+        return f"{self.directory}/{ALIVE}"
 
     @property
     def job_attempt(self) -> str:

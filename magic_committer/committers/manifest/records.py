@@ -42,7 +42,7 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.file_trees.base import CONTROL_BYTES_MAX, make_directories
-from magic_committer.hadoop.paths import SUCCESS
+from magic_committer.hadoop.paths import PLAN_PREFIX, SUCCESS
 from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord, State, Terms
 from magic_committer.protocol.strict import Reader, read_document
 from magic_committer.remedy import Remedy
@@ -50,7 +50,7 @@ from magic_committer.remedy import Remedy
 VERSIONS_MAX = 99
 """A job's record has 6 versions at most."""
 
-_PLAN = re.compile(r"plan-[A-Za-z0-9._=-]{1,128}\.jsonl")
+_PLAN = re.compile(rf"{PLAN_PREFIX}[A-Za-z0-9._=-]{{1,128}}\.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,9 +423,9 @@ def every_job(parts: Parts) -> Iterator[TreeJobPaths]:
             yield TreeJobPaths(uuid)
 
 
-def every_claim(parts: Parts) -> Iterator[tuple[str, str]]:
-    """The given ids that are taken, with the UUIDs of their jobs. One that cannot be read is left
-    out."""
+def every_claim(parts: Parts) -> Iterator[tuple[str, str, float]]:
+    """The given ids that are taken, with the UUIDs of their jobs, and since when. One that cannot
+    be read is left out."""
     for entry in parts.tree.list(TEMPORARY):
         if not (entry.name.startswith(CLAIM_PREFIX) and entry.name.endswith(".json")):
             continue
@@ -435,4 +435,4 @@ def every_claim(parts: Parts) -> Iterator[tuple[str, str]]:
         except (FormatError, PathError):
             continue
         if uuid is not None:
-            yield job_id, uuid
+            yield job_id, uuid, entry.modified

@@ -114,7 +114,9 @@ _DOCUMENTS: Mapping[str, _Document] = {
     ),
     # Complete's answer may lack its ETag (Ceph RGW): HEAD has it.
     "CompleteMultipartUpload": _Document("CompleteMultipartUpload", frozenset(("ETag",))),
-    "UploadPartCopy": _Document("CopyPart", frozenset(("ETag",)), ("ETag",)),
+    "UploadPartCopy": _Document(
+        "CopyPart", frozenset(("ETag", *CHECKSUM_FIELDS.values())), ("ETag",)
+    ),
     "ListParts": _Document("ListParts", _PAGE, (), {"Part": ("PartNumber", "Size", "ETag")}),
     "ListMultipartUploads": _Document(
         "ListMultipartUploads", _PAGE, (), {"Upload": ("Key", "UploadId")}

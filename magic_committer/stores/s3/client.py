@@ -48,13 +48,13 @@ from magic_committer.stores.base import (
     ChecksumAlgorithm,
     CompleteUpload,
     CreatedUpload,
-    FileSlice,
     FindUpload,
     Head,
     ListParts,
     Many,
     ObjectInfo,
     ObjectPage,
+    ObjectSlice,
     Part,
     PartBody,
     StoredObject,
@@ -272,7 +272,7 @@ class S3Store:
         key: str,
         upload_id: str,
         number: int,
-        body: PartBody,
+        body: PartBody | ObjectSlice,
         *,
         checksum: Checksum | None = None,
     ) -> Part:
@@ -283,9 +283,13 @@ class S3Store:
             **self._customer_key,
             **_checksum_named(checksum),
         }
-        size = body.length if isinstance(body, FileSlice) else body.nbytes
+        size = body.nbytes if isinstance(body, memoryview) else body.length
+        if isinstance(body, ObjectSlice):
+            call = Call("put_part", "UploadPartCopy", key, {**wanted, **_copied(body)})
+        else:
+            call = Call("put_part", "UploadPart", key, wanted, body)
         try:
-            reply, _ = self._ask(Call("put_part", "UploadPart", key, wanted, body))
+            reply, _ = self._ask(call)
         except StoreError as error:
             clear_frames(error.__traceback__)  # who keeps the error keeps no body with it
             raise
@@ -299,7 +303,7 @@ class S3Store:
                 code="IncompleteBody",
             ) from None
         finally:
-            body = memoryview(b"")
+            body = call.body = memoryview(b"")
         return Part(number, reply["ETag"], size, _checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
@@ -554,6 +558,14 @@ def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
     if algorithm is None:
         return None
     return "FULL_OBJECT" if joins(algorithm) else "COMPOSITE"
+
+
+def _copied(source: ObjectSlice) -> dict[str, Any]:
+    return {
+        "CopySource": f"{source.bucket}/{source.key}",
+        "CopySourceIfMatch": source.etag,
+        "CopySourceRange": f"bytes={source.offset}-{source.offset + source.length - 1}",
+    }
 
 
 def _upload_of(one: Reply) -> UploadInfo:

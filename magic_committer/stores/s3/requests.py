@@ -64,6 +64,7 @@ _HEADERS = {
     "ContentDisposition": "Content-Disposition",
     "ContentEncoding": "Content-Encoding",
     "ContentType": "Content-Type",
+    "CopySourceIfMatch": "x-amz-copy-source-if-match",
     "CopySourceRange": "x-amz-copy-source-range",
     "IfMatch": "If-Match",
     "IfNoneMatch": "If-None-Match",

@@ -72,7 +72,7 @@ def _excludes(job: Job, other: Record) -> bool:
 def _others(job: Job) -> Steps:
     """The records of other jobs."""
     listed = yield List("_")
-    return tuple(key for key, _ in listed if key.endswith("/job.json") and key != job.record)
+    return tuple(key for key, _ in listed if key.endswith("/_job.json") and key != job.record)
 
 
 # By partition -------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def is_free(job: Job, partitions: tuple[str, ...]) -> Steps:
             record = yield from read(key)
             if record is None or record.state == "closed" or record.mode not in BY_PARTITION:
                 continue
-            listed = yield List(f"{directory_of(key)}plan-")
+            listed = yield List(f"{directory_of(key)}_plan-")
             plans = tuple(name for name, _ in listed)
             del listed
             shared = False

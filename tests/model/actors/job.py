@@ -77,7 +77,7 @@ class Job:
         return Record(self.uuid, "running", "setup", self.mode)
 
     def plan(self, me: str) -> str:
-        return f"_{self.id}/plan-{me if self.keeps('a plan for each try') else 'v1'}"
+        return f"_{self.id}/_plan-{me if self.keeps('a plan for each try') else 'v1'}"
 
     @property
     def tree(self) -> str:

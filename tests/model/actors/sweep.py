@@ -50,7 +50,7 @@ def sweep(
     mine = found
     if job.given:  # the directory may hold another run's
         mine = yield from _of_this_run(job, found, accepted)
-    plans = tuple(key for key in mine if key.startswith(f"{job.directory}plan-"))
+    plans = tuple(key for key in mine if key.startswith(f"{job.directory}_plan-"))
     others = tuple(key for key in mine if key not in plans)
     for keys in (plans, others):
         if keys:

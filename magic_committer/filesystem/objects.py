@@ -1,0 +1,117 @@
+"""Objects that are there already, put into a task: the store copies them, and no byte comes here.
+
+Invariants:
+
+* A listing names what is copied, with its ETag; each part is copied only from an object of that
+  ETag. What changes meanwhile is an error.
+* Nothing is left out in silence, as with files of this machine (`local`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from magic_committer._quantities import name_some
+from magic_committer.errors import PathError
+from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop.paths import (
+    Destination,
+    check_name,
+    is_control_element,
+    is_hidden,
+    is_s3_url,
+    parse_url,
+)
+from magic_committer.stores.base import Attributes, ObjectSlice, ObjectStore, objects
+from magic_committer.upload import COPY_PART_BYTES, UploadStream
+
+
+@dataclass(frozen=True, slots=True)
+class SourceObject:
+    """An object, and its name below the destination."""
+
+    whole: ObjectSlice
+    name: str
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.whole.length
+
+    def put(self, sink: Sink, *, unique: bool, attributes: Attributes) -> int:
+        """Begin a file of the task, and let the store copy the object into it. Gives its bytes.
+
+        Raises:
+            UploadFailed: the object changed meanwhile; and as `Task.open`.
+        """
+        to = sink.open(self.name, unique=unique, attributes=attributes).stream
+        assert isinstance(to, UploadStream)  # it was just opened, on S3
+        with to:
+            whole = self.whole
+            to.take_object(whole.bucket, whole.key, whole.etag, whole.length)
+        return self.size
+
+    def is_small(self, sink: Sink) -> bool:
+        """Whether it is one part."""
+        return self.size <= COPY_PART_BYTES
+
+
+def objects_in(
+    store: ObjectStore, source: str, dest: str, below: str = "", *, hidden: bool = False
+) -> tuple[list[SourceObject], tuple[str, ...]]:
+    """All objects below a URL that ends in ``/``, or the one object of another; and the names that
+    are left out.
+
+    Args:
+        store: the source's bucket.
+        source, dest: the URLs of source and destination.
+        below: what goes before the names, without a slash at its end; of one object: its name.
+        hidden: also those with an element that begins with ``_`` or ``.``; never those of
+            committers.
+
+    Raises:
+        PathError: there is none; source and destination lie in each other; or the destination is a
+            file system.
+        StoreError: they cannot be listed.
+    """
+    if not is_s3_url(dest):
+        raise PathError(
+            f"objects are copied on S3 only, not to {dest}", hint="Download them, and put_directory"
+        )
+    place = parse_url(source)
+    directory = not place.key or place.key.endswith("/")
+    _refuse_itself(place.bucket, place.key, Destination.parse(dest))
+    found, left_out = list[SourceObject](), list[str]()
+    for info in objects(store, place.key):
+        name = info.key[len(place.key) :] if directory else place.key.rpartition("/")[2]
+        if not directory and info.key != place.key:
+            break  # the key itself comes first
+        if name.endswith("/") or not name:  # a directory's marker
+            continue
+        controls = any(map(is_control_element, name.split("/"))) or name == "_SUCCESS"
+        if controls or (directory and is_hidden(name) and not hidden):
+            left_out.append(name)
+            continue
+        named = f"{below}/{name}" if below and directory else below or name
+        check_name(named)
+        whole = ObjectSlice(place.bucket, info.key, info.etag, 0, info.size)
+        found.append(SourceObject(whole, named))
+    if not found:
+        raise PathError(
+            f"{source} has no object to copy"
+            + (f"; left out: {name_some(left_out)}" if left_out else ""),
+            hint="Check the URL: a directory ends in '/'; hidden objects are copied with"
+            " hidden=True",
+        )
+    return found, tuple(left_out)
+
+
+def _refuse_itself(bucket: str, key: str, dest: Destination) -> None:
+    """Refuse a directory that holds the destination, or that a `replace` of it would delete."""
+    inside = dest.prefix.startswith(key) and (not key or key.endswith("/"))
+    beneath = key.startswith(dest.prefix) and not is_hidden(key.removeprefix(dest.prefix))
+    if bucket == dest.bucket and (inside or beneath):
+        raise PathError(
+            f"s3://{bucket}/{key} and {dest.url} lie in each other",
+            hint="Stage beside the destination, or in a directory of it that begins with '_'",
+        )

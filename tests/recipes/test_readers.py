@@ -1,0 +1,144 @@
+"""Readers of a table of ours: each reads the rows that were published, and nothing else.
+
+Dask, DuckDB and Hugging Face's datasets are of the dependency group ``recipes``; Spark reads the
+same tables in tests/spark/test_readers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pyarrow.dataset as ds
+import pytest
+
+import magic_committer as mc
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.testing import MemoryStore, memory_store
+
+DEST = "s3://bucket/t"
+ROWS = pd.DataFrame({"x": [1, 2, 3]})
+
+
+def one_task(job: mc.Job, name: str) -> mc.TaskCommit:
+    """A committed task with one file of three rows."""
+    with job.task("1") as task, task.open(name) as file:
+        ROWS.to_parquet(file)
+    return task.result
+
+
+def by_write(store: MemoryStore) -> None:
+    """By the driver that started it: no control object but `_SUCCESS` remains."""
+    with mc.write(DEST) as job, job.open("a.parquet") as file:
+        ROWS.to_parquet(file)
+
+
+def by_another_process(store: MemoryStore) -> None:
+    """A closed record remains."""
+    job = mc.start(DEST)
+    result = one_task(job, "a.parquet")
+    mc.Job.from_dict(job.to_dict()).commit([result])
+
+
+def by_given_ids(store: MemoryStore) -> None:
+    """A closed record of each id remains."""
+    job = mc.start(DEST, job_id="2026-11-24")
+    job.commit([one_task(job, "a.parquet")])
+    mc.start(DEST, job_id="2026-11-25").abort()
+
+
+def by_a_stream(store: MemoryStore) -> None:
+    """The query's ledger remains."""
+    job = mc.start(DEST, checkpoint="s3://bucket/checkpoint")
+    job.commit([one_task(job, "a.parquet")], batch=mc.StreamBatch("query", 7))
+
+
+def beside_a_job_at_work(store: MemoryStore) -> None:
+    """With a committed task, a task that is not, a sign of life and a plan."""
+    by_write(store)
+    job = mc.start(DEST, job_id="at-work")
+    one_task(job, "b.parquet")
+    with job.task("2").open("c.parquet") as file:
+        ROWS.to_parquet(file)
+    paths = JobPaths(Destination.parse(DEST), job.id)
+    for key in (paths.alive, paths.plan("nonce")):
+        store.put_object(key, b"{}")
+
+
+TABLES = (by_write, by_another_process, by_given_ids, by_a_stream, beside_a_job_at_work)
+
+
+def mirrored(make: Callable[[MemoryStore], None], folder: Path) -> str:
+    """A table that was written to a store in memory, as a directory with the same names."""
+    with memory_store() as store:
+        make(store)
+        for key in store.keys("t/"):
+            (folder / key).parent.mkdir(parents=True, exist_ok=True)
+            (folder / key).write_bytes(store.body(key))
+    return f"{folder}/t"
+
+
+def polars_directory(table: str) -> int:
+    return pl.scan_parquet(f"{table}/", hidden_file_prefix="_").collect().height
+
+
+def polars_pattern(table: str) -> int:
+    return pl.scan_parquet(f"{table}/*.parquet").collect().height
+
+
+def pandas(table: str) -> int:
+    return len(pd.read_parquet(table))
+
+
+def pyarrow(table: str) -> int:
+    rows: int = ds.dataset(table).count_rows()
+    return rows
+
+
+def duckdb(table: str) -> int:
+    return len(pytest.importorskip("duckdb").sql(f"from '{table}/*.parquet'").fetchall())
+
+
+def dask(table: str) -> int:
+    return len(pytest.importorskip("dask.dataframe").read_parquet(table))
+
+
+def hugging_face(table: str) -> int:
+    datasets = pytest.importorskip("datasets")
+    cache = f"{table}-cache"
+    files = f"{table}/*.parquet"
+    return len(datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=cache))
+
+
+READERS = (polars_directory, polars_pattern, pandas, pyarrow, duckdb, dask, hugging_face)
+
+
+PAIRS = [(read, make) for read in READERS for make in TABLES]
+PAIRS.remove((polars_directory, beside_a_job_at_work))  # a `.pending` has Hadoop's name
+
+
+@pytest.mark.parametrize(("read", "make"), PAIRS)
+def test_readers_find_the_published_rows(
+    read: Callable[[str], int], make: Callable[[MemoryStore], None], tmp_path: Path
+) -> None:
+    """Each by the call that its recipe names, whatever control objects stand beside the data."""
+    assert read(mirrored(make, tmp_path)) == 3
+
+
+@pytest.mark.parametrize("make", TABLES)
+def test_control_objects_have_names_that_readers_skip(
+    make: Callable[[MemoryStore], None],
+) -> None:
+    """The last element of each key that a job writes begins with ``_``; but a ``.pending`` and its
+    marker of no bytes have Hadoop's names."""
+    with memory_store() as store:
+        written: set[str] = set()
+        store.before = lambda request: written.add(request.key) if request.verb == "put" else None
+        make(store)
+    names = {key.rpartition("/")[2] for key in written}
+    assert len(names) > 2
+    hadoops = {name for name in names if name.endswith(".pending")}
+    hadoops |= {name.removesuffix(".pending") for name in hadoops}
+    assert not [name for name in names - hadoops if not name.startswith("_")]
