@@ -1,4 +1,4 @@
-"""Start here. `write`: one process. `start` and `attach`: many.
+"""Start here. `write`: one process. `start` and `attach`: many. `open_magic`: a file by its path.
 
 ::
 
@@ -14,10 +14,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import get_args, overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
+    attributes_of,
     checkpoint_of,
     name_of,
     options_of,
@@ -27,11 +28,16 @@ from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.committers.base import CommitterClass
 from magic_committer.committers.choice import committer_for
+from magic_committer.committers.magic import open_plain
 from magic_committer.committers.registry import default_for, named
-from magic_committer.errors import OptionError
-from magic_committer.job import Job
+from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
+from magic_committer.hadoop.paths import MagicPath, parse_magic_path
+from magic_committer.job import BinaryMode, Job, TextMode, text_options
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
-from magic_committer.protocol.record import Terms
+from magic_committer.protocol.record import State, Terms
+from magic_committer.remedy import Remedy
+from magic_committer.stores.base import Attributes
+from magic_committer.upload import TextUpload, UploadStream
 from magic_committer.writing import Writing
 
 
@@ -287,3 +293,116 @@ def write(
         )
 
     return Writing(begin)
+
+
+@overload
+def open_magic(
+    path: str,
+    mode: BinaryMode = "wb",
+    *,
+    fence: bool = True,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> UploadStream: ...
+@overload
+def open_magic(
+    path: str,
+    mode: TextMode,
+    *,
+    fence: bool = True,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> TextUpload: ...
+def open_magic(
+    path: str,
+    mode: str = "wb",
+    *,
+    fence: bool = True,
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> UploadStream | TextUpload:
+    """Open a file by its magic path. The path names a job that runs::
+
+        >>> job = mc.start("s3://bucket/t", job_id="1")
+        >>> path = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
+        >>> with mc.open_magic(path, "w") as file:
+        ...     _ = file.write("1,2,3")
+
+    Any process that knows the names can commit the task's attempt::
+
+        >>> mc.attach("s3://bucket/t", "1").task("a", attempt="a_0").commit().files
+        1
+
+    Not repeatable: an attempt opens a name once.
+
+    Args:
+        path: ``<dest>/__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>``.
+        mode, encoding, errors, newline, attributes: as for `Task.open`.
+        fence: True (default): the file belongs to a running job of this library. False: write a
+            plain upload on any legal magic path, as Hadoop's tasks do. No job of this library is
+            needed; Hadoop's committer commits the upload, with S3A's guarantees only.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+
+    Returns:
+        A file for bytes or for text, as `Task.open` returns.
+
+    Raises:
+        TaskFailed: raised by the file's ``close``: the attempt was committed or aborted before the
+            file was closed. The file will not be published.
+        JobNotRunning: no job of that id runs. The hint says which call starts it.
+        PathError: the path is not a magic path of a job, or writing there would lose data.
+        OptionError: the job has ``track="memory"``: processes cannot share its attempts.
+        ValueError: as for `Task.open`.
+        WrongType: ``path`` is a `Path`, ``attributes`` is a dict, and so on.
+        StoreError: the store did not answer the question about the job.
+    """
+    options, s3 = options_of(options), s3_of(s3)
+    text = text_options(mode, encoding, errors, newline)
+    parsed = parse_magic_path(path)
+    attributes = attributes_of(attributes)
+    runtime = _wiring.runtime_for(parsed.dest.bucket, s3, no_progress)
+    if not fence:
+        stream = open_plain(runtime, parsed, options, _wiring.blocks, attributes)
+    else:
+        stream = _open_fenced(path, parsed, options, s3, attributes)
+    return stream if text is None else TextUpload(stream, **text)
+
+
+def _open_fenced(
+    path: str, parsed: MagicPath, options: Options, s3: S3Options, attributes: Attributes
+) -> UploadStream:
+    if parsed.layout != "job" or parsed.job_id is None or parsed.attempt is None:
+        raise PathError(
+            f"{path} does not name a job and an attempt",
+            hint="Write .../__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>, or pass"
+            " fence=False for the older Hadoop shapes",
+        )
+    try:
+        job = attach(parsed.dest.url, parsed.job_id, s3=s3, options=options)
+    except JobNotFound as error:
+        raise JobNotRunning(
+            f"there is no job {parsed.job_id!r} under {parsed.dest.url}",
+            job_id=parsed.job_id,
+            state=State.ABSENT,
+            remedies=(Remedy("start", parsed.dest.url, parsed.job_id, "start it first"),),
+        ) from error
+    if job.track == "memory":
+        raise OptionError(
+            f"job {job.id!r} was started with track='memory': its files are opened by its tasks",
+            hint="Start the job with track='s3' to open files by path",
+        )
+    stream = job._attempt_by_path(parsed.attempt).open(
+        parsed.name, unique=False, attributes=attributes
+    )
+    assert isinstance(stream, UploadStream)  # track="s3": the job is magic's
+    return stream

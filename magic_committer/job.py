@@ -201,13 +201,18 @@ class Job:
         name = name_of("attempt", attempt)
         return Task(self, self._committer().attempt(task_id_of(task), name))
 
-    # For the library's own faces: `write`, Spark, pickles ---------------------------
+    # For the library's own faces: `open_magic`, `write`, Spark, pickles ---------------------------
 
     def _sole_task(self, task: str, attempt: str) -> Task:
         """Make an attempt that only this handle opens and commits, with either ``track``. For
         engines that name their attempts: the caller knows that the name is unique in the job."""
         self._check_running()
         return Task(self, self._committer().attempt(task, attempt, sole=True))
+
+    def _attempt_by_path(self, attempt: str) -> TaskAttempt:
+        """Make an attempt whose files are closed here and which others commit: for `open_magic`."""
+        self._check_running()
+        return self._committer().attempt(attempt, attempt)
 
     def _complete_piece(self, piece: Piece) -> int:
         """Help the process that has decided the job. Gives how many files it completed."""

@@ -174,13 +174,17 @@ class Options:
         return cls(**built)
 
 
-def refuse_lost_checksums(etag_form: EtagForm, checksum: ChecksumOption) -> None:
+def refuse_lost_checksums(
+    etag_form: EtagForm, checksum: ChecksumOption, *, hadoop_commits: bool = False
+) -> None:
     """Refuse options that give an upload checksums but leave them out of its `.pending`. A store
     that wants them in Complete (AWS, versitygw) would refuse that upload for ever. Pure.
 
     Args:
         etag_form: the form of ETags in `.pending`.
         checksum: the algorithm of the upload's checksums, or ``"off"``.
+        hadoop_commits: the upload is left for Hadoop's committer, which does not know CRC64NVME
+            (run against 3.5.0).
 
     Raises:
         OptionError: with the options that go together.
@@ -190,6 +194,12 @@ def refuse_lost_checksums(etag_form: EtagForm, checksum: ChecksumOption) -> None
             f"etag_form='strings' does not go with checksum={checksum!r}: strings carry no"
             " checksums, and S3 wants each part's when the upload is completed",
             hint="For Hadoop up to 3.4.1: Options(etag_form='strings', checksum='off')",
+        )
+    if hadoop_commits and checksum == "CRC64NVME":
+        raise OptionError(
+            "checksum='CRC64NVME' does not go with fence=False: Hadoop's committer does not know"
+            " it, and S3 would refuse to complete the file",
+            hint="Leave it out, or take another: Options(checksum='CRC32C')",
         )
 
 

@@ -16,6 +16,7 @@ from magic_committer._quantities import KEYS_NAMED_MAX, counted, duration
 
 Call = Literal[
     "abort", "adopt", "cleanup", "commit", "doctor", "force_abort", "inspect", "recover", "show",
+    "start",
 ]  # fmt: skip
 """A function of the package; ``"commit"``: `Job.commit`; ``"show"``: `Job.state`; ``"doctor"``: the
 command of that name, which has no call in Python."""
@@ -65,7 +66,7 @@ COMMANDS: dict[Call, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "recover": (("job", "recover"), ()),
     "show": (("job", "show"), ()),
 }
-"""Each call as a command: its words, and the flags that it always has."""
+"""Each call as a command: its words, and the flags that it always has. `start` is none."""
 
 
 # The data -----------------------------------------------------------------------------------------
@@ -131,6 +132,10 @@ def in_python(remedy: Remedy) -> str:
             call = f"attach({', '.join(names)}).commit({', '.join(options)})"
         case "show":
             call = f"attach({', '.join(names)}).state"
+        case "start":
+            dest, *job_id = names
+            given = [f"job_id={name}" for name in job_id]
+            call = f"start({', '.join([dest, *given, *options])})"
         case name:
             call = f"{name}({', '.join([*names, *options])})"
     return f"magic_committer.{call}"

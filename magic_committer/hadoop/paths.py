@@ -15,7 +15,7 @@ Invariants:
 * The last element of every control key begins with ``_``, as readers that go by the last element
   (polars, Dask) skip no directory. Only a ``.pending`` and its marker keep Hadoop's names, which
   its task committer looks for; Hadoop loads a set by its suffix alone.
-* Every existing `Destination` or `JobPaths` is legal. The rules are checked when it is
+* Every existing `Destination`, `JobPaths` or `MagicPath` is legal. The rules are checked when it is
   made. Every key that it gives, and every control key made of it, fits into S3's 1,024 bytes.
   Nobody checks twice.
 * Nothing is decoded and nothing is normalised. A key is what was written. What Hadoop would
@@ -24,8 +24,10 @@ Invariants:
 Stricter than Hadoop (3.5.0's ``MagicCommitPaths``), each time because data would be lost there:
 
 * files that end in ``.pending`` or ``.pendingset``: the clean-up destroys them;
+* a magic element below another: the file would be beside, or in, a directory that is swept;
 * a file ``_SUCCESS``: the job's commit overwrites it;
 * control characters: listings are XML and cannot carry them;
+* `MagicPath.attempt` is read from its place in the layout; Hadoop takes the fourth element.
 
 Wider than Hadoop 3.4: the element ``__magic`` of Hadoop 3.3 is magic too.
 ``tests/unit/test_paths.py`` compares all of this with the real Hadoop's answers, row by row.
@@ -35,9 +37,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import PurePath
+from typing import Literal
 
 from magic_committer._hints import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
 from magic_committer.errors import PathError, WrongType
@@ -71,6 +75,7 @@ ID_CHARS_MAX = 128
 SHOWN_CHARS_MAX = 200
 """How many characters of a bad path an error message repeats."""
 
+Layout = Literal["job", "plain"]
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)\Z", re.DOTALL)
 _SCHEMES = frozenset({"s3", "s3a", "s3n"})
@@ -212,7 +217,7 @@ def _quote(match: re.Match[str]) -> str:
     return character
 
 
-# Elements -----------------------------------------------------------------------------------------
+# Lists of elements, as Hadoop's MagicCommitPaths takes them ---------------------------------------
 
 
 def is_magic_element(element: str) -> bool:
@@ -223,6 +228,65 @@ def is_magic_element(element: str) -> bool:
 def is_control_element(element: str) -> bool:
     """Whether a directory with this name belongs to committers and never to data."""
     return is_magic_element(element) or element == MAGIC_STREAM
+
+
+def is_magic_path(elements: Sequence[str]) -> bool:
+    """Whether an element is a magic directory."""
+    return any(map(is_magic_element, elements))
+
+
+def magic_element_index(elements: Sequence[str]) -> int:
+    """The index of the first magic directory.
+
+    Raises:
+        PathError: there is none.
+    """
+    for index, element in enumerate(elements):
+        if is_magic_element(element):
+            return index
+    raise PathError(
+        f"no element {MAGIC_JOB_PREFIX}… or {MAGIC} in {shown('/'.join(elements))}",
+        hint=f"A magic path is D/{MAGIC_JOB_PREFIX}<job>/…/{BASE}/<name>",
+    )
+
+
+def magic_parents(elements: Sequence[str]) -> list[str]:
+    """The elements above the magic directory: the destination."""
+    return list(elements[: magic_element_index(elements)])
+
+
+def magic_children(elements: Sequence[str]) -> list[str]:
+    """The elements below the magic directory."""
+    return list(elements[magic_element_index(elements) + 1 :])
+
+
+def contains_base(elements: Sequence[str]) -> bool:
+    """Whether an element is ``__base``."""
+    return BASE in elements
+
+
+def base_children(elements: Sequence[str]) -> list[str]:
+    """The elements after the first ``__base``; none if there is no ``__base``."""
+    return list(elements[elements.index(BASE) + 1 :]) if BASE in elements else []
+
+
+def final_destination(elements: Sequence[str]) -> list[str]:
+    """Where a file that is written to a magic path becomes visible.
+
+    Below ``__base`` directories are kept. Without ``__base`` only the last element is kept
+    (flattening). A path that is not magic is its own destination.
+
+    Raises:
+        PathError: there is nothing below the magic directory, or below ``__base``.
+    """
+    if not is_magic_path(elements):
+        return list(elements)
+    children = magic_children(elements)
+    kept = base_children(children) if contains_base(children) else children[-1:]
+    if not kept:
+        below = BASE if children else elements[magic_element_index(elements)]
+        raise PathError(f"no file named below {below}", hint=f"Write …/{below}/<name>")
+    return magic_parents(elements) + kept
 
 
 # Names and ids ------------------------------------------------------------------------------------
@@ -537,3 +601,77 @@ def _is_id(value: str) -> bool:
     except PathError:
         return False
     return True
+
+
+# Magic paths --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MagicPath:
+    """A file under a magic directory.
+
+    Attributes:
+        dest, name: where it becomes visible.
+        key: the magic key, as written.
+        layout: ``"job"`` is ours: ``__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>``.
+            ``"plain"`` is every other form that Hadoop writes or accepts; none of our jobs lists
+            it.
+        job_id, attempt: never None in layout ``"job"``; otherwise None if the path does not name
+            them.
+    """
+
+    dest: Destination
+    name: str
+    key: str
+    layout: Layout
+    job_id: str | None = None
+    attempt: str | None = None
+
+    @property
+    def final_key(self) -> str:
+        return f"{self.dest.prefix}{self.name}"
+
+
+def parse_magic_path(path: str) -> MagicPath:
+    """Read the full URL of a file under a magic directory, in any layout of Hadoop 3.1 to 3.5.
+
+    Raises:
+        PathError: it is not such a path, or data would be lost with it; see the module's head.
+    """
+    location = parse_url(path)
+    elements = split_key(location.key)
+    index = magic_element_index(elements)
+    children = elements[index + 1 :]
+    for element in children:
+        if is_control_element(element):
+            raise PathError(
+                f"{shown(path)} has {element!r} below {elements[index]!r}",
+                hint="A magic directory inside another is swept with it: use one of them",
+            )
+    name = "/".join(final_destination(elements)[index:])
+    check_name(name)
+    _check_fits(f"{location.key}{PENDING_SUFFIX}")
+    dest = Destination(location.bucket, "".join(f"{element}/" for element in elements[:index]))
+    job_id, app_attempt, attempt = _owner(children)
+    ours = (
+        elements[index] == f"{MAGIC_JOB_PREFIX}{job_id}"
+        and app_attempt == "00"
+        and job_id is not None
+        and _is_id(job_id)
+        and attempt is not None
+        and _is_id(attempt)
+    )
+    return MagicPath(dest, name, location.key, "job" if ours else "plain", job_id, attempt)
+
+
+def _owner(children: Sequence[str]) -> tuple[str | None, str | None, str | None]:
+    """Job id, application attempt and task attempt; None if the layout does not name it."""
+    job = children[0] if children else ""
+    if not job.startswith(JOB_PREFIX) or job == JOB_PREFIX:
+        return None, None, None
+    rest = children[1:]
+    app_attempt = None
+    if rest and rest[0].isascii() and rest[0].isdigit():  # missing up to Hadoop 3.3.4
+        app_attempt, rest = rest[0], rest[1:]
+    named = len(rest) > 3 and rest[0] == TASKS and rest[2] == BASE
+    return job.removeprefix(JOB_PREFIX), app_attempt, rest[1] if named else None

@@ -11,6 +11,7 @@ import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.cli.main import run
 from magic_committer.hadoop.formats import decode_success
+from magic_committer.options import ChecksumOption
 from magic_committer.stores.s3 import S3Store
 from tests.interop.jvm import HadoopsJob, Jvm
 from tests.interop.lake import BUCKET, Lake
@@ -44,6 +45,30 @@ def publish_ours(dest: str) -> mc.JobReport:
 def ours_of(dest: str) -> dict[str, bytes]:
     """What a job of ours publishes, by key."""
     return {f"{dest}/{name}": content for name, content in MINE.items()}
+
+
+def test_hadoops_committer_commits_our_files(hadoop: Jvm, lake: Lake, dest: str) -> None:
+    """Files that we write on a task's magic path, beside Hadoop's own in the same attempt, are
+    committed by `MagicS3GuardCommitter`: task, then job. Each release gets the ETags that it reads;
+    checksums of parts only the one that completes with them."""
+    old = hadoop.release == "3.3.6"
+    job = theirs(hadoop, dest)
+    checksums: list[ChecksumOption] = ["off"] if old else ["off", "CRC32", "SHA256"]
+    for number, checksum in enumerate(checksums, 1):
+        task = job.task(number, {f"{checksum}/theirs.csv": b"theirs\n"})
+        options = mc.Options(checksum=checksum, etag_form="strings" if old else "objects")
+        for name, content in {**MINE, "empty.csv": b""}.items():
+            with mc.open_magic(
+                f"{task.work}/{checksum}/{name}", fence=False, options=options
+            ) as file:
+                file.write(content)
+            task.wrote(f"{checksum}/{name}", content)
+        task.commit()
+    job.tasks(1)
+    job.commit()
+    assert lake.visible(dest) == job.files
+    assert len(job.files) == 4 * len(checksums) + 2
+    assert (lake.control(dest), lake.open_uploads(dest)) == ([], [])
 
 
 @pytest.mark.parametrize("order", ORDERS)

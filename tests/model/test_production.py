@@ -211,13 +211,16 @@ def test_handles_on_one_attempt_are_paths_of_the_model(recorder: Recorder, ends:
 
 
 @pytest.mark.parametrize("ends", ["well", "late", "committed", "aborted"])
-def test_a_file_of_a_shared_attempt_is_a_path_of_the_model(recorder: Recorder, ends: str) -> None:
-    """A process that shares an attempt saves its file, then looks whether it came too late: for
+def test_a_file_that_is_closed_by_path_is_a_path_of_the_model(
+    recorder: Recorder, ends: str
+) -> None:
+    """A process that opens a path by name saves its file, then looks whether it came too late: for
     the job, or for the attempt."""
     job = mc.start(DEST, accept="listing", track="s3")
     other = job.task("1", attempt="a1")
     recorder.take()
-    file = mc.attach(DEST, job.id).task("1", attempt="a1").open("b.csv")
+    base = f"__magic_job-{job.id}/job-{job.id}/00/tasks/a1/__base"
+    file = mc.open_magic(f"{DEST}/{base}/b.csv")
     file.write(b"1")
     file._sender.created()  # its Create was answered
     opened = recorder.take()

@@ -30,7 +30,7 @@ KINDS = tuple(
     if find_spec(OPTIONAL.get(kind, "sys")) is not None
 )
 """Those of this environment: `make pythons` has none of the libraries."""
-WAYS = ("start", "attach", "from_dict", "pickle")
+WAYS = ("start", "attach", "from_dict", "pickle", "open_magic")
 TRANSPORTS = ("auto", "boto3")
 
 

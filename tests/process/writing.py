@@ -156,8 +156,14 @@ def write(program: Program, number: int, cell: Cell) -> str:
     """Write one file; gives the name of its error, or "". All of its own is gone afterwards."""
     kind, size = cell
     try:
-        with job_of(program).task(number) as task, task.open("x", mode_of(kind)) as file:
-            fill(file, kind, size)
+        if program.way == "open_magic":
+            folder = f"{program.dest}/__magic_job-{program.job}/job-{program.job}/00/tasks"
+            path = f"{folder}/attempt_{number}/__base/x"
+            with mc.open_magic(path, mode_of(kind), s3=program.s3) as file:
+                fill(file, kind, size)
+        else:
+            with job_of(program).task(number) as task, task.open("x", mode_of(kind)) as file:
+                fill(file, kind, size)
     except mc.MagicError as error:
         return type(error).__name__
     return ""

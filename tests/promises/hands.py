@@ -23,11 +23,6 @@ def committed_task(job: mc.Job, task: str, files: Mapping[str, bytes]) -> TaskCo
     return attempt.result
 
 
-def shared(name: str, *, job: str = "1") -> Any:
-    """A file of the attempt ``a_0``, which another process commits."""
-    return mc.attach(DEST, job).task("a", attempt="a_0").open(name)
-
-
 def visible(store: MemoryStore) -> dict[str, bytes]:
     """What a reader sees: all objects but markers and control objects."""
     return {

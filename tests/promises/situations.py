@@ -233,6 +233,12 @@ def nobodys_set(machine: Machine) -> Step:
     return job.commit
 
 
+def magic_path(machine: Machine) -> Step:
+    """A magic path names a job that is not started."""
+    path = f"{DEST}/__magic_job-7/job-7/00/tasks/a/__base/x.csv"
+    return lambda: mc.open_magic(path)
+
+
 def record_gone(machine: Machine) -> Step:
     """Nobody can tell what became of the job."""
     job = mc.Job.from_dict(mc.start(DEST).to_dict() | {"state": "absent"})
@@ -336,6 +342,7 @@ SITUATIONS = {
     "no result": Situation(no_result, (NONE, NONE)),
     "a task is missing": Situation(task_missing, (NONE,)),
     "nobody's set": Situation(nobodys_set, (unchanged, NONE)),
+    "magic path": Situation(magic_path, (running,)),
     "record gone": Situation(record_gone, (unchanged,)),
     "unreadable rival": Situation(unreadable_rival, (unchanged,)),
     "young and unreadable": Situation(young_unreadable, (tidy,)),

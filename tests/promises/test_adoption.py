@@ -467,6 +467,8 @@ def test_an_adopted_job_takes_no_tasks_of_ours(s3: MemoryStore) -> None:
     job = adopted(leave_job(s3, "3.4.1"))
     with pytest.raises(mc.OptionError, match="adopted"):
         job.task("1")
+    with pytest.raises(mc.OptionError, match="adopted"):
+        mc.open_magic("s3://bucket/t/__magic_job-hadoops/job-hadoops/00/tasks/a_0/__base/x.csv")
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -16,7 +16,7 @@ from magic_committer.stores.base import PART_BYTES_MIN, CreatedUpload
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, At, committed_task, control, killed, shared, visible
+from tests.promises.hands import DEST, At, committed_task, control, killed, visible
 
 
 def fence_reads(s3: MemoryStore) -> int:
@@ -217,12 +217,13 @@ def _abort_without_sweep(job: mc.Job, s3: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_file_of_a_shared_attempt_reads_the_fence_after_each_pending(
+def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
     s3: MemoryStore, when: str
 ) -> None:
-    """I4: who only closes files of an attempt does not commit it, so each close looks again."""
+    """I4: who only closes files by path does not commit the task, so each close looks again."""
     job = mc.start(DEST, job_id="1")
-    f = shared("x.csv")
+    path = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
+    f = mc.open_magic(path)
     f.write(b"1")
     f._sender.created()
     if when == "before":

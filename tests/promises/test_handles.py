@@ -14,13 +14,15 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, committed_task, control, shared, visible
+from tests.promises.hands import DEST, committed_task, control, visible
+
+PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
 
 
-def test_the_name_of_an_attempt_is_enough_in_any_process(s3: MemoryStore) -> None:
-    """The name of an attempt of a started job is enough to write in it, and to commit it."""
+def test_the_shape_of_the_issue_works(s3: MemoryStore) -> None:
+    """A path of a started job is enough to write; names alone are enough to commit."""
     mc.start(DEST, job_id="1")
-    with shared("dt=1/x.csv") as f:
+    with mc.open_magic(PATH, "wb") as f:
         f.write(b"1,2,3\n")
     assert visible(s3) == {}
     base = "t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
@@ -30,6 +32,51 @@ def test_the_name_of_an_attempt_is_enough_in_any_process(s3: MemoryStore) -> Non
     assert (result.task, result.attempt, result.files) == ("a", "a_0", 1)
     assert mc.attach(DEST, "1").commit(expect=["a"]).outcome == "committed"
     assert visible(s3) == {"t/dt=1/x.csv": b"1,2,3\n"}
+
+
+def test_open_magic_names_the_call_that_starts_the_job(s3: MemoryStore) -> None:
+    """Without a running job the error says which call to make, and nothing is written."""
+    with pytest.raises(mc.JobNotRunning, match=r"start\('s3://bucket/t/', job_id='1'\)"):
+        mc.open_magic(PATH)
+    job = mc.start(DEST, job_id="1")
+    job.abort()
+    with pytest.raises(mc.JobNotRunning) as raised:
+        mc.open_magic(PATH)
+    assert raised.value.outcome == "aborted"
+    assert s3.open_uploads() == ()
+
+
+def test_open_magic_without_a_fence_is_hadoops_shape_and_warns(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``fence=False``: marker and `.pending` as S3A writes them, no record, no token of ours."""
+    with caplog.at_level(logging.WARNING), mc.open_magic(PATH, fence=False) as f:
+        f.write(b"12345")
+    assert "S3A's guarantees" in caplog.text
+    pending = json.loads(s3.body(f"{PATH.removeprefix('s3a://bucket/')}.pending"))
+    assert (pending["extraData"], pending["length"], pending["jobId"]) == ({}, 5, "")
+    assert s3.attributes(PATH.removeprefix("s3a://bucket/")).metadata == {
+        "x-hadoop-s3a-magic-data-length": "5"
+    }
+    assert len(s3.open_uploads()) == 1
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3a://bucket/t/x.csv",
+        "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv.pending",
+        "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/../x.csv",
+        "s3a://bucket/t/__magic/job-1/tasks/a_0/__base/x.csv",
+    ],
+)
+def test_open_magic_refuses_paths_that_lose_data(s3: MemoryStore, path: str) -> None:
+    """What is no path of a job, or would be lost there, is refused before any request."""
+    mc.start(DEST, job_id="1")
+    s3.requests.clear()
+    with pytest.raises(mc.PathError):
+        mc.open_magic(path)
+    assert not s3.requests
 
 
 def test_a_job_id_is_used_once(s3: MemoryStore) -> None:

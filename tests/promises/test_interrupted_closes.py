@@ -12,7 +12,9 @@ import magic_committer as mc
 from magic_committer.errors import FormatError, TaskFailed
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, shared, visible
+from tests.promises.hands import DEST, visible
+
+PATH = f"{DEST}/__magic_job-j/job-j/00/tasks/a_0/__base/x.csv"
 
 
 def other_commits() -> mc.TaskCommit:
@@ -52,7 +54,7 @@ def test_an_interrupted_close_leaves_what_another_handle_has_committed(
 ) -> None:
     """Ctrl-C while a close reads the fence or the set aborts no upload that is committed."""
     mc.start(DEST, job_id="j")
-    file = shared("x.csv", job="j")
+    file = mc.open_magic(PATH)
     file.write(b"x")
 
     def deed() -> None:
@@ -74,7 +76,7 @@ def test_an_interrupted_close_keeps_others_from_committing_what_it_aborts(
 ) -> None:
     """Where nobody has committed the file its upload is aborted, and nobody can commit it later."""
     mc.start(DEST, job_id="j")
-    file = shared("x.csv", job="j")
+    file = mc.open_magic(PATH)
     file.write(b"x")
 
     def deed() -> None:
@@ -93,10 +95,10 @@ def test_an_interrupted_close_keeps_others_from_committing_what_it_aborts(
 def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: MemoryStore) -> None:
     """A set that another handle stored without the file does not keep the file's upload."""
     mc.start(DEST, job_id="j")
-    first = shared("w.csv", job="j")
+    first = mc.open_magic(PATH.replace("x.csv", "w.csv"))
     first.write(b"w")
     first.close()
-    file = shared("x.csv", job="j")
+    file = mc.open_magic(PATH)
     file.write(b"x")
     other = mc.attach(DEST, "j").task("a", attempt="a_0")
 
@@ -122,7 +124,7 @@ def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: Memor
 def test_a_second_interruption_does_not_abort_what_is_committed(s3: MemoryStore) -> None:
     """Ctrl-C while an interrupted close asks who has committed its file asks again."""
     mc.start(DEST, job_id="j")
-    file = shared("x.csv", job="j")
+    file = mc.open_magic(PATH)
     file.write(b"x")
     cuts: list[str] = []
     saved: list[str] = []
@@ -155,7 +157,7 @@ def test_a_second_interruption_does_not_abort_what_is_committed(s3: MemoryStore)
 def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
     """A fence that cannot be understood after the `.pending` leaves the file saved."""
     mc.start(DEST, job_id="j")
-    file = shared("x.csv", job="j")
+    file = mc.open_magic(PATH)
     file.write(b"x")
 
     def deed() -> None:
@@ -174,7 +176,7 @@ def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_commi
 ) -> None:
     """A close that is cut off after all its requests asks who has committed its file."""
     mc.start(DEST, job_id="j")
-    file = shared("x.csv", job="j")
+    file = mc.open_magic(PATH)
     file.write(b"x")
     on_close = file._on_close
 
@@ -193,7 +195,7 @@ def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_commi
 def test_an_object_of_another_run_at_the_sets_key_proves_nothing(s3: MemoryStore) -> None:
     """Where the set's key is another run's the upload of a cut close is left to the job's end."""
     mc.start(DEST, job_id="j")
-    file = shared("x.csv", job="j")
+    file = mc.open_magic(PATH)
     file.write(b"x")
 
     def deed() -> None:

@@ -88,6 +88,13 @@ def test_the_token_of_the_job_counts(files: MemoryStore) -> None:
         job.task("1").open("a" * 250, unique=True)
 
 
+def test_a_plain_hadoop_file_is_asked_for_too(files: MemoryStore) -> None:
+    """``fence=False``: the `.pending` would be refused when the file is closed."""
+    with pytest.raises(mc.PathError, match="cannot hold"):
+        mc.open_magic(f"{DEST}/__magic/job-1/x/__base/{'a' * 248}", fence=False)
+    assert files.requests["create_upload"] == 0
+
+
 def test_s3_takes_long_elements(s3: MemoryStore) -> None:
     """S3 has no such limit: the store is asked once, and the file is published."""
     job = mc.start(DEST, track="memory")
@@ -190,6 +197,7 @@ def test_a_character_that_listings_cannot_carry_is_refused_everywhere(
         lambda: mc.start(DEST, job_id=f"a{character}b"),
         lambda: task.open(f"a{character}b"),
         lambda: task.open(f"a{character}b/c.csv", unique=False),
+        lambda: mc.open_magic(f"{DEST}/__magic/job-1/x/__base/a{character}b", fence=False),
         lambda: mc.inspect(f"s3://bucket/a{character}b"),
         lambda: mc.recover(f"s3://bucket/a{character}b", "1"),
         lambda: mc.cleanup(f"s3://bucket/a{character}b"),

@@ -16,7 +16,9 @@ from magic_committer.options import Track
 from magic_committer.stores.base import CreatedUpload, UploadInfo, UploadPage
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, At, control, shared, visible
+from tests.promises.hands import DEST, At, control, visible
+
+PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/"
 
 
 class Believing:
@@ -90,12 +92,12 @@ def test_a_late_task_that_aborts_again_leaves_its_completed_file(s3: MemoryStore
     assert store.taken == []
 
 
-def test_a_shared_file_that_is_late_leaves_what_became_visible(s3: MemoryStore) -> None:
+def test_a_file_by_path_that_is_late_leaves_what_became_visible(s3: MemoryStore) -> None:
     """I2: after its `.pending` another process commits attempt and job; the closing process learns
     that the job has ended, and its file stays visible."""
     store = Believing(s3)
     mc.start(DEST, job_id="1")
-    f = shared("x.csv")
+    f = mc.open_magic(PATH + "x.csv")
     f.write(b"1")
 
     def others() -> None:
@@ -208,7 +210,7 @@ def test_a_twin_that_could_not_be_removed_is_looked_for_again(s3: MemoryStore) -
 def test_a_file_closed_after_its_attempt_ended_says_so(s3: MemoryStore, ended: str) -> None:
     """I2, I10: nobody will ever publish it: closing it raises, and leaves nothing of it."""
     job = mc.start(DEST, job_id="1")
-    early, late = shared("early.csv"), shared("late.csv")
+    early, late = mc.open_magic(PATH + "early.csv"), mc.open_magic(PATH + "late.csv")
     early.close()
     late.write(b"1")
     attempt = mc.attach(DEST, "1").task("1", attempt="a_0")
@@ -231,7 +233,7 @@ def test_a_file_closed_too_late_says_so_where_the_job_ends_between_its_two_looks
     """I2: its attempt was committed before, and the job ends, sweep and all, after the first of
     the two looks: the sweep takes the pendingset away, but not what either order may miss."""
     job = mc.start(DEST, job_id="1", accept="listing")
-    late = shared("late.csv")
+    late = mc.open_magic(PATH + "late.csv")
     late.write(b"1")
     other = mc.attach(DEST, "1").task("1", attempt="a_0")
     with other.open("early.csv") as f:
@@ -254,7 +256,7 @@ def test_a_file_that_the_commit_found_in_time_is_part_of_it(s3: MemoryStore) -> 
     """I2: the attempt is committed between the file's `.pending` and its look: the set names the
     file, closing it is well, and it is published."""
     job = mc.start(DEST, job_id="1")
-    f = shared("x.csv")
+    f = mc.open_magic(PATH + "x.csv")
     f.write(b"1")
     other = mc.attach(DEST, "1").task("1", attempt="a_0")
     at = At(s3, put_of(".pending"), other.commit, after=True)
@@ -286,7 +288,7 @@ def test_a_look_that_fails_leaves_the_file_saved(
     """I9: a file whose parts and `.pending` are stored is not lost to a read that fails: it is
     closed, with a warning, and committed."""
     job = mc.start(DEST, job_id="1")
-    f = shared("x.csv")
+    f = mc.open_magic(PATH + "x.csv")
     f.write(b"1")
 
     def lose(request: Request) -> None:
@@ -302,12 +304,12 @@ def test_a_look_that_fails_leaves_the_file_saved(
     assert job.commit().files == 1
 
 
-def test_a_shared_file_costs_one_head_and_one_get_more(s3: MemoryStore) -> None:
+def test_a_file_by_path_costs_one_head_and_one_get_more(s3: MemoryStore) -> None:
     """docs/performance.md: the fence, and whether its attempt is committed already."""
     mc.start(DEST, job_id="1")
     counts = []
     for name in ("x.csv", "y.csv"):
-        f = shared(name)
+        f = mc.open_magic(PATH + name)
         s3.requests.clear()
         f.close()
         counts.append((s3.requests["head"], s3.requests["get"], s3.requests["put"]))
@@ -425,7 +427,7 @@ def closed_without_an_answer(
     """A file is closed by path, and its `.pending` is not answered, or ``error`` comes; then others
     act. ``claim``: the store takes the tombstone."""
     error = error or Unanswered("no answer")
-    f = shared("x.csv")
+    f = mc.open_magic(PATH + "x.csv")
     f.write(b"1")
     f._sender.created()
     acted = False
@@ -498,7 +500,7 @@ def test_a_file_of_which_nothing_is_known_is_left_to_the_job(s3: MemoryStore) ->
 def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None:
     """I4: it did not land: the upload is aborted, and the attempt goes on without the file."""
     job = mc.start(DEST, job_id="1")
-    f = shared("x.csv")
+    f = mc.open_magic(PATH + "x.csv")
 
     def forbid(request: Request) -> None:
         if put_of(".pending")(request):
@@ -509,7 +511,7 @@ def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None
         f.close()
     s3.before = None
     assert s3.open_uploads() == ()
-    with shared("x.csv") as f:
+    with mc.open_magic(PATH + "x.csv") as f:
         f.write(b"2")
     mc.attach(DEST, "1").task("1", attempt="a_0").commit()
     assert job.commit().files == 1

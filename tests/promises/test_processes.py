@@ -59,10 +59,10 @@ def write_task(job: mc.Job, number: int) -> dict[str, Any]:
     return task.result.to_dict()
 
 
-def close_by_name(dest: str, number: int) -> None:
-    """A worker that knows nothing but names."""
-    task = mc.attach(dest, "j1").task(number, attempt=f"a_{number}")
-    with task.open(f"part-{number}.csv", "w") as f:
+def close_by_path(dest: str, number: int) -> None:
+    """A worker that knows nothing but a path."""
+    path = f"{dest}/__magic_job-j1/job-j1/00/tasks/a_{number}/__base/part-{number}.csv"
+    with mc.open_magic(path, "w") as f:
         f.write(f"{number}\n")
 
 
@@ -100,7 +100,7 @@ def test_open_in_one_process_commit_in_another_by_names_alone(server: str) -> No
     mc.start(dest, job_id="j1")
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(2, mp_context=context) as writers:
-        list(writers.map(close_by_name, [dest] * 3, range(3)))
+        list(writers.map(close_by_path, [dest] * 3, range(3)))
     assert len(open_uploads("named/")) == 3
     with ProcessPoolExecutor(1, mp_context=context) as committers:
         list(committers.map(commit_task, [dest] * 3, range(3)))

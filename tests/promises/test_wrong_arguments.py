@@ -16,6 +16,7 @@ from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, committed_task, visible
 
+MAGIC = "s3://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
 ENTRIES: dict[str, Callable[..., Any]] = {
     "start": mc.start,
     "write": mc.write,
@@ -209,6 +210,8 @@ def test_a_file_opened_wrongly_is_told_and_the_attempt_goes_on(s3: MemoryStore) 
         with job.open("a.csv", "w") as file:
             file.write("1")
     assert visible(s3) == {"t/a.csv": b"1"}
+    with pytest.raises(TypeError, match=r"Attributes\(content_type=…\)"):
+        mc.open_magic(MAGIC, attributes={"content_type": "x"})  # type: ignore[call-overload]
 
 
 WORDS: dict[str, Mode] = {

@@ -20,6 +20,8 @@ def files(job: mc.Job, task: mc.Task, writing: mc.Writing) -> None:
     assert_type(task.open("a", "xt", encoding="latin-1", newline=""), mc.TextUpload)
     assert_type(writing.open("a"), mc.TaskFile)
     assert_type(writing.open("a", "w", errors="replace"), mc.TextUpload)
+    assert_type(mc.open_magic("s3://b/x"), mc.UploadStream)
+    assert_type(mc.open_magic("s3://b/x", "wt", encoding="utf-8"), mc.TextUpload)
     with task.open("a.csv", "w", attributes=mc.Attributes(content_type="text/csv")) as text:
         assert_type(text, mc.TextUpload)
         assert_type(text.write("1,2,3\n"), int)

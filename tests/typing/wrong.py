@@ -26,6 +26,8 @@ def files(task: mc.Task, writing: mc.Writing, mode: str) -> None:
     writing.open("c", "w").write(b"1")  # wrong
     writing.open("c", "xb", newline="")  # wrong
     writing.opne("c")  # wrong
+    mc.open_magic("s3://b/x", "rb")  # wrong
+    mc.open_magic("s3://b/x", "wb", errors="strict")  # wrong
 
 
 def starting() -> None:

@@ -16,6 +16,7 @@ WITH_EXAMPLE = (
     mc.start,
     mc.attach,
     mc.write,
+    mc.open_magic,
     mc.Job.task,
     mc.Job.commit,
     mc.Job.abort,

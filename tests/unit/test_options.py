@@ -14,6 +14,7 @@ from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 
 DEST = "s3://bucket/t"
+PLAIN = f"{DEST}/__magic/job-1/x/__base/a.csv"
 
 
 @pytest.mark.parametrize("checksum", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"])
@@ -34,8 +35,25 @@ def test_strings_without_checksums_are_fine(memory_s3: MemoryStore) -> None:
     assert memory_s3.body("t/a.csv") == b"x"
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        mc.Options(etag_form="strings"),
+        mc.Options(checksum="CRC64NVME"),
+    ],
+)
+def test_what_hadoop_could_not_complete_is_not_left_for_it(
+    memory_s3: MemoryStore, options: mc.Options
+) -> None:
+    """``fence=False``: Hadoop up to 3.4.1 names no checksums, 3.5.0 knows no CRC64NVME: refused
+    before anything is sent."""
+    with pytest.raises(mc.OptionError, match="does not go with"):
+        mc.open_magic(PLAIN, fence=False, options=options)
+    assert not memory_s3.requests
+
+
 def test_a_job_of_our_own_may_take_crc64nvme() -> None:
-    """This library's committer completes it."""
+    """This library's committer completes it: only files that are left for Hadoop's are refused."""
     refuse_lost_checksums("objects", "CRC64NVME")
 
 

@@ -27,6 +27,12 @@ EMPTY = "empty elements are refused: S3 knows the keys a//b and a/b, Hadoop coll
 DOTS = "'.' and '..' are refused: Hadoop moves, S3 takes them as names"
 CONTROL = "control characters are refused: listings cannot carry them"
 BUCKETLESS = "a URL without a bucket is refused"
+OLD_MAGIC = "'__magic' of Hadoop 3.3 is magic too, so that its jobs can be read"
+NESTED = "magic directories inside one another are refused: the inner is swept with the outer"
+MARKER = "a file _SUCCESS is refused: the job's commit overwrites it"
+ATTEMPT = (
+    "Hadoop takes the fourth element below the magic one whatever it is, or fails with an index"
+)
 NOT_OURS = "our ids are [A-Za-z0-9._=-]; Hadoop's may be blank, or make directories of their own"
 NOT_BUILT = "'_temporary' is for files with absolute paths, which we do not have"
 
@@ -41,8 +47,41 @@ DIFFERENCES: dict[tuple[str, str], str] = {
     ("/.", "split"): DOTS,
     ("/a\tb/c", "split"): CONTROL,
     ("s3a:/a/b", "split"): BUCKETLESS,
+    **{
+        (path, function): OLD_MAGIC
+        for path in ("/d/__magic/__base/x", "/d/__magic/1/2", "/d/__magic", "/__magic/x")
+        for function in (
+            "isMagicPath",
+            "magicElementIndex",
+            "magicPathParents",
+            "magicPathChildren",
+            "finalDestination",
+            "isMagicCommitPath",
+        )
+        if (path, function) != ("/d/__magic", "isMagicCommitPath")
+    },
+    ("/d/__magic_job-1/__magic_job-2/__base/b", "isMagicCommitPath"): NESTED,
+    ("/d/__magic_job-1/_SUCCESS", "isMagicCommitPath"): MARKER,
+    ("/d/__magic_job-7c1d", "isMagicCommitPath"): "there is no file in it",
+    ("/d/__magic_job-1/__base", "isMagicCommitPath"): "there is no file in it",
+    ("/d/__magic_job-1/a/__base/b/c", "taskAttemptIdOf"): ATTEMPT,
+    ("/d/__magic_job-1/__base/a/__base/b", "taskAttemptIdOf"): ATTEMPT,
+    ("/d/__magic_job-1/a/b/c/d", "taskAttemptIdOf"): ATTEMPT,
 }
 """Everything in which we differ from Hadoop's table, and why: (input, function)."""
+
+FUNCTIONS: dict[str, Callable[[list[str]], Any]] = {
+    "isMagicPath": paths.is_magic_path,
+    "containsBasePath": paths.contains_base,
+    "magicElementIndex": paths.magic_element_index,
+    "magicPathParents": paths.magic_parents,
+    "magicPathChildren": paths.magic_children,
+    "basePathChildren": paths.base_children,
+    "finalDestination": paths.final_destination,
+    "elementsToKey": "/".join,
+}
+SAME_AS_PYTHON = {"lastElement", "filename"}
+"""The last of a list; nothing of ours to compare."""
 
 
 def answer(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -65,17 +104,39 @@ def split(path: str) -> list[str]:
     return paths.split_key(paths.parse_url(url_of(path)).key)
 
 
+def is_magic_file(path: str) -> bool:
+    return answer(paths.parse_magic_path, url_of(path)) is not ERROR
+
+
+def attempt_of(path: str) -> str:
+    attempt = paths.parse_magic_path(url_of(path)).attempt
+    if attempt is None:
+        raise PathError("no attempt")
+    return attempt
+
+
 def compared() -> Iterator[tuple[str, str, Any, Any]]:
-    """Input, function, Hadoop's answer, ours: for every row that speaks of paths."""
+    """Input, function, Hadoop's answer, ours: for every row that speaks of paths or lists."""
     for row in TABLE["paths"]:
         path = row["input"]
         yield path, "split", hadoop(row["split"]), answer(split, path)
         if "error" in row["split"] or answer(split, path) is ERROR:
             continue  # nothing follows from a path that one of the two refuses
+        for name, cell in row["fns"].items():
+            if name not in SAME_AS_PYTHON:
+                yield path, name, hadoop(cell), answer(FUNCTIONS[name], split(path))
         yield path, "pathToKey", hadoop(row["pathToKey"]), paths.parse_url(url_of(path)).key
+        commit = hadoop(row["isMagicCommitPath"])
+        yield path, "isMagicCommitPath", commit, is_magic_file(path)
+        yield path, "taskAttemptIdOf", hadoop(row["taskAttemptIdOf"]), answer(attempt_of, path)
         written = row["Path"]["uri"]["ok"].removeprefix("s3a://bkt")
         ours = paths.java_uri("bkt", paths.parse_url(url_of(path)).key).removeprefix("s3a://bkt")
         yield path, "toUri", written, ours
+    for row in TABLE["lists"]:
+        for name, cell in row["fns"].items():
+            if name not in SAME_AS_PYTHON:
+                items = row["input"]
+                yield str(items), name, hadoop(cell), answer(FUNCTIONS[name], items)
 
 
 def test_every_row_agrees_with_hadoop_or_is_a_listed_difference() -> None:
@@ -86,6 +147,7 @@ def test_every_row_agrees_with_hadoop_or_is_a_listed_difference() -> None:
     assert not unlisted
     assert set(DIFFERENCES) == set(differing)
     assert len(TABLE["paths"]) == 61
+    assert len(TABLE["lists"]) == 15
 
 
 LAYOUT: dict[str, Callable[[JobPaths], str]] = {
@@ -129,19 +191,27 @@ def test_task_directories_are_hadoops() -> None:
     "index", sorted(GOLDEN.glob("3.*/*/index.json")), ids=lambda p: "/".join(p.parts[-3:-1])
 )
 def test_the_control_keys_that_hadoop_wrote_are_understood(index: Path) -> None:
-    """Of each golden `.pending` of a job's own layout we build the very keys that Hadoop wrote."""
+    """From the magic key of each golden `.pending` we read the destination, the job, the attempt
+    and the very key that Hadoop completed the upload to."""
     for name, entry in json.loads(index.read_text()).get("files", {}).items():
         if entry["kind"] != "pending":
             continue
-        marker = entry["key"].removesuffix(".pending")
+        magic = paths.parse_magic_path(f"s3a://bkt/{entry['key'].removesuffix('.pending')}")
         written = json.loads((index.parent / name).read_text())
-        assert paths.java_uri("bkt", marker) == written["uri"]
-        if not index.parts[-3].startswith("3.3"):
-            dest, _, rest = marker.partition("__magic_job-")
-            job_id, _, _, _, attempt, _, below = rest.split("/", 6)
-            job = JobPaths(Destination("bkt", dest), job_id)
-            assert job.marker(attempt, below) == marker
-            assert job.dest.key(below) == written["destinationKey"]
+        assert magic.final_key == written["destinationKey"]
+        assert magic.job_id == "7c1d0000-aaaa-4bbb-8ccc-000000000001"
+        assert magic.attempt is not None
+        assert magic.attempt.startswith("attempt_202601010000_0001_m_00000")
+        assert paths.java_uri("bkt", magic.key) == written["uri"]
+        release = index.parts[-3]
+        assert magic.layout == ("plain" if release.startswith("3.3") else "job")
+        if magic.layout == "job":
+            job = JobPaths(magic.dest, magic.job_id)
+            assert job.marker(magic.attempt, magic.name) == magic.key
+            assert job.pending(magic.attempt, magic.name) == entry["key"]
+
+
+# URLs ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n", "S3A"])
@@ -286,6 +356,8 @@ def test_a_control_key_over_1024_bytes_is_refused() -> None:
     for name in ("x" * (room + 1), "ü" * (room // 2 + 1)):
         with pytest.raises(PathError, match="1024"):
             job.marker("a", name)
+        with pytest.raises(PathError, match="1024"):
+            paths.parse_magic_path(f"s3://b/{job.base('a')}{name}")
 
 
 @pytest.mark.parametrize(
@@ -327,8 +399,13 @@ def test_a_plain_id_is_itself(value: str) -> None:
     ],
 )
 def test_an_ordinary_name_is_published_as_it_is(name: str) -> None:
-    """Any other name is fine, hidden ones too."""
+    """Any other name is fine, hidden ones too, and the magic path of it leads back to it."""
     paths.check_name(name)
+    job = JobPaths(Destination.parse("s3://b/t"), "7")
+    magic = paths.parse_magic_path(f"s3a://b/{job.marker('a', name)}")
+    assert (magic.dest, magic.job_id, magic.attempt, magic.name) == (job.dest, "7", "a", name)
+    assert magic.final_key == job.dest.key(name)
+    assert magic.layout == "job"
 
 
 @pytest.mark.parametrize(
@@ -353,9 +430,12 @@ def test_an_ordinary_name_is_published_as_it_is(name: str) -> None:
     ],
 )
 def test_a_name_that_would_lose_data_is_refused_with_its_reason(name: str, why: str) -> None:
-    """Each rule has its own message."""
+    """Each rule has its own message; a magic path to such a file is refused as well."""
     with pytest.raises(PathError, match=why):
         paths.check_name(name)
+    if name:
+        with pytest.raises(PathError):
+            paths.parse_magic_path(f"s3://b/t/__magic_job-7/job-7/00/tasks/a/__base/{name}")
 
 
 def test_a_name_with_another_jobs_token_is_refused_for_a_job() -> None:
@@ -432,13 +512,61 @@ def test_a_unique_name_names_its_owner(name: str, uuid: str, other: str) -> None
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_nothing_but_a_path_error_comes_out(url: str, name: str) -> None:
     """Whatever the text, each reader answers or raises PathError."""
-    for function in (paths.parse_url, Destination.parse):
+    for function in (paths.parse_url, Destination.parse, paths.parse_magic_path):
         answer(function, url)
         answer(function, f"s3://b/{url}")
         answer(function, f"s3://b/d/__magic_job-1/{name}")
     answer(paths.check_name, name)
     answer(paths.check_id, "id", name)
     assert paths.uuid_in_name(name) is None
+
+
+# Magic paths --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "dest", "name", "job_id", "attempt"),
+    [
+        ("d/__magic/1", "d/", "1", None, None),
+        ("d/__magic/1/2", "d/", "2", None, None),
+        ("d/__magic/job1/task003/__base/4/5", "d/", "4/5", None, None),
+        ("__magic/job-7/tasks/a/__base/x", "", "x", "7", "a"),
+        ("d/__magic/job-7/00/tasks/a/__base/x", "d/", "x", "7", "a"),
+        ("d/__magic_job-7/job-7/01/tasks/a/__base/x", "d/", "x", "7", "a"),
+        ("d/__magic_job-7/job-8/00/tasks/a/__base/x", "d/", "x", "8", "a"),
+        ("d/__magic_job-7/job-7/00/tasks/a/x", "d/", "x", "7", None),
+        ("d/__magic_job-a b/job-a b/00/tasks/a/__base/x", "d/", "x", "a b", "a"),
+        ("d/__magic_job-/__base/x", "d/", "x", None, None),
+    ],
+)
+def test_every_other_magic_form_is_plain(
+    path: str, dest: str, name: str, job_id: str | None, attempt: str | None
+) -> None:
+    """Older layouts, flattening and what is not exactly ours are legal, but never a job's own."""
+    magic = paths.parse_magic_path(f"s3a://b/{path}")
+    assert magic.layout == "plain"
+    assert (magic.dest.prefix, magic.name) == (dest, name)
+    assert (magic.job_id, magic.attempt) == (job_id, attempt)
+    assert magic.key == path
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("d/x", "no element"),
+        ("d/__magic_job-1", "no file named"),
+        ("d/__magic_job-1/__base", "no file named"),
+        ("d/__magic_job-1/", "empty element"),
+        ("d/__magic_job-1/__magic_job-2/__base/x", "below '__magic_job-1'"),
+        ("d/__magic/a/__magic/x", "below '__magic'"),
+        ("d/__magic_job-1/__base/x.pending", "ends like"),
+        ("d/__magic_stream/__magic_job-1/__base/x", "own directory"),
+    ],
+)
+def test_a_magic_path_that_loses_data_is_refused_with_its_reason(path: str, why: str) -> None:
+    """Where Hadoop would write and then destroy the file, we say which rule the path breaks."""
+    with pytest.raises(PathError, match=why):
+        paths.parse_magic_path(f"s3a://b/{path}")
 
 
 @pytest.mark.parametrize(

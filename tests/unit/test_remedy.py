@@ -68,6 +68,11 @@ WORDINGS = [
         "magic_committer.cleanup('s3://b/t/')",
         "magic-committer cleanup s3://b/t/",
     ),
+    (
+        Remedy("start", D, "1"),
+        "magic_committer.start('s3://b/t/', job_id='1')",
+        "magic_committer.start('s3://b/t/', job_id='1')",
+    ),
     (Remedy("doctor", D), "magic-committer doctor s3://b/t/", "magic-committer doctor s3://b/t/"),
 ]
 

@@ -44,6 +44,7 @@ def test_another_bucket_never_leaves_the_process() -> None:
             lambda: mc.cleanup("s3://production/t"),
             lambda: mc.inspect("s3://production/t"),
             lambda: mc.write("s3://production/t").__enter__(),
+            lambda: mc.open_magic("s3://production/t/__magic_job-1/job-1/00/tasks/a/__base/f"),
             lambda: _wiring.bucket_settings("production", S3Options()),
         ):
             with pytest.raises(

@@ -9,12 +9,13 @@ from typing import ClassVar
 
 from magic_committer.commit.prepare import Prospect
 from magic_committer.committers.magic.attempt import Attempt
+from magic_committer.committers.magic.by_path import open_plain
 from magic_committer.committers.uploads import UploadsCommitter
 from magic_committer.errors import OptionError
 from magic_committer.options import Track
 from magic_committer.protocol.record import TaskCommit
 
-__all__ = ["Attempt", "MagicCommitter", "Prospect"]
+__all__ = ["Attempt", "MagicCommitter", "Prospect", "open_plain"]
 
 
 class MagicCommitter(UploadsCommitter):

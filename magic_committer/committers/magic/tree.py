@@ -2,8 +2,9 @@
 
 With it any process that knows the attempt's name can commit or abort the attempt. It is Hadoop's
 tree (3.4) without its zero-byte markers: a committer reads only ``<path>.pending``, and a marker is
-one more PUT for each file. (Hadoop's tools ask the marker how long a file of a running JVM is.)
-All objects carry the job's UUID, so that the tree of another run can be distinguished.
+one more PUT for each file. (Hadoop's tools ask the marker how long a file of a running JVM is. A
+file that is opened by path has one: `by_path`.) All objects carry the job's UUID, so that the tree
+of another run can be distinguished.
 
 **What this handle has saved it does not read again**: if the listing shows a `.pending` with the
 ETag that the store gave for our PUT, it is the one that we know. Any other one is read.
@@ -34,6 +35,10 @@ from magic_committer.protocol.record import JOB_METADATA, StartedJob
 from magic_committer.stores.base import ObjectInfo, objects, same_etag
 
 logger = logging.getLogger("magic_committer")
+
+MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
+"""Hadoop's name: the length of the final object, on the zero-byte marker under the magic path
+(3.1+)."""
 
 R = TypeVar("R")
 

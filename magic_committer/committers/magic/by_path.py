@@ -1,0 +1,78 @@
+"""A file in plain Hadoop shape: no record, no token, no fence. S3A's guarantees, no more.
+
+For programs that write into the tree of a job that Hadoop's own committer commits. The upload is
+started on the final key, and its close saves a marker and a `.pending` as S3A's stream does. The
+process that commits that job completes the upload.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from magic_committer._runtime import Runtime
+from magic_committer.commit.long_names import refuse_long_element
+from magic_committer.committers.magic.tree import MARKER_LENGTH_METADATA
+from magic_committer.hadoop.formats import EtagForm, UploadEtag, encode_pending, new_pending
+from magic_committer.hadoop.paths import PENDING_SUFFIX, MagicPath, java_uri
+from magic_committer.options import Options, refuse_lost_checksums
+from magic_committer.stores.base import Attributes
+from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
+
+logger = logging.getLogger("magic_committer")
+
+
+def open_plain(
+    runtime: Runtime,
+    path: MagicPath,
+    options: Options,
+    blocks: BlockSource,
+    attributes: Attributes,
+) -> UploadStream:
+    """Open a magic path of any legal form. Closing the file saves a `.pending` in Hadoop's shape.
+
+    Args:
+        runtime, path, options: the components, the path and the options.
+        blocks: the process's memory for blocks.
+        attributes: content type, user metadata and so on for the object.
+
+    Raises:
+        OptionError: Hadoop's committer could not complete the upload. Nothing was written.
+        PathError: the store cannot hold the key. Nothing was written.
+    """
+    refuse_lost_checksums(options.etag_form, options.checksum, hadoop_commits=True)
+    refuse_long_element(runtime, path.key + PENDING_SUFFIX, "")
+    logger.warning(
+        "%s is written without a fence: it has S3A's guarantees, and is for Hadoop's committer",
+        path.key,
+    )
+    bucket = runtime.store.bucket
+    etag_form: EtagForm = options.etag_form
+
+    def closed(finished: FinishedUpload) -> None:
+        pending = new_pending(
+            uri=java_uri(bucket, path.key),
+            upload_id=finished.upload_id,
+            bucket=bucket,
+            destination_key=finished.key,
+            created_ms=int(runtime.clock.now() * 1000),
+            etags=tuple(
+                UploadEtag(part.etag, part.checksum.algorithm, part.checksum.value)
+                if part.checksum
+                else UploadEtag(part.etag, None, None)
+                for part in finished.parts
+            ),
+            length=finished.length,
+            extra_data={},
+        )
+        length = {MARKER_LENGTH_METADATA: str(finished.length)}
+        runtime.store.put(path.key, b"", metadata=length)
+        runtime.store.put(path.key + PENDING_SUFFIX, encode_pending(pending, etag_form))
+
+    return UploadStream(
+        runtime,
+        path.final_key,
+        attributes=attributes,
+        options=options,
+        blocks=blocks,
+        on_close=closed,
+    )
