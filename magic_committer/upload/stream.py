@@ -323,6 +323,12 @@ class UploadStream(TaskFile):
         The store copies them, by parts of `COPY_PART_BYTES`: beside the caller if it is one part,
         and the owner allows it. Not repeatable.
 
+        Args:
+            bucket: the bucket of the object, at the same endpoint.
+            key: its key.
+            etag: the ETag that it must have.
+            length: its bytes.
+
         Raises:
             UploadFailed: as for `write`; or the object has changed, or is gone.
             ValueError: the file is closed, or something was written into it.
