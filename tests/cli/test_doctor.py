@@ -418,10 +418,10 @@ def test_a_server_that_refuses_everything(
 # Policies -----------------------------------------------------------------------------------------
 
 
-def test_the_readme_has_the_committers_policy() -> None:
-    """One source of truth: the policy in the README is the one that the doctor prints."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    (written,) = re.findall(r"```json\n(\{\n  \"Version.*?)```", readme, re.DOTALL)
+def test_the_documents_have_the_committers_policy() -> None:
+    """One source of truth: the policy in docs/security.md is the one that the doctor prints."""
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    (written,) = re.findall(r"```json\n(\{\n  \"Version.*?)```", page, re.DOTALL)
     assert orjson.loads(written) == policy("committer", Destination.parse("s3://bucket/table"))
 
 
@@ -613,7 +613,7 @@ def test_the_policies_are_no_more_than_needed() -> None:
 
 
 def test_a_task_that_tracks_in_memory_may_do_less() -> None:
-    """Its policy lists no objects and deletes none, as the README says; that is enough."""
+    """Its policy lists no objects and deletes none, as docs/security.md says; that is enough."""
     allowed = actions_of("writer", "memory")
     assert allowed == {
         "s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"

@@ -73,7 +73,7 @@ _TIME = (
     ),
     Hand(
         "a connection is not looked at", HTTP, "Connection.is_quiet",
-        (("self.is_open and young and not self.wait(READ, 0)", "self.is_open and young"),),
+        (("sock.recv(1)", "raise BlockingIOError"),),
         "a request on a connection that the server has closed counts as perhaps sent",
     ),
     Hand(
