@@ -1,1 +1,2 @@
-"""The recipes of the documentation: docs/recipes shows these files, tests/recipes runs them."""
+"""The recipes of the documentation: docs/recipes shows these files,
+tests/recipes runs them."""

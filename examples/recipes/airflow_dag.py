@@ -1,4 +1,5 @@
-"""Airflow: the DAG. The steps are those of airflow_steps.py, in the same folder."""
+"""Airflow: the DAG. The steps are those of airflow_steps.py, in the same
+folder."""
 
 from __future__ import annotations
 
@@ -33,8 +34,11 @@ def abort(job: dict[str, Any]) -> None:
 @dag(schedule=None)
 def sales() -> None:
     job = start()
-    results = write_part.partial(job=job).expand(part=["2026-11-21", "2026-11-22"])
-    # A teardown runs whatever happened, and does not make a failed run look like a good one.
+    results = write_part.partial(job=job).expand(
+        part=["2026-11-21", "2026-11-22"]
+    )
+    # A teardown runs whatever happened, and does not make a failed run look
+    # like a good one.
     commit(job, results) >> abort(job).as_teardown(setups=job)
 
 

@@ -1,4 +1,5 @@
-"""Airflow: the steps of a DAG as plain functions. What travels between them is JSON."""
+"""Airflow: the steps of a DAG as plain functions. What travels between them is
+JSON."""
 
 from __future__ import annotations
 
@@ -14,9 +15,11 @@ RUNS_MAX = 20
 
 
 def start(dest: str, run_id: str) -> dict[str, Any]:
-    """Start a job, or take the one that an earlier try of this step has started.
+    """Start a job, or take the one that an earlier try of this step has
+    started.
 
-    A job id is used once. If the run is cleared after its job has ended, the next id is taken.
+    A job id is used once. If the run is cleared after its job has ended, the
+    next id is taken.
     """
     name = re.sub(r"[^A-Za-z0-9._=-]", "-", run_id)[:100]
     for number in range(RUNS_MAX):
@@ -29,11 +32,14 @@ def start(dest: str, run_id: str) -> dict[str, Any]:
                 accept="results",
                 track="memory",
             ).to_dict()
-    raise RuntimeError(f"{RUNS_MAX} jobs of run {run_id} have ended; start a new run")
+    raise RuntimeError(
+        f"{RUNS_MAX} jobs of run {run_id} have ended; start a new run"
+    )
 
 
 def write_part(job: dict[str, Any], part: str) -> dict[str, Any]:
-    """Write one part. Airflow may run it again, or twice: one attempt of each part counts."""
+    """Write one part. Airflow may run it again, or twice: one attempt of each
+    part counts."""
     with mc.Job.from_dict(job).task(part) as task:
         with task.open(f"day={part}/sales.csv", "w", unique=True) as f:
             for amount in range(3):
@@ -42,7 +48,8 @@ def write_part(job: dict[str, Any], part: str) -> dict[str, Any]:
 
 
 def commit(job: dict[str, Any], results: Iterable[dict[str, Any]]) -> int:
-    """Make all parts visible. It may be repeated: a committed job stays committed."""
+    """Make all parts visible. It may be repeated: a committed job stays
+    committed."""
     accepted = [mc.TaskCommit.from_dict(result) for result in results]
     report = mc.Job.from_dict(job).commit(accepted)
     return report.files

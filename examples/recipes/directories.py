@@ -1,4 +1,5 @@
-"""Libraries that write directories, and programs that write local files: four ways."""
+"""Libraries that write directories, and programs that write local files: four
+ways."""
 
 import os
 import sqlite3
@@ -12,7 +13,8 @@ import magic_committer as mc
 
 
 def partitions(table: pa.Table, dest: str) -> mc.JobReport | None:
-    """A library that writes a directory itself: it gets the job as a file system."""
+    """A library that writes a directory itself: it gets the job as a file
+    system."""
     with mc.write(dest, mode="overwrite_partitions") as job:
         ds.write_dataset(
             table,
@@ -27,7 +29,8 @@ def partitions(table: pa.Table, dest: str) -> mc.JobReport | None:
 
 
 def database(rows: list[tuple[str, int]], dest: str) -> mc.JobReport | None:
-    """A library that seeks, or wants a path: a local file, uploaded when it is closed."""
+    """A library that seeks, or wants a path: a local file, uploaded when it is
+    closed."""
     with mc.write(dest) as job, job.local_file("sales.db", unique=True) as file:
         connection = sqlite3.connect(os.fspath(file))
         with connection:
@@ -38,7 +41,8 @@ def database(rows: list[tuple[str, int]], dest: str) -> mc.JobReport | None:
 
 
 def program(command: list[str], dest: str) -> mc.JobReport | None:
-    """Another program: it writes into a local directory, whose files are uploaded at its end."""
+    """Another program: it writes into a local directory, whose files are
+    uploaded at its end."""
     with mc.write(dest, committer="directory") as job:
         subprocess.run(command, cwd=job.directory(unique=True), check=True)
     return job.report
@@ -47,5 +51,6 @@ def program(command: list[str], dest: str) -> mc.JobReport | None:
 def publish(directory: Path, dest: str) -> mc.JobReport | None:
     """A directory that is there already."""
     with mc.write(dest, mode="overwrite") as job:
-        print(job.put_directory(directory))  # hidden files are left out, and named
+        # Hidden files are left out, and named.
+        print(job.put_directory(directory))
     return job.report

@@ -1,8 +1,10 @@
-"""Spark: shards for machine learning, as tar files of the WebDataset format, with an index.
+"""Spark: shards for machine learning, as tar files of the WebDataset format,
+with an index.
 
-A shard is a tar file. The files of one sample lie one after the other and share their name up to
-its first dot: ``000012.jpg``, ``000012.cls``. The index names the shards, with the number of
-samples in each. ``webdataset.WebDataset(urls)`` reads them; `samples` below shows what it does.
+A shard is a tar file. The files of one sample lie one after the other and share
+their name up to its first dot: ``000012.jpg``, ``000012.cls``. The index names
+the shards, with the number of samples in each. ``webdataset.WebDataset(urls)``
+reads them; `samples` below shows what it does.
 """
 
 from __future__ import annotations
@@ -25,16 +27,20 @@ INDEX = "index.json"
 
 
 def export_shards(data: RDD[Sample], dest: str) -> dict[str, Any]:
-    """Replace the data set: a shard for each partition, and then the index of all of them."""
+    """Replace the data set: a shard for each partition, and then the index of
+    all of them."""
     report = write_partitions(data, dest, write_shard, mode="overwrite")
-    index = {"shards": [shard for shard in report.returned if shard is not None]}
+    index = {
+        "shards": [shard for shard in report.returned if shard is not None]
+    }
     with mc.write(dest, mode="append") as out, out.open(INDEX, "w") as file:
         json.dump(index, file)
     return index
 
 
 def write_shard(task: mc.Task, data: Iterable[Sample]) -> dict[str, Any] | None:
-    """Runs in each Spark task. Gives the shard's line of the index; None: there are no samples."""
+    """Runs in each Spark task. Gives the shard's line of the index; None: there
+    are no samples."""
     rest = iter(data)
     first = next(rest, None)
     if first is None:
@@ -52,7 +58,8 @@ def write_shard(task: mc.Task, data: Iterable[Sample]) -> dict[str, Any] | None:
 
 
 def samples(shard: BinaryIO) -> Iterator[Sample]:
-    """Read a shard as loaders do: files with one name up to the first dot are one sample."""
+    """Read a shard as loaders do: files with one name up to the first dot are
+    one sample."""
     name, parts = "", dict[str, bytes]()
     with tarfile.open(fileobj=shard, mode="r|") as files:
         for entry in files:

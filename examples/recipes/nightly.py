@@ -19,7 +19,8 @@ def rows_of(day: str) -> Iterator[tuple[str, int]]:
 
 def main(dest: str, day: str) -> None:
     """Write one day. A second run of the same day replaces the first."""
-    # flock in the crontab sees to it that no other run lives: what is unfinished is dead.
+    # flock in the crontab sees to it that no other run lives: what is
+    # unfinished is dead.
     for found in mc.inspect(dest):
         if found.kind == "ours" and found.state != "closed":
             print(mc.recover(dest, found.id, dead_after=0).did, file=sys.stderr)

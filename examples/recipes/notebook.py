@@ -1,4 +1,5 @@
-"""A notebook: `# %%` begins a cell (VS Code, PyCharm and Jupytext open the file as a notebook)."""
+"""A notebook: `# %%` begins a cell (VS Code, PyCharm and Jupytext open the file
+as a notebook)."""
 
 # %% What is written, and where
 import pandas as pd
@@ -8,7 +9,7 @@ import magic_committer as mc
 DEST = "s3://bucket/experiments"
 results = pd.DataFrame({"run": [1, 1, 2], "loss": [0.9, 0.4, 0.7]})
 
-# %% Write. "Interrupt" in the middle of this cell leaves nothing behind; run it again.
+# %% Write. "Interrupt" in the middle of this cell leaves nothing; run again.
 with mc.write(DEST, mode="append") as job:
     for run, rows in results.groupby("run"):
         with job.open(f"run-{run}.csv", "w", unique=True) as f:
@@ -18,8 +19,11 @@ print(job.report)
 # %% Over several cells: start, write, look, and decide at the end
 long_job = mc.start(DEST)
 
-# %% One attempt of a task. Run the cell again for another attempt: the last one counts.
-with long_job.task("plot") as task, task.open("curve.csv", "w", unique=True) as f:
+# %% One attempt of a task. Run it again for another: the last one counts.
+with (
+    long_job.task("plot") as task,
+    task.open("curve.csv", "w", unique=True) as f,
+):
     results.to_csv(f, index=False)
 
 # %% Decide: `long_job.commit()`, or `long_job.abort()`

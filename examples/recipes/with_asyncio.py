@@ -1,7 +1,9 @@
-"""asyncio: the body of a request is streamed into a file, and the event loop stays free.
+"""asyncio: the body of a request is streamed into a file, and the event loop
+stays free.
 
-One thread writes. It asks the loop for the next chunk when it has written the last one: that is the
-back-pressure. A client that goes away, or a request that is cancelled, publishes nothing.
+One thread writes. It asks the loop for the next chunk when it has written the
+last one: that is the back-pressure. A client that goes away, or a request that
+is cancelled, publishes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ from collections.abc import AsyncIterable
 import magic_committer as mc
 
 
-async def receive(body: AsyncIterable[bytes], name: str, dest: str) -> mc.JobReport | None:
+async def receive(
+    body: AsyncIterable[bytes], name: str, dest: str
+) -> mc.JobReport | None:
     """Store a body as one file."""
     loop = asyncio.get_running_loop()
     chunks = aiter(body)
@@ -30,7 +34,9 @@ async def receive(body: AsyncIterable[bytes], name: str, dest: str) -> mc.JobRep
     def store() -> mc.JobReport | None:
         with mc.write(dest) as job, job.open(name, unique=True) as file:
             while True:
-                chunk = asyncio.run_coroutine_threadsafe(next_chunk(), loop).result()
+                chunk = asyncio.run_coroutine_threadsafe(
+                    next_chunk(), loop
+                ).result()
                 if chunk is None:
                     break
                 file.write(chunk)

@@ -1,4 +1,5 @@
-"""DuckDB: COPY … PARTITION_BY writes a directory, through the job as a file system."""
+"""DuckDB: COPY … PARTITION_BY writes a directory, through the job as a file
+system."""
 
 from __future__ import annotations
 
@@ -7,10 +8,14 @@ import duckdb
 import magic_committer as mc
 
 
-def export(connection: duckdb.DuckDBPyConnection, query: str, dest: str) -> mc.JobReport | None:
-    """Write the rows of a query, a directory for each day; days that are there are replaced."""
+def export(
+    connection: duckdb.DuckDBPyConnection, query: str, dest: str
+) -> mc.JobReport | None:
+    """Write the rows of a query, a directory for each day; days that are there
+    are replaced."""
     with mc.write(dest, mode="overwrite_partitions") as job:
-        connection.register_filesystem(job.filesystem(unique=True))  # the scheme magic://
+        # The scheme magic://
+        connection.register_filesystem(job.filesystem(unique=True))
         try:
             connection.execute(
                 f"copy ({query}) to 'magic://{dest.partition('://')[2]}'"

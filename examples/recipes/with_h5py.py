@@ -1,4 +1,5 @@
-"""h5py: HDF5 seeks while it writes. It gets a local file, which is uploaded when it is closed."""
+"""h5py: HDF5 seeks while it writes. It gets a local file, which is uploaded
+when it is closed."""
 
 from __future__ import annotations
 

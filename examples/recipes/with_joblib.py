@@ -1,4 +1,5 @@
-"""joblib: its pool of processes (loky) runs the tasks, and a worker that is killed is replaced."""
+"""joblib: its pool of processes (loky) runs the tasks, and a worker that is
+killed is replaced."""
 
 from __future__ import annotations
 
@@ -20,4 +21,6 @@ def fit(task: mc.Task, seed: int) -> float:
 
 def train(seeds: Iterable[int], dest: str) -> mc.RunReport[float]:
     """Store all models, or none."""
-    return mc.run(dest, fit, seeds, executor=lambda: get_reusable_executor(max_workers=2))
+    return mc.run(
+        dest, fit, seeds, executor=lambda: get_reusable_executor(max_workers=2)
+    )

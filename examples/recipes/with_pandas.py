@@ -8,7 +8,8 @@ import magic_committer as mc
 
 
 def export(sales: pd.DataFrame, dest: str) -> mc.JobReport | None:
-    """Replace the days that ``sales`` has; the other days of the table stay as they are."""
+    """Replace the days that ``sales`` has; the other days of the table stay as
+    they are."""
     with mc.write(dest, mode="replace_partitions") as job:
         for day, rows in sales.groupby("day"):
             with job.open(f"day={day}/part-0.parquet", unique=True) as f:

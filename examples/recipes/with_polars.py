@@ -1,4 +1,5 @@
-"""polars: a lazy query, written in slices that fit into memory, or a file for each partition."""
+"""polars: a lazy query, written in slices that fit into memory, or a file for
+each partition."""
 
 from __future__ import annotations
 
@@ -11,8 +12,11 @@ import magic_committer as mc
 ROWS_A_FILE = 1_000_000
 
 
-def export(query: pl.LazyFrame, dest: str, rows_a_file: int = ROWS_A_FILE) -> mc.JobReport | None:
-    """Write the rows of a query, ``rows_a_file`` to a file. If it fails nothing is published."""
+def export(
+    query: pl.LazyFrame, dest: str, rows_a_file: int = ROWS_A_FILE
+) -> mc.JobReport | None:
+    """Write the rows of a query, ``rows_a_file`` to a file. If it fails nothing
+    is published."""
     with mc.write(dest, mode="append") as job:
         for number, rows in enumerate(query.collect().iter_slices(rows_a_file)):
             with job.open(f"part-{number:05}.parquet", unique=True) as f:
@@ -22,12 +26,18 @@ def export(query: pl.LazyFrame, dest: str, rows_a_file: int = ROWS_A_FILE) -> mc
 
 def partitions(query: pl.LazyFrame, key: str, dest: str) -> mc.JobReport | None:
     """Write a file for each value of a column, in polars' streaming engine."""
-    with mc.write(dest, mode="overwrite_partitions") as job, ExitStack() as files:
+    with (
+        mc.write(dest, mode="overwrite_partitions") as job,
+        ExitStack() as files,
+    ):
 
         def file_of(args: pl.io.partition.FileProviderArgs) -> mc.TaskFile:
             value = args.partition_keys.item(0, key)
             name = f"{key}={value}/part-{args.index_in_partition:05}.parquet"
-            return files.enter_context(job.open(name, unique=True))  # polars leaves it open
+            # polars leaves it open
+            return files.enter_context(job.open(name, unique=True))
 
-        query.sink_parquet(pl.PartitionBy("", key=key, file_path_provider=file_of))
+        query.sink_parquet(
+            pl.PartitionBy("", key=key, file_path_provider=file_of)
+        )
     return job.report

@@ -12,9 +12,12 @@ import magic_committer as mc
 
 
 class RayExecutor(Executor):
-    """Ray's tasks, as `concurrent.futures` knows them. `run` tries again, so Ray does not."""
+    """Ray's tasks, as `concurrent.futures` knows them. `run` tries again, so
+    Ray does not."""
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+    def submit(
+        self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Future[Any]:
         call = ray.remote(max_retries=0)(lambda: fn(*args, **kwargs))
         future: Future[Any] = call.remote().future()
         return future

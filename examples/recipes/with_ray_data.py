@@ -1,4 +1,5 @@
-"""Ray Data: a dataset as Parquet, a directory for each day; and files of your own format."""
+"""Ray Data: a dataset as Parquet, a directory for each day; and files of your
+own format."""
 
 from __future__ import annotations
 
@@ -13,8 +14,11 @@ from magic_committer.ray import MagicDatasink, write_datasink
 
 
 def export(data: Dataset, dest: str) -> mc.JobReport:
-    """Replace the days that the dataset has: all of their files appear, or none."""
-    sink = MagicDatasink(dest, partition_by=["day"], mode="overwrite_partitions")
+    """Replace the days that the dataset has: all of their files appear, or
+    none."""
+    sink = MagicDatasink(
+        dest, partition_by=["day"], mode="overwrite_partitions"
+    )
     return write_datasink(data, sink)
 
 
@@ -28,4 +32,6 @@ def write_lines(task: mc.Task, tables: Iterable[pa.Table]) -> None:
 
 def export_lines(data: Dataset, dest: str) -> None:
     """Replace all data by files that a function of yours writes."""
-    data.write_datasink(MagicDatasink(dest, write=write_lines, mode="overwrite"))
+    data.write_datasink(
+        MagicDatasink(dest, write=write_lines, mode="overwrite")
+    )

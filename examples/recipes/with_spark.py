@@ -12,12 +12,14 @@ from magic_committer.spark import write_dataframe, write_partitions
 
 
 def export(flights: DataFrame, dest: str) -> mc.JobReport:
-    """Replace the table by the rows of a DataFrame: one Parquet file for each partition."""
+    """Replace the table by the rows of a DataFrame: one Parquet file for each
+    partition."""
     return write_dataframe(flights, dest, mode="overwrite")
 
 
 def export_lines(flights: DataFrame, dest: str) -> mc.JobReport:
-    """Add the rows as JSON lines. Tasks that Spark repeats or runs twice are no problem."""
+    """Add the rows as JSON lines. Tasks that Spark repeats or runs twice are no
+    problem."""
     return write_partitions(flights.rdd, dest, write_lines, mode="append")
 
 

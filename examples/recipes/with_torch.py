@@ -1,5 +1,5 @@
-"""PyTorch: a checkpoint of many ranks, by torch.distributed.checkpoint: each rank writes its own
-files, and one of them commits."""
+"""PyTorch: a checkpoint of many ranks, by torch.distributed.checkpoint: each
+rank writes its own files, and one of them commits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import magic_committer as mc
 
 
 class TaskFiles(fsspec_filesystem._FileSystem):  # type: ignore[misc]
-    """A task, as PyTorch's fsspec writer sees it. That writes its metadata under another name and
-    then renames it; here nothing is visible before the commit, so it gets its name at once."""
+    """A task, as PyTorch's fsspec writer sees it. That writes its metadata
+    under another name and then renames it; here nothing is visible before the
+    commit, so it gets its name at once."""
 
     def create_stream(self, path: Any, mode: str) -> Any:
         return super().create_stream(os.fspath(path).removesuffix(".tmp"), mode)
@@ -24,7 +25,7 @@ class TaskFiles(fsspec_filesystem._FileSystem):  # type: ignore[misc]
         """Nothing is left to do."""
 
     def exists(self, path: Any) -> bool:
-        return False  # else the writer would remove its metadata before it renames it
+        return False  # else the writer removes its metadata before a rename
 
 
 class TaskWriter(dcp.FileSystemWriter):  # type: ignore[misc]
@@ -52,15 +53,19 @@ def from_rank_0(value: Any = None) -> Any:
 
 
 def save(state: dict[str, Any], dest: str) -> dict[str, Any]:
-    """Save a checkpoint into a directory of its own: ``s3://bucket/run-7/step-1000``. Every rank
-    calls it. It returns when the files of all ranks are visible."""
+    """Save a checkpoint into a directory of its own:
+    ``s3://bucket/run-7/step-1000``. Every rank calls it. It returns when the
+    files of all ranks are visible."""
     if dist.get_rank() != 0:
         dist.gather_object(write_rank(mc.Job.from_dict(from_rank_0()), state))
         told: dict[str, Any] = from_rank_0()
         return told
-    # The readers know the names of the files: no unique=True. So the job sweeps the uploads of a
-    # rank that died by exclusive=True: nobody else writes into this directory.
-    with mc.start(dest, mode="fail", exclusive=True, accept="results", track="memory") as job:
+    # The readers know the names of the files: no unique=True. So the job sweeps
+    # the uploads of a rank that died by exclusive=True: nobody else writes into
+    # this directory.
+    with mc.start(
+        dest, mode="fail", exclusive=True, accept="results", track="memory"
+    ) as job:
         from_rank_0(job.to_dict())
         answers: list[Any] = [None] * dist.get_world_size()
         dist.gather_object(write_rank(job, state), answers)

@@ -130,7 +130,6 @@ def test_a_recipe_shows_its_code() -> None:
     """The page of a recipe holds the program, not the name of its file alone."""
     shown = re.sub(r"<[^>]+>", "", built()["recipes/airflow.html"])
     assert "def write_part(" in shown
-    assert "--8<--" not in shown
 
 
 def test_nothing_of_one_machine_is_on_the_site() -> None:

@@ -15,11 +15,10 @@ import magic_committer
 import magic_committer.errors
 from tests.tidy.sources import ROOT, project_files
 from tests.tidy.test_house import headings
-from tools import docstrings, site_hooks
+from tools import docstrings, site_hooks, snippets
 
 DOCS = ROOT / "docs"
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-SNIPPET = re.compile(r'^--8<-- "([^"]+)"$', re.MULTILINE)
 
 
 # The site -----------------------------------------------------------------------------------------
@@ -62,22 +61,18 @@ def test_the_site_loads_nothing_from_elsewhere() -> None:
     assert not [name for name in named if "//" in name]
 
 
-def test_every_snippet_is_a_file() -> None:
-    """A page that shows a file names one that is there."""
-    shown = [
-        (page, name)
-        for page in DOCS.rglob("*.md")
-        for name in SNIPPET.findall(page.read_text(encoding="utf-8"))
-    ]
-    assert len(shown) >= 8
-    assert [f"{page}: {name}" for page, name in shown if not (ROOT / name).is_file()] == []
+def test_every_page_shows_the_files_that_it_names() -> None:
+    """A block under the name of a file is that file: `python -m tools.snippets` writes it."""
+    texts = {page: page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")}
+    assert sum(len(snippets.SHOWN.findall(text)) for text in texts.values()) >= 20
+    assert [page for page, text in texts.items() if snippets.written(text) != text] == []
 
 
 def test_every_recipe_is_shown() -> None:
     """Each program of examples/recipes stands on a page, and its page links to it."""
     told = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
     recipes = [f.name for f in (ROOT / "examples" / "recipes").glob("*.py") if f.stem != "__init__"]
-    shown = [name for name in recipes if f'--8<-- "examples/recipes/{name}"' in told]
+    shown = [name for name in recipes if f"<!-- file: examples/recipes/{name} -->" in told]
     linked = [name for name in recipes if f"examples/recipes/{name})" in told]
     assert sorted(recipes) == sorted(shown) == sorted(linked)
 
