@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench docs simulate search compare mutants servers trees interop soak pythons sparks venv format clean
+.PHONY: help demo quick test check bench docs simulate search compare mutants servers trees interop soak pythons sparks venv dist format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -17,6 +17,9 @@ help:  ## Show this list
 demo:  ## Run a Spark job on real flights against an S3 server of its own; needs nothing but Python
 	@$(PYTHON) -m tools.venv demo
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m examples.flights
+
+quick: venv  ## Run the tests that a change breaks first (under 2 minutes)
+	@$(BIN)/python -m tools.suites check unit contract promises
 
 test: venv  ## Run every test that is quick enough to wait for (under 12 minutes)
 	@$(BIN)/python -m tools.suites test
@@ -67,6 +70,9 @@ sparks: venv  ## Run a short file of tests on Spark 3.5, 4.0, 4.1 and 4.3, each 
 
 venv:  ## Make .venv with all that tests and checks need
 	@$(PYTHON) -m tools.venv test
+
+dist: venv  ## Build wheel and sdist, check them, and run each in an empty environment
+	@$(BIN)/python -m tools.lifeline $(BIN)/python -m tools.dist
 
 format: venv  ## Format the sources, and mend what the linter can
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format --quiet .

@@ -322,7 +322,7 @@ class Block:
 
 def _memory(size: int) -> memoryview:
     """Zeroed memory, which is freed with its last view."""
-    if size < PAGES_BYTES_MIN:
+    if size < PAGES_BYTES_MIN or not hasattr(mmap, "MAP_PRIVATE"):  # Windows
         return memoryview(bytearray(size))
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):  # Linux: hundreds of page faults fewer for each block

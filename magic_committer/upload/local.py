@@ -22,7 +22,6 @@ Invariants:
 from __future__ import annotations
 
 import atexit
-import fcntl
 import logging
 import os
 import shutil
@@ -31,6 +30,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from magic_committer.errors import OptionError, UploadFailed
 
@@ -73,8 +77,13 @@ class LocalDirectory:
             buffer_dir: `Options.buffer_dir`; None: the system's temporary directory.
 
         Raises:
-            OptionError: it cannot be made there.
+            OptionError: it cannot be made there, or this system has no `flock` (Windows).
         """
+        if fcntl is None:
+            raise OptionError(
+                "local files of a task need flock, which this system does not have",
+                hint="Write with task.open(name), or on Linux or macOS",
+            )
         place = Path(buffer_dir or tempfile.gettempdir()) / f"magic-committer-{os.geteuid()}"
         try:
             _make_private(place)

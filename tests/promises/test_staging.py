@@ -186,6 +186,19 @@ def test_a_killed_process_leaves_no_local_files(s3: MemoryStore, tmp_path: Path)
     assert not living.exists()
 
 
+def test_a_system_without_flock_is_told_at_once(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows a task has no local files; files that it opens are published all the same."""
+    monkeypatch.setattr(local, "fcntl", None)
+    with mc.write("s3://bucket/t") as job:
+        with pytest.raises(OptionError, match="flock"):
+            job.local_file("a.db")
+        with job.open("b.csv", "w") as file:
+            file.write("1")
+    assert "t/b.csv" in s3.keys()
+
+
 def test_many_tasks_with_many_files_are_all_published(s3: MemoryStore, tmp_path: Path) -> None:
     """500 tasks of 10 files, as Hadoop's own test: each file once, and no upload left."""
     job = start(tmp_path)

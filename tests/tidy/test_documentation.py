@@ -16,6 +16,7 @@ import magic_committer.errors
 from tests.tidy.sources import ROOT, project_files
 from tests.tidy.test_house import headings
 from tools import docstrings, site_hooks, snippets
+from tools.home import HOME, described
 
 DOCS = ROOT / "docs"
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -312,6 +313,20 @@ def test_a_name_becomes_a_link_outside_of_code() -> None:
 
 
 # The README ---------------------------------------------------------------------------------------
+
+
+def test_the_built_description_leads_home() -> None:
+    """Read far from the repository, each link and the picture of the README lead to it; what was
+    absolute, or leads within the page, stays."""
+    text = described((ROOT / "README.md").read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(links) >= 30
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert f"({HOME}/raw/main/docs/assets/before-and-after.svg)" in text
+    assert described("[a](https://b/c) [d](#e)") == "[a](https://b/c) [d](#e)"
+    assert described("[a](docs/b.md#c)") == f"[a]({HOME}/blob/main/docs/b.md#c)"
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert re.findall(r"^repo_url: (\S+)", site, re.MULTILINE) == [HOME]
 
 
 def test_the_readmes_figures_are_those_of_the_documents() -> None:
