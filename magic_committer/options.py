@@ -86,10 +86,6 @@ class Options:
             requests from one thread. Without it, starting, committing or aborting a job with more
             raises `OptionError`, and nothing is sent. While the store asks for fewer requests (503
             ``SlowDown``), fewer are in flight.
-        distribute_files_min: Spark only: a job of at least so many files is completed by Spark's
-            executors, 1 or more. The driver decides, looks for every file afterwards, and completes
-            what it does not see. None (default): the driver completes all; it reaches what S3
-            allows for a prefix, if it has the fast transport.
         conditional_writes: ``"on"`` (default): decide jobs by compare-and-swap. ``"off"``: for
             stores that have none; the job then has S3A's guarantees only, and a warning says so.
         validate_renames: jobs of renames only: True: look at each file again after its rename; one
@@ -111,7 +107,6 @@ class Options:
     checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
     commit_threads: int = 32
-    distribute_files_min: int | None = None
     conditional_writes: ConditionalWrites = "on"
     validate_renames: bool = False
     report_directory: str | None = None
@@ -130,8 +125,6 @@ class Options:
             raise OptionError(f"report_directory is text, not {self.report_directory!r:.80}")
         if self.local_bytes_max is not None:
             _in_range("local_bytes_max", self.local_bytes_max, 0, 2**63)
-        if self.distribute_files_min is not None:
-            _in_range("distribute_files_min", self.distribute_files_min, 1, 2**50)
         _one_of("buffer", self.buffer, ("memory", "disk"))
         _one_of("checksum", self.checksum, (*get_args(ChecksumAlgorithm), "auto", "off"))
         _one_of("etag_form", self.etag_form, get_args(EtagForm))

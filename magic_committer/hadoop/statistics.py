@@ -41,8 +41,6 @@ CHECK_UPLOADS = "job_stage_check_uploads"
 SAVE_PLAN = "job_stage_save_plan"
 DECIDE = "job_stage_decide"
 DELETE_REPLACED = "job_stage_delete_replaced"
-COMPLETE_BY_HELPERS = "job_stage_complete_by_helpers"
-"""Helpers complete a large job's files; then its driver looks for each."""
 
 STARTED, ENDED = ".started", ".ended"
 

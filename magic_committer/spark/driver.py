@@ -5,8 +5,6 @@ Invariants:
 * A job ends with a commit, or with an abort and the exception that was the reason, also for Ctrl-C.
   Only `CommitIncomplete` is never followed by an abort: that job is decided.
 * The abort does not wait for Spark's tasks: tasks that still run find the job closed (the fence).
-* A large job's files are completed by the executors (`distribute`), where there is a SparkContext:
-  in Spark Connect the driver completes them.
 """
 
 from __future__ import annotations
@@ -40,7 +38,6 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, State, TaskCommit
 from magic_committer.spark.action import described
 from magic_committer.spark.action import run_action as run_action
-from magic_committer.spark.distribute import on_executors
 from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
@@ -155,8 +152,7 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
         try:
             with described(spark, f"magic-committer: write {job.dest} (job {job.id})"):
                 results, tasks = run_tasks(job)
-            helpers = None if spark is None else on_executors(spark, job)
-            return job._commit(results, tasks, batch=order.batch, distribute=helpers)
+            return job.commit(results, expect=tasks, batch=order.batch)
         except CommitIncomplete as error:  # decided: never aborted
             error.report = job.report
             raise

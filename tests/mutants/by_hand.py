@@ -6,7 +6,6 @@ from __future__ import annotations
 from tests.mutants.by_hand_classic import CLASSIC
 from tests.mutants.by_hand_faces import FACES
 from tests.mutants.by_hand_files import FILES
-from tests.mutants.by_hand_helpers import HELPERS
 from tests.mutants.by_hand_manifest import MANIFEST
 from tests.mutants.by_hand_rules import RULES
 from tests.mutants.by_hand_running import RUNNING
@@ -1004,7 +1003,7 @@ HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_AT_ONCE, *_EXECUTING,
     *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
-    *CLASSIC, *FACES, *FILES, *HELPERS, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
+    *CLASSIC, *FACES, *FILES, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
     *STREAMS, *TREES,
 )  # fmt: skip
 """All of them."""

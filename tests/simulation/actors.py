@@ -341,10 +341,8 @@ def _commit(
     job = world.watch.truth.jobs.get(uuid_of(committer))
     if job is not None and careless == "empty":
         job.nothing_said = True
-    if isinstance(committer, Job):
-        call = partial(committer._commit, results, expect, distribute=run.distribute)
-    else:
-        call = partial(committer.commit_job, results, expect, distribute=run.distribute)
+    commit = committer.commit if isinstance(committer, Job) else committer.commit_job
+    call = partial(commit, results, expect=expect)
     return told(world, committer, f"{actor}: commit", call, handed)
 
 

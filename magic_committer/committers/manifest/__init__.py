@@ -17,7 +17,6 @@ import orjson
 
 from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer.commit.outcome import outcome_of
-from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.setup import decider
 from magic_committer.committers.base import Attached, Process
@@ -188,17 +187,12 @@ class ManifestCommitter:
         accept: Collection[str] = (),
         role: str = "driver",
         batch: StreamBatch | None = None,
-        distribute: Distribute | None = None,
     ) -> JobReport:
-        """See `JobCommitter.commit_job`. ``distribute`` is not used: a rename needs no helper."""
+        """See `JobCommitter.commit_job`."""
         if batch is not None:
             self._refuse_batch()
         committing = self._job_commit(role, accept)
         return self._reported(lambda: committing.commit(results, expect, batch))
-
-    def complete_piece(self, piece: Piece) -> int:
-        """Not to be called: a rename needs no helper."""
-        raise OptionError(f"committer={self.name!r} gives no pieces of its work to others")
 
     def settle_job(
         self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
