@@ -27,9 +27,8 @@ from magic_committer._arguments import (
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.committers.base import CommitterClass
-from magic_committer.committers.choice import committer_for
 from magic_committer.committers.magic import open_plain
-from magic_committer.committers.registry import default_for, named
+from magic_committer.committers.registry import committer_for, default_for, named
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
 from magic_committer.hadoop.paths import MagicPath, parse_magic_path
 from magic_committer.job import BinaryMode, Job, TextMode, text_options
@@ -96,10 +95,7 @@ def start(
             (`Task.directory`); ``"manifest"``, they are renamed into place (``file:///`` only);
             ``"v1"`` or ``"v2"``, the same by MapReduce's algorithms, which promise less; or the
             name of another package's committer. Upper and lower case are the same. None
-            (default): what the environment variable ``MAGIC_COMMITTER_COMMITTER`` says, or the
-            table ``[tool.magic-committer]`` of the nearest ``pyproject.toml``, or the section
-            ``[magic-committer]`` of the nearest ``magic-committer.ini``; else ``"magic"`` on S3 and
-            ``"manifest"`` for ``file:///``.
+            (default): ``"magic"`` on S3 and ``"manifest"`` for ``file:///``.
         accept: which results a commit may take. ``"listing"`` (default): `Job.commit` without
             results takes what the tasks left on the store. ``"results"``: `Job.commit` takes only
             the results that you pass; for engines that can cut a task short.

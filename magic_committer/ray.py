@@ -58,7 +58,7 @@ from magic_committer._arguments import name_of, options_of, s3_of, shown
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
-from magic_committer.committers.choice import committer_for
+from magic_committer.committers.registry import committer_for
 from magic_committer.errors import (
     CommitIncomplete,
     IncompleteJob,

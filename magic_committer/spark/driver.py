@@ -26,10 +26,9 @@ from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
-from magic_committer.committers.choice import committer_for
 from magic_committer.committers.manifest import parts_of
 from magic_committer.committers.manifest.existing import data as tree_data
-from magic_committer.committers.registry import is_file_tree
+from magic_committer.committers.registry import committer_for, is_file_tree
 from magic_committer.errors import CommitIncomplete, DestinationExists
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, give_up
