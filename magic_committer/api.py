@@ -49,7 +49,6 @@ def start(
     track: Track | None = None,
     job_id: str | None = None,
     exist_ok: bool = False,
-    exclusive: bool = False,
     mark_success: bool = True,
     checkpoint: str | None = None,
     s3: S3Options | None = None,
@@ -108,15 +107,11 @@ def start(
         job_id: the job's name and the name of its directory, ``[A-Za-z0-9._=-]{1,128}``. An id can
             be used once. None (default): a random id.
         exist_ok: True: take the job of that ``job_id`` if it runs and was started with the same
-            terms. The terms are ``mode``, ``committer``, ``accept``, ``track``, ``exclusive``,
-            ``mark_success``, and from ``options`` ``checksum``, ``etag_form``,
-            ``conditional_writes``. If two calls run at once, one starts the job and the other takes
-            it. The call makes all checks of a start again; if a check fails, the job stays as it
-            is. If the call that started the job aborts it, the job is aborted for both. False
-            (default): raise `JobExists`.
-        exclusive: True: you promise that nobody else writes under ``dest``. At its end the job then
-            aborts every open upload there, if it finds no other job. False (default): it aborts its
-            own uploads only.
+            terms. The terms are ``mode``, ``committer``, ``accept``, ``track``, ``mark_success``,
+            and from ``options`` ``checksum``, ``etag_form``, ``conditional_writes``. If two calls
+            run at once, one starts the job and the other takes it. The call makes all checks of a
+            start again; if a check fails, the job stays as it is. If the call that started the job
+            aborts it, the job is aborted for both. False (default): raise `JobExists`.
         mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
         checkpoint: for a job that writes a micro-batch of a streaming query: any text that is the
             same in every run of the query and in no other query, like the location of its
@@ -158,7 +153,6 @@ def start(
         mode=kind.mode(mode_of(mode)),
         accept=accept,
         track=_track_of(kind, track),
-        exclusive=exclusive,
         mark_success=mark_success,
         checksum=options.checksum,
         etag_form=options.etag_form,
@@ -237,7 +231,6 @@ def write(
     *,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -258,7 +251,7 @@ def write(
     Repeatable: each call is another job. Use each result for one ``with``.
 
     Args:
-        dest, mode, committer, exclusive, mark_success, s3, options, progress: as for `start`.
+        dest, mode, committer, mark_success, s3, options, progress: as for `start`.
 
     Returns:
         A `Writing`, for ``with``.
@@ -281,7 +274,6 @@ def write(
             committer=kind.name,
             accept="results",
             track="memory",
-            exclusive=exclusive,
             mark_success=mark_success,
             s3=s3,
             options=options,

@@ -358,7 +358,7 @@ class JobCommit:
         if seen is None or seen.record.uuid != claim.uuid:
             return None
         state = seen.record.state
-        job = StartedJob.taken_over(seen.record, self.job.dest, seen.etag)
+        job = StartedJob.attached(seen.record, self.job.dest, seen.etag)
         other = JobCommit(self.runtime, job, self.in_flight, role="recovery")
         return Claimant(state, lambda: other.settle(state))
 

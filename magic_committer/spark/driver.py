@@ -53,7 +53,6 @@ class Order:
 
     dest: str
     mode: SaveMode
-    exclusive: bool
     mark_success: bool
     s3: S3Options | None
     options: Options | None
@@ -90,7 +89,6 @@ class Order:
             accept="results",
             track="memory",
             checkpoint=self.checkpoint,
-            exclusive=self.exclusive,
             mark_success=self.mark_success,
             s3=self.s3,
             options=self.options,

@@ -292,8 +292,7 @@ def set_up(world: World, run: JobRun, actor: Actor) -> Uploading | Job:
     if run.handles:
         run.job = committer = api.start(
             DEST.url, mode=terms.mode, accept=terms.accept, track=terms.track, job_id=run.job_id,
-            exclusive=terms.exclusive, mark_success=terms.mark_success, options=OPTIONS,
-            committer=terms.committer,
+            mark_success=terms.mark_success, options=OPTIONS, committer=terms.committer,
         )  # fmt: skip
         run.started = run.job._started
     else:

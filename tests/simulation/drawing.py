@@ -166,7 +166,6 @@ def main_job(world: World, focus: Focus) -> Actor:
         mode=modes[int(chance.random() * len(modes))],
         accept=chance.choice(("results", "listing")),
         track=chance.choice(("memory", "memory", "s3")),
-        exclusive=chance.random() < 0.06,
         mark_success=chance.random() < 0.85,
         checksum="off",
     )

@@ -20,6 +20,11 @@ def chosen(dest: str = DEST, said: str | None = None) -> str:
     return committer_for(dest, said).name
 
 
+def classed(said: str | None) -> object:
+    """The class that a job gets."""
+    return committer_for(DEST, said)
+
+
 def test_who_names_none_gets_the_committer_of_the_scheme() -> None:
     """Magic on S3, also as s3a; manifest on a disk. What the call says wins."""
     assert chosen() == chosen("s3a://bucket/t") == "magic"
@@ -58,7 +63,7 @@ def package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_package_brings_a_committer(package: None) -> None:
     """By its name, which is among the names that a mistake lists."""
-    assert committer_for(DEST, "other") is Other
+    assert classed("other") is Other
     assert "other" in registry.known_names()
     with pytest.raises(OptionError, match="Did you mean 'other'"):
         chosen(said="othr")
@@ -67,7 +72,7 @@ def test_a_package_brings_a_committer(package: None) -> None:
 def test_no_package_takes_a_name_of_ours(package: None) -> None:
     """A job's record that says magic is this library's."""
     assert chosen(said="magic") == "magic"
-    assert committer_for(DEST, "magic") is not Other
+    assert classed("magic") is not Other
 
 
 @pytest.mark.parametrize(
