@@ -91,24 +91,6 @@ class Statistics:
 
         return stop
 
-    def lasted(self, name: str, began: float, clock: Clock) -> None:
-        """Count and time work that has ended well just now. As `timed`, for work that is not in one
-        block.
-
-        Args:
-            name: the duration's name.
-            began: when it began, by ``clock.monotonic()``.
-            clock: the clock.
-        """
-        milliseconds = int((clock.monotonic() - began) * 1000)
-        ended = int(clock.now() * 1000)
-        self._duration(name, milliseconds, failed=False)
-        with self._lock:
-            low, high = f"{name}{STARTED}", f"{name}{ENDED}"
-            started = ended - milliseconds
-            self._minimums[low] = min(self._minimums.get(low, started), started)
-            self._maximums[high] = max(self._maximums.get(high, ended), ended)
-
     def _at(
         self, times: dict[str, int], name: str, clock: Clock, which: Callable[[int, int], int]
     ) -> None:
