@@ -27,9 +27,8 @@ from magic_committer._arguments import (
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.committers.base import CommitterClass
-from magic_committer.committers.choice import committer_for
 from magic_committer.committers.magic import open_plain
-from magic_committer.committers.registry import default_for, named
+from magic_committer.committers.registry import committer_for, default_for, named
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
 from magic_committer.hadoop.paths import MagicPath, parse_magic_path
 from magic_committer.job import BinaryMode, Job, TextMode, text_options
@@ -50,7 +49,6 @@ def start(
     track: Track | None = None,
     job_id: str | None = None,
     exist_ok: bool = False,
-    exclusive: bool = False,
     mark_success: bool = True,
     checkpoint: str | None = None,
     s3: S3Options | None = None,
@@ -96,10 +94,7 @@ def start(
             (`Task.directory`); ``"manifest"``, they are renamed into place (``file:///`` only);
             ``"v1"`` or ``"v2"``, the same by MapReduce's algorithms, which promise less; or the
             name of another package's committer. Upper and lower case are the same. None
-            (default): what the environment variable ``MAGIC_COMMITTER_COMMITTER`` says, or the
-            table ``[tool.magic-committer]`` of the nearest ``pyproject.toml``, or the section
-            ``[magic-committer]`` of the nearest ``magic-committer.ini``; else ``"magic"`` on S3 and
-            ``"manifest"`` for ``file:///``.
+            (default): ``"magic"`` on S3 and ``"manifest"`` for ``file:///``.
         accept: which results a commit may take. ``"listing"`` (default): `Job.commit` without
             results takes what the tasks left on the store. ``"results"``: `Job.commit` takes only
             the results that you pass; for engines that can cut a task short.
@@ -112,15 +107,11 @@ def start(
         job_id: the job's name and the name of its directory, ``[A-Za-z0-9._=-]{1,128}``. An id can
             be used once. None (default): a random id.
         exist_ok: True: take the job of that ``job_id`` if it runs and was started with the same
-            terms. The terms are ``mode``, ``committer``, ``accept``, ``track``, ``exclusive``,
-            ``mark_success``, and from ``options`` ``checksum``, ``etag_form``,
-            ``conditional_writes``. If two calls run at once, one starts the job and the other takes
-            it. The call makes all checks of a start again; if a check fails, the job stays as it
-            is. If the call that started the job aborts it, the job is aborted for both. False
-            (default): raise `JobExists`.
-        exclusive: True: you promise that nobody else writes under ``dest``. At its end the job then
-            aborts every open upload there, if it finds no other job. False (default): it aborts its
-            own uploads only.
+            terms. The terms are ``mode``, ``committer``, ``accept``, ``track``, ``mark_success``,
+            and from ``options`` ``checksum``, ``etag_form``, ``conditional_writes``. If two calls
+            run at once, one starts the job and the other takes it. The call makes all checks of a
+            start again; if a check fails, the job stays as it is. If the call that started the job
+            aborts it, the job is aborted for both. False (default): raise `JobExists`.
         mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
         checkpoint: for a job that writes a micro-batch of a streaming query: any text that is the
             same in every run of the query and in no other query, like the location of its
@@ -162,7 +153,6 @@ def start(
         mode=kind.mode(mode_of(mode)),
         accept=accept,
         track=_track_of(kind, track),
-        exclusive=exclusive,
         mark_success=mark_success,
         checksum=options.checksum,
         etag_form=options.etag_form,
@@ -241,7 +231,6 @@ def write(
     *,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -262,7 +251,7 @@ def write(
     Repeatable: each call is another job. Use each result for one ``with``.
 
     Args:
-        dest, mode, committer, exclusive, mark_success, s3, options, progress: as for `start`.
+        dest, mode, committer, mark_success, s3, options, progress: as for `start`.
 
     Returns:
         A `Writing`, for ``with``.
@@ -285,7 +274,6 @@ def write(
             committer=kind.name,
             accept="results",
             track="memory",
-            exclusive=exclusive,
             mark_success=mark_success,
             s3=s3,
             options=options,

@@ -68,7 +68,6 @@ def write_delayed(
     job_id: str | None = None,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -101,7 +100,7 @@ def write_delayed(
             ``{"retries": 3}``: how often a call that raised is tried again. None (default): none.
         job_id: as for `start`: an id that a scheduler knows before this process can die. None
             (default): a random id.
-        mode, committer, exclusive, mark_success, s3, options, progress: as for `start`.
+        mode, committer, mark_success, s3, options, progress: as for `start`.
 
     Returns:
         What became of the job, with what ``fn`` returned for each part, in their order. Its
@@ -137,7 +136,7 @@ def write_delayed(
         )
     with start(
         dest, mode=mode, committer=committer, accept="results", track="memory", job_id=job_id,
-        exclusive=exclusive, mark_success=mark_success, s3=s3, options=options, progress=progress,
+        mark_success=mark_success, s3=s3, options=options, progress=progress,
     ) as job:  # fmt: skip
         call = dask.delayed(ItemWriter(job, fn, RETURNED_BYTES_MAX), pure=False)
         written: Sequence[TryResult] = dask.compute(
@@ -167,7 +166,6 @@ def to_parquet(
     job_id: str | None = None,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -190,7 +188,7 @@ def to_parquet(
             ``schema`` (pyarrow's) if a column of Python objects may be empty in a partition: its
             type is not known there. None (default): none.
         compute: as for `write_delayed`.
-        job_id, mode, committer, exclusive, mark_success, s3, options, progress: as for `start`.
+        job_id, mode, committer, mark_success, s3, options, progress: as for `start`.
 
     Returns:
         What became of the job.
@@ -212,8 +210,8 @@ def to_parquet(
     files = ParquetParts.checked(frame.columns, partition_on, write_index, of_format)
     return write_delayed(
         frame.to_delayed(), dest, files, compute=compute, job_id=job_id, mode=mode,
-        committer=committer, exclusive=exclusive, mark_success=mark_success, s3=s3,
-        options=options, progress=progress,
+        committer=committer, mark_success=mark_success, s3=s3, options=options,
+        progress=progress,
     )  # fmt: skip
 
 

@@ -41,7 +41,6 @@ from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
-from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.committers.base import JobCommitter, Process, TaskAttempt
 from magic_committer.errors import (
     CommitIncomplete,
@@ -214,10 +213,6 @@ class Job:
         self._check_running()
         return self._committer().attempt(attempt, attempt)
 
-    def _complete_piece(self, piece: Piece) -> int:
-        """Help the process that has decided the job. Gives how many files it completed."""
-        return self._committer().complete_piece(piece)
-
     def _committed_task(self, result: TaskCommit) -> Task:
         """Give the handle of a committed attempt, for a task that was pickled."""
         return Task(self, self._committer().committed_attempt(result))
@@ -321,18 +316,6 @@ class Job:
                 what the job is. Call it again.
             TaskFailed: the job belongs to a `write` block of another process. Nothing was done.
         """
-        return self._commit(results, expect, batch=batch)
-
-    def _commit(
-        self,
-        results: Iterable[TaskCommit] | None,
-        expect: int | Iterable[str | int] | None,
-        *,
-        batch: StreamBatch | None = None,
-        distribute: Distribute | None = None,
-    ) -> JobReport:
-        """As `commit`. For engines: ``distribute`` gives the files of a large job to other
-        processes, which complete them (`Options.distribute_files_min`)."""
         tasks = expected_of(expect)
         results = results_of(results)
         batch = batch_of(batch)
@@ -341,7 +324,7 @@ class Job:
         if batch is not None or self._ended("committed") is None:
             with self._telling():
                 committer = self._committer()
-                self._saw(committer.commit_job(wanted, tasks, batch=batch, distribute=distribute))
+                self._saw(committer.commit_job(wanted, tasks, batch=batch))
         assert self.report is not None
         return self.report
 

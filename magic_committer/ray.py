@@ -58,7 +58,7 @@ from magic_committer._arguments import name_of, options_of, s3_of, shown
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
-from magic_committer.committers.choice import committer_for
+from magic_committer.committers.registry import committer_for
 from magic_committer.errors import (
     CommitIncomplete,
     IncompleteJob,
@@ -117,7 +117,6 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         job_id: str | None = None,
         mode: Mode | SparkMode = "append",
         committer: str | None = None,
-        exclusive: bool = False,
         mark_success: bool = True,
         s3: S3Options | None = None,
         options: Options | None = None,
@@ -141,7 +140,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
             rows_per_file_max: the largest number of rows of a file. None (default): no limit.
             job_id: as for `start`: an id that a scheduler knows before the driver can die. None
                 (default): a random id.
-            mode, committer, exclusive, mark_success, s3, options: as for `start`.
+            mode, committer, mark_success, s3, options: as for `start`.
             progress: as for `start`; called on the driver, during the commit.
 
         Raises:
@@ -165,8 +164,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         def begin() -> Job:
             return start(
                 dest, mode=mode, committer=committer, accept="results", track="memory",
-                job_id=job_id, exclusive=exclusive, mark_success=mark_success, s3=s3,
-                options=options, progress=progress,
+                job_id=job_id, mark_success=mark_success, s3=s3, options=options, progress=progress,
             )  # fmt: skip
 
         self._begin: Callable[[], Job] | None = begin

@@ -71,7 +71,6 @@ from magic_committer.commit.outcome import (
     unknown,
     unread,
 )
-from magic_committer.commit.pieces import Helpers
 from magic_committer.commit.plans import drop_plan, load_plan, store_plan
 from magic_committer.commit.prepare import (
     Prospect,
@@ -151,8 +150,6 @@ class JobCommit:
             for all jobs.
         accept: keys that the operator takes as they are: unresolved keys, replaced keys that cannot
             be deleted, a `_SUCCESS` that cannot be written.
-        helpers: who completes the files of a large job, if this process decides it; None: this
-            process.
     """
 
     def __init__(
@@ -162,7 +159,6 @@ class JobCommit:
         in_flight: int,
         role: str = "driver",
         accept: Collection[str] = (),
-        helpers: Helpers | None = None,
     ) -> None:
         self.runtime = runtime
         self.job = job
@@ -173,7 +169,6 @@ class JobCommit:
         """What the job publishes of a streaming query, as far as this process knows."""
         self.checkpoint: str | None = None
         """The checkpoint in the job's record; None: this process has seen no record."""
-        self.helpers = helpers
         self.paths = job.paths
         self.dest = self.paths.dest
         self.ledgers = StoreLedgers(runtime, self.dest)
@@ -363,7 +358,7 @@ class JobCommit:
         if seen is None or seen.record.uuid != claim.uuid:
             return None
         state = seen.record.state
-        job = StartedJob.taken_over(seen.record, self.job.dest, seen.etag)
+        job = StartedJob.attached(seen.record, self.job.dest, seen.etag)
         other = JobCommit(self.runtime, job, self.in_flight, role="recovery")
         return Claimant(state, lambda: other.settle(state))
 
@@ -655,7 +650,6 @@ class JobCommit:
             in_flight=self.in_flight,
             accept=self.accept,
             statistics=self.statistics,
-            helpers=self.helpers,
         )
 
     def _publish(

@@ -12,10 +12,8 @@ attempt that made the upload sees the fence (protocol.md, "The fence"). Order (d
 
 Every abort goes through `UploadRemover`. It is proved; if not, the upload is reported, and the
 control objects that name it stay. The owner of an upload is never guessed. It is ours if one of our
-`.pending` or `.pendingset` names its id, or if its name has our UUID as a delimited field. Only
-``exclusive`` jobs take everything, because their starter says that nobody else writes under the
-destination; and they do so only if no other job is found (`magic_committer.commit.neighbours`).
-Uploads that a decided plan names are spared: on some stores the success of an abort proves nothing,
+`.pending` or `.pendingset` names its id, or if its name has our UUID as a delimited field. Uploads
+that a decided plan names are spared: on some stores the success of an abort proves nothing,
 and an abort may delete a completed object (stores.md). A process that does not know everything that
 the plan of a committed job names looks at each upload first.
 """
@@ -33,7 +31,6 @@ from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
 from magic_committer.commit.ahead import ahead
 from magic_committer.commit.load import each_listed, set_bytes_max
-from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
@@ -164,11 +161,6 @@ class _Sweep:
     """Uploads that are proved to have ended, by `upload_name`."""
     sent: KeySet = field(default_factory=KeySet)
     """Those of `ended` that ended by our abort."""
-    strangers: set[str] = field(default_factory=set)
-    """Uploads that an exclusive job takes although nothing says that they are its own, by
-    `upload_name`."""
-    yields: bool = False
-    """An exclusive job met another job: it takes only its own uploads."""
     saved: list[_Saved] = field(default_factory=list)
     with_set: set[str] = field(default_factory=set)
     """Attempts with a leftover `.pendingset`: they were committed, or aborted with a tombstone."""
@@ -260,7 +252,6 @@ class _Sweep:
 
     def _list_mine(self) -> list[UploadInfo]:
         mine: list[UploadInfo] = []
-        others: list[UploadInfo] = []
         unattributed = 0
         listed = self.runtime.store.list_uploads(self.dest.prefix)
         with closing(ahead(self.runtime, listed)) as pages:
@@ -272,27 +263,8 @@ class _Sweep:
                     mine.append(upload)
                     continue
                 unattributed += uuid is None
-                if self.job.terms.exclusive:
-                    others.append(upload)
-        # Records after uploads: a job that was set up in between shows its record, and its uploads
-        # were not in the listing (counterexamples.md, K1).
-        if others and self._is_alone(others):
-            self.strangers.update(upload_name(u.key, u.upload_id) for u in others)
-            mine, unattributed = mine + others, 0
         self.swept.unattributed = unattributed
         return mine
-
-    def _is_alone(self, others: Iterable[UploadInfo]) -> bool:
-        """Whether nobody else may own these uploads. After one "no" it is not asked again."""
-        if self.yields:
-            return False
-        somebody = somebody_else(
-            self.runtime, self.dest, self.paths.record, (u.key for u in others), self.in_flight
-        )
-        if somebody:
-            self.yields = True
-            self.swept.warnings.append(f"not swept exclusively: {somebody}")
-        return not somebody
 
     def abort_all(self, doomed: Iterable[UploadName | UploadInfo]) -> int:
         """Remove uploads and give the number of aborted ones. What could not be removed is kept in
@@ -325,10 +297,9 @@ class _Sweep:
             name = named.name
             if self.spared(name) or not known.add(name):
                 continue
-            # An upload of another writer may have been completed since it was listed. An upload
-            # that is shown again after its abort was proved has most likely ended: the listing
-            # lags.
-            yield named, self.look_first or name in self.strangers or name in self.ended
+            # An upload that is shown again after its abort was proved has most likely ended: the
+            # listing lags.
+            yield named, self.look_first or name in self.ended
 
     def _removal(
         self, upload: UploadName, look_first: bool

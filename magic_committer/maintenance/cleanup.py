@@ -31,7 +31,6 @@ from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.deletes import delete_if_same
-from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import from_pending
 from magic_committer.commit.upload_state import (
     Removal,
@@ -56,7 +55,7 @@ from magic_committer.hadoop.paths import (
     Destination,
     uuid_in_name,
 )
-from magic_committer.maintenance.attribution import Places, each
+from magic_committer.maintenance.attribution import Places, directory_of, each
 from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
 from magic_committer.maintenance.recover import recover_job
 from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, age_of

@@ -29,11 +29,10 @@ from magic_committer._quantities import age_words
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.ahead import ahead
-from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
 from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, parse_url, uuid_in_name
-from magic_committer.maintenance.attribution import Index, Named, Places
+from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
 from magic_committer.maintenance.prices import US_EAST_1, Prices
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS, age_of
 from magic_committer.protocol.keyset import KeySet

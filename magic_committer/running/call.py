@@ -108,7 +108,6 @@ def run(
     quiet_seconds_max: float = QUIET_SECONDS_MAX,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
@@ -153,7 +152,7 @@ def run(
         speculate: when no item is left to begin, a try that takes this many times the median is
             tried a second time; the first to end counts. 3.0 is usual. None (default): never.
         quiet_seconds_max: the call gives up if no try ends for so many seconds. 24 h by default.
-        mode, committer, exclusive, mark_success, s3, options: as for `start`.
+        mode, committer, mark_success, s3, options: as for `start`.
         progress: as for `start`; also called for each item that is done (phase ``"run"``).
 
     Returns:
@@ -182,8 +181,7 @@ def run(
     try:
         with start(
             dest, mode=mode, committer=committer, accept="results", track="memory",
-            exclusive=exclusive, mark_success=mark_success, s3=s3, options=options,
-            progress=progress,
+            mark_success=mark_success, s3=s3, options=options, progress=progress,
         ) as job:  # fmt: skip
             total = len(items) if isinstance(items, Sized) else None
             tell = partial(_tell, _wiring.harmless(progress), total)

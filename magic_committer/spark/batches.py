@@ -56,7 +56,6 @@ def foreach_batch(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
-    exclusive: bool = False,
     mark_success: bool = True,
 ) -> Callable[[DataFrame, int], None]:
     """Give a function for ``foreachBatch`` that appends each micro-batch exactly once::
@@ -89,7 +88,7 @@ def foreach_batch(
             belongs to one checkpoint location: a batch of another one, or of a copy, whose number
             is published already ends in `BatchUnsettled` (Spark Connect does not say where the
             checkpoint is: there it is passed over).
-        s3, options, exclusive, mark_success, progress: as for `write_dataframe`.
+        s3, options, mark_success, progress: as for `write_dataframe`.
 
     Returns:
         A function of a DataFrame and the batch's number. It raises what `write_dataframe` raises,
@@ -100,7 +99,7 @@ def foreach_batch(
         WrongType, PathError, OptionError: an argument cannot be used.
     """
     # A trial: what is wrong is told now, and not by a query that fails later.
-    Order(dest, "append", exclusive, mark_success, s3, options, progress)
+    Order(dest, "append", mark_success, s3, options, progress)
     StreamBatch(query if query is not None else "any", 0)
     format_name(format)
 
@@ -129,7 +128,6 @@ def foreach_batch(
             s3=s3,
             options=options,
             progress=progress,
-            exclusive=exclusive,
             mark_success=mark_success,
         )
         logger.info("batch %s of query %s: %s", number, batch.query, report)

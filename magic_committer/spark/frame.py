@@ -58,7 +58,6 @@ def write_dataframe(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
-    exclusive: bool = False,
     mark_success: bool = True,
 ) -> JobReport:
     """Write a DataFrame. Its files appear when the job commits::
@@ -103,7 +102,7 @@ def write_dataframe(
             None (default): the rows are no micro-batch.
         s3: the connection to the store; None (default): as the environment says. Its secrets do not
             travel to executors: there the environment, a profile or an instance role supplies them.
-        options, exclusive, mark_success: as for `magic_committer.start`.
+        options, mark_success: as for `magic_committer.start`.
         progress: as for `magic_committer.start`; it is called on the driver: while tasks run with
             the number of those that have ended (phase ``"write"``; not with Spark Connect), and
             during the commit.
@@ -130,7 +129,7 @@ def write_dataframe(
         format_name(format)
     _refuse_stream(df)
     checkpoint = None if batch is None else checkpoint_of(df, batch)
-    order = Order(dest, mode, exclusive, mark_success, s3, options, progress, batch, checkpoint)
+    order = Order(dest, mode, mark_success, s3, options, progress, batch, checkpoint)
     if is_remote():
         needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:

@@ -72,7 +72,6 @@ def write_partitions(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
-    exclusive: bool = False,
     mark_success: bool = True,
 ) -> PartitionsReport:
     """Write files from the partitions of an RDD. All of them appear when the job commits::
@@ -104,7 +103,7 @@ def write_partitions(
             `magic_committer.start` are understood too. Upper and lower case are the same.
         s3: the connection to the store; None (default): as the environment says. Its secrets do not
             travel to executors: there the environment, a profile or an instance role supplies them.
-        options, exclusive, mark_success: as for `magic_committer.start`.
+        options, mark_success: as for `magic_committer.start`.
         progress: as for `magic_committer.start`; it is called on the driver, while Spark's tasks
             run (phase ``"write"``) and during the commit.
 
@@ -126,7 +125,7 @@ def write_partitions(
     """
     _refuse_other_than_rdd(rdd)
     _refuse_lazy_function(fn)
-    order = Order(dest, mode, exclusive, mark_success, s3, options, progress)
+    order = Order(dest, mode, mark_success, s3, options, progress)
     warn_of_idle_kill(rdd.context.getConf().get(IDLE_KILL))
 
     returned: list[Any] = []

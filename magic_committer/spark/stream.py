@@ -141,7 +141,6 @@ def _start(said: SourceOptions) -> Callable[[], Job]:
             accept="results",
             track="memory",
             checkpoint=said.checkpoint,
-            exclusive=said.exclusive,
             mark_success=said.mark_success,
             s3=said.s3,
             options=said.options,

@@ -6,7 +6,6 @@ from __future__ import annotations
 from tests.mutants.by_hand_classic import CLASSIC
 from tests.mutants.by_hand_faces import FACES
 from tests.mutants.by_hand_files import FILES
-from tests.mutants.by_hand_helpers import HELPERS
 from tests.mutants.by_hand_manifest import MANIFEST
 from tests.mutants.by_hand_rules import RULES
 from tests.mutants.by_hand_running import RUNNING
@@ -22,7 +21,7 @@ COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
 STEPS = "commit/steps.py"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
 UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
-CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
+CLOSED, READY = "commit/closed.py", "commit/ready.py"
 MAGIC = "committers/magic"
 FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
 PURE, PLAIN = "protocol/rules.py", "commit/plain.py"
@@ -791,25 +790,6 @@ _ONE_QUESTION = (
 
 _SWEEPING = (
     Hand(
-        "exclusive: records first", SWEEP, "_Sweep._list_mine",
-        (("unattributed = 0",
-          "unattributed = 0\nalone = not somebody_else("
-          "self.runtime, self.dest, self.paths.record, (), self.in_flight)"),
-         ("others and self._is_alone(others)", "others and alone")),
-        "I6: a job that is set up between the two looks loses its uploads",
-    ),
-    Hand(
-        "exclusive beside who commits", NEIGHBOURS, "_of",
-        (("seen.record.state is State.CLOSED", "seen.record.state is not State.RUNNING"),),
-        "I6: a decided job loses its uploads",
-    ),
-    Hand(
-        "exclusive beside who cannot be read", NEIGHBOURS, "somebody_else",
-        (("return f'the job of {bucket}{one.item} cannot be told: {one.error}'",
-          "continue"),),
-        "I6: a job whose record cannot be read loses its uploads",
-    ),
-    Hand(
         "everybody's uploads", SWEEP, "_Sweep._list_mine",
         (("uuid == self.job.uuid", "uuid is not None"),),
         "I6: a neighbour's uploads are aborted",
@@ -850,8 +830,7 @@ _SWEEPING = (
     ),
     Hand(
         "swept without a look", SWEEP, "_Sweep._targets",
-        (("self.look_first or name in self.strangers or name in self.ended",
-          "name in self.strangers or name in self.ended"),),
+        (("self.look_first or name in self.ended", "name in self.ended"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
 )  # fmt: skip
@@ -865,11 +844,6 @@ _RECOVERING = (
     Hand(
         "a young job is recovered", FINISH, "_refuse_young", (("age >= dead_after", "True"),),
         "I6: a live job is aborted",
-    ),
-    Hand(
-        "recovery is exclusive", "protocol/record.py", "StartedJob.taken_over",
-        (("replace(job.terms, exclusive=False)", "job.terms"),),
-        "I6: a recovery takes every upload under the destination",
     ),
     Hand(
         "absent and committed", FINISH, "_absent",
@@ -1004,7 +978,7 @@ HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_AT_ONCE, *_EXECUTING,
     *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
-    *CLASSIC, *FACES, *FILES, *HELPERS, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
+    *CLASSIC, *FACES, *FILES, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
     *STREAMS, *TREES,
 )  # fmt: skip
 """All of them."""

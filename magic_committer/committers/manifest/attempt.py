@@ -66,7 +66,6 @@ from magic_committer.file_trees.base import (
     remove_tree,
     walk,
 )
-from magic_committer.file_trees.limited import LimitedTree
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.renaming import rename_once
 from magic_committer.hadoop.paths import unique_name
@@ -195,7 +194,6 @@ class TreeAttempt:
         """
         self._check_process("writing its files")
         tree = self._parts.tree
-        tree = tree.behind if isinstance(tree, LimitedTree) else tree
         if not isinstance(tree, LocalTree):
             raise OptionError(
                 f"{tree.url} is not on a disk of this machine: its tasks have no directory()",
