@@ -82,7 +82,14 @@ SET_COLUMNS = (
 )
 
 
-@command(root, "inspect", WORDS["inspect"])
+@command(
+    root,
+    "inspect",
+    WORDS["inspect"],
+    "s3://bucket/table/_SUCCESS",
+    "s3://bucket/table --recursive",
+    "--validate ./part-0.pending",
+)
 @click.argument("files", metavar="FILE|URL|-…", nargs=-1, required=True)
 @click.option("--validate", is_flag=True, help="Only say whether our readers accept all of it.")
 @click.option(

@@ -93,7 +93,13 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 # Looking ------------------------------------------------------------------------------------------
 
 
-@command(job, "list", "All jobs under a path.")
+@command(
+    job,
+    "list",
+    "All jobs under a path.",
+    "s3://bucket/table",
+    "s3://bucket --recursive",
+)
 @_paths
 @recursive
 @_dead_after
@@ -141,7 +147,12 @@ def list_jobs(
     return reach.code
 
 
-@command(job, "show", "One job in full.")
+@command(
+    job,
+    "show",
+    "One job in full.",
+    "s3://bucket/table nightly",
+)
 @_path
 @_job
 @click.option(
@@ -272,7 +283,13 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
 # Ending -------------------------------------------------------------------------------------------
 
 
-@command(job, "commit", "Make its files visible.")
+@command(
+    job,
+    "commit",
+    "Make its files visible.",
+    "s3://bucket/table nightly --dry-run",
+    "s3://bucket/table job_202611250001 --adopt --expect 12",
+)
 @_path
 @_job
 @click.option("--expect", type=click.IntRange(min=0), metavar="N", help="How many tasks it has.")
@@ -329,7 +346,13 @@ def commit(
         return tell_report(shell, committer.commit_job(None, wanted, accept))
 
 
-@command(job, "abort", "Undo it.")
+@command(
+    job,
+    "abort",
+    "Undo it.",
+    "s3://bucket/table nightly --dry-run",
+    "s3://bucket/table nightly --revert",
+)
 @_path
 @_job
 @click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
@@ -392,7 +415,13 @@ def abort(
         return tell_report(shell, report)
 
 
-@command(job, "recover", "Finish it as it was decided.")
+@command(
+    job,
+    "recover",
+    "Finish it as it was decided.",
+    "s3://bucket/table nightly",
+    "s3://bucket/table nightly --dead-after 0",
+)
 @_path
 @_job
 @_accept

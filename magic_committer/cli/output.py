@@ -7,8 +7,8 @@
 * ``csv``: a header and the rows; the summary goes to stderr.
 
 A field keeps its name and meaning within a version of the schema; new fields may come. Times are
-seconds since the epoch, ages and durations seconds, sizes bytes, money US dollars; what is not
-known is null (empty in CSV).
+seconds since the epoch, ages and durations seconds, sizes bytes; what is not known is null
+(empty in CSV).
 
 What a store says is shown, never obeyed, in every format (docs/security.md): control and format
 characters (escape sequences, marks that turn the direction of writing round) are escaped. In JSON
@@ -28,10 +28,14 @@ from typing import Any, TextIO
 import orjson
 
 from magic_committer.cli.plain import Format, clean, note
+from magic_committer.cli.progress import hide_progress
 from magic_committer.cli.table import Column, render
 
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
+
+ROWS_WITHOUT_SUMMARY = 40
+"""Above a longer table stands what stands below it, too."""
 
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
@@ -58,6 +62,7 @@ class Output:
 
     @property
     def stream(self) -> TextIO:
+        hide_progress()  # results never run into a bar
         return self._stream if self._stream is not None else sys.stdout
 
     def rows(
@@ -96,7 +101,10 @@ class Output:
             if closing is not None:
                 note(closing())
         else:
-            self._table(columns, list(rows), empty)
+            found = list(rows)
+            if closing is not None and len(found) > ROWS_WITHOUT_SUMMARY:
+                self.text(closing())
+            self._table(columns, found, empty)
             if closing is not None:
                 self.text(closing())
 

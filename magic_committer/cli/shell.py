@@ -20,11 +20,11 @@ from magic_committer import _wiring
 from magic_committer._modes import mode_of
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import COMMON, common, given_so_far
+from magic_committer.cli.app import COMMON, Explained, common, given_so_far
 from magic_committer.cli.output import Output
 from magic_committer.cli.places import TreePlace, on_s3, place
 from magic_committer.cli.plain import Format, note
-from magic_committer.cli.progress import shown_progress
+from magic_committer.cli.progress import hide_progress, shown_progress
 from magic_committer.cli.quantities import parse_duration
 from magic_committer.cli.wording import commands, told
 from magic_committer.committers.manifest import parts_of
@@ -86,6 +86,7 @@ class Shell:
             return
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
+        hide_progress()
         click.confirm(question, abort=True, err=True)
 
 
@@ -136,9 +137,10 @@ DURATION = _Value("duration", parse_duration)
 
 
 def command(
-    group: click.Group, name: str, short: str
+    group: click.Group, name: str, short: str, *examples: str
 ) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a function a command of a group; ``short`` stands beside its name in lists.
+    """Make a function a command of a group; ``short`` stands beside its name in lists, the examples
+    in its help, after the words that name it.
 
     Its first argument is a `Shell`, the others are its click options. It returns an exit code, or
     None for 0. Errors of the library end it with a sentence and their code.
@@ -173,7 +175,9 @@ def command(
             if code:
                 raise click.exceptions.Exit(code)
 
-        made = group.command(name, short_help=short)
-        return made(common(run))
+        made: Explained = group.command(name, cls=Explained, short_help=short)(common(run))
+        words = name if group.name == "root" else f"{group.name} {name}"
+        made.examples = tuple(f"{words} {example}" for example in examples)
+        return made
 
     return decorate

@@ -135,7 +135,11 @@ def _lines(shown: Sequence[_Filled], apart: bool, width: int | None, count: int)
         told = last.cells[number]
         if apart:
             lines.append(_row(beside, number))
-            lines += _wrapped(GAP, told, width) if last.column.prose else [f"{GAP}{told}"]
+            lines += (
+                _wrapped(GAP, told, width)
+                if last.column.prose
+                else [told if width and cell_len(told) > width - len(GAP) else f"{GAP}{told}"]
+            )
         elif last.column.prose and width is not None:
             before = "".join(f"{one.padded(number, last=False)}{GAP}" for one in beside)
             lines += _wrapped(before, told, width)
