@@ -109,13 +109,12 @@ class Sums:
         if not self.old:
             return ""
         held = [one.words(f"{name} upload") for name, one in sorted(self.old.items())]
-        total = sum(one.uploads for one in self.old.values())
         flags = [f"--{name}" for name in sorted(self.old)]
         days = self.older_than / 86_400
         age = f"{days:.0f}d" if days.is_integer() else duration(self.older_than)
         line = [*way, "uploads", "abort", path, *flags, "--older-than", age, *filters]
         return (
-            f"{'; '.join(held)}: {'is' if total == 1 else 'are'} older than {age}."
+            f"Of other programs and older than {age}: {'; '.join(held)}."
             f" If no program still writes there, remove them: `magic-committer {shlex.join(line)}`"
         )
 

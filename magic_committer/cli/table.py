@@ -135,11 +135,7 @@ def _lines(shown: Sequence[_Filled], apart: bool, width: int | None, count: int)
         told = last.cells[number]
         if apart:
             lines.append(_row(beside, number))
-            lines += (
-                _wrapped(GAP, told, width)
-                if last.column.prose
-                else [told if width and cell_len(told) > width - len(GAP) else f"{GAP}{told}"]
-            )
+            lines += _wrapped(GAP, told, width) if last.column.prose else [_alone(told, width)]
         elif last.column.prose and width is not None:
             before = "".join(f"{one.padded(number, last=False)}{GAP}" for one in beside)
             lines += _wrapped(before, told, width)
@@ -150,6 +146,12 @@ def _lines(shown: Sequence[_Filled], apart: bool, width: int | None, count: int)
             rule = _width(beside) if apart else _rule(shown)
             lines.append("─" * max(1, min(max(rule, widest), width or rule)))
     return lines
+
+
+def _alone(told: str, width: int | None) -> str:
+    """A key on a line of its own; one that would be too long by the indent has none."""
+    fits_without = width is not None and width - len(GAP) < cell_len(told) <= width
+    return told if fits_without else f"{GAP}{told}"
 
 
 def _rule(shown: Sequence[_Filled]) -> int:

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli import exits
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
 from magic_committer.cli.plain import FORMATS, clean
-from magic_committer.cli.quantities import money_words, parse_duration
+from magic_committer.cli.quantities import parse_duration
 from magic_committer.errors import OptionError
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
@@ -31,6 +33,19 @@ COMMANDS = {path.removeprefix("magic-committer "): one for path, one, _ in refer
 
 
 # Help ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", sorted(COMMANDS))
+def test_every_command_has_examples_that_its_parser_accepts(command: Command, words: str) -> None:
+    """Each help has a section of examples, before the options that all commands have."""
+    shown = command(*words.split(), "--help").out
+    assert shown.index("\nExamples:") < shown.index("\nOptions of every command:")
+    lines = re.findall(r"^  magic-committer (.*)$", shown, re.MULTILINE)
+    assert lines
+    for line in lines:
+        told = shlex.split(line)[len(words.split()) :]
+        assert shlex.split(line)[: len(words.split())] == words.split()
+        COMMANDS[words].make_context(words, told)
 
 
 @pytest.mark.parametrize("words", sorted(COMMANDS))
@@ -46,14 +61,6 @@ def test_every_command_explains_itself(command: Command, words: str) -> None:
 def test_the_reference_is_what_the_commands_say() -> None:
     """docs/cli-reference.md is up to date: ``python -m tests.cli.reference`` writes it."""
     assert reference.FILE.read_text(encoding="utf-8") == reference.text()
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_shell_is_given_its_completion(command: Command, shell: str) -> None:
-    """The script names the variable by which the shell asks us back."""
-    told = command("completion", shell)
-    assert told.code == exits.OK
-    assert "_MAGIC_COMMITTER_COMPLETE" in told.out
 
 
 def test_a_shell_that_asks_is_told_the_commands() -> None:
@@ -305,13 +312,10 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_quantities_read_well() -> None:
-    """Ages, sizes and money, and what is not known."""
+    """Ages and sizes, and what is not known."""
     assert [age_words(x) for x in (None, 0, 59, 90, 7200, 36_000, 200_000, 2e6)] == [
         "?", "0 s", "59 s", "90 s", "2 h", "10 h", "2.3 d", "23 d",
     ]  # fmt: skip
     assert [bytes_words(x) for x in (None, 0, 1023, 1024, 3 * 1024**4)] == [
         "?", "0 B", "1023 B", "1.0 KiB", "3.0 TiB",
-    ]  # fmt: skip
-    assert [money_words(x) for x in (None, 0, 0.001, 1.239, 1234.5)] == [
-        "?", "$0.00", "<$0.01", "$1.24", "$1,234.50",
     ]  # fmt: skip

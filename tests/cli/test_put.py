@@ -324,3 +324,13 @@ def test_promote_finds_nothing_to_publish(memory_s3: MemoryStore, command: Comma
     told = command("promote", "s3://bucket/staging", "s3://bucket/t", "--mode", "replace", "--yes")
     assert told.code == exits.BAD_ARGUMENT
     assert "s3://bucket/staging/ has no object to copy" in told.err
+
+
+def test_files_have_the_content_type_that_is_given(
+    command: Command, memory_s3: MemoryStore, tmp_path: Path
+) -> None:
+    """``--content-type`` is that of each file."""
+    (tmp_path / "a").write_text("<p>")
+    ran = command("put", tmp_path, "s3://bucket/t", "--yes", "--content-type", "text/html")
+    assert ran.code == exits.OK, ran.err
+    assert memory_s3.attributes("t/a").content_type == "text/html"

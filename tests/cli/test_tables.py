@@ -11,7 +11,9 @@ import pytest
 from rich.cells import cell_len
 
 import magic_committer as mc
+from magic_committer._runtime import Progress
 from magic_committer.cli.output import Output
+from magic_committer.cli.progress import shown_progress
 from magic_committer.cli.table import Column, render
 from magic_committer.stores.memory import MemoryStore
 from tests.cli.conftest import Command
@@ -64,6 +66,15 @@ def test_a_key_is_in_one_piece(width: int | None) -> None:
     lines = render(COLUMNS, ROWS, width)
     for key in KEYS:
         assert sum(line.endswith(f"  {key}") for line in lines) == 1, key
+
+
+@pytest.mark.parametrize("places", [78, 79, 80])
+def test_a_key_that_fits_the_terminal_is_not_cut(places: int) -> None:
+    """A key that is as long as a line stands on one line: the terminal breaks none."""
+    key = "k" * places
+    lines = render(COLUMNS, [row(key)], 80)
+    assert max(map(cell_len, lines)) <= 80
+    assert [line.strip() for line in lines].count(key) == 1
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -129,6 +140,17 @@ def test_a_key_that_fits_beside_nothing_gets_its_own_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(("count", "times"), [(40, 1), (41, 2)])
+def test_a_long_table_has_its_summary_above_too(count: int, times: int) -> None:
+    """More than 40 rows push what stands below them out of sight: it stands above them, too."""
+    out = io.StringIO()
+    rows = [row(f"t/{number}") for number in range(count)]
+    Output("table", out).rows("row", COLUMNS, rows, fields=(), closing=lambda: "all of them")
+    lines = out.getvalue().splitlines()
+    assert lines.count("all of them") == times
+    assert (lines[0] == "all of them") == (times == 2)
+
+
 def test_an_empty_column_is_left_out() -> None:
     """A column in which no row has anything takes no place, and is not missed."""
     lines = render(COLUMNS, [{**row("t/a.csv"), "job": ""}], None)
@@ -164,6 +186,20 @@ def test_prose_is_one_line_in_a_pipe() -> None:
     words = "word " * 60 + "end"
     columns = (Column("name"), Column("told", prose=True))
     assert len(render(columns, [{"name": "append", "told": words}], None)) == 3
+
+
+def test_a_result_never_runs_into_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed while bars are shown begins on a line that they have left."""
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    with shown_progress(False) as progress:
+        progress(Progress("check", 1, 3, "files"))
+        Output("table", shown).text("job  nightly")
+        progress(Progress("check", 3, 3, "files"))
+        Output("table", shown).text("outcome  committed")
+    for told in ("job  nightly", "outcome  committed"):
+        before = shown.getvalue().partition(told)[0]
+        assert before.endswith("\x1b[2K"), before[-40:]
 
 
 # Commands -----------------------------------------------------------------------------------------

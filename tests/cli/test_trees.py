@@ -351,7 +351,7 @@ def test_the_marker_is_printed_by_its_url(disk: Disk, command: Command) -> None:
 def test_cleanup_takes_what_is_dead_and_leaves_what_lives(
     disk: Disk, command: Command, tmp_path: Path
 ) -> None:
-    """By a path and by a file, with --recursive, a dry run, and metrics."""
+    """With --recursive, a dry run, and metrics."""
     deeper = disk.below("x")
     disk.job("committing", "decided")
     deeper.job("running", "dead")
@@ -362,9 +362,8 @@ def test_cleanup_takes_what_is_dead_and_leaves_what_lives(
     dry = command("cleanup", disk.url, "--recursive", "--dry-run", "--json").json()
     assert disk.everything() == before
     assert [row["jobs_recovered"] for row in dry["rows"]] == [1, 1]
-    config, metrics = tmp_path / "cleanup.toml", tmp_path / "metrics.prom"
-    config.write_text(f'[[destinations]]\npath = "{disk.url}"\nrecursive = true\n')
-    done = command("cleanup", "--config", config, "--prometheus", metrics, "--json")
+    metrics = tmp_path / "metrics.prom"
+    done = command("cleanup", disk.url, "--recursive", "--prometheus", metrics, "--json")
     assert done.code == exits.OK
     told = done.json()["summary"]
     assert (told["jobs_recovered"], told["jobs_left"]) == (2, 1)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import click
 import pytest
+from magic_committer.cli.cleanup_config import _KEYS
 
 import magic_committer as mc
 from magic_committer.cli.app import load_all, root
-from magic_committer.cli.cleanup_config import _KEYS
 from magic_committer.maintenance.cleanup import Limits
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
