@@ -175,7 +175,8 @@ def command(
             if code:
                 raise click.exceptions.Exit(code)
 
-        made: Explained = group.command(name, cls=Explained, short_help=short)(common(run))
+        made = group.command(name, cls=Explained, short_help=short)(common(run))
+        assert isinstance(made, Explained)  # click's types do not say so of a method
         words = name if group.name == "root" else f"{group.name} {name}"
         made.examples = tuple(f"{words} {example}" for example in examples)
         return made
