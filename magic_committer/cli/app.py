@@ -25,8 +25,8 @@ def common(function: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--format", "how", type=click.Choice(FORMATS), show_default="table",
-                help="For people, or for programs (docs/cli.md has the schema).",
+                "--format", "how", type=click.Choice(FORMATS),
+                help="A table for people (default); the others for programs, see docs/cli.md.",
             ),
             click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
             click.option("--profile", help="AWS profile.", metavar="NAME"),

@@ -23,11 +23,11 @@ from magic_committer.cli.places import Place, TreePlace, is_bucket
 from magic_committer.cli.plain import note
 from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.cli.reach import Reach, below, recursive
-from magic_committer.cli.shell import DURATION, PLACE, Shell, command
-from magic_committer.cli.sums import Sums
+from magic_committer.cli.shell import PLACE, Shell, age_option, command
+from magic_committer.cli.sums import Advice, Sums
 from magic_committer.cli.table import Column
 from magic_committer.cli.wording import way_of
-from magic_committer.errors import MagicError, StoreError
+from magic_committer.errors import MagicError
 from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
@@ -37,17 +37,19 @@ from magic_committer.maintenance.reports import (
     CleanupReport,
 )
 from magic_committer.maintenance.trees import TreeCleaning
-from magic_committer.maintenance.uploads import Scope, Survey
+from magic_committer.maintenance.uploads import Scope, Survey, sized
 from magic_committer.options import Options
 
 CLOCK = SystemClock()
+SIZED_MAX = 1000
+"""Uploads of other programs of which a cleanup asks the size, a request each."""
 
 COUNTS = {
     "jobs_recovered": "jobs recovered",
     "jobs_unfinished": "jobs unfinished",
-    "jobs_left": "jobs left",
+    "jobs_left": "jobs not touched",
     "uploads_aborted": "orphans aborted",
-    "uploads_left": "orphans left",
+    "uploads_left": "orphans not touched",
     "objects_deleted": "objects deleted",
     "records_deleted": "records deleted",
     "errors_count": "errors",
@@ -79,7 +81,7 @@ class Cleaned:
     dry_run: bool
     report: CleanupReport | None
     error: str = ""
-    advice: str = ""
+    advice: Advice | None = None
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -115,7 +117,7 @@ class Cleaned:
             "dry_run": self.dry_run,
             **self.counts,
             "errors": list(self.errors),
-            "advice": self.advice,
+            "advice": str(self.advice) if self.advice else "",
             "told": _words(self.counts),
         }
 
@@ -132,39 +134,22 @@ class Cleaned:
     "s3://bucket --recursive --format jsonl",
 )
 @click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH…")
-@click.option(
+@age_option(
     "--dead-after",
-    type=DURATION,
-    default=DEAD_AFTER_SECONDS,
-    metavar="AGE",
-    show_default="24h",
-    help="Abort running jobs of which nothing has changed for so long.",
+    DEAD_AFTER_SECONDS,
+    "Abort running jobs of which nothing has changed for so long.",
 )
-@click.option(
+@age_option(
     "--leftover-after",
-    type=DURATION,
-    default=LEFTOVER_AFTER_SECONDS,
-    metavar="AGE",
-    show_default="1h",
-    help="Finish decided jobs, and take uploads and control objects of jobs that are over, when"
-    " they are so old.",
+    LEFTOVER_AFTER_SECONDS,
+    "Finish decided jobs, and take uploads and control objects of jobs that are over, when they are"
+    " so old.",
 )
-@click.option(
-    "--forget-after",
-    type=DURATION,
-    default=FORGET_AFTER_SECONDS,
-    metavar="AGE",
-    show_default="24h",
-    help="Delete closed records when they are so old.",
-)
-@click.option(
-    "--forget-given-after",
-    type=DURATION,
-    default=FORGET_GIVEN_AFTER_SECONDS,
-    metavar="AGE",
-    show_default="30d",
-    help="The same for jobs whose id was given. Then the id starts a new job.",
-)
+@age_option("--forget-after", FORGET_AFTER_SECONDS, "Delete closed records when they are so old.")
+@age_option(
+    "--forget-given-after", FORGET_GIVEN_AFTER_SECONDS,
+    "The same for jobs whose id was given. Then the id starts a new job.",
+)  # fmt: skip
 @click.option("--no-finish", is_flag=True, help="Only report decided jobs that nobody finishes.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
 @click.option("--prometheus", metavar="FILE", help="Write metrics of this run there.")
@@ -195,12 +180,10 @@ def cleanup(
     def rows() -> Iterator[dict[str, Any]]:
         with shell.progress() as progress:
             for dest, problem in _expanded(shell, paths, objects_max if deep else 0, progress):
-                cleaned = _clean(shell, dest, limits, dry_run, progress)
+                cleaned = _clean(shell, dest, limits, dry_run, progress, named=dest in paths)
                 if problem:
                     error = "; ".join(filter(None, (cleaned.error, problem)))
                     cleaned = replace(cleaned, code=exits.BAD_STATE, error=error)
-                if dest in paths and cleaned.report and cleaned.report.uploads_nameless:
-                    cleaned = replace(cleaned, advice=_advice(shell, dest, progress))
                 done.append(cleaned)
                 _tell(shell, cleaned)
                 if not (deep or any(cleaned.counts.values())):
@@ -225,6 +208,7 @@ def cleanup(
         return f"{dry}{where}: {_words(told)}"
 
     shell.output.rows("cleanup", COLUMNS, rows(), fields=FIELDS, summary=summary, closing=closing)
+    _print_advice(shell, done)
     # A partitioned table always has directories below, and cron would send a mail each night; but
     # who cleans a whole bucket means its tables.
     if sys.stderr.isatty() or any(map(is_bucket, paths)):
@@ -278,14 +262,23 @@ def _cleaning(
 
 
 def _clean(
-    shell: Shell, dest: Place, limits: Limits, dry_run: bool, progress: ProgressFunction
+    shell: Shell,
+    dest: Place,
+    limits: Limits,
+    dry_run: bool,
+    progress: ProgressFunction,
+    *,
+    named: bool,
 ) -> Cleaned:
+    """Clean a destination; of one that was named also look at what is of other programs."""
     began = CLOCK.monotonic()
-    report, error, code = None, "", exits.OK
+    report, error, code, advice = None, "", exits.OK, None
     try:
         report = _cleaning(shell, dest, limits, dry_run, progress).run()
         if report.errors or report.unfinished:
             code = exits.BAD_STATE
+        if named and report.uploads_nameless:
+            advice = _advice(shell, dest, progress)
     except MagicError as failure:
         error, code = str(failure), exits.code_of(failure)
     except Exception as failure:  # of no kind that is known: the next destination is not to blame
@@ -293,37 +286,43 @@ def _clean(
             raise
         error, code = f"{type(failure).__name__}: {failure}", exits.FAILED
     seconds = CLOCK.monotonic() - began
-    return Cleaned(dest.url, code, seconds, dry_run, report, error)
+    return Cleaned(dest.url, code, seconds, dry_run, report, error, advice)
 
 
-def _advice(shell: Shell, dest: Place, progress: ProgressFunction) -> str:
-    """What is old and of other programs; sizes are not asked for."""
+def _advice(shell: Shell, dest: Place, progress: ProgressFunction) -> Advice | None:
+    """What is old and of other programs, and its bytes: of the first `SIZED_MAX`.
+
+    Raises:
+        StoreError: it is not known.
+    """
     if isinstance(dest, TreePlace):
-        return ""
+        return None
     sums = Sums()
-    scope = Scope(dest.bucket, dest.prefix)
-    try:
-        survey = Survey(
-            shell.runtime(dest.bucket, progress), scope, in_flight=Options().commit_threads
-        )
-        for found in (found for page in survey.pages() for found in page):
+    runtime, threads = shell.runtime(dest.bucket, progress), Options().commit_threads
+    for page in Survey(runtime, Scope(dest.bucket, dest.prefix), in_flight=threads).pages():
+        old = [found for found in page if sums.is_old(found)]
+        wanted = max(0, SIZED_MAX - sums.all.uploads)
+        for found in (*sized(runtime, old[:wanted], threads), *old[wanted:]):
             sums.add(found)
-    except StoreError as error:
-        return f"it is not known which uploads are of other programs: {error}"
     return sums.advice(dest.url, way_of(shell.s3))
 
 
 def _tell(shell: Shell, cleaned: Cleaned) -> None:
     report = cleaned.report
+    did = report.did if report is not None else ()
+    for line in (*([f"{cleaned.dest}:"] if did else []), *(f"  {one}" for one in did)):
+        shell.output.text(line)
     if report is not None:
-        for line in report.did:
-            shell.output.text(f"{cleaned.dest}: {line}")
         for job in report.unfinished:
             note(f"{cleaned.dest}: job {job.job_id} ({job.found}) is not finished: {job.did}")
-    if cleaned.advice:
-        shell.output.text(f"{cleaned.dest}: {cleaned.advice}")
     for error in cleaned.errors:
         note(f"{cleaned.dest}: {error}")
+
+
+def _print_advice(shell: Shell, done: list[Cleaned]) -> None:
+    for words, line in filter(None, (one.advice for one in done)):
+        shell.output.text(words, prose=True)
+        shell.output.text(f"  {line}")
 
 
 def _words(counts: Mapping[str, int]) -> str:

@@ -1,7 +1,7 @@
 """Exit codes: of which kind a failure is, for scripts and cron.
 
 They are those of Hadoop's tools (``LauncherExitCodes``, Hadoop 3.1 to 3.5), where those have one;
-``hadoop s3guard uploads`` uses 0, 40, 44 and 46 in the same sense.
+``hadoop s3guard uploads`` uses 0, 44 and 46 in the same sense.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ OK = 0
 FAILED = 1
 """Something was tried and went wrong; what, the message says."""
 USAGE = 2
-"""No such command or option, or one is missing. Hadoop has 42; 2 is every other program's."""
-BAD_ARGUMENT = 40
-"""An argument's value is wrong: no S3 path, no duration."""
+"""What was typed is wrong: no such command or option, one is missing, a value is no S3 path or no
+duration. Hadoop has 40 and 42; 2 is every other program's."""
 FORBIDDEN = 43
 """The store refused who we are; the message names the S3 action that a policy must allow."""
 NOT_FOUND = 44
@@ -46,8 +45,7 @@ INTERRUPTED = 130
 MEANINGS = {
     OK: "done; nothing is wrong",
     FAILED: "something was tried and failed",
-    USAGE: "no such command or option, or one is missing",
-    BAD_ARGUMENT: "an argument's value is wrong",
+    USAGE: "what was typed is wrong: a command, an option, a value",
     FORBIDDEN: "the store refuses these credentials",
     NOT_FOUND: "no such bucket, job or file",
     BAD_STATE: "not what was expected: a count, a job's state, an invalid file, an unfit store",
@@ -57,8 +55,8 @@ MEANINGS = {
 """For people: the table in the docs is this one."""
 
 _CODES: tuple[tuple[type[MagicError], int], ...] = (
-    (OptionError, BAD_ARGUMENT),
-    (PathError, BAD_ARGUMENT),
+    (OptionError, USAGE),
+    (PathError, USAGE),
     (FormatError, BAD_STATE),
     (PermissionDenied, FORBIDDEN),
     (BucketNotFound, NOT_FOUND),

@@ -27,6 +27,7 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.job_reports import code_of_report, report_lines
+from magic_committer.cli.output import Prose
 from magic_committer.cli.places import Place, TreePlace
 from magic_committer.cli.shell import DIRECTORY, MODE, PLACE, URL, Shell, command
 from magic_committer.commit.conflict import existing, partitions_of
@@ -141,7 +142,7 @@ class Putting:
 
 OPTIONS = (
     click.option(
-        "--mode", type=MODE, default="append", metavar="MODE", show_default="append",
+        "--mode", type=MODE, default="append", metavar="MODE", show_default=True,
         help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
         " fail_partitions, replace_partitions (the directories that are written). Spark's words"
         " too.",
@@ -257,7 +258,7 @@ def _tell(shell: Shell, putting: Putting, present: Present) -> int:
         "deleted": present.deleted,
         "refused": present.refused,
     }
-    lines = (("would", would), ("left out", name_some(putting.left_out)))
+    lines = (("would", Prose(would)), ("left out", name_some(putting.left_out)))
     shell.output.document("put.dry_run", told, lines)
     return exits.BAD_STATE if present.refused else exits.OK
 

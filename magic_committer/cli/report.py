@@ -18,11 +18,11 @@ from magic_committer._runtime import Progress, Runtime
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.files import replace_file
-from magic_committer.cli.output import Output
+from magic_committer.cli.output import Output, Prose
 from magic_committer.cli.plain import note
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.report_page import ReportData, needs_care, page
-from magic_committer.cli.shell import DIRECTORY, DURATION, Shell, command
+from magic_committer.cli.shell import DIRECTORY, Shell, age_option, command
 from magic_committer.cli.sums import CLASSES, Sums
 from magic_committer.cli.wording import way_of
 from magic_committer.errors import NotSupported
@@ -57,9 +57,9 @@ STDOUT = "-"
     help="Tell the details of the N largest uploads.",
 )  # fmt: skip
 @click.option("--sizes/--no-sizes", default=True, help="Ask for the size of each upload (default).")
-@click.option(
-    "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE", show_default="24h",
-    help="From which age a running job of which nothing changes is taken for dead.",
+@age_option(
+    "--dead-after", DEAD_AFTER_SECONDS,
+    "From which age a running job of which nothing changes is taken for dead.",
 )  # fmt: skip
 @recursive
 def report(
@@ -104,6 +104,8 @@ def report(
             note(f"magic-committer: {file} could not be written: {error.strerror}")
             return exits.FAILED
     _print(shell.output, found, reach, many=len(paths) > 1)
+    for data in found:
+        shell.advise(data.advice)
     reach.tell()
     if file is not None:
         shell.note(f"The page is in {file}")
@@ -194,6 +196,7 @@ def plain(data: ReportData) -> dict[str, Any]:
         "made": data.made,
         "uploads": None if data.sums is None else _uploads(data.sums),
         "jobs": [job.to_dict() for job in data.jobs],
+        "advice": str(data.advice or ""),
         "notes": list(data.notes),
         "not_looked_at": [data.dest] if data.unlooked else [],
     }
@@ -221,17 +224,18 @@ def lines(data: ReportData) -> Iterator[tuple[str, str]]:
             held = data.sums.of(name)
             yield f"  {title.lower()}", held.words() if held.uploads else ""
         yield "can be removed", data.sums.removable.words()
-        yield "old, not ours", data.advice
     waiting = sum(map(needs_care, data.jobs))
-    found = f"{len(data.jobs):,}, {waiting:,} of them to be finished or removed"
+    care = f", {waiting:,} of them to be finished or removed" if waiting else ""
     yield (
         "jobs",
-        "none directly here; directories below were not looked at" if data.unlooked else found,
+        "none directly here; directories below were not looked at"
+        if data.unlooked
+        else f"{len(data.jobs):,}{care}",
     )
     for job in data.jobs:
         if needs_care(job):
             where = "" if job.dest == data.dest else f" of {job.dest}"
             state = job.state if job.kind == "ours" else job.kind
-            yield f"  {job.id}", f"{state}{where}: {job.would}"
+            yield f"  {job.id}", Prose(f"{state}{where}: {job.would}")
     for told in data.notes:
-        yield "note", told
+        yield "note", Prose(told)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli.plain import clean
 from magic_committer.cli.quantities import time_words
-from magic_committer.cli.sums import CLASSES, Sums
+from magic_committer.cli.sums import CLASSES, Advice, Sums
 from magic_committer.maintenance.reports import FoundJob
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class ReportData:
     options: Sequence[str] = ()
 
     @property
-    def advice(self) -> str:
+    def advice(self) -> Advice | None:
         """What is old and not ours, and the command that removes it."""
-        return "" if self.sums is None else self.sums.advice(self.dest, self.options)
+        return None if self.sums is None else self.sums.advice(self.dest, self.options)
 
 
 def page(data: ReportData) -> str:

@@ -6,7 +6,7 @@ import heapq
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from magic_committer._quantities import bytes_words, counted, duration
 from magic_committer.maintenance.uploads import OLD_SECONDS, FoundUpload, OwnerClass, Rules, deed
@@ -20,6 +20,16 @@ CLASSES: Mapping[OwnerClass, tuple[str, str]] = {
     "unknown": ("Unknown", "it cannot be told whose it is: something cannot be read"),
 }
 """Every class in the order of reports: its title and its meaning."""
+
+
+class Advice(NamedTuple):
+    """A sentence, and the command that does it."""
+
+    words: str
+    command: str
+
+    def __str__(self) -> str:
+        return f"{self.words} `{self.command}`"
 
 
 @dataclass(slots=True)
@@ -99,23 +109,23 @@ class Sums:
         """Return those that are kept, the largest first, then the oldest."""
         return [upload for *_, upload in sorted(self._heap, reverse=True)]
 
-    def advice(self, path: str, way: Sequence[str], filters: Sequence[str] = ()) -> str:
-        """Return what is old and not ours, and the command that removes it; "" if nothing is.
+    def advice(self, path: str, way: Sequence[str], filters: Sequence[str] = ()) -> Advice | None:
+        """Return what is old and not ours, and the command that removes it; None if nothing is.
 
         Args:
             path: the URL for the command. way: options that lead to the same store.
             filters: options of `uploads abort`.
         """
         if not self.old:
-            return ""
+            return None
         held = [one.words(f"{name} upload") for name, one in sorted(self.old.items())]
         flags = [f"--{name}" for name in sorted(self.old)]
-        days = self.older_than / 86_400
-        age = f"{days:.0f}d" if days.is_integer() else duration(self.older_than)
+        age = duration(self.older_than)
         line = [*way, "uploads", "abort", path, *flags, "--older-than", age, *filters]
-        return (
+        return Advice(
             f"Of other programs and older than {age}: {'; '.join(held)}."
-            f" If no program still writes there, remove them: `magic-committer {shlex.join(line)}`"
+            " If none of them still writes there, remove them:",
+            f"magic-committer {shlex.join(line)}",
         )
 
     def to_dict(self) -> dict[str, Any]:

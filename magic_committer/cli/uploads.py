@@ -17,8 +17,8 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.plain import note
 from magic_committer.cli.reach import Reach
-from magic_committer.cli.shell import DURATION, URL, Shell, command
-from magic_committer.cli.sums import Sums
+from magic_committer.cli.shell import DURATION, URL, Shell, age_option, command
+from magic_committer.cli.sums import Advice, Sums
 from magic_committer.cli.table import Column
 from magic_committer.cli.wording import way_of
 from magic_committer.errors import MagicError
@@ -174,10 +174,9 @@ def _selecting(function: F) -> F:
                 "--raw-prefix", is_flag=True,
                 help="PATH is a prefix of keys, not a directory: tab means table2/x too.",
             ),
-            click.option(
-                "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE",
-                show_default="24h",
-                help="From which age a job of which nothing changes is taken for dead.",
+            age_option(
+                "--dead-after", DEAD_AFTER_SECONDS,
+                "From which age a job of which nothing changes is taken for dead.",
             ),
         )
     ):  # fmt: skip
@@ -253,13 +252,13 @@ def list_uploads(
         summary=lambda: {
             **looking.sums.to_dict(),
             "problems": looking.problems,
-            "advice": looking.advice(),
+            "advice": list(map(str, looking.advice())),
             "paths": [wanted.scope.url for wanted in looking.wanted],
             "not_looked_at": looking.reach.not_looked_at,
         },
     )  # fmt: skip
-    for line in looking.advice():
-        shell.note(line)
+    for advice in looking.advice():
+        shell.advise(advice)
     return looking.code()
 
 
@@ -322,11 +321,11 @@ class _Looking:
                 sums.add(one)
                 yield one
 
-    def advice(self) -> list[str]:
-        """What is old and not ours, a sentence for each path."""
+    def advice(self) -> list[Advice]:
+        """What is old and not ours, for each path."""
         way = way_of(self._shell.s3)
-        told = [one.advice(to.scope.url, way, to.words) for to, one in self._sums.items()]
-        return [line for line in told if line]
+        told = (one.advice(to.scope.url, way, to.words) for to, one in self._sums.items())
+        return [one for one in told if one is not None]
 
     def closing(self) -> str:
         """The list in a sentence."""
@@ -416,8 +415,7 @@ def abort_uploads(
                 others.add(one)
 
         plan = clearing.plan(sizes=not (no_sizes or yes or dry_run), left=see)
-    old = others.advice(wanted.scope.url, way_of(shell.s3), wanted.words)
-    for line in filter(None, (*plan.advice, old)):
+    for line in plan.advice:
         shell.note(line)
     if plan.advice:
         shell.note(f"To recover a job: {as_command(Remedy('recover', 'PATH', 'JOB'))}")
@@ -437,9 +435,11 @@ def abort_uploads(
         with shell.progress() as relay.to:
             cleared, failure = _kept(cleared)
     relay.to = no_progress
+    old = others.advice(wanted.scope.url, way_of(shell.s3), wanted.words)
     left = _tell(shell, plan, cleared, survey.problems, old, dry_run=dry_run)
     for line in clearing.unfinished:
         note(line)
+    shell.advise(old)
     if failure is not None:
         raise failure
     unseen = not wanted.sees_all(shell, survey.shows_more_than_keys)
@@ -481,7 +481,7 @@ def _tell(
     plan: ClearingPlan,
     cleared: Iterable[Cleared],
     problems: tuple[str, ...],
-    old: str,
+    old: Advice | None,
     *,
     dry_run: bool,
 ) -> int:
@@ -498,7 +498,8 @@ def _tell(
 
     def closing() -> str:
         done = "Would abort" if dry_run else "Aborted"
-        other = [f"{actions[name]:,} {name}" for name in ("gone", "left") if actions[name]]
+        words = {"gone": "gone meanwhile", "left": "still open"}
+        other = [f"{actions[name]:,} {told}" for name, told in words.items() if actions[name]]
         spared = _by_class(plan.left)
         told = [f"{done} {sums.all.words('upload')}", *other]
         return "; ".join(told) + (f". Not touched: {spared}" if spared else "")
@@ -511,7 +512,7 @@ def _tell(
             "chosen": plan.uploads,
             "not_touched": dict(plan.left),
             "jobs": [job.id for job in plan.jobs.values()],
-            "advice": [*plan.advice, *filter(None, [old])],
+            "advice": [*plan.advice, *([str(old)] if old else [])],
             "problems": list(problems),
         },
     )  # fmt: skip

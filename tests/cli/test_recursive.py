@@ -320,5 +320,5 @@ def test_files_of_a_local_directory_are_checked(command: Command, tmp_path: Path
     assert told.code == exits.BAD_STATE
     assert [row["file"] for row in told.json()["rows"]] == [str(tmp_path / "below" / "x.pending")]
     alone = command("inspect", tmp_path)
-    assert alone.code == exits.BAD_ARGUMENT
+    assert alone.code == exits.USAGE
     assert "--recursive" in alone.err

@@ -400,7 +400,7 @@ def test_commands_about_what_s3_alone_has_refuse(disk: Disk, command: Command, w
     disk.job("running", "mine")
     before = disk.everything()
     told = command(*(word.format(disk.url) for word in words.split()))
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE
     assert "this command is about what only S3 has" in " ".join(told.err.split())
     assert disk.everything() == before
 
@@ -421,7 +421,7 @@ def test_options_for_hadoops_jobs_refuse(disk: Disk, command: Command, words: st
 def test_a_file_system_that_cannot_decide_is_refused(command: Command, scheme: str) -> None:
     """With the reason, before anything is done."""
     told = command("job", "list", f"{scheme}://host/x")
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE
     assert "cannot be committed to by renames" in " ".join(told.err.split())
 
 
@@ -429,4 +429,4 @@ def test_a_file_system_that_cannot_decide_is_refused(command: Command, scheme: s
 def test_a_url_of_no_directory_is_refused(command: Command, path: str) -> None:
     """Exit code 40, with how to write it."""
     told = command("job", "list", path)
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE

@@ -196,9 +196,9 @@ def test_expect_says_whether_a_count_is_right(command: Command, shop: Shop) -> N
 
 
 def test_wrong_words_are_told_by_their_codes(command: Command, shop: Shop) -> None:
-    """No path 40; a missing option or one that does not go with another 2; no bucket 44."""
-    assert command("uploads", "list", "./bucket/t").code == 40
-    assert command("uploads", "list", T, "--older-than", "yesterday").code == 40
+    """A wrong path or value, a missing option or one that does not go with another: 2."""
+    assert command("uploads", "list", "./bucket/t").code == 2
+    assert command("uploads", "list", T, "--older-than", "yesterday").code == 2
     assert command("uploads", "expect", T).code == 2
     for wrong in (
         ("--foreign",),
