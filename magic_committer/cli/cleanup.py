@@ -57,6 +57,9 @@ COUNTS = {
 """What is counted for each destination: the field, and how it reads. An orphan is an upload whose
 job is over; those of a job that is recovered go with it and are not counted."""
 
+WOULD = {"recovered": "to recover", "aborted": "to abort", "deleted": "to delete"}
+"""The same words of a dry run."""
+
 FIELDS = (
     "dest", "code", "seconds", "dry_run", *COUNTS,
     "recovered", "unfinished", "did", "errors", "advice",
@@ -118,7 +121,7 @@ class Cleaned:
             **self.counts,
             "errors": list(self.errors),
             "advice": str(self.advice) if self.advice else "",
-            "told": _words(self.counts),
+            "told": _words(self.counts, self.dry_run),
         }
 
 
@@ -204,8 +207,8 @@ def cleanup(
     def closing() -> str:
         told = summary()
         dry = "Dry run, nothing was changed. " if dry_run else ""
-        where = f"{_counted(len(done), 'destinations')} in {told['seconds']:.1f} s"
-        return f"{dry}{where}: {_words(told)}"
+        where = f"{counted(len(done), 'destination')} in {told['seconds']:.1f} s"
+        return f"{dry}{where}: {_words(told, dry_run)}"
 
     shell.output.rows("cleanup", COLUMNS, rows(), fields=FIELDS, summary=summary, closing=closing)
     _print_advice(shell, done)
@@ -310,8 +313,10 @@ def _advice(shell: Shell, dest: Place, progress: ProgressFunction) -> Advice | N
 def _tell(shell: Shell, cleaned: Cleaned) -> None:
     report = cleaned.report
     did = report.did if report is not None else ()
-    for line in (*([f"{cleaned.dest}:"] if did else []), *(f"  {one}" for one in did)):
-        shell.output.text(line)
+    if did:
+        shell.output.text(f"{cleaned.dest}:")
+    for line in did:
+        shell.output.text(line, indent="  ")
     if report is not None:
         for job in report.unfinished:
             note(f"{cleaned.dest}: job {job.job_id} ({job.found}) is not finished: {job.did}")
@@ -321,20 +326,19 @@ def _tell(shell: Shell, cleaned: Cleaned) -> None:
 
 def _print_advice(shell: Shell, done: list[Cleaned]) -> None:
     for words, line in filter(None, (one.advice for one in done)):
-        shell.output.text(words, prose=True)
-        shell.output.text(f"  {line}")
+        shell.output.text(words)
+        shell.output.text(line, indent="  ", prose=False)
 
 
-def _words(counts: Mapping[str, int]) -> str:
-    """``"1 job recovered, 2 orphans aborted"``."""
-    told = [_counted(counts[name], words) for name, words in COUNTS.items() if counts[name]]
+def _words(counts: Mapping[str, int], dry_run: bool) -> str:
+    """``"1 job recovered, 2 orphans aborted"``; of a dry run ``"1 job to recover, …"``."""
+    told = []
+    for name, words in COUNTS.items():
+        things, _, what = words.partition(" ")
+        what = WOULD.get(what, what) if dry_run else what
+        if counts[name]:
+            told.append(f"{counted(counts[name], things.removesuffix('s'))} {what}".rstrip())
     return ", ".join(told) or "nothing to do"
-
-
-def _counted(number: int, words: str) -> str:
-    """``"1 orphan aborted"``, of ``"orphans aborted"``."""
-    noun, _, rest = words.partition(" ")
-    return f"{counted(number, noun.removesuffix('s'))} {rest}".rstrip()
 
 
 def _code(done: list[Cleaned]) -> int:

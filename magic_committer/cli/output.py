@@ -110,11 +110,11 @@ class Output:
             lines = render(columns, found, self._width(), clean) if found else []
             told_of = closing() if closing is not None else "" if found else empty
             if told_of:
-                self.text(told_of, prose=True)
+                self.text(told_of)
             for line in lines:
                 self.stream.write(f"{line}\n")
             if told_of and len(lines) > SCREEN_LINES:
-                self.text(told_of, prose=True)
+                self.text(told_of)
 
     def document(
         self, kind: str, value: Mapping[str, Any], lines: Iterable[tuple[str, str]] = ()
@@ -136,10 +136,10 @@ class Output:
         else:
             self._document(_typed(kind, value))
 
-    def text(self, line: str, *, prose: bool = False) -> None:
+    def text(self, line: str, *, indent: str = "", prose: bool = True) -> None:
         """A line for people, wrapped if it is prose; nothing in the other formats."""
         if self.format == "table":
-            for part in wrapped("", clean(line), self._width() if prose else None):
+            for part in wrapped(indent, clean(line), self._width() if prose else None):
                 self.stream.write(f"{part}\n")
 
     def _width(self) -> int | None:

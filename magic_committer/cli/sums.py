@@ -70,7 +70,8 @@ class Sums:
     Attributes:
         limit: how many are kept as ``largest``: those with the most bytes, then the oldest.
         removable: what `uploads abort` removes without options.
-        old: what it removes with `flags` only: uploads of others from `OLD_SECONDS` on.
+        old: what it removes with ``--foreign`` or ``--hadoop`` only, from `OLD_SECONDS` on.
+        near: the same where a job that may be alive writes: with ``--beside-live-jobs``, too.
         older_than: the age of ``old`` in seconds, if the user gave a greater one.
     """
 
@@ -80,6 +81,7 @@ class Sums:
     by_class: dict[OwnerClass, Sum] = field(default_factory=dict)
     removable: Sum = field(default_factory=Sum)
     old: dict[OwnerClass, Sum] = field(default_factory=dict)
+    near: Sum = field(default_factory=Sum)
     _heap: list[tuple[int, float, int, FoundUpload]] = field(default_factory=list)
 
     def add(self, upload: FoundUpload) -> None:
@@ -88,6 +90,8 @@ class Sums:
         self.by_class.setdefault(upload.owner_class, Sum()).add(upload)
         if deed(upload, Rules())[0] != "leave":
             self.removable.add(upload)
+        elif self.is_old(upload) and upload.owner_class == "foreign" and upload.near:
+            self.near.add(upload)
         elif self.is_old(upload):
             self.old.setdefault(upload.owner_class, Sum()).add(upload)
         ranked = (upload.bytes or 0, upload.age or 0.0, -self.all.uploads, upload)
@@ -97,9 +101,9 @@ class Sums:
             heapq.heappushpop(self._heap, ranked)
 
     def is_old(self, upload: FoundUpload) -> bool:
-        """Return whether an upload is another program's, and old; one near a live job is not."""
+        """Return whether an upload is another program's, and old."""
         others = upload.owner_class in ("foreign", "hadoop")
-        return others and deed(upload, Rules(self.older_than, True, True))[0] == "abort"
+        return others and deed(upload, Rules(self.older_than, True, True, True))[0] == "abort"
 
     def of(self, owner_class: OwnerClass) -> Sum:
         """Return the sum of a class."""
@@ -116,15 +120,21 @@ class Sums:
             path: the URL for the command. way: options that lead to the same store.
             filters: options of `uploads abort`.
         """
-        if not self.old:
-            return None
         held = [one.words(f"{name} upload") for name, one in sorted(self.old.items())]
         flags = [f"--{name}" for name in sorted(self.old)]
+        if self.near.uploads:
+            held.append(f"{self.near.words('foreign upload')}, where a live job writes")
+            if self.old:
+                held[-1] += " (--beside-live-jobs takes them too)"
+            else:
+                flags = ["--foreign", "--beside-live-jobs"]
+        if not held:
+            return None
         age = duration(self.older_than)
         line = [*way, "uploads", "abort", path, *flags, "--older-than", age, *filters]
         return Advice(
             f"Of other programs and older than {age}: {'; '.join(held)}."
-            " If none of them still writes there, remove them:",
+            " If nobody still writes them, remove them:",
             f"magic-committer {shlex.join(line)}",
         )
 
@@ -134,4 +144,5 @@ class Sums:
             **self.all.to_dict(),
             "by_class": {name: one.to_dict() for name, one in self.by_class.items()},
             "old": {name: one.to_dict() for name, one in self.old.items()},
+            "old_near": self.near.to_dict(),
         }

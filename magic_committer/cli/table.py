@@ -189,6 +189,8 @@ def wrapped(before: str, told: str, width: int | None) -> list[str]:
     far."""
     if width is None or cell_len(before) + cell_len(told) <= width or not told:
         return [f"{before}{told}" if told else before.rstrip()]
+    if max(map(cell_len, told.split())) > width - cell_len(before) and not before.strip():
+        before = ""  # of a key that would be cut
     lines = textwrap.wrap(
         told, max(PROSE_COLUMNS_MIN, width - cell_len(before)),
         break_long_words=False, break_on_hyphens=False,

@@ -167,13 +167,13 @@ def test_sizes_are_told_where_they_are_known(command: Command, shop: Shop) -> No
 
 
 def test_people_see_what_it_adds_up_to(command: Command, shop: Shop) -> None:
-    """The table closes with counts and bytes; the oldest first where wished."""
+    """Counts and bytes stand above the table; the oldest first where wished."""
     pending_job()
     shop.later(HOUR)
     shop.store.start_upload("t/a.csv")
     ran = command("uploads", "list", T, "--sort", "age")
     lines = ran.out.splitlines()
-    assert lines[-1] == "4 uploads, 9 B: live 3, foreign 1"
+    assert lines[0] == "4 uploads, 9 B: live 3, foreign 1"
     rows = [line for line in lines if line.endswith(".csv")]
     assert rows[-1].endswith("  t/a.csv")
     assert (
@@ -351,15 +351,19 @@ def test_what_was_completed_meanwhile_stays_visible(command: Command, shop: Shop
 # Of others ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words", ["uploads list", "uploads abort --dry-run", "cleanup", "report"]
-)  # fmt: skip
+ADVISERS = ("uploads list", "uploads abort --dry-run", "cleanup", "report")
+"""Commands that name old uploads of others."""
+PASTED = re.compile(r"^  magic-committer (.*)$", re.MULTILINE)
+"""A line that is a command."""
+
+
+@pytest.mark.parametrize("words", ADVISERS)
 def test_what_is_foreign_and_old_is_named_with_what_removes_it(
     command: Command, shop: Shop, words: str
 ) -> None:
-    """A bucket full of others' old uploads: how many, and a command that removes these and leaves
-    the young one, and the one near a live job."""
-    for number in range(30):
+    """A bucket full of others' old uploads: how many, how many bytes, and a line that removes these
+    and leaves the young one, and the one near a live job."""
+    for number in range(300):
         key = f"t/{number:03}.csv"
         shop.store.put_part(key, shop.store.start_upload(key), 1, memoryview(bytes(1024)))
     shop.later(8 * DAY)
@@ -367,9 +371,8 @@ def test_what_is_foreign_and_old_is_named_with_what_removes_it(
     mc.start(f"{T}/live", job_id="alive")
     ran = command(*words.split(), T)
     told = ran.out + ran.err
-    assert "30 foreign uploads" in told
-    assert ("30.0 KiB" in told) == (words != "cleanup")
-    (line,) = re.findall(r"`magic-committer (.*?)`", told)
+    assert "older than 7d: 300 foreign uploads, 300.0 KiB." in told
+    (line,) = PASTED.findall(told)
     assert command(*shlex.split(line), "--yes").code == 0
     assert shop.open() == stays
 
@@ -377,12 +380,30 @@ def test_what_is_foreign_and_old_is_named_with_what_removes_it(
 def test_nothing_old_of_others_is_no_advice(command: Command, shop: Shop) -> None:
     """Young uploads of others, and those that the command aborts itself, get none."""
     shop.store.start_upload("t/a.csv")
-    for words in ("uploads list", "uploads abort --dry-run", "cleanup", "report"):
+    for words in ADVISERS:
         ran = command(*words.split(), T)
         assert "--foreign" not in ran.out + ran.err, words
     shop.later(8 * DAY)
     ran = command("uploads", "abort", T, "--dry-run", "--foreign", "--older-than", "7d")
     assert "--foreign" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("words", ADVISERS)
+def test_what_is_old_beside_a_live_job_is_named_too(
+    command: Command, shop: Shop, words: str
+) -> None:
+    """Alone with a line that removes it; else with the option that does."""
+    shop.store.start_upload("t/a.csv")
+    shop.store.start_upload("u/a.csv")
+    shop.later(8 * DAY)
+    mc.start(T, job_id="alive")
+    ran = command(*words.split(), "s3://bucket")
+    both = "1 foreign upload, 0 B; 1 foreign upload, 0 B, where a live job writes"
+    assert f"{both} (--beside-live-jobs takes" in ran.out + ran.err
+    ran = command(*words.split(), T)
+    (line,) = PASTED.findall(ran.out + ran.err)
+    assert "--beside-live-jobs" in line
+    assert command(*shlex.split(line), "--yes", "--dry-run").out.startswith("Would abort 1 upload")
 
 
 def test_the_command_keeps_the_filters(command: Command, shop: Shop) -> None:
@@ -394,7 +415,7 @@ def test_the_command_keeps_the_filters(command: Command, shop: Shop) -> None:
     shop.later(8 * DAY)
     ran = command("uploads", "list", T, "--key-glob", "*.parquet", "--older-than", "30d")
     assert "1 foreign upload" in ran.err
-    (line,) = re.findall(r"`magic-committer (.*?)`", ran.err)
+    (line,) = PASTED.findall(ran.err)
     assert command(*shlex.split(line), "--yes").code == 0
     assert {one.key for one in shop.store.open_uploads()} == {"t/b.csv", "t/c.parquet"}
 
