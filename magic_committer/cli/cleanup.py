@@ -6,6 +6,7 @@ does not stop the next. Two runs at once do no harm: each decision is a swap of 
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import Any
 
 import click
 
-from magic_committer._quantities import counted
+from magic_committer._quantities import counted, duration
 from magic_committer._runtime import ProgressFunction, SystemClock
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
@@ -37,12 +38,12 @@ from magic_committer.maintenance.reports import (
     CleanupReport,
 )
 from magic_committer.maintenance.trees import TreeCleaning
-from magic_committer.maintenance.uploads import Scope, Survey, sized
+from magic_committer.maintenance.uploads import OLD_SECONDS, Scope, Survey, sized
 from magic_committer.options import Options
 
 CLOCK = SystemClock()
-SIZED_MAX = 1000
-"""Uploads of other programs of which a cleanup asks the size, a request each."""
+LOOKED_AT_MAX = 1000
+"""Old uploads without a job in their names that a cleanup looks at; of more it tells the number."""
 
 COUNTS = {
     "jobs_recovered": "jobs recovered",
@@ -208,7 +209,7 @@ def cleanup(
         told = summary()
         dry = "Dry run, nothing was changed. " if dry_run else ""
         where = f"{counted(len(done), 'destination')} in {told['seconds']:.1f} s"
-        return f"{dry}{where}: {_words(told, dry_run)}"
+        return f"{dry}{where}: {_words(told, dry_run)}" if len(done) > 1 else f"{dry}{where}"
 
     shell.output.rows("cleanup", COLUMNS, rows(), fields=FIELDS, summary=summary, closing=closing)
     _print_advice(shell, done)
@@ -281,7 +282,7 @@ def _clean(
         if report.errors or report.unfinished:
             code = exits.BAD_STATE
         if named and report.uploads_nameless:
-            advice = _advice(shell, dest, progress)
+            advice = _advice(shell, dest, report.uploads_nameless, progress)
     except MagicError as failure:
         error, code = str(failure), exits.code_of(failure)
     except Exception as failure:  # of no kind that is known: the next destination is not to blame
@@ -292,22 +293,31 @@ def _clean(
     return Cleaned(dest.url, code, seconds, dry_run, report, error, advice)
 
 
-def _advice(shell: Shell, dest: Place, progress: ProgressFunction) -> Advice | None:
-    """What is old and of other programs, and its bytes: of the first `SIZED_MAX`.
+def _advice(shell: Shell, dest: Place, nameless: int, progress: ProgressFunction) -> Advice | None:
+    """What is old and of other programs, and what removes it.
+
+    Args:
+        nameless: how many uploads are old and tell no job by their names.
 
     Raises:
         StoreError: it is not known.
     """
     if isinstance(dest, TreePlace):
         return None
+    way = way_of(shell.s3)
+    if nameless > LOOKED_AT_MAX:
+        line = [*way, "uploads", "list", dest.url, "--older-than", duration(OLD_SECONDS)]
+        return Advice(
+            f"{nameless:,} uploads are older than {line[-1]}, and no name of a job is in theirs."
+            " See whose they are, and what removes them:",
+            f"magic-committer {shlex.join(line)}",
+        )
     sums = Sums()
     runtime, threads = shell.runtime(dest.bucket, progress), Options().commit_threads
     for page in Survey(runtime, Scope(dest.bucket, dest.prefix), in_flight=threads).pages():
-        old = [found for found in page if sums.is_old(found)]
-        wanted = max(0, SIZED_MAX - sums.all.uploads)
-        for found in (*sized(runtime, old[:wanted], threads), *old[wanted:]):
+        for found in sized(runtime, [one for one in page if sums.is_old(one)], threads):
             sums.add(found)
-    return sums.advice(dest.url, way_of(shell.s3))
+    return sums.advice(dest.url, way)
 
 
 def _tell(shell: Shell, cleaned: Cleaned) -> None:

@@ -223,7 +223,7 @@ def lines(data: ReportData) -> Iterator[tuple[str, str]]:
         for name, (title, _) in CLASSES.items():
             held = data.sums.of(name)
             yield f"  {title.lower()}", held.words() if held.uploads else ""
-        yield "can be removed", data.sums.removable.words()
+        yield "left by dead jobs", data.sums.removable.words()
     waiting = sum(map(needs_care, data.jobs))
     care = f", {waiting:,} of them to be finished or removed" if waiting else ""
     yield (

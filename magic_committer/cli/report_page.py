@@ -130,9 +130,10 @@ def _figures(data: ReportData) -> list[tuple[str, str, str]]:
     if data.sums is None:
         return [jobs]
     total, idle = data.sums.all, data.sums.removable
+    stored, left = (one.stored() or ("?" if one.uploads else "0 B") for one in (total, idle))
     return [
-        ("Open uploads", f"{total.uploads:,}", f"{idle.uploads:,} can be removed"),
-        ("Stored in them", total.stored() or "?", f"{idle.stored() or '?'} can be removed"),
+        ("Open uploads", f"{total.uploads:,}", f"{idle.uploads:,} left by dead jobs"),
+        ("Stored in them", stored, f"{left} left by dead jobs"),
         jobs,
     ]
 

@@ -377,6 +377,21 @@ def test_what_is_foreign_and_old_is_named_with_what_removes_it(
     assert shop.open() == stays
 
 
+def test_a_cleanup_counts_what_is_too_much_to_look_at(
+    command: Command, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cleanup each hour must not ask about each of many leaks: it names the command that does."""
+    monkeypatch.setattr("magic_committer.cli.cleanup.LOOKED_AT_MAX", 2)
+    for number in range(3):
+        shop.store.start_upload(f"t/{number}.csv")
+    shop.later(8 * DAY)
+    ran = command("cleanup", T)
+    assert "3 uploads are older than 7d, and no name of a job is in theirs." in ran.out
+    assert shop.store.requests["list_parts"] == 0
+    (line,) = PASTED.findall(ran.out)
+    assert "remove them:\n  magic-committer uploads abort" in command(*shlex.split(line)).err
+
+
 def test_nothing_old_of_others_is_no_advice(command: Command, shop: Shop) -> None:
     """Young uploads of others, and those that the command aborts itself, get none."""
     shop.store.start_upload("t/a.csv")
