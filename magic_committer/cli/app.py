@@ -186,7 +186,7 @@ def root(**values: Any) -> None:
 
 root.examples = (
     "uploads list s3://bucket/table",
-    "uploads abort s3://bucket/table --foreign --older-than 7d --dry-run",
+    "uploads abort s3://bucket/table --foreign --older-than 7d",
     "job list s3://bucket/table",
 )
 
@@ -196,12 +196,14 @@ def _tell_version(context: click.Context) -> None:
     context.exit()
 
 
-def group(name: str) -> click.Group:
-    """A group of commands under the root, one of `LATER`."""
+def group(name: str, *examples: str) -> Group:
+    """A group of commands under the root, one of `LATER`; the examples are for its help."""
 
     @root.group(name, cls=Group, help=WORDS[name])
     @common
     def made(**values: Any) -> None:
         _keep(**values)
 
+    assert isinstance(made, Group)  # click's types do not say so
+    made.examples = examples
     return made

@@ -134,7 +134,7 @@ class Cleaned:
     "cleanup",
     WORDS["cleanup"],
     "s3://bucket/table",
-    "s3://bucket/table file:///data/table --dead-after 36h --dry-run",
+    "s3://bucket/table file:///data/t --dry-run",
     "s3://bucket --recursive --format jsonl",
 )
 @click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH…")

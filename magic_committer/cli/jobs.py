@@ -39,7 +39,7 @@ from magic_committer.maintenance.tree_details import show_tree_job
 from magic_committer.maintenance.trees import inspect_tree
 from magic_committer.protocol.record import State
 
-job = group("job")
+job = group("job", "job list s3://bucket --recursive", "job show s3://bucket/table nightly")
 
 FIELDS = tuple(FoundJob.__dataclass_fields__)
 COLUMNS = (
@@ -288,7 +288,7 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
     "commit",
     "Make its files visible.",
     "s3://bucket/table nightly --dry-run",
-    "s3://bucket/table job_202611250001 --adopt --expect 12",
+    "s3://bucket/table job_20261125 --adopt --expect 12",
 )
 @_path
 @_job

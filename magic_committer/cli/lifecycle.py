@@ -28,7 +28,7 @@ from magic_committer.maintenance.lifecycle import (
     too_short,
 )
 
-lifecycle = group("lifecycle")
+lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
 
 FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
 COLUMNS = (

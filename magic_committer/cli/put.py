@@ -170,7 +170,7 @@ def _options(function: Callable[..., int]) -> Callable[..., int]:
     root,
     "promote",
     WORDS["promote"],
-    "s3://bucket/staging/today s3://bucket/table --mode replace_partitions --dry-run",
+    "s3://bucket/staging/today s3://bucket/table --dry-run",
 )
 @click.argument("source", type=URL, metavar="SOURCE")
 @click.argument("dest", type=DIRECTORY, metavar="DEST")

@@ -42,7 +42,9 @@ from magic_committer.remedy import Remedy, as_command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-uploads = group("uploads")
+uploads = group(
+    "uploads", "uploads list s3://bucket/table", "uploads abort s3://bucket/table --dry-run"
+)
 
 COLUMNS = (
     Column("class"),
@@ -216,7 +218,7 @@ def _by_class(counts: Mapping[str, int]) -> str:
     "Each open upload: whose, how old, how large.",
     "",
     "s3://bucket/table",
-    "s3://bucket/table --older-than 7d --owner-class foreign --sort bytes",
+    "s3://bucket/table --older-than 7d --sort bytes",
 )
 @click.argument("paths", type=URL, nargs=-1, metavar="[PATH]…")
 @_selecting
@@ -523,7 +525,7 @@ def _tell(
     uploads,
     "expect",
     "Succeed if exactly N are open.",
-    "s3://bucket/table 0 --owner-class orphan --owner-class over",
+    "s3://bucket/table 0 --older-than 2d",
 )
 @click.argument("path", type=URL)
 @click.argument("expected", type=click.IntRange(min=0), metavar="N")
