@@ -93,13 +93,7 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 # Looking ------------------------------------------------------------------------------------------
 
 
-@command(
-    job,
-    "list",
-    "All jobs under a path.",
-    "s3://bucket/table",
-    "s3://bucket --recursive",
-)
+@command(job, "list", "All jobs under a path.", "s3://bucket/table", "s3://bucket --recursive")
 @_paths
 @recursive
 @_dead_after
@@ -147,12 +141,7 @@ def list_jobs(
     return reach.code
 
 
-@command(
-    job,
-    "show",
-    "One job in full.",
-    "s3://bucket/table nightly",
-)
+@command(job, "show", "One job in full.", "s3://bucket/table nightly")
 @_path
 @_job
 @click.option(

@@ -166,12 +166,7 @@ def _options(function: Callable[..., int]) -> Callable[..., int]:
     return functools.reduce(lambda made, option: option(made), reversed(OPTIONS), function)
 
 
-@command(
-    root,
-    "promote",
-    WORDS["promote"],
-    "s3://bucket/staging/today s3://bucket/table --dry-run",
-)
+@command(root, "promote", WORDS["promote"], "s3://bucket/staging/today s3://bucket/table --dry-run")
 @click.argument("source", type=URL, metavar="SOURCE")
 @click.argument("dest", type=DIRECTORY, metavar="DEST")
 @_options

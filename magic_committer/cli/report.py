@@ -39,13 +39,7 @@ NOTES_MAX = 10
 STDOUT = "-"
 
 
-@command(
-    root,
-    "report",
-    WORDS["report"],
-    "s3://bucket/table",
-    "s3://bucket/table -o report.html",
-)
+@command(root, "report", WORDS["report"], "s3://bucket/table", "s3://bucket/table -o report.html")
 @click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
 @click.option(
     "-o", "--output", "file", metavar="FILE",

@@ -521,12 +521,7 @@ def _tell(
     return actions["left"]
 
 
-@command(
-    uploads,
-    "expect",
-    "Succeed if exactly N are open.",
-    "s3://bucket/table 0 --older-than 2d",
-)
+@command(uploads, "expect", "Succeed if exactly N are open.", "s3://bucket/table 0 --older-than 2d")
 @click.argument("path", type=URL)
 @click.argument("expected", type=click.IntRange(min=0), metavar="N")
 @_selecting
