@@ -167,16 +167,16 @@ def test_the_question_has_exact_numbers(
 
 
 @pytest.mark.parametrize(
-    ("bad", "code", "says"),
+    ("bad", "says"),
     [
-        ("missing", exits.BAD_ARGUMENT, "is no directory"),
-        ("file", exits.BAD_ARGUMENT, "is no directory"),
-        ("empty", exits.BAD_ARGUMENT, "has no file to put"),
-        ("pipe", exits.BAD_ARGUMENT, "is no regular file"),
+        ("missing", "is no directory"),
+        ("file", "is no directory"),
+        ("empty", "has no file to put"),
+        ("pipe", "is no regular file"),
     ],
 )
 def test_what_cannot_be_put_is_refused_before_anything_is_sent(
-    there: There, command: Command, source: Path, bad: str, code: int, says: str
+    there: There, command: Command, source: Path, bad: str, says: str
 ) -> None:
     """A wrong path is an error, not an empty table."""
     paths = {"missing": source / "nowhere", "file": source / "a.html", "pipe": source}
@@ -185,7 +185,7 @@ def test_what_cannot_be_put_is_refused_before_anything_is_sent(
     if bad == "empty":
         (source / "empty").mkdir()
     told = command("put", paths.get(bad, source / "empty"), there.url, "--mode", "replace", "--yes")
-    assert told.code == code
+    assert told.code == exits.USAGE
     assert says in told.err
     assert untouched(there)
 
@@ -200,7 +200,7 @@ def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
         (source / "_temporary" / "x").touch()
     table = (source if bad == "itself" else tmp_path) / "t"
     told = command("put", source, table.as_uri(), "--yes")
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE
     assert ("is to be put" if bad == "itself" else "where committers work") in told.err
     assert not table.exists()
 
@@ -208,7 +208,7 @@ def test_what_a_disk_cannot_take_is_refused_before_a_job_is_started(
 def test_an_unknown_mode_is_a_bad_argument(there: There, command: Command, source: Path) -> None:
     """The nearest word is told."""
     told = command("put", source, there.url, "--mode", "apend")
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE
     assert "'append'" in told.err
 
 
@@ -324,5 +324,15 @@ def test_promote_finds_nothing_to_publish(memory_s3: MemoryStore, command: Comma
     """A prefix that is mistyped is an error, whatever the mode is."""
     memory_s3.put_object("staging-2/a.csv", b"1")
     told = command("promote", "s3://bucket/staging", "s3://bucket/t", "--mode", "replace", "--yes")
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE
     assert "s3://bucket/staging/ has no object to copy" in told.err
+
+
+def test_files_have_the_content_type_that_is_given(
+    command: Command, memory_s3: MemoryStore, tmp_path: Path
+) -> None:
+    """``--content-type`` is that of each file."""
+    (tmp_path / "a").write_text("<p>")
+    ran = command("put", tmp_path, "s3://bucket/t", "--yes", "--content-type", "text/html")
+    assert ran.code == exits.OK, ran.err
+    assert memory_s3.attributes("t/a").content_type == "text/html"
