@@ -94,7 +94,7 @@ def objects_in(
             continue
         named = f"{below}/{name}" if below and directory else below or name
         check_name(named)
-        whole = ObjectSlice(place.bucket, info.key, info.etag, 0, info.size)
+        whole = ObjectSlice(place.bucket, info.key, info.etag, 0, info.size, info.size)
         found.append(SourceObject(whole, named))
     if not found:
         raise PathError(
