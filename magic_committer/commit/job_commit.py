@@ -833,7 +833,7 @@ class JobCommit:
             self.runtime,
             self.job,
             spared=nothing_spared,
-            accepted=frozenset(),
+            accepted={},
             in_flight=self.in_flight,
             look_first=look_first,
         )

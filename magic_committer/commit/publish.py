@@ -357,7 +357,7 @@ class Publication:
             self.runtime,
             self.job,
             spared=self.names.__contains__,
-            accepted={self.job.paths.tree + planned.name for planned in self.plan.sets},
+            accepted={self.job.paths.tree + one.name: one.etag for one in self.plan.sets},
             in_flight=self.in_flight,
             look_first=not self._knows_all or bool(self.job.adopted),
             accepted_attempts={planned.task: planned.attempt for planned in self.plan.sets},

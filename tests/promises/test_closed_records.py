@@ -11,7 +11,7 @@ from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.options import Mode
 from magic_committer.stores.memory import Request
-from tests.promises.hands import DEST, At, committed_task, control, failing
+from tests.promises.hands import DEST, At, committed_task, control, failing, visible
 from tests.promises.machine import DAY, Machine
 
 NO_CHANCE = (PermissionDenied("no", status=403), Unanswered("no answer"))
@@ -76,6 +76,40 @@ def test_records_of_given_ids_stay_for_thirty_days(machine: Machine) -> None:
     job = leaving()
     assert control(machine.s3) == [record(job)]
     assert mc.start(DEST, job_id="batch-1").state == "running"
+
+
+def test_a_driver_that_slept_until_its_id_was_free_takes_nothing_of_the_next_job(
+    machine: Machine,
+) -> None:
+    """I2, I6: it was paused before its sweep, and another process has finished its job. 30 days
+    later the id has a new job, whose attempt has the same name: its set stays."""
+    runs = [mc.start(DEST, job_id="nightly")]
+
+    def write(number: int) -> None:
+        with runs[number].task("1", attempt="a") as task, task.open(f"{number}.csv") as file:
+            file.write(b"1")
+
+    def meanwhile() -> None:
+        mc.recover(DEST, "nightly")
+        machine.later(30 * DAY)
+        leaving()
+        runs.append(mc.start(DEST, job_id="nightly"))
+        write(1)
+
+    write(0)
+    sweeps = At(
+        machine.s3,
+        lambda r: (
+            r.verb == "list"
+            and r.key == "t/__magic_job-nightly/"
+            and "t/0.csv" in visible(machine.s3)
+        ),
+        meanwhile,
+    )
+    assert runs[0].commit().outcome == "committed"
+    assert sweeps.done
+    assert runs[1].commit(expect=1).files == 1
+    assert {"t/0.csv", "t/1.csv"} < set(visible(machine.s3))
 
 
 @pytest.mark.parametrize("state", ["running", "committing", "completed", "reverting", "aborting"])
