@@ -313,9 +313,7 @@ class Publication:
             return True
         try:
             self._read_names()
-            left = write_marker(
-                self.runtime, self.dest.success_key, seen.key, self._success_data(seen)
-            )
+            left = write_marker(self.runtime, self.dest.success_key, seen, self._success_data(seen))
         except StoreError as error:
             if self.plan.marker is not None:
                 what = "_SUCCESS could not be written, and the old one is deleted"
