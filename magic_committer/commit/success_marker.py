@@ -148,11 +148,9 @@ def write_marker(runtime: Runtime, key: str, own: records.Seen, success: Success
         if before is not None and before == marker:
             quoted = not quoted  # unchanged and refused: the quoting was not understood (Ceph RGW)
         before = marker
-        if (
-            seen is None
-            or seen.record.uuid != own.record.uuid  # its id has been used again since
-            or seen.record.state is not State.COMPLETED
-        ):
+        if seen is not None and seen.record.uuid != own.record.uuid:
+            seen = None  # the id has been used again since
+        if seen is None or seen.record.state is not State.COMPLETED:
             return "the job was finished by somebody else"
         record = seen.record
         if marker is not None and marker.uuid == record.uuid:
