@@ -234,7 +234,8 @@ class FileCalls(ABC):
                 the destination itself, or the object's own name.
             hidden: True: also objects with an element that begins with ``_`` or ``.``. False is the
                 default. A ``_SUCCESS`` at the top, and what committers keep, are always left out.
-            unique, attributes: as for `open`, for each object.
+            unique, attributes: as for `open`, for each object. Names with another job's token need
+                ``unique=True``: its digits stay, as a part of the name.
 
         Returns:
             How many objects and bytes were copied, and what was left out.
@@ -252,6 +253,8 @@ class FileCalls(ABC):
         if below:
             check_name(below)
         store = sink.reach(parse_url(source).bucket)
-        found, left_out = objects_in(store, source, sink.home.url, below, hidden=hidden)
+        found, left_out = objects_in(
+            store, source, sink.home.url, below, hidden=hidden, unique=unique
+        )
         attributes = attributes_of(attributes)
         return put_all(sink, found, left_out, unique=unique, attributes=attributes)

@@ -17,10 +17,13 @@ from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import (
     Destination,
     check_name,
+    has_token,
     is_control_element,
     is_hidden,
     is_s3_url,
     parse_url,
+    shown,
+    without_token,
 )
 from magic_committer.stores.base import Attributes, ObjectSlice, ObjectStore, objects
 from magic_committer.upload import COPY_PART_BYTES, UploadStream
@@ -57,7 +60,13 @@ class SourceObject:
 
 
 def objects_in(
-    store: ObjectStore, source: str, dest: str, below: str = "", *, hidden: bool = False
+    store: ObjectStore,
+    source: str,
+    dest: str,
+    below: str = "",
+    *,
+    hidden: bool = False,
+    unique: bool = False,
 ) -> tuple[list[SourceObject], tuple[str, ...]]:
     """All objects below a URL that ends in ``/``, or the one object of another; and the names that
     are left out.
@@ -68,10 +77,11 @@ def objects_in(
         below: what goes before the names, without a slash at its end; of one object: its name.
         hidden: also those with an element that begins with ``_`` or ``.``; never those of
             committers.
+        unique: they get the job's UUID, so the token of another job becomes plain digits.
 
     Raises:
-        PathError: there is none; source and destination lie in each other; or the destination is a
-            file system.
+        PathError: there is none; one carries another job's token, without ``unique``; source and
+            destination lie in each other; or the destination is a file system.
         StoreError: they cannot be listed.
     """
     if not is_s3_url(dest):
@@ -87,12 +97,14 @@ def objects_in(
         if not directory and info.key != place.key:
             break  # the key itself comes first
         if name.endswith("/") or not name:  # a directory's marker
+            left_out += [name or info.key] * bool(info.size)  # or an object with an odd name
             continue
         controls = any(map(is_control_element, name.split("/"))) or name == "_SUCCESS"
         if controls or (directory and is_hidden(name) and not hidden):
             left_out.append(name)
             continue
         named = f"{below}/{name}" if below and directory else below or name
+        named = _without_token(named, unique=unique)
         check_name(named)
         whole = ObjectSlice(place.bucket, info.key, info.etag, 0, info.size, info.size)
         found.append(SourceObject(whole, named))
@@ -104,6 +116,16 @@ def objects_in(
             " hidden=True",
         )
     return found, tuple(left_out)
+
+
+def _without_token(name: str, *, unique: bool) -> str:
+    if has_token(name) and not unique:
+        raise PathError(
+            f"{shown(name)} carries the token of the job that wrote it, whose clean-up would abort"
+            " the upload",
+            hint="Copy with unique=True (--unique): the names get this job's token instead",
+        )
+    return without_token(name)
 
 
 def _refuse_itself(bucket: str, key: str, dest: Destination) -> None:

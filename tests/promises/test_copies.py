@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import magic_committer as mc
+from magic_committer.hadoop.paths import uuid_in_name
 from magic_committer.stores.base import PART_BYTES_MIN
 from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore, memory_store
@@ -69,6 +70,34 @@ def test_what_is_left_out_is_told(stage: MemoryStore, memory_s3: MemoryStore) ->
         left_out = job.copy("s3://stage/x/", "two", hidden=True).left_out
     assert sorted(left_out) == ["_SUCCESS", "__magic_job-j/_job.json"]
     assert "t/two/d/.crc" in memory_s3.keys()
+
+
+def test_an_object_whose_name_ends_in_a_slash_is_told(
+    stage: MemoryStore, memory_s3: MemoryStore
+) -> None:
+    """One with bytes is left out, and told, as no file of a job may have such a name; an empty one
+    is a directory's marker."""
+    stage.put_object("x/dir/", b"bytes")
+    with mc.write(DEST) as job:
+        assert "dir/" in job.copy("s3://stage/x/").left_out
+        with pytest.raises(mc.PathError, match="left out: x/dir/"):
+            job.copy("s3://stage/x/dir/")
+
+
+def test_files_of_other_jobs_with_unique_names_are_copied(
+    stage: MemoryStore, memory_s3: MemoryStore
+) -> None:
+    """I4, I6: each gets the job's own token; the old one names no job any more, so nobody's
+    clean-up takes the upload, and two files stay two. Without ``unique`` that is asked for."""
+    for text in "12":
+        with mc.write("s3://stage/y") as job, job.open("part.csv", "w", unique=True) as file:
+            file.write(text)
+    with pytest.raises(mc.PathError, match="unique=True"), mc.write(DEST) as job:
+        job.copy("s3://stage/y/")
+    with mc.write(DEST) as job:
+        job.copy("s3://stage/y/", unique=True)
+    assert sorted(visible(memory_s3).values()) == [b"1", b"2"]
+    assert {uuid_in_name(key) for key in visible(memory_s3)} == {job.id}
 
 
 def test_one_object_may_have_another_name(stage: MemoryStore, memory_s3: MemoryStore) -> None:
