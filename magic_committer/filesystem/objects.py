@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._quantities import name_some
-from magic_committer.errors import PathError
+from magic_committer.errors import NotFound, PathError, UploadFailed
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import (
+    SUCCESS,
     Destination,
     check_name,
     has_token,
@@ -25,8 +27,17 @@ from magic_committer.hadoop.paths import (
     shown,
     without_token,
 )
-from magic_committer.stores.base import Attributes, ObjectSlice, ObjectStore, objects
+from magic_committer.stores.base import (
+    Attributes,
+    ObjectSlice,
+    ObjectStore,
+    objects,
+    same_etag,
+)
 from magic_committer.upload import COPY_PART_BYTES, UploadStream
+
+TEMPORARY = "_temporary"
+"""The directory in which other committers of Hadoop keep what is not published yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +58,27 @@ class SourceObject:
         Raises:
             UploadFailed: the object changed meanwhile; and as `Task.open`.
         """
+        if not self.size:
+            self._refuse_changes(sink.reach(self.whole.bucket))
         to = sink.open(self.name, unique=unique, attributes=attributes).stream
         assert isinstance(to, UploadStream)  # it was just opened, on S3
         with to:
             whole = self.whole
             to.take_object(whole.bucket, whole.key, whole.etag, whole.length)
         return self.size
+
+    def _refuse_changes(self, store: ObjectStore) -> None:
+        """Look at an empty object: no part of it is copied on a condition."""
+        whole = self.whole
+        try:
+            now = store.head(whole.key).etag
+        except NotFound as error:
+            raise UploadFailed(error.message, hint=SOURCE_CHANGED) from error
+        if not same_etag(now, whole.etag):
+            raise UploadFailed(
+                f"s3://{whole.bucket}/{whole.key} has the ETag {now}, not {whole.etag}",
+                hint=SOURCE_CHANGED,
+            )
 
     def is_small(self, sink: Sink) -> bool:
         """Whether it is one part."""
@@ -99,21 +125,27 @@ def objects_in(
         if name.endswith("/") or not name:  # a directory's marker
             left_out += [name or info.key] * bool(info.size)  # or an object with an odd name
             continue
-        controls = any(map(is_control_element, name.split("/"))) or name == "_SUCCESS"
+        elements = name.split("/")
+        controls = any(map(is_control_element, elements)) or TEMPORARY in elements
+        controls = controls or name == SUCCESS
         if controls or (directory and is_hidden(name) and not hidden):
             left_out.append(name)
             continue
         named = f"{below}/{name}" if below and directory else below or name
         named = _without_token(named, unique=unique)
-        check_name(named)
+        try:
+            check_name(named)
+        except PathError as error:
+            told = f"s3://{place.bucket}/{info.key} cannot be copied: {error.message}"
+            raise PathError(told, hint=error.advice) from error
         whole = ObjectSlice(place.bucket, info.key, info.etag, 0, info.size, info.size)
         found.append(SourceObject(whole, named))
     if not found:
         raise PathError(
             f"{source} has no object to copy"
             + (f"; left out: {name_some(left_out)}" if left_out else ""),
-            hint="Check the URL: a directory ends in '/'; hidden objects are copied with"
-            " hidden=True",
+            hint="Check the URL: that of a directory ends in '/', that of one object does not"
+            " (job.copy); hidden objects are copied with hidden=True (--hidden)",
         )
     return found, tuple(left_out)
 

@@ -60,7 +60,7 @@ def test_a_prefix_is_published_as_one_job(
     assert report.files == len(STAGED)
     assert {name.removeprefix("t/"): body for name, body in visible(memory_s3).items()} == STAGED
     assert seen == [{}] * len(STAGED)
-    assert set(stage.requests) == {"list"}
+    assert set(stage.requests) == {"list", "head"}  # of the empty object
 
 
 def test_what_is_left_out_is_told(stage: MemoryStore, memory_s3: MemoryStore) -> None:
@@ -68,7 +68,7 @@ def test_what_is_left_out_is_told(stage: MemoryStore, memory_s3: MemoryStore) ->
     with mc.write(DEST) as job:
         assert sorted(job.copy("s3://stage/x/", "one").left_out) == sorted(LEFT_OUT)
         left_out = job.copy("s3://stage/x/", "two", hidden=True).left_out
-    assert sorted(left_out) == ["_SUCCESS", "__magic_job-j/_job.json"]
+    assert sorted(left_out) == ["_SUCCESS", "__magic_job-j/_job.json", "_temporary/0/x"]
     assert "t/two/d/.crc" in memory_s3.keys()
 
 
@@ -140,10 +140,30 @@ def test_an_object_that_does_not_stay_is_not_published(
 
     memory_s3.before = meddle
     with (
-        pytest.raises(mc.UploadFailed, match=r"a copy of s3://stage/x/a\.csv"),
+        pytest.raises(mc.UploadFailed, match=r"a copy of s3://stage/x/a\.csv.* copy again"),
         mc.write(DEST) as job,
     ):
         job.copy("s3://stage/x/a.csv")
+    assert memory_s3.keys() == ()
+    assert memory_s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("deed", ["changed", "deleted"])
+def test_an_empty_object_that_does_not_stay_is_not_published(
+    stage: MemoryStore, memory_s3: MemoryStore, deed: str
+) -> None:
+    """A writer's first object, say, which it fills meanwhile: it has no part with a condition, and
+    is looked at."""
+
+    def meddle(request: Request, reply: object) -> None:
+        stage.after = None
+        stage.delete_object("x/d/empty.csv")
+        if deed == "changed":
+            stage.put_object("x/d/empty.csv", b"2")
+
+    stage.after = meddle
+    with pytest.raises(mc.UploadFailed, match="copy again"), mc.write(DEST) as job:
+        job.copy("s3://stage/x/")
     assert memory_s3.keys() == ()
     assert memory_s3.open_uploads() == ()
 
