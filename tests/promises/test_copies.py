@@ -106,7 +106,8 @@ def test_one_object_may_have_another_name(stage: MemoryStore, memory_s3: MemoryS
     with mc.write(DEST) as job:
         job.copy("s3://stage/x/a.csv")
         job.copy("s3://stage/x/a.csv", "2026/b.csv")
-    assert visible(memory_s3) == {"t/a.csv": b"1", "t/2026/b.csv": b"1"}
+        job.copy("s3://stage/x/a.csv", "2027/")
+    assert visible(memory_s3) == dict.fromkeys(["t/a.csv", "t/2026/b.csv", "t/2027/a.csv"], b"1")
 
 
 def test_a_large_object_goes_by_parts(
