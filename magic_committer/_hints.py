@@ -44,6 +44,9 @@ def of_disk(error: OSError) -> str:
 
 S3_URL = "Write 's3://bucket/path'"
 RELATIVE_NAME = "Write it relative to the destination: 'a/b.csv'"
+SOURCE_CHANGED = (
+    "The object was changed or deleted since it was listed: copy again when nobody writes there"
+)
 TOKEN_OUT = "The clean-up of that job would abort this upload: take the token out"
 """Of a name with the token of another job."""
 

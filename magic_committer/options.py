@@ -266,9 +266,9 @@ class S3Options:
         read_seconds_max: seconds for one try of a request: to send its body, and then to get its
             answer. 30 by default. Bytes that move add time: a transfer faster than 16 KiB/s is not
             cut off.
-        complete_seconds_max: the same for Complete: 300 seconds by default, because Complete may
-            take minutes (S3 API). Some stores lose an upload whose client hangs up during Complete
-            (docs/stores.md).
+        complete_seconds_max: the same for Complete, and for a part that the store copies: 300
+            seconds by default, because Complete may take minutes (S3 API). Some stores lose an
+            upload whose client hangs up during Complete (docs/stores.md).
         retry_seconds_max: seconds for all tries of one request before the job is decided, with the
             last try: 60 by default. Also how long one phase waits for a silent store; the phases
             are setup, a task's commit, a job's commit up to its decision, and an abort. Cleaning up

@@ -170,7 +170,9 @@ def _options(function: Callable[..., int]) -> Callable[..., int]:
 @click.argument("source", type=URL, metavar="SOURCE")
 @click.argument("dest", type=DIRECTORY, metavar="DEST")
 @_options
-def promote(shell: Shell, source: str, dest: Destination, hidden: bool, **how: Any) -> int:
+def promote(
+    shell: Shell, source: str, dest: Destination, hidden: bool, unique: bool, **how: Any
+) -> int:
     """Publish the objects below SOURCE at DEST: all of them, or none. The store copies them.
 
     SOURCE is s3://bucket/staging/x, DEST is s3://bucket/table, at the same endpoint. Nothing is
@@ -183,8 +185,10 @@ def promote(shell: Shell, source: str, dest: Destination, hidden: bool, **how: A
     """
     source = Destination.parse(source).url
     bucket = Destination.parse(source).bucket
-    found, left_out = objects_in(shell.runtime(bucket).store, source, dest.url, hidden=hidden)
-    return _publish(shell, source, dest, found, left_out, hidden=hidden, **how)
+    found, left_out = objects_in(
+        shell.runtime(bucket).store, source, dest.url, hidden=hidden, unique=unique
+    )
+    return _publish(shell, source, dest, found, left_out, hidden=hidden, unique=unique, **how)
 
 
 @command(

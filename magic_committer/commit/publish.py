@@ -270,9 +270,7 @@ class Publication:
             return True
         try:
             self._read_names()
-            left = write_marker(
-                self.runtime, self.dest.success_key, seen.key, self._success_data(seen)
-            )
+            left = write_marker(self.runtime, self.dest.success_key, seen, self._success_data(seen))
         except StoreError as error:
             if self.plan.marker is not None:
                 what = "_SUCCESS could not be written, and the old one is deleted"
@@ -314,7 +312,7 @@ class Publication:
             self.runtime,
             self.job,
             spared=self.names.__contains__,
-            accepted={self.job.paths.tree + planned.name for planned in self.plan.sets},
+            accepted={self.job.paths.tree + one.name: one.etag for one in self.plan.sets},
             in_flight=self.in_flight,
             look_first=not self._knows_all or bool(self.job.adopted),
             accepted_attempts={planned.task: planned.attempt for planned in self.plan.sets},

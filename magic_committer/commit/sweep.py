@@ -51,7 +51,7 @@ from magic_committer.protocol.record import (
     TASK_METADATA,
     StartedJob,
 )
-from magic_committer.stores.base import ObjectInfo, UploadInfo
+from magic_committer.stores.base import ObjectInfo, UploadInfo, same_etag
 
 SWEEP_ROUNDS_MAX = 5
 SWEEP_PAUSE_SECONDS = 0.2
@@ -99,7 +99,7 @@ def sweep(
     job: StartedJob,
     *,
     spared: Spared,
-    accepted: Set[str],
+    accepted: Mapping[str, str],
     in_flight: int,
     look_first: bool = False,
     accepted_attempts: Mapping[str, str] | None = None,
@@ -109,7 +109,8 @@ def sweep(
     Args:
         runtime, job: the components and the job.
         spared: says which uploads the plan names.
-        accepted: keys of the pendingsets that the plan names: they need not be read.
+        accepted: the pendingsets that the plan names, key and ETag: they need not be read. Another
+            one at such a key is of another run: a given id may be in use again.
         in_flight: how many requests at once.
         look_first: look at each upload before it is aborted. Needed if an upload may have been
             completed and this process does not know everything that the plan names.
@@ -121,7 +122,8 @@ def sweep(
     tells = accepted_attempts is not None
     run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first, tells)
     found = run.control_objects()
-    run.abort_all(run.named_uploads(found, accepted))
+    known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
+    run.abort_all(run.named_uploads(found, known))
     run.abort_listed()
     if accepted_attempts is not None:
         swept.warnings += run.unpublished(accepted_attempts)
@@ -130,7 +132,7 @@ def sweep(
     if len(swept.left) > NAMED_MAX:
         swept.failed(f"{len(swept.left) - NAMED_MAX} more uploads could not be aborted")
     if not swept.left and not run.unread:  # otherwise the next sweep needs the names in them
-        run.delete(found, accepted)
+        run.delete(found, known)
     return swept
 
 

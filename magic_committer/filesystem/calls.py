@@ -230,11 +230,13 @@ class FileCalls(ABC):
 
         Args:
             source: the URL of a directory, which ends in ``/``, or of one object.
-            name: the directory below the destination, or the name of the one object; "" (default):
-                the destination itself, or the object's own name.
+            name: the directory below the destination, or the name of the one object; if that ends
+                in ``/``, the directory for it. "" (default): the destination itself, or the
+                object's own name.
             hidden: True: also objects with an element that begins with ``_`` or ``.``. False is the
                 default. A ``_SUCCESS`` at the top, and what committers keep, are always left out.
-            unique, attributes: as for `open`, for each object.
+            unique, attributes: as for `open`, for each object. Names with another job's token need
+                ``unique=True``: its digits stay, as a part of the name.
 
         Returns:
             How many objects and bytes were copied, and what was left out.
@@ -251,7 +253,11 @@ class FileCalls(ABC):
         sink, below = self._files(), name_text(name).strip("/")
         if below:
             check_name(below)
+        if name.endswith("/") and not source.endswith("/"):
+            below = f"{below}/{source.rpartition('/')[2]}".lstrip("/")
         store = sink.reach(parse_url(source).bucket)
-        found, left_out = objects_in(store, source, sink.home.url, below, hidden=hidden)
+        found, left_out = objects_in(
+            store, source, sink.home.url, below, hidden=hidden, unique=unique
+        )
         attributes = attributes_of(attributes)
         return put_all(sink, found, left_out, unique=unique, attributes=attributes)

@@ -391,6 +391,17 @@ def unique_name(name: str, uuid: str) -> str:
     return f"{directory}{slash}{last[:end]}-mcj{uuid}{last[end:]}"
 
 
+def has_token(name: str) -> bool:
+    """Whether the last element of a name carries a job's token."""
+    return _TOKEN.search(name.rpartition("/")[2]) is not None
+
+
+def without_token(name: str) -> str:
+    """A name whose tokens are plain digits: it names no job, and is still like no other name."""
+    directory, slash, last = name.rpartition("/")
+    return f"{directory}{slash}{_TOKEN.sub(lambda found: found[0].replace('mcj', '', 1), last)}"
+
+
 def uuid_in_name(key: str) -> str | None:
     """The UUID of the job that owns a key, by the key's last element; None if it names no owner.
 

@@ -27,7 +27,7 @@ from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, ObjectSlice, Part
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
 from magic_committer.upload.file import FileState, PendingFile, TaskFile
-from magic_committer.upload.ledger import FinishedUpload, PartLedger
+from magic_committer.upload.ledger import FinishedUpload, PartLedger, copied_part_bytes
 from magic_committer.upload.sender import PartSender
 
 if TYPE_CHECKING:
@@ -41,8 +41,7 @@ TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
 sent side by side."""
 
 COPY_PART_BYTES = 256 * 1024**2
-"""Bytes of a part that the store copies from another object: for the first 1,000 parts, then
-more."""
+"""Bytes of a part that the store copies from another object, if 10,000 parts are enough."""
 
 _OPEN = FileState.OPEN
 
@@ -335,9 +334,11 @@ class UploadStream(TaskFile):
         """
 
         def blocks() -> list[ObjectBlock]:
-            self._ledger = PartLedger(COPY_PART_BYTES, uniform=self._options.uniform_parts)
+            self._ledger = PartLedger(copied_part_bytes(length, COPY_PART_BYTES), uniform=True)
             cuts = self._ledger.cuts(length)
-            return [ObjectBlock(ObjectSlice(bucket, key, etag, at, size)) for at, size in cuts]
+            return [
+                ObjectBlock(ObjectSlice(bucket, key, etag, at, size, length)) for at, size in cuts
+            ]
 
         self._take(blocks, COPY_PART_BYTES)
 

@@ -61,8 +61,13 @@ _THE_RECORD = (
     ),
     Hand(
         "an unanswered swap has lost", RECORDS, "swap",
-        (("now is None or not same_etag(now.etag, leaves.etag)", "True"),),
+        (("not same_etag(now.etag, leaves.etag)", "True"),),
         "I10: the old state is read, 'not decided' is told, the swap lands",
+    ),
+    Hand(
+        "a lost swap obeys the next job of the id", RECORDS, "swap",
+        (("now.record.uuid != record.uuid", "False"),),
+        "I6: an abort that slept for 30 days reverts the job that has its id now",
     ),
     Hand(
         "ETags only quoted", RECORDS, "swap",
@@ -97,8 +102,8 @@ _THE_MARKER = (
     Hand(
         "record read before the marker", MARKER, "write_marker",
         ((
-            "marker = read_marker(runtime, key)\nseen = records.read(runtime, record_key)",
-            "seen = records.read(runtime, record_key)\nmarker = read_marker(runtime, key)",
+            "marker = read_marker(runtime, key)\nseen = records.read(runtime, own.key)",
+            "seen = records.read(runtime, own.key)\nmarker = read_marker(runtime, key)",
         ),),
         "I8: what the record says does not hold for the marker that is read afterwards",
     ),
@@ -133,6 +138,11 @@ _THE_MARKER = (
         (("Marker(found.etag, '', found.last_modified, found.last_modified)",
           "Marker(found.etag, '', 0.0, found.last_modified)"),),
         "I8: a marker of Hadoop's with SSE-C that came later is overwritten",
+    ),
+    Hand(
+        "the next job of the id is marked", MARKER, "write_marker",
+        (("seen.record.uuid != own.record.uuid", "False"),),
+        "I8: a driver that slept for 30 days marks the job that has its id now",
     ),
     Hand(
         "marked in any state", MARKER, "write_marker",

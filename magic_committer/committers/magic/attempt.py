@@ -298,6 +298,8 @@ class Attempt:
         awaited = isinstance(stream, UploadStream) and stream.ends_beside
         self._turns.check_open(awaited=awaited)
         self._fence.check_if_due()
+        if self._saved.shared and self.job.given_id:
+            self._fence.check_if_old()
         pending = ready.to_pending(
             self.job,
             self.attempt,
