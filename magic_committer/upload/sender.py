@@ -395,8 +395,9 @@ class PartSender:
             part = self._runtime.store.put_part(
                 self.key, upload_id, number, body, checksum=checksum
             )
-        if checksum is None and self._checksum:
-            checksum = part.checksum  # of a copy: the store's own
+        if isinstance(block, ObjectBlock):
+            block.check(part)
+            checksum = part.checksum if self._checksum else None  # the store's own
         self._statistics.add(BYTES_UPLOADED, part.size)
         self._statistics.add(PARTS_UPLOADED)
         return part, checksum

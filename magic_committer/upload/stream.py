@@ -40,7 +40,7 @@ TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
 """Bytes of a local file that is sent by one function of the pool. The parts of a larger one are
 sent side by side."""
 
-COPY_PART_BYTES = 256 * 1024**2
+COPY_PART_BYTES = 64 * 1024**2
 """Bytes of a part that the store copies from another object, if 10,000 parts are enough."""
 
 _OPEN = FileState.OPEN
@@ -317,7 +317,9 @@ class UploadStream(TaskFile):
 
         self._take(blocks, TAKEN_BESIDE_BYTES_MAX if beside else -1)
 
-    def take_object(self, bucket: str, key: str, etag: str, length: int) -> None:
+    def take_object(
+        self, bucket: str, key: str, etag: str, length: int, unchanged: Callable[[], None]
+    ) -> None:
         """Take all bytes of another object, in place of writes; `close` must follow.
         The store copies them, by parts of `COPY_PART_BYTES`: beside the caller if it is one part,
         and the owner allows it. Not repeatable.
@@ -327,6 +329,7 @@ class UploadStream(TaskFile):
             key: its key.
             etag: the ETag that it must have.
             length: its bytes.
+            unchanged: raises if that object is another one now; called in threads of the pool.
 
         Raises:
             UploadFailed: as for `write`; or the object has changed, or is gone.
@@ -337,7 +340,8 @@ class UploadStream(TaskFile):
             self._ledger = PartLedger(copied_part_bytes(length, COPY_PART_BYTES), uniform=True)
             cuts = self._ledger.cuts(length)
             return [
-                ObjectBlock(ObjectSlice(bucket, key, etag, at, size, length)) for at, size in cuts
+                ObjectBlock(ObjectSlice(bucket, key, etag, at, size, length), unchanged)
+                for at, size in cuts
             ]
 
         self._take(blocks, COPY_PART_BYTES)
