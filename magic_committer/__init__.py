@@ -22,7 +22,7 @@ from magic_committer.version import __version__
 if TYPE_CHECKING:
     from magic_committer._modes import SparkMode
     from magic_committer._runtime import Progress, ProgressFunction
-    from magic_committer.api import attach, open_magic, start, write
+    from magic_committer.api import attach, open, open_magic, start, write
     from magic_committer.errors import (
         AbortIncomplete,
         AlreadyVisible,
@@ -157,6 +157,7 @@ __all__ = [
     "cleanup",
     "force_abort",
     "inspect",
+    "open",
     "open_magic",
     "read_stream",
     "recover",
@@ -168,7 +169,7 @@ __all__ = [
 _NAMES_OF = {
     "_modes": "SparkMode",
     "_runtime": "Progress ProgressFunction",
-    "api": "attach open_magic start write",
+    "api": "attach open open_magic start write",
     "errors": (
         "AbortIncomplete AlreadyVisible BatchUnsettled BucketNotFound CommitIncomplete "
         "CommitRefused ConditionsNotSupported ConflictingJob DestinationExists FileStillOpen "

@@ -1,4 +1,5 @@
-"""Start here. `write`: one process. `start` and `attach`: many. `open_magic`: a file by its path.
+"""Start here. `write`: one process. `open`: one file. `start` and `attach`: many processes.
+`open_magic`: a file by its magic path.
 
 ::
 
@@ -14,7 +15,7 @@
 
 from __future__ import annotations
 
-from typing import get_args, overload
+from typing import Literal, get_args, overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -23,22 +24,24 @@ from magic_committer._arguments import (
     name_of,
     options_of,
     s3_of,
+    shown,
 )
+from magic_committer._hints import S3_URL
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.committers.base import CommitterClass
 from magic_committer.committers.choice import committer_for
 from magic_committer.committers.magic import open_plain
 from magic_committer.committers.registry import default_for, named
-from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
-from magic_committer.hadoop.paths import MagicPath, parse_magic_path
+from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError, WrongType
+from magic_committer.hadoop.paths import MagicPath, check_name, parse_magic_path
 from magic_committer.job import BinaryMode, Job, TextMode, text_options
 from magic_committer.options import Accept, Mode, Options, S3Options, Track
 from magic_committer.protocol.record import State, Terms
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import TextUpload, UploadStream
-from magic_committer.writing import Writing
+from magic_committer.upload import TaskFile, TextUpload, UploadStream
+from magic_committer.writing import OneFile, Writing, compressor_for
 
 
 def start(
@@ -293,6 +296,88 @@ def write(
         )
 
     return Writing(begin)
+
+
+@overload
+def open(
+    url: str,
+    mode: Literal["wb"],
+    *,
+    compression: str | None = "infer",
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> TaskFile: ...
+@overload
+def open(
+    url: str,
+    mode: Literal["w", "wt"],
+    *,
+    compression: str | None = "infer",
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> TextUpload: ...
+def open(
+    url: str,
+    mode: str,
+    *,
+    compression: str | None = "infer",
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+) -> TaskFile | TextUpload:
+    r"""Write one file: all of it appears at a clean ``close``, and nothing after an exception.
+    It takes the place of ``smart_open.open`` for writing::
+
+        >>> with mc.open("s3://bucket/exports/a.csv.gz", "w") as file:
+        ...     _ = file.write("1,2,3\n")
+
+    A file that is there is replaced at the ``close``. Repeatable: each call is a job of its own
+    (`write` has many files in one job, with fewer requests).
+
+    Args:
+        url: ``s3://bucket/path/name``, or ``file:///path/name``.
+        mode: ``"w"`` for text, ``"wb"`` for bytes. It has no default.
+        compression: ``"infer"`` (default): by the suffix ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
+            Or ``"gzip"``, ``"bz2"``, ``"xz"``, ``"zstd"``; None: the bytes as they are.
+        encoding, errors, newline, attributes: as for `Task.open`.
+        s3: the connection to the store; None (default): as the environment says.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+
+    Returns:
+        A file, for ``with``. A ``close`` while an exception passes, as in ``finally``, gives the
+        file up, and so does dropping it.
+
+    Raises:
+        ValueError: the mode reads, appends or creates only: use smart_open, s3fs or `write`.
+        OptionError: the compression is unknown, or not installed.
+
+        Otherwise as `start`; the file's ``close`` raises what `Job.commit` raises.
+    """
+    if isinstance(mode, str) and mode not in ("w", "wt", "wb"):
+        raise ValueError(
+            f"mode {mode!r}: magic_committer.open writes a new file, by 'w' or 'wb'. To read, use"
+            f" smart_open.open({url!r}) or s3fs"
+        )
+    text = text_options(mode, encoding, errors, newline)
+    if not isinstance(url, str):
+        raise WrongType(f"url is text, not {shown(url)}", hint=S3_URL)
+    parent, _, name = url.rpartition("/")
+    check_name(name)
+    file = OneFile(
+        write(f"{parent}/", mark_success=False, s3=s3, options=options),
+        name,
+        compressor_for(url, compression),
+        attributes_of(attributes),
+    )
+    return file if text is None else TextUpload(file, **text)
 
 
 @overload

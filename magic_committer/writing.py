@@ -1,24 +1,38 @@
 """`Writing`: one job of one task in one process, for ``with write(...)``.
 
 If the block ends normally, the task and the job are committed. If an exception ends it, both are
-aborted; `magic_committer.job` has the rules for that.
+aborted; `magic_committer.job` has the rules for that. A `OneFile` has such a job of its own.
 """
 
 from __future__ import annotations
 
 import atexit
+import bz2
 import logging
+import lzma
 import os
 import pickle
+import sys
+import warnings
+import zlib
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn, overload
+from typing import TYPE_CHECKING, NoReturn, Protocol, overload
 from weakref import WeakSet
 
+from magic_committer import _wiring
 from magic_committer._patience import cleaning_up, ending
 from magic_committer.committers.registry import is_file_tree
-from magic_committer.errors import CommitIncomplete, MagicError, WrongProcess
+from magic_committer.errors import (
+    CommitIncomplete,
+    MagicError,
+    OptionError,
+    UploadFailed,
+    WrongProcess,
+)
 from magic_committer.filesystem import open_writes
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink
@@ -35,7 +49,10 @@ from magic_committer.job import (
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import LocalFile, TaskFile, TextUpload
+from magic_committer.upload import FileState, LocalFile, TaskFile, TextUpload
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Writing(FileCalls):
@@ -270,6 +287,208 @@ class Writing(FileCalls):
             except MagicError as failure:
                 error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
         give_up(self.job, error)
+
+
+class OneFile(TaskFile):
+    """The file of `open`: a job of its own, which a clean ``close`` commits, and which an exception
+    aborts. Wrappers and ``finally`` close their file after an exception: a ``close`` while an
+    exception passes aborts too, with a warning in the log. A dropped file is given up."""
+
+    def __init__(
+        self, writing: Writing, name: str, compressor: Compressor | None, attributes: Attributes
+    ) -> None:
+        self._over = True  # until the file is there
+        self._failure: Exception | None = None
+        self._inside = False
+        self._compressor = compressor
+        self._passing = sys.exception()
+        self._writing = writing
+        with_it = writing.__enter__()
+        try:
+            writing._leave_urls()  # a `magic://` URL means a block of the caller's
+            self._file = with_it.open(name, attributes=attributes)
+        except BaseException as error:
+            writing.__exit__(type(error), error, None)
+            raise
+        self._over = False
+
+    def __repr__(self) -> str:
+        return f"<OneFile {self._file!r}>"
+
+    @property
+    def pid(self) -> int:
+        """The process that opened it."""
+        return self._file.pid
+
+    @property
+    def name(self) -> str:
+        """The URL of the file."""
+        return self._file.name
+
+    @property
+    def state(self) -> FileState:
+        """The file's state."""
+        return self._file.state
+
+    @property
+    def length(self) -> int:
+        """How many bytes it has, compressed."""
+        return self._file.length
+
+    @property
+    def closed(self) -> bool:
+        """Whether the file takes no more bytes. In a forked child always True."""
+        return self._over or self.pid != os.getpid()
+
+    def check_process(self) -> None:
+        """Raise WrongProcess in a forked child; do nothing elsewhere."""
+        self._file.check_process()
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        """Do nothing: only closing makes anything last."""
+        self._check_open()
+
+    def write(self, data: Buffer, /) -> int:
+        """Write bytes, compressed. Raises what `UploadStream.write` raises."""
+        self._check_open()
+        if self._compressor is None:
+            return self._file.write(data)
+        if self._inside:  # compressed bytes must stay in their order
+            self._failure = self._file.two_at_once()
+            raise self._failure
+        view = memoryview(data).cast("B")
+        self._inside = True
+        try:
+            self._file.write(self._compressor.compress(view))
+        except BaseException as error:
+            self._failure = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
+            raise
+        finally:
+            self._inside = False
+        return len(view)
+
+    def close(self) -> None:
+        """Publish the file. Does nothing if it is closed already.
+
+        Raises:
+            UploadFailed: the file could not be stored; it is not published. Again at each call.
+
+            Otherwise as `Job.commit`.
+        """
+        self.check_process()
+        if self._over:
+            if self._failure is not None:
+                raise self._failure
+            return
+        passing = sys.exception()
+        if passing is not None and passing is not self._passing:
+            self.__exit__(type(passing), passing, None)
+            logging.getLogger("magic_committer").warning(
+                "%s was closed while %r passed: it is not published", self.name, passing
+            )
+            return
+        try:
+            if self._failure is not None:
+                raise self._failure
+            if self._compressor is not None:
+                self._file.write(self._compressor.flush())
+            self._file.close()
+        except BaseException as error:
+            self._failure = error if isinstance(error, Exception) else None
+            self.__exit__(type(error), error, None)
+            raise
+        self._over = True
+        try:
+            self._writing.__exit__(None, None, None)
+        except Exception as error:
+            self._failure = error
+            raise
+
+    def abort(self) -> None:
+        """Give the file up: nothing of it becomes visible. Repeatable; does nothing after a
+        successful ``close``."""
+        error = MagicError("the file was given up")
+        self.__exit__(MagicError, error, None)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        elif not self._over or self.pid != os.getpid():
+            self._over = True
+            self._writing.__exit__(kind, error, traceback)
+
+    def _check_open(self) -> None:
+        self.check_process()
+        if self._over:
+            raise ValueError(f"I/O operation on closed file {self.name}")
+
+    def __del__(self) -> None:
+        # io.IOBase would call close(), which publishes it.
+        if self.__dict__.get("_over", True) or self.pid != os.getpid():
+            return
+        self._over = True
+        dropped = GeneratorExit("the file was dropped without close()")
+        _wiring.pool.later(partial(self._writing.__exit__, GeneratorExit, dropped, None))
+        warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
+
+
+class Compressor(Protocol):
+    """Compresses what is written one after the other."""
+
+    def compress(self, data: memoryview, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+def compressor_for(url: str, compression: str | None) -> Compressor | None:
+    """What compresses the file of a URL; None: nothing does. The arguments are those of `open`.
+
+    Raises:
+        OptionError: the format is unknown, or this Python cannot write it.
+    """
+    if compression in ("infer", "infer_from_extension"):
+        suffix = url[url.rfind(".") :].lower()
+        compression = suffix if suffix in _SUFFIXES else None
+    if compression is None or compression == "disable":
+        return None
+    match _SUFFIXES.get(compression, compression):
+        case "gzip":
+            return zlib.compressobj(9, wbits=31)
+        case "bz2":
+            return bz2.BZ2Compressor()
+        case "xz":
+            return lzma.LZMACompressor()
+        case "zstd":
+            return _zstd(url)
+    raise OptionError(
+        f"compression={compression!r} is none of 'infer', None, {', '.join(map(repr, _FORMATS))}",
+        hint="Write compression='infer' for the format of the name's suffix, None for none",
+    )
+
+
+_SUFFIXES = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+_FORMATS = tuple(_SUFFIXES.values())
+
+
+def _zstd(url: str) -> Compressor:
+    for module in ("compression.zstd", "backports.zstd"):
+        try:
+            made: Compressor = import_module(module).ZstdCompressor()
+        except ImportError:
+            continue
+        return made
+    raise OptionError(
+        f"{url} needs zstd, which Python has from 3.14 on",
+        hint="pip install backports.zstd; or pass compression=None to write the bytes as they are",
+    )
 
 
 def _not_started() -> MagicError:

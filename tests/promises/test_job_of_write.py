@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import lzma
 import os
 import pickle
+import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,3 +151,131 @@ def test_it_pickles_once_it_has_ended(s3: MemoryStore) -> None:
     with mc.write(DEST) as writing, writing.open("a.csv") as file:
         file.write(b"1")
     assert pickle.loads(pickle.dumps(writing.job)).outcome == "committed"
+
+
+# One file: `mc.open` ------------------------------------------------------------------------------
+
+URL = "s3://bucket/t/a.csv"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "read"),
+    [("", bytes), (".gz", gzip.decompress), (".bz2", bz2.decompress), (".XZ", lzma.decompress)],
+)
+def test_one_file_appears_at_its_close_compressed_by_its_suffix(
+    s3: MemoryStore, suffix: str, read: Callable[[bytes], bytes]
+) -> None:
+    """Nothing is visible before, and nothing but the file after."""
+    with mc.open(URL + suffix, "w", newline="") as file:
+        file.write("1\n" * 1000)
+        assert visible(s3) == {}
+    assert read(visible(s3)[f"t/a.csv{suffix}"]) == b"1\n" * 1000
+    assert len(s3.keys()) == 1
+    assert not s3.open_uploads()
+
+
+def test_one_file_is_compressed_as_the_argument_says(s3: MemoryStore) -> None:
+    """The suffix counts with "infer" only; smart_open's words mean the same."""
+    for name, compression in (("a", "gzip"), ("b", ".gz"), ("c.gz", None), ("d.gz", "disable")):
+        with mc.open(f"{DEST}/{name}", "wb", compression=compression) as file:
+            file.write(b"1")
+    seen = visible(s3)
+    assert gzip.decompress(seen["t/a"]) == gzip.decompress(seen["t/b"]) == b"1"
+    assert seen["t/c.gz"] == seen["t/d.gz"] == b"1"
+    with pytest.raises(mc.OptionError, match="'lz4' is none of"):
+        mc.open(URL, "wb", compression="lz4")
+
+
+def test_a_compression_that_is_missing_is_an_error(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never bytes that are not what the name says."""
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(mc.OptionError, match=r"pip install backports\.zstd"):
+        mc.open(f"{URL}.zst", "w")
+    assert not s3.requests
+
+
+def _raises(wrap: Callable[[Any], Any]) -> None:
+    with wrap(mc.open(URL, "wb")) as file:
+        file.write(b"half of it")
+        raise KeyError
+
+
+def _closes_finally(wrap: Callable[[Any], Any]) -> None:
+    file = wrap(mc.open(URL, "wb"))
+    try:
+        file.write(b"half of it")
+        raise KeyError
+    finally:
+        file.close()
+
+
+@pytest.mark.parametrize("fails", [_raises, _closes_finally])
+@pytest.mark.parametrize("wrap", [lambda file: file, io.BufferedWriter], ids=["itself", "wrapper"])
+def test_one_file_is_not_published_by_an_exception(
+    s3: MemoryStore, fails: Callable[[Any], None], wrap: Callable[[Any], Any]
+) -> None:
+    """Nor by a wrapper or a ``finally`` that closes it; what was there stays."""
+    with mc.open(URL, "wb") as file:
+        file.write(b"old")
+    with pytest.raises(KeyError):
+        fails(wrap)
+    assert s3.keys() == ("t/a.csv",)
+    assert visible(s3) == {"t/a.csv": b"old"}
+    assert not s3.open_uploads()
+
+
+def test_one_file_in_a_handler_of_an_exception_is_published(s3: MemoryStore) -> None:
+    """The exception was there before the file."""
+    try:
+        raise KeyError
+    except KeyError:
+        with mc.open(URL, "w") as file:
+            file.write("1")
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_one_file_that_is_dropped_is_given_up(s3: MemoryStore) -> None:
+    """Its job is aborted, and the record goes."""
+    with pytest.warns(ResourceWarning, match="was dropped"):
+        mc.open(URL, "wb").write(b"1")
+    until = time.monotonic() + 10
+    while s3.keys() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert s3.keys() == ()
+
+
+@pytest.mark.parametrize("mode", ["r", "rb", "a", "x", "r+"])
+def test_modes_that_do_not_write_a_new_file_name_who_has_them(s3: MemoryStore, mode: str) -> None:
+    """And a call without a mode overwrites nothing."""
+    with pytest.raises(ValueError, match=r"smart_open\.open\('s3://bucket/t/a\.csv'\) or s3fs"):
+        mc.open(URL, mode)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="mode"):
+        mc.open(URL)  # type: ignore[call-overload]
+    assert not s3.requests
+
+
+def test_a_close_that_fails_never_counts_as_published(s3: MemoryStore) -> None:
+    """Each further ``close`` raises the same."""
+    file = mc.open(URL, "wb")
+    file.write(b"1")
+
+    def denied(request: Request) -> None:
+        raise mc.PermissionDenied("you may not", code="AccessDenied", status=403)
+
+    s3.before = denied
+    for _ in range(2):
+        with pytest.raises(mc.UploadFailed, match="you may not"):
+            file.close()
+    s3.before = None
+    assert visible(s3) == {}
+
+
+def test_one_file_on_a_disk(tmp_path: Path) -> None:
+    """By ``file://``, as on S3."""
+    with mc.open(f"file://{tmp_path}/a.txt", "w") as file:
+        file.write("1")
+        assert not (tmp_path / "a.txt").exists()
+    assert (tmp_path / "a.txt").read_text() == "1"
