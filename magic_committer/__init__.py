@@ -74,7 +74,7 @@ if TYPE_CHECKING:
         read_stream,
         recover,
     )
-    from magic_committer.options import Accept, Mode, Options, S3Options, Track
+    from magic_committer.options import Accept, Mode, Options, S3Options, S3Place, Track
     from magic_committer.protocol.ledger import StreamBatch
     from magic_committer.protocol.record import State, TaskCommit
     from magic_committer.remedy import Remedy
@@ -132,6 +132,7 @@ __all__ = [
     "Remedy",
     "RunReport",
     "S3Options",
+    "S3Place",
     "SparkMode",
     "State",
     "StoreError",
@@ -183,7 +184,7 @@ _NAMES_OF = {
         "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState abort "
         "abort_stream adopt cleanup force_abort inspect read_stream recover"
     ),
-    "options": "Accept Mode Options S3Options Track",
+    "options": "Accept Mode Options S3Options S3Place Track",
     "protocol.ledger": "StreamBatch",
     "protocol.record": "State TaskCommit",
     "remedy": "Remedy",

@@ -10,10 +10,11 @@ are never shown: they may be secrets. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import SupportsIndex, TypeVar
 
 from magic_committer.errors import OptionError, WrongType
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Attributes
@@ -34,10 +35,24 @@ def options_of(options: Options | None) -> Options:
     )
 
 
-def s3_of(s3: S3Options | None) -> S3Options:
-    """The connection to the store; None means: as the environment says."""
+def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
+    """The connection to the store; None means: as the environment says.
+
+    Args:
+        s3: what the caller passed.
+        place: its other keywords, of which Python has checked nothing.
+    """
     if isinstance(s3, S3Options | None):
-        return s3 if s3 is not None else S3Options()
+        place = place or {}
+        if unknown := sorted(place.keys() - S3Place.__annotations__):
+            known = unknown[0] in S3Options.__dataclass_fields__
+            raise WrongType(
+                f"there is no argument {unknown[0]!r}",
+                hint=f"Write s3=magic_committer.S3Options({unknown[0]}=…)"
+                if known
+                else f"Of the store there are s3, {', '.join(S3Place.__annotations__)}",
+            )
+        return replace(s3 or S3Options(), **place)
     raise WrongType(
         f"s3 takes magic_committer.S3Options, not {_kind(s3)}",
         hint=_instead(s3, "s3", "S3Options", "endpoint_url='https://…'"),
@@ -162,13 +177,14 @@ def checkpoint_of(checkpoint: str | None) -> str:
     )
 
 
-def check_result(result: object) -> None:
-    """Refuse a result that is not a `TaskCommit`."""
+def result_of(result: object) -> TaskCommit:
+    """The result of a task, also as its ``to_dict`` gave it."""
     if isinstance(result, TaskCommit):
-        return
+        return result
+    if isinstance(result, Mapping):
+        return TaskCommit.from_dict(result)
     raise WrongType(
-        f"commit takes TaskCommits, not {shown(result)}",
-        hint="Pass task.result for each task; of a dict: TaskCommit.from_dict(...)",
+        f"commit takes TaskCommits, not {shown(result)}", hint="Pass task.result for each task"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 
 # Of a job and its attempts ------------------------------------------------------------------------
 
@@ -21,6 +22,34 @@ CLOSE_FIRST = (
 """Of a file that was open, or was opened, when its attempt was committed."""
 OWN_NAME = "Give each attempt of a task a name of its own; the job's sweep takes these files"
 """Of an attempt whose name another one has used."""
+
+_PUT = "put_file(path, name)"
+_URL = "filesystem=….filesystem(), or in a `write` block the URL 'magic://bucket/dest/name'"
+OF_FILES = {
+    **dict.fromkeys(("upload", "upload_file", "put", "put_object", "add", "add_file"), _PUT),
+    **dict.fromkeys(("write", "save", "create"), "open(name, 'w'), or write_text(name, text)"),
+    **dict.fromkeys(("path", "url", "uri", "join"), _URL),
+    "close": "the end of its `with` block",
+}
+"""What else callers look for where files are opened: the right call."""
+_TASK = "`with job.task(1) as task:` and there task."
+_OF_A_TASK = (
+    *("open", "local_file", "directory", "filesystem", "write_bytes", "write_text"),
+    *("put_file", "put_directory", "copy", "discard"),
+)
+OF_TASKS = {
+    **{name: f"{_TASK}{call}" for name, call in OF_FILES.items() if name not in ("path", "close")},
+    **{name: f"{_TASK}{name}(...)" for name in _OF_A_TASK},
+    "close": "commit([task.result]), or abort()",
+}
+"""The same of a job of tasks."""
+
+
+def no_attribute(kind: str, name: str, calls: Mapping[str, str]) -> AttributeError:
+    """Of a name that an object does not have; ``calls`` has those that are often guessed."""
+    told = f". Use {calls[name]}" if name in calls else ""
+    return AttributeError(f"{kind!r} object has no attribute {name!r}{told}")
+
 
 # Of what was read ---------------------------------------------------------------------------------
 

@@ -21,9 +21,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -36,6 +36,7 @@ from magic_committer._arguments import (
     s3_of,
     task_id_of,
 )
+from magic_committer._hints import OF_TASKS, no_attribute
 from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
@@ -79,9 +80,6 @@ class Job:
 
     ``with start(...) as job:`` makes sure that the job ends: if the job is not committed at the end
     of the block, it is aborted (`__enter__`).
-
-    Attributes:
-        report: the result of `commit` or `abort`, also after a failure; None before.
     """
 
     def __init__(
@@ -103,13 +101,13 @@ class Job:
         self._state = state
         self._outcome = outcome
         self._progress = progress
-        self._used: list[Iterator[TaskCommit]] = []
+        self._used: list[Iterator[Any]] = []
         self._pid = os.getpid()
         self._at_home = False
         self._starter = starter
         self._entered = False
         self._end_life: Callable[[], None] = _nothing
-        self.report: JobReport | None = None
+        self._report: JobReport | None = None
 
     def __repr__(self) -> str:
         return f"<Job {self.id!r} {self.dest} {self.state}>"
@@ -166,6 +164,25 @@ class Job:
     def outcome(self) -> str:
         """``"committed"``, ``"aborted"``, ``"reverted"``, or "" if the job is undecided."""
         return self._outcome
+
+    @property
+    def report(self) -> JobReport:
+        """What `commit` or `abort` returned; after a failure, what is known of the job.
+
+        Raises:
+            MagicError: neither was called yet.
+        """
+        if self._report is None:
+            raise MagicError(
+                f"job {self.id!r} has no report yet",
+                hint="Read it after the `with` block, or after job.commit(...) or job.abort()",
+            )
+        return self._report
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute("Job", name, OF_TASKS)
 
     def task(self, task: str | int, *, attempt: str | None = None) -> Task:
         """Make an attempt of a task, in this process. It sends nothing. Repeatable: each call
@@ -260,7 +277,7 @@ class Job:
 
     def commit(
         self,
-        results: Iterable[TaskCommit] | None = None,
+        results: Iterable[TaskCommit | Mapping[str, Any]] | None = None,
         *,
         expect: int | Iterable[str | int] | None = None,
         batch: StreamBatch | None = None,
@@ -291,8 +308,9 @@ class Job:
             aborted True
 
         Args:
-            results: the `Task.result` of each attempt to accept, one for each task. None (default):
-                accept what the tasks left on the store; only for a job with ``accept="listing"``.
+            results: the `Task.result` of each attempt to accept, or its ``to_dict``, one for each
+                task. None (default): accept what the tasks left on the store; only for a job with
+                ``accept="listing"``.
             expect: the number of tasks that there must be, or their ids. None (default): any number
                 of tasks, but at least one.
             batch: the micro-batch of a streaming query that the job publishes. None (default): the
@@ -325,7 +343,7 @@ class Job:
 
     def _commit(
         self,
-        results: Iterable[TaskCommit] | None,
+        results: Iterable[Any] | None,
         expect: int | Iterable[str | int] | None,
         *,
         batch: StreamBatch | None = None,
@@ -342,10 +360,10 @@ class Job:
             with self._telling():
                 committer = self._committer()
                 self._saw(committer.commit_job(wanted, tasks, batch=batch, distribute=distribute))
-        assert self.report is not None
-        return self.report
+        assert self._report is not None
+        return self._report
 
-    def _whole(self, results: Iterator[TaskCommit]) -> Iterable[TaskCommit]:
+    def _whole(self, results: Iterator[Any]) -> Iterable[Any]:
         """Refuse an iterator that an earlier call has used. An iterator gives its items once: what
         is left of it is only a part of the results. The refusal comes when the items are read,
         because a job that is decided does not read them."""
@@ -353,7 +371,7 @@ class Job:
             self._used.append(results)
             return results
 
-        def refuse() -> Iterator[TaskCommit]:
+        def refuse() -> Iterator[Any]:
             raise OptionError(
                 f"an earlier commit of job {self.id!r} has used up a part of these results, or all:"
                 f" {type(results).__name__} gives them once",
@@ -386,8 +404,8 @@ class Job:
         if self._ended("aborted", "reverted") is None:
             with self._telling():
                 self._saw(self._committer().abort_job())
-        assert self.report is not None
-        return self.report
+        assert self._report is not None
+        return self._report
 
     def keep_alive(self) -> Callable[[], None]:
         """Write a sign of life to the store every 5 minutes. A cleanup then does not take the job
@@ -535,10 +553,10 @@ class Job:
     def _ended(self, *outcomes: str) -> JobReport | None:
         """Give the report if this handle has seen the job end in one of ``outcomes``; None if there
         is still work to do. Raises if the job ended in another way."""
-        if self.report is None or self._state not in (State.ABSENT, State.CLOSED):
+        if self._report is None or self._state not in (State.ABSENT, State.CLOSED):
             return None
-        if self.report.outcome in outcomes:
-            return self.report
+        if self._report.outcome in outcomes:
+            return self._report
         if self._outcome == "":
             return None
         raise ended(self.dest, self.id, self._state, self._outcome)
@@ -556,7 +574,7 @@ class Job:
                 self._state, self._outcome = State(error.state), "committed"
             elif isinstance(error, JobNotRunning):
                 self._state, self._outcome = State(error.state), error.outcome
-            self.report = JobReport(
+            self._report = JobReport(
                 job_id=self.id,
                 uuid=self.uuid,
                 dest=self.dest,
@@ -567,7 +585,7 @@ class Job:
                 transport=self._sent_by(),
             )
             if isinstance(error, CommitIncomplete) and error.report is None:
-                error.report = self.report
+                error.report = self._report
             raise
 
     def _sent_by(self) -> str:
@@ -576,7 +594,7 @@ class Job:
         return ""
 
     def _saw(self, report: JobReport) -> None:
-        self.report = report
+        self._report = report
         self._state, self._outcome = State(report.state), report.outcome
 
     def _committer(self) -> JobCommitter:
@@ -666,7 +684,7 @@ class Task(FileCalls):
     @overload
     def open(
         self,
-        name: str,
+        name: str | PurePath,
         mode: BinaryMode = "wb",
         *,
         unique: bool = False,
@@ -675,7 +693,7 @@ class Task(FileCalls):
     @overload
     def open(
         self,
-        name: str,
+        name: str | PurePath,
         mode: TextMode,
         *,
         unique: bool = False,
@@ -686,7 +704,7 @@ class Task(FileCalls):
     ) -> TextUpload: ...
     def open(
         self,
-        name: str,
+        name: str | PurePath,
         mode: str = "wb",
         *,
         unique: bool = False,
@@ -735,13 +753,13 @@ class Task(FileCalls):
             PathError: the name cannot be used; the message says which rule it breaks.
             ValueError: the mode is not one of these, or ``encoding``, ``errors`` or ``newline`` is
                 given for bytes.
-            WrongType: ``name`` is a `Path`, or ``attributes`` is a dict.
+            WrongType: ``name`` is no text, or ``attributes`` is a dict.
         """
         return self._open(name, mode, unique, encoding, errors, newline, attributes)
 
     def _open(
         self,
-        name: str,
+        name: str | PurePath,
         mode: str,
         unique: bool,
         encoding: str | None,
@@ -750,15 +768,14 @@ class Task(FileCalls):
         attributes: Attributes | None,
     ) -> TaskFile | TextUpload:
         text = text_options(mode, encoding, errors, newline)
-        stream = self._attempt.open(
-            name_text(name), unique=unique, attributes=attributes_of(attributes)
-        )
+        name = name_text(name)
+        stream = self._attempt.open(name, unique=unique, attributes=attributes_of(attributes))
         if self._sink is not None:
             self._sink.note(name, stream)
         return stream if text is None else TextUpload(stream, **text)
 
     def local_file(
-        self, name: str, *, unique: bool = False, attributes: Attributes | None = None
+        self, name: str | PurePath, *, unique: bool = False, attributes: Attributes | None = None
     ) -> LocalFile:
         """Open a file on local disk, for programs that seek or that want a path (HDF5, SQLite, zip,
         `ndarray.tofile`). It is uploaded when it is closed, and then as a file of `open`. It can be
@@ -791,9 +808,8 @@ class Task(FileCalls):
 
             Otherwise as `open`.
         """
-        file = self._attempt.local_file(
-            name_text(name), unique=unique, attributes=attributes_of(attributes)
-        )
+        name = name_text(name)
+        file = self._attempt.local_file(name, unique=unique, attributes=attributes_of(attributes))
         if self._sink is not None:
             self._sink.note(name, file)
         return file
@@ -969,7 +985,7 @@ def give_up(job: Job, error: BaseException) -> None:
 
 
 def _abort(job: Job, error: BaseException) -> None:
-    failed = job.report
+    failed = job._report
     try:
         job.abort()
         if not isinstance(error, Exception):
@@ -980,9 +996,9 @@ def _abort(job: Job, error: BaseException) -> None:
     except MagicError as failure:
         error.add_note(f"aborting job {job.id!r} failed too: {failure}")
         add_note(error, *may_be_running(job))
-    if job.report is not None:
+    if job._report is not None:
         reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
-        job.report = replace(job.report, error=reason)
+        job._report = replace(job._report, error=reason)
 
 
 def abort_uncommitted(job: Job) -> None:
@@ -998,8 +1014,8 @@ def abort_uncommitted(job: Job) -> None:
     except JobNotRunning as decided:
         if decided.outcome != "committed":
             raise
-        if job.report is not None:  # a failed abort of a committed job is no failure here
-            job.report = replace(job.report, error="")
+        if job._report is not None:  # a failed abort of a committed job is no failure here
+            job._report = replace(job._report, error="")
         logger.info("job %s: another process has committed it", job.id)
         return
     logger.warning(

@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol, overload
 from weakref import WeakSet
@@ -28,6 +28,7 @@ from magic_committer._patience import cleaning_up, ending
 from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import (
     CommitIncomplete,
+    FileStillOpen,
     MagicError,
     OptionError,
     UploadFailed,
@@ -97,14 +98,14 @@ class Writing(FileCalls):
         return self.job.id
 
     @property
-    def report(self) -> JobReport | None:
-        """What became of the job, also after a failure; None inside ``with``."""
+    def report(self) -> JobReport:
+        """What became of the job, also after a failure. MagicError inside ``with``."""
         return self.job.report
 
     @overload
     def open(
         self,
-        name: str,
+        name: str | PurePath,
         mode: BinaryMode = "wb",
         *,
         unique: bool = False,
@@ -113,7 +114,7 @@ class Writing(FileCalls):
     @overload
     def open(
         self,
-        name: str,
+        name: str | PurePath,
         mode: TextMode,
         *,
         unique: bool = False,
@@ -124,7 +125,7 @@ class Writing(FileCalls):
     ) -> TextUpload: ...
     def open(
         self,
-        name: str,
+        name: str | PurePath,
         mode: str = "wb",
         *,
         unique: bool = False,
@@ -157,7 +158,7 @@ class Writing(FileCalls):
         return self._task._open(name, mode, unique, encoding, errors, newline, attributes)
 
     def local_file(
-        self, name: str, *, unique: bool = False, attributes: Attributes | None = None
+        self, name: str | PurePath, *, unique: bool = False, attributes: Attributes | None = None
     ) -> LocalFile:
         """Open a file on local disk, for programs that seek or that want a path. It is uploaded
         when it is closed, and appears when the block ends normally::
@@ -261,7 +262,15 @@ class Writing(FileCalls):
             self._give_up(error)
             return
         try:
-            result = self._task.commit()
+            try:
+                result = self._task.commit()
+            except FileStillOpen as still:
+                names = still.message.rpartition("not closed: ")[2]
+                raise FileStillOpen(
+                    f"the block of write(...) ended with open files: {names}",
+                    job_id=self.id,
+                    hint="Close each file in the block, best by `with job.open(...) as file`",
+                ) from still
             self.job.commit([result])
         except CommitIncomplete:
             raise  # the job is decided: it must never be aborted

@@ -270,7 +270,6 @@ def _put(
         with Calls(shell, putting.dest, error.job_id, "recover"):
             raise
     report = writing.report
-    assert report is not None
     left_out = (("left out", name_some(done.left_out)),)
     told = {**report.to_dict(), "left_out": list(done.left_out)}
     shell.output.document("put", told, (*report_lines(report), *left_out))

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from os import PathLike
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from magic_committer._arguments import attributes_of
+from magic_committer._hints import OF_FILES, no_attribute
 from magic_committer.errors import OptionError
 from magic_committer.filesystem.kept import KEEP_BYTES_MAX
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import check_name, name_text, parse_url, unique_name
 from magic_committer.stores.base import Attributes
+from magic_committer.upload import TaskFile, TextUpload
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from magic_committer.filesystem.job_files import JobFileSystem
     from magic_committer.filesystem.local import PutReport
 
@@ -29,6 +34,50 @@ class FileCalls(ABC):
     @abstractmethod
     def _uuid(self) -> str:
         """The job's UUID."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(type(self).__name__, name, OF_FILES)
+
+    def write_bytes(
+        self,
+        name: str | PurePath,
+        data: Buffer,
+        *,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> int:
+        """Write a file in one call. Returns how many bytes it has. Arguments and errors are those
+        of `open`, and ``data``: bytes, or what has a buffer."""
+        with self._new_file(name, unique, attributes) as file:
+            return file.write(data)
+
+    def write_text(
+        self,
+        name: str | PurePath,
+        text: str,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> int:
+        """Write a file of text in one call. Returns how many characters it has. Arguments and
+        errors are those of `open`."""
+        stream = self._new_file(name, unique, attributes)
+        with TextUpload(stream, encoding=encoding, errors=errors, newline=newline) as file:
+            return file.write(text)
+
+    def _new_file(
+        self, name: str | PurePath, unique: bool, attributes: Attributes | None
+    ) -> TaskFile:
+        new = self._files().open(
+            name_text(name), unique=unique, attributes=attributes_of(attributes)
+        )
+        assert isinstance(new.stream, TaskFile)  # it was just opened
+        return new.stream
 
     def filesystem(
         self,
@@ -83,7 +132,7 @@ class FileCalls(ABC):
             self._files(), unique=unique, read_through=read_through, keep_bytes_max=keep_bytes_max
         )
 
-    def discard(self, name: str, *, unique: bool = False) -> None:
+    def discard(self, name: str | PurePath, *, unique: bool = False) -> None:
         r"""Take a file out of the task, open or closed: its upload is aborted, or what waits on a
         file system is removed, and it never appears. Repeatable after a `StoreError`. Afterwards a
         file of that name may be opened::
@@ -117,7 +166,7 @@ class FileCalls(ABC):
     def put_file(
         self,
         path: str | PathLike[str],
-        name: str | None = None,
+        name: str | PurePath | None = None,
         *,
         unique: bool = False,
         attributes: Attributes | None = None,
@@ -134,7 +183,8 @@ class FileCalls(ABC):
         Args:
             path: the file's path. A link is followed.
             name: as for `open`; None (default): the last part of ``path``.
-            unique, attributes: as for `open`.
+            unique, attributes: as for `open`. On S3 the content type is guessed from the name,
+                unless ``attributes`` has one; also by `put_directory`.
 
         Returns:
             How many bytes the file has.
@@ -156,7 +206,7 @@ class FileCalls(ABC):
     def put_directory(
         self,
         path: str | PathLike[str],
-        name: str = "",
+        name: str | PurePath = "",
         *,
         hidden: bool = False,
         unique: bool = False,
@@ -208,7 +258,7 @@ class FileCalls(ABC):
     def copy(
         self,
         source: str,
-        name: str = "",
+        name: str | PurePath = "",
         *,
         hidden: bool = False,
         unique: bool = False,

@@ -293,20 +293,15 @@ def final_destination(elements: Sequence[str]) -> list[str]:
 
 
 def name_text(name: object) -> str:
-    """The name of a file that a caller passed; it must be text.
+    """The name of a file that a caller passed: text, or a `Path`.
 
     Raises:
-        WrongType: it is not text.
+        WrongType: it is neither.
     """
-    if isinstance(name, str):
-        return name
-    if isinstance(name, PurePath):
-        raise WrongType(
-            f"a file's name is text, not a {type(name).__name__}", hint=f"Pass {name.as_posix()!r}"
-        )
+    if isinstance(name, str | PurePath):
+        return name if isinstance(name, str) else name.as_posix()
     raise WrongType(
-        f"a file's name is text, not {type(name).__name__}",
-        hint=RELATIVE_NAME,
+        f"a file's name is text or a Path, not {type(name).__name__}", hint=RELATIVE_NAME
     )
 
 

@@ -108,6 +108,15 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
             hint="Give each thread a file of its own, or hold a lock of yours around each write",
         )
 
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        raise must_seek("seek")
+
+    def truncate(self, size: int | None = None, /) -> int:
+        raise must_seek("truncate")
+
+    def fileno(self) -> int:
+        raise must_seek("fileno")
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file does not travel between processes")
 
@@ -131,6 +140,14 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
         except Exception as failed:
             if error is not None:
                 error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
+
+
+def must_seek(call: str) -> io.UnsupportedOperation:
+    """The error of a call that only a file on disk has. Libraries show its text."""
+    return io.UnsupportedOperation(
+        f"{call}: a file of `open` is written from start to end. For programs that need more, use"
+        " local_file(name) of a job or a task: with magic_committer.write(...) as job"
+    )
 
 
 class DiskFile(TaskFile):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import codecs
 import copy
 import io
 import os
@@ -624,6 +625,8 @@ class TextUpload(io.TextIOWrapper):
         super().__init__(stream, encoding=encoding or "utf-8", errors=errors, newline=newline)
         self._stream = stream
         self._inside = False
+        # A TextIOWrapper leaves it out where it cannot seek.
+        self._mark = "\ufeff" if codecs.lookup(self.encoding).name in ("utf-16", "utf-32") else ""
 
     def __repr__(self) -> str:
         return f"<TextUpload {self.encoding} {self._stream!r}>"
@@ -649,6 +652,9 @@ class TextUpload(io.TextIOWrapper):
             raise self._stream.two_at_once()
         self._inside = True
         try:
+            if self._mark and text:
+                mark, self._mark = self._mark, ""
+                super().write(mark)
             return super().write(text)
         finally:
             self._inside = False
@@ -662,6 +668,12 @@ class TextUpload(io.TextIOWrapper):
         """Hand all text to the upload's blocks. Raises what `UploadStream.write` would raise."""
         self._stream.check_process()
         super().flush()
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._stream.seek(offset, whence)
+
+    def truncate(self, size: int | None = None, /) -> int:
+        return self._stream.truncate(size)
 
     def close(self) -> None:
         """As `UploadStream.close`."""

@@ -75,7 +75,6 @@ def test_exclusive_yields_to_another_live_job(s3: MemoryStore) -> None:
     result = committed_task(other, "1", {"other.csv": b"2"})
     with mc.write(DEST, exclusive=True) as job, job.open("a.csv") as f:
         f.write(b"1")
-    assert job.report is not None
     assert "exclusively" in job.report.warnings[0]
     other.commit([result])
     assert set(visible(s3)) == {"t/a.csv", "t/other.csv"}
