@@ -2,7 +2,7 @@
 
 After a final error of Complete the store is asked what the upload is (`upload_state`). Stores
 answer a second Complete with 200, 404, 403, 400 or 500, so every final error is settled that way,
-not only 404 (protocol.md, "Completing an upload is repeatable"). If the store does not tell, the
+not only 404 (protocol.md, "Completing is repeatable"). If the store does not tell, the
 upload is unfinished: it is never guessed that a file is lost.
 
 **A 200 is not always true.** versitygw answers 200 for an upload that a killed server left half

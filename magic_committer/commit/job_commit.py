@@ -2,7 +2,7 @@
 
 The stored record says what comes next (`rules.next_step`), and the process that holds a `JobCommit`
 does it: the driver that decides, a slower driver, a recovery, an abort. They differ only in where
-they begin. The order of requests is the protocol (protocol.md, "Job commit" and "Abort, revert").
+they begin. The order of requests is the protocol (protocol.md, "Commit" and "Abort, revert").
 
 Here the job is decided, and here its record moves on, up to the last arrow, which `closed` draws
 for it. The work between two moves is elsewhere: `prepare` and `check` read what the tasks left,

@@ -1,7 +1,7 @@
 """The work before the decision: the arguments, the sets that tasks left, the plan.
 
 Nothing here changes the store, and nothing decides. `job_commit` calls these functions in the
-protocol's order (protocol.md, "Job commit") and obeys what they find.
+protocol's order (protocol.md, "Commit") and obeys what they find.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Publishing: what a decided job does to the data (protocol.md, "Job commit", steps 5 to 8).
+"""Publishing: what a decided job does to the data (protocol.md, "Commit", steps 5 to 8).
 
 Complete the plan's uploads, delete what they replace, write `_SUCCESS`, sweep. The record is not
 moved here: `job_commit` moves it between these steps, and says which step comes next. Every step

@@ -67,8 +67,7 @@ TOKEN_METADATA = "magic-committer-token"
 
 def token(uuid: str, attempt: str, file_id: str) -> str:
     """The unique mark of one file of one attempt. The token shows whether an object is what an
-    upload became. This makes completing repeatable (protocol.md, "Completing an upload is
-    repeatable")."""
+    upload became. This makes completing repeatable (protocol.md, "Completing is repeatable")."""
     return f"{uuid}.{attempt}.{file_id}"
 
 

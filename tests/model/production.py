@@ -33,6 +33,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.formats import decode_pending, decode_pendingset, decode_success
 from magic_committer.hadoop.paths import (
+    HIDDEN,
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
     Destination,
@@ -718,6 +719,6 @@ def _unread(one: TaskCommit) -> PendingSet:
 def _attempt_of_set(paths: JobPaths, key: str) -> str | None:
     """The attempt whose pendingset a key names; None for every other key."""
     name = key.removeprefix(paths.job_attempt)
-    attempt = name.removesuffix(PENDINGSET_SUFFIX)
-    named = key.startswith(paths.job_attempt) and attempt != name and "/" not in attempt
-    return attempt if named else None
+    attempt = name.removesuffix(PENDINGSET_SUFFIX).removeprefix(HIDDEN)
+    whole = f"{paths.job_attempt}{HIDDEN}{attempt}{PENDINGSET_SUFFIX}"
+    return attempt if key == whole and "/" not in attempt else None

@@ -315,6 +315,13 @@ def test_a_name_becomes_a_link_outside_of_code() -> None:
 # The README ---------------------------------------------------------------------------------------
 
 
+def test_the_first_page_says_how_to_get_what() -> None:
+    """It has the line that installs, and the version of this tree."""
+    page = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert "\npip install magic-committer\n" in page
+    assert f"\nVersion {magic_committer.__version__}, " in page
+
+
 def test_the_built_description_leads_home() -> None:
     """Read far from the repository, each link and the picture of the README lead to it; what was
     absolute, or leads within the page, stays."""

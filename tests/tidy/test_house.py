@@ -140,3 +140,23 @@ def test_nothing_is_of_one_machine() -> None:
             if any(bad in line for bad in (*PLACES_OF_ONE_MACHINE, *REGISTRIES)):
                 found.append(f"{name}:{number}: {line.strip()[:100]}")
     assert not found, "\n".join(found)
+
+
+WIDE_PAGES = {
+    *("docs/cli.md", "docs/cli-reference.md", "docs/performance.md"),  # what programs print
+    *("docs/committers.md", "docs/protocol.md", "docs/renames.md"),  # schedules, trees of keys
+    "docs/recipes/cron.md",
+}
+
+
+def test_no_code_on_a_page_is_cut() -> None:
+    """A line of code has at most 80 columns, so that no page cuts it or makes a reader scroll."""
+    wide = [
+        f"{page.relative_to(ROOT)}: {line}"
+        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+        if str(page.relative_to(ROOT)) not in WIDE_PAGES
+        for block in page.read_text(encoding="utf-8").split("```")[1::2]
+        for line in block.splitlines()
+        if len(line) > 80
+    ]
+    assert wide == []

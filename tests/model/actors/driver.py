@@ -117,7 +117,7 @@ def start_and_commit(job: Job, accepted: Accepted) -> Steps:
 
 
 def commit(job: Job, me: str, accepted: Accepted, *, may_remove: bool = True) -> Steps:
-    """ "Job commit", steps 1 to 4; then `execute`."""
+    """ "Commit", steps 1 to 4; then `execute`."""
     seen = yield from read(job.record)
     if seen is None or not job.owns(seen):
         return (yield from without_record(job))

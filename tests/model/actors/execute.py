@@ -161,7 +161,7 @@ TRIES = (1, 2, 3)
 
 
 def _complete(job: Job, file: File, *, distrusts: bool) -> Steps:
-    """ "Completing an upload is repeatable". ``distrusts``: the plan is a stored one: after a 200
+    """ "Completing is repeatable". ``distrusts``: the plan is a stored one: after a 200
     the object is looked at. (The looks of production that wait for it are one here.)"""
     for number in TRIES:
         reply = yield Complete(file.key, file.upload, if_none_match=_refuses(job))
