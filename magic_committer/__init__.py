@@ -54,8 +54,9 @@ if TYPE_CHECKING:
         WrongProcess,
         WrongType,
     )
+    from magic_committer.filesystem.calls import BinaryMode, TextMode
     from magic_committer.filesystem.local import PutReport
-    from magic_committer.job import BinaryMode, Job, Task, TextMode
+    from magic_committer.job import Job, Task
     from magic_committer.maintenance.api import (
         Adoption,
         Age,
@@ -179,7 +180,8 @@ _NAMES_OF = {
         "StoreError TaskFailed UploadFailed WrongProcess WrongType"
     ),
     "filesystem.local": "PutReport",
-    "job": "BinaryMode Job Task TextMode",
+    "filesystem.calls": "BinaryMode TextMode",
+    "job": "Job Task",
     "maintenance.api": (
         "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState abort "
         "abort_stream adopt cleanup force_abort inspect read_stream recover"

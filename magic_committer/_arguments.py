@@ -10,7 +10,6 @@ are never shown: they may be secrets. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import SupportsIndex, TypeVar
 
 from magic_committer.errors import OptionError, WrongType
@@ -36,23 +35,21 @@ def options_of(options: Options | None) -> Options:
 
 
 def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
-    """The connection to the store; None means: as the environment says.
-
-    Args:
-        s3: what the caller passed.
-        place: its other keywords, of which Python has checked nothing.
-    """
-    if isinstance(s3, S3Options | None):
-        place = place or {}
-        if unknown := sorted(place.keys() - S3Place.__annotations__):
-            known = unknown[0] in S3Options.__dataclass_fields__
-            raise WrongType(
-                f"there is no argument {unknown[0]!r}",
-                hint=f"Write s3=magic_committer.S3Options({unknown[0]}=…)"
-                if known
-                else f"Of the store there are s3, {', '.join(S3Place.__annotations__)}",
+    """The connection to the store; None means: as the environment says. ``place``: the caller's
+    other keywords, which Python has not checked."""
+    for name in sorted(place or ()):
+        if name not in S3Place.__annotations__:
+            hint = "Check its spelling, here and in the reference"
+            if name in S3Options.__dataclass_fields__:
+                hint = f"Write s3=magic_committer.S3Options({name}=…)"
+            raise WrongType(f"there is no argument {name!r}", hint=hint)
+        if s3 is not None:
+            raise OptionError(
+                f"s3= and {name}= are given both",
+                hint=f"Write s3=magic_committer.S3Options({name}=…, …), with all that s3 has",
             )
-        return replace(s3 or S3Options(), **place)
+    if isinstance(s3, S3Options | None):
+        return s3 if s3 is not None else S3Options(**(place or {}))
     raise WrongType(
         f"s3 takes magic_committer.S3Options, not {_kind(s3)}",
         hint=_instead(s3, "s3", "S3Options", "endpoint_url='https://…'"),

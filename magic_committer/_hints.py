@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
 
 # Of a job and its attempts ------------------------------------------------------------------------
 
@@ -16,39 +15,28 @@ ENDED_OR_NEVER = "It may have ended, either way, or never been: look at the dest
 ANOTHER_ATTEMPT = "Run the task again as another attempt: job.task(...)"
 """Of an attempt that will never be committed."""
 CLOSE_FIRST = (
-    "Close each file, best by `with task.open(...) as f`, before the attempt is committed; write"
-    " what came too late as another attempt, of a task of its own: job.task(...)"
+    "Close each file before its block or its task ends, best by `with job.open(...) as f`; what"
+    " comes too late needs another `write`, or another job.task(...)"
 )
 """Of a file that was open, or was opened, when its attempt was committed."""
 OWN_NAME = "Give each attempt of a task a name of its own; the job's sweep takes these files"
 """Of an attempt whose name another one has used."""
 
-_PUT = "put_file(path, name)"
-_URL = "filesystem=….filesystem(), or in a `write` block the URL 'magic://bucket/dest/name'"
-OF_FILES = {
-    **dict.fromkeys(("upload", "upload_file", "put", "put_object", "add", "add_file"), _PUT),
-    **dict.fromkeys(("write", "save", "create"), "open(name, 'w'), or write_text(name, text)"),
-    **dict.fromkeys(("path", "url", "uri", "join"), _URL),
-    "close": "the end of its `with` block",
+_URL = "'magic://bucket/dest/name' in a `write` block, or filesystem=job.filesystem()"
+_GUESSED = {
+    **dict.fromkeys(("put", "upload", "upload_file"), "put_file(path, name)"),
+    **dict.fromkeys(("write", "save"), "open(name, 'w'), write_text(name, text) or write_bytes"),
+    **dict.fromkeys(("path", "url"), _URL),
+    **dict.fromkeys(("close", "commit"), "the end of the `with` block"),
 }
-"""What else callers look for where files are opened: the right call."""
-_TASK = "`with job.task(1) as task:` and there task."
-_OF_A_TASK = (
-    *("open", "local_file", "directory", "filesystem", "write_bytes", "write_text"),
-    *("put_file", "put_directory", "copy", "discard"),
-)
-OF_TASKS = {
-    **{name: f"{_TASK}{call}" for name, call in OF_FILES.items() if name not in ("path", "close")},
-    **{name: f"{_TASK}{name}(...)" for name in _OF_A_TASK},
-    "close": "commit([task.result]), or abort()",
-}
-"""The same of a job of tasks."""
+"""What callers look for instead of the right call."""
 
 
-def no_attribute(kind: str, name: str, calls: Mapping[str, str]) -> AttributeError:
-    """Of a name that an object does not have; ``calls`` has those that are often guessed."""
-    told = f". Use {calls[name]}" if name in calls else ""
-    return AttributeError(f"{kind!r} object has no attribute {name!r}{told}")
+def no_attribute(of: object, name: str, call: str = "") -> AttributeError:
+    """Of a name that an object does not have; ``call`` is the right one, if it is known."""
+    call = call or _GUESSED.get(name, "")
+    told = f". Use {call}" if call else ""
+    return AttributeError(f"{type(of).__name__!r} object has no attribute {name!r}{told}")
 
 
 # Of what was read ---------------------------------------------------------------------------------

@@ -34,8 +34,9 @@ from magic_committer.committers.choice import committer_for
 from magic_committer.committers.magic import open_plain
 from magic_committer.committers.registry import default_for, named
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError, WrongType
+from magic_committer.filesystem.calls import BinaryMode, TextMode, text_options
 from magic_committer.hadoop.paths import MagicPath, check_name, parse_magic_path
-from magic_committer.job import BinaryMode, Job, TextMode, text_options
+from magic_committer.job import Job
 from magic_committer.options import Accept, Mode, Options, S3Options, S3Place, Track
 from magic_committer.protocol.record import State, Terms
 from magic_committer.remedy import Remedy
@@ -78,13 +79,11 @@ def start(
         True
 
     Without ``job_id`` each call starts another job. With ``job_id`` a second call raises
-    `JobExists`; with ``exist_ok=True`` too it is repeatable. Its terms must be the same: ``mode``,
-    ``committer``, ``accept``, ``track``, ``exclusive``, ``mark_success``, and in ``options``
-    ``checksum``, ``etag_form``, ``conditional_writes``. Of two calls at once one starts the job, and
-    the other takes it. Each makes all checks of a start; if one fails, the job stays as it is.
-
-    With a ``checkpoint``, and a mode that excludes other jobs, crashed runs of the same query are
-    settled first.
+    `JobExists`; with ``exist_ok=True`` too it is repeatable with the same terms: ``mode``,
+    ``committer``, ``accept``, ``track``, ``exclusive``, ``mark_success``, and of ``options``
+    ``checksum``, ``etag_form``, ``conditional_writes``. Of two calls at once one starts the job; a
+    call whose checks fail leaves it as it is. With a ``checkpoint``, and a mode that excludes other
+    jobs, crashed runs of the same query are settled first.
 
     After an error nothing of the job becomes visible. Two exceptions: the job was there before this
     call, or another call with ``exist_ok`` has taken it. Its record then says what happens. If this
@@ -118,8 +117,8 @@ def start(
         checkpoint: the location of a streaming query's checkpoint, or other text that only this
             query has; the record holds its hash. The job then commits with ``batch`` only, and
             `abort_stream` finds it. None (default): the job belongs to no query.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3: the connection to the store; None (default): as the environment says.
+        place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
             Default: no function.
@@ -203,8 +202,7 @@ def attach(
     Args:
         dest: the destination that the job was started with.
         job_id: the id that the job was started with, or its `Job.id`.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`. The job's
             record takes precedence.
         progress: a function that is called during long steps, from threads of this process.
@@ -263,7 +261,7 @@ def write(
         exclusive: True: abort also the open uploads of others there. False is the default.
         mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
         s3: the connection to the store; None (default): as the environment says.
-        place: ``endpoint_url``, ``region``, ``profile``: they replace fields of ``s3``.
+        place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
 
@@ -351,8 +349,7 @@ def open(
         compression: ``"infer"`` (default): by the suffix ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
             Or ``"gzip"``, ``"bz2"``, ``"xz"``, ``"zstd"``; None: the bytes as they are.
         encoding, errors, newline, attributes: as for `Task.open`.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
 
     Returns:
@@ -442,8 +439,7 @@ def open_magic(
         fence: True (default): the file belongs to a running job of this library. False: write a
             plain upload on any legal magic path, as Hadoop's tasks do. No job of this library is
             needed; Hadoop's committer commits the upload, with S3A's guarantees only.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
 
     Returns:

@@ -386,7 +386,7 @@ class S3Options:
 
 
 class S3Place(TypedDict, total=False):
-    """Keywords of the calls that take ``s3``: they replace its fields of the same names."""
+    """Keywords of the calls that accept ``s3``; they take its place."""
 
     endpoint_url: str | None
     region: str | None

@@ -100,8 +100,7 @@ def inspect(
         dest: ``s3://bucket/prefix``, as for `start`. Jobs of destinations below it are not seen.
         dead_after: a running job without a change for this long counts as dead in ``would``. A
             `timedelta` or seconds; 24 hours by default.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
 
     Returns:
         What was found, one item for each job.
@@ -159,8 +158,7 @@ def recover(
             objects are right. None by default.
         leave_visible: for an adopted Hadoop job: as for `abort`. False by default.
         dry_run: True: change nothing, and say in ``did`` what would be done. False by default.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
             Default: no function.
@@ -233,8 +231,7 @@ def abort(
             commit. True: abort the other files. **The visible files stay**: the table holds only a
             part of the job for ever. False (default): refuse; `Job.commit` finishes the job
             instead.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
             Default: no function.
@@ -301,8 +298,7 @@ def force_abort(
             for a job that is ``completed`` or whose record cannot be read: if something of the job
             is younger, the call is refused. 0 means: you promise that the driver is dead.
         dry_run: True: change nothing, and report what is open and visible. False by default.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
             Default: no function.
@@ -370,8 +366,7 @@ def adopt(
             the call is refused: requests that the JVM sent last may still arrive for some minutes.
             0 means: you know that none can arrive.
         dry_run: True: change nothing, and say what would be adopted. False by default.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
 
     Returns:
@@ -435,8 +430,7 @@ def cleanup(
         dry_run: True: change nothing, and report what would be done. False by default. To find out
             whether the store shows all open uploads, two are created and aborted all the same;
             not on AWS S3, which does.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
             Default: no function.
@@ -483,8 +477,7 @@ def read_stream(
     Args:
         dest: the destination that the query writes to.
         query: the query's id, as in `StreamBatch`.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
 
     Returns:
         What the ledger says; None if no batch of the query was ever committed there.
@@ -526,8 +519,7 @@ def abort_stream(
     Args:
         dest: the destination that the query writes to.
         checkpoint: the text that `start` was given as ``checkpoint``.
-        s3, place: the connection to the store; ``endpoint_url``, ``region``, ``profile`` replace
-            fields of ``s3``. Default: as the environment says.
+        s3, place: the connection to the store, as for `start`.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
             Default: no function.

@@ -150,11 +150,9 @@ def must_seek(call: str) -> io.UnsupportedOperation:
     )
 
 
-class DiskFile(TaskFile):
-    """A file of an attempt whose bytes wait on a file system. One thread at a time may use it.
-
-    A dropped one is given up: its finalizer changes the state only, and what is on the disk goes
-    with the attempt.
+class PlainFile(TaskFile):
+    """A file that keeps its state itself. One thread at a time may use it. A dropped one is given
+    up: the finalizer changes the state only; what is on a disk goes with the attempt.
 
     Args:
         name: the URL of the future file.
@@ -185,11 +183,6 @@ class DiskFile(TaskFile):
     def closed(self) -> bool:
         """Whether the file takes no more bytes. In a forked child always True."""
         return self._pid != os.getpid() or self._state is not FileState.OPEN
-
-    @abstractmethod
-    def take_out(self) -> None:
-        """Give the file up, also a closed one: it is no file of the attempt any more. What is at
-        its place in the attempt is the attempt's to remove."""
 
     def renamed(self, name: str) -> None:
         """Take another name: the attempt has moved the closed file."""

@@ -276,7 +276,7 @@ class UploadStream(TaskFile):
         self._check_open()
         if self._taken:
             raise ValueError(f"{self.name} has taken a file: it takes no more bytes")
-        view = _flat(data, self.name)
+        view = flat(data, self.name)
         try:
             self._settle()
             self._ledger.require(len(view))
@@ -721,7 +721,7 @@ def _again(error: Exception) -> Exception:
     return copied
 
 
-def _flat(data: Buffer, name: str) -> memoryview:
+def flat(data: Buffer, name: str) -> memoryview:
     """The bytes of any buffer as one row. Copies only if they are not in C order."""
     try:
         view = memoryview(data)
