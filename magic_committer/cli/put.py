@@ -39,6 +39,7 @@ from magic_committer.filesystem.local import PutItem, PutReport, files_in, refus
 from magic_committer.filesystem.objects import objects_in
 from magic_committer.hadoop.paths import Destination, is_s3_url
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode
+from magic_committer.stores.base import Attributes
 
 LOOKING_IN_FLIGHT = 16
 """Listings of the destination at the same time."""
@@ -151,6 +152,10 @@ OPTIONS = (
         is_flag=True,
         help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
     ),
+    click.option(
+        "--content-type", metavar="TYPE",
+        help="The content type of each file; put guesses it from the name otherwise.",
+    ),
     click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
     click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done."),
     click.option("--yes", "-y", is_flag=True, help="Do not ask."),
@@ -214,6 +219,7 @@ def _publish(
     mode: str,
     hidden: bool,
     unique: bool,
+    content_type: str | None,
     no_success: bool,
     dry_run: bool,
     yes: bool,
@@ -225,7 +231,7 @@ def _publish(
         if putting.mode not in FAILING and not yes:
             present = putting.look(shell, progress)
             shell.confirm(f"{putting.would(present)}?", yes=yes)
-        return _put(shell, putting, mode, progress, hidden, no_success)
+        return _put(shell, putting, mode, progress, hidden, content_type, no_success)
 
 
 def _tell(shell: Shell, putting: Putting, present: Present) -> int:
@@ -252,6 +258,7 @@ def _put(
     said_mode: str,
     progress: ProgressFunction,
     hidden: bool,
+    content_type: str | None,
     no_success: bool,
 ) -> int:
     writing = write(
@@ -264,7 +271,8 @@ def _put(
     try:
         with writing as job:
             put = job.copy if is_s3_url(putting.source) else job.put_directory
-            done = put(putting.source, hidden=hidden, unique=putting.unique)
+            attributes = Attributes(content_type=content_type)
+            done = put(putting.source, hidden=hidden, unique=putting.unique, attributes=attributes)
             _refuse_changes(putting, done)
     except CommitIncomplete as error:
         with Calls(shell, putting.dest, error.job_id, "recover"):

@@ -141,7 +141,8 @@ def parse_url(url: str) -> Location:
     if match is None or match[1].lower() not in _SCHEMES:
         scheme = f"scheme {match[1]!r}" if match else "no scheme"
         here = f"Write 'file://{url}', or 's3://bucket/path'" if url.startswith("/") else S3_URL
-        raise PathError(f"not an S3 URL: {scheme}", hint=here)
+        given = "" if "@" in url else f"{shown(url)} is "  # what is before an "@" may be a secret
+        raise PathError(f"{given}not an S3 URL: {scheme}", hint=here)
     bucket, key = match[2], match[3]
     if not _BUCKET.match(bucket):
         # The URL is not repeated: the part before an "@" may be a secret.

@@ -65,6 +65,14 @@ class PendingFile:
         return FileState.PENDING
 
 
+def only_forwards(*_: object) -> NoReturn:
+    """Refuse a call that only a file on disk has. Libraries show the text to their users."""
+    raise io.UnsupportedOperation(
+        "a file of open(name) is written from its start to its end: it cannot seek or be read. Use"
+        " `with job.local_file(name) as file`, in a task or in `with magic_committer.write(...)`"
+    )
+
+
 class TaskFile(io.BufferedIOBase, BinaryIO):
     """A binary file of an attempt, opened for writing. Close it, or leave its ``with`` block
     normally: then it belongs to the attempt. If an exception leaves the block, it is given up."""
@@ -108,14 +116,8 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
             hint="Give each thread a file of its own, or hold a lock of yours around each write",
         )
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        raise must_seek("seek")
-
-    def truncate(self, size: int | None = None, /) -> int:
-        raise must_seek("truncate")
-
-    def fileno(self) -> int:
-        raise must_seek("fileno")
+    if not TYPE_CHECKING:
+        seek = truncate = fileno = read = only_forwards
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file does not travel between processes")
@@ -140,14 +142,6 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
         except Exception as failed:
             if error is not None:
                 error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
-
-
-def must_seek(call: str) -> io.UnsupportedOperation:
-    """The error of a call that only a file on disk has. Libraries show its text."""
-    return io.UnsupportedOperation(
-        f"{call}: a file of `open` is written from start to end. For programs that need more, use"
-        " local_file(name) of a job or a task: with magic_committer.write(...) as job"
-    )
 
 
 class PlainFile(TaskFile):

@@ -27,7 +27,7 @@ from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, ObjectSlice, Part
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
-from magic_committer.upload.file import FileState, PendingFile, TaskFile
+from magic_committer.upload.file import FileState, PendingFile, TaskFile, only_forwards
 from magic_committer.upload.ledger import FinishedUpload, PartLedger
 from magic_committer.upload.sender import PartSender
 
@@ -669,11 +669,8 @@ class TextUpload(io.TextIOWrapper):
         self._stream.check_process()
         super().flush()
 
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._stream.seek(offset, whence)
-
-    def truncate(self, size: int | None = None, /) -> int:
-        return self._stream.truncate(size)
+    if not TYPE_CHECKING:
+        seek = truncate = read = only_forwards
 
     def close(self) -> None:
         """As `UploadStream.close`."""
