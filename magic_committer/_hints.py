@@ -22,11 +22,10 @@ CLOSE_FIRST = (
 OWN_NAME = "Give each attempt of a task a name of its own; the job's sweep takes these files"
 """Of an attempt whose name another one has used."""
 
-_URL = "'magic://bucket/dest/name' in a `write` block, or filesystem=job.filesystem()"
 _GUESSED = {
     **dict.fromkeys(("put", "upload", "upload_file"), "put_file(path, name)"),
     **dict.fromkeys(("write", "save"), "open(name, 'w'), write_text(name, text) or write_bytes"),
-    **dict.fromkeys(("path", "url"), _URL),
+    "path": "'magic://bucket/dest/name' in a `write` block, or filesystem=job.filesystem()",
     **dict.fromkeys(("close", "commit"), "the end of the `with` block"),
 }
 """What callers look for instead of the right call."""

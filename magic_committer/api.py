@@ -24,18 +24,16 @@ from magic_committer._arguments import (
     name_of,
     options_of,
     s3_of,
-    shown,
 )
-from magic_committer._hints import S3_URL
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.committers.base import CommitterClass
 from magic_committer.committers.choice import committer_for
 from magic_committer.committers.magic import open_plain
 from magic_committer.committers.registry import default_for, named
-from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError, WrongType
+from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
 from magic_committer.filesystem.calls import BinaryMode, TextMode, text_options
-from magic_committer.hadoop.paths import MagicPath, check_name, parse_magic_path
+from magic_committer.hadoop.paths import MagicPath, check_name, parse_magic_path, url_text
 from magic_committer.job import Job
 from magic_committer.options import Accept, Mode, Options, S3Options, S3Place, Track
 from magic_committer.protocol.record import State, Terms
@@ -202,11 +200,8 @@ def attach(
     Args:
         dest: the destination that the job was started with.
         job_id: the id that the job was started with, or its `Job.id`.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`. The job's
-            record takes precedence.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, progress: as for `start`.
+        options: as for `start`; the job's record takes precedence.
 
     Returns:
         The job. ``with`` does not take it: leaving the block would abort what other processes do.
@@ -349,8 +344,7 @@ def open(
         compression: ``"infer"`` (default): by the suffix ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
             Or ``"gzip"``, ``"bz2"``, ``"xz"``, ``"zstd"``; None: the bytes as they are.
         encoding, errors, newline, attributes: as for `Task.open`.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        s3, place, options: as for `start`.
 
     Returns:
         A file, for ``with``. A ``close`` while an exception passes, as in ``finally``, gives the
@@ -368,9 +362,7 @@ def open(
             f" smart_open.open({url!r}) or s3fs"
         )
     text = text_options(mode, encoding, errors, newline)
-    if not isinstance(url, str):
-        raise WrongType(f"url is text, not {shown(url)}", hint=S3_URL)
-    parent, _, name = url.rpartition("/")
+    parent, _, name = url_text(url).rpartition("/")
     check_name(name)
     file = OneFile(
         write(f"{parent}/", mark_success=False, s3=s3, options=options, **place),
@@ -439,8 +431,7 @@ def open_magic(
         fence: True (default): the file belongs to a running job of this library. False: write a
             plain upload on any legal magic path, as Hadoop's tasks do. No job of this library is
             needed; Hadoop's committer commits the upload, with S3A's guarantees only.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        s3, place, options: as for `start`.
 
     Returns:
         A file for bytes or for text, as `Task.open` returns.

@@ -711,9 +711,6 @@ class Task(FileCalls):
                 self._sink.note(name, file)
         return self._sink
 
-    def _uuid(self) -> str:
-        return self._job.uuid
-
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.
         Waits for closed files that are still being sent. Repeatable. The normal end of a ``with``

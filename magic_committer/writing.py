@@ -125,9 +125,6 @@ class Writing(FileCalls):
     def _files(self) -> Sink:
         return self._entered_task()._files()
 
-    def _uuid(self) -> str:
-        return self.job.uuid
-
     def __enter__(self) -> Writing:
         if self._job is not None:
             raise MagicError("a job is used once", hint="Call write(...) again")
@@ -167,12 +164,11 @@ class Writing(FileCalls):
             _entered.discard(self)
 
     def _end(self, error: BaseException | None) -> None:
-        assert self._task is not None
         if error is not None:
             self._give_up(error)
             return
         try:
-            self.job.commit([self._task.commit()])
+            self.job.commit([self._entered_task().commit()])
         except CommitIncomplete:
             raise  # the job is decided: it must never be aborted
         except BaseException as failure:
@@ -190,10 +186,10 @@ class Writing(FileCalls):
             raise
 
     def _undo(self, error: BaseException) -> None:
-        assert self._task is not None
-        if not self._task.committed and self.job.outcome not in ("aborted", "reverted"):
+        task = self._entered_task()
+        if not task.committed and self.job.outcome not in ("aborted", "reverted"):
             try:
-                self._task.abort()
+                task.abort()
             except MagicError as failure:
                 error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
         give_up(self.job, error)

@@ -45,10 +45,6 @@ class FileCalls(ABC):
     def _files(self) -> Sink:
         """The task, as a place to put files."""
 
-    @abstractmethod
-    def _uuid(self) -> str:
-        """The job's UUID."""
-
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
@@ -312,7 +308,7 @@ class FileCalls(ABC):
         """
         sink = self._files()
         name = name_text(name)
-        stored = unique_name(name, self._uuid()) if unique else name
+        stored = unique_name(name, self._own().job.uuid) if unique else name
         sink.discard_file(stored)
         sink.forget(name, stored)
 
@@ -463,11 +459,7 @@ class FileCalls(ABC):
 def text_options(
     mode: str, encoding: str | None, errors: str | None, newline: str | None
 ) -> dict[str, str | None] | None:
-    """The arguments of a text file; None for a file of bytes.
-
-    Args:
-        mode: the mode that the caller gave.
-        encoding, errors, newline: as in Python's ``open``; None: the default.
+    """The arguments of a text file, as the caller gave them; None for a file of bytes.
 
     Raises:
         WrongType: the mode is not text.

@@ -158,10 +158,7 @@ def recover(
             objects are right. None by default.
         leave_visible: for an adopted Hadoop job: as for `abort`. False by default.
         dry_run: True: change nothing, and say in ``did`` what would be done. False by default.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What was found and done, and the outcome.
@@ -231,10 +228,7 @@ def abort(
             commit. True: abort the other files. **The visible files stay**: the table holds only a
             part of the job for ever. False (default): refuse; `Job.commit` finishes the job
             instead.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What became of the job.
@@ -298,10 +292,7 @@ def force_abort(
             for a job that is ``completed`` or whose record cannot be read: if something of the job
             is younger, the call is refused. 0 means: you promise that the driver is dead.
         dry_run: True: change nothing, and report what is open and visible. False by default.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What was undone, and what was given up.
@@ -366,8 +357,7 @@ def adopt(
             the call is refused: requests that the JVM sent last may still arrive for some minutes.
             0 means: you know that none can arrive.
         dry_run: True: change nothing, and say what would be adopted. False by default.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        s3, place, options: as for `start`.
 
     Returns:
         What was adopted.
@@ -430,10 +420,7 @@ def cleanup(
         dry_run: True: change nothing, and report what would be done. False by default. To find out
             whether the store shows all open uploads, two are created and aborted all the same;
             not on AWS S3, which does.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What was found and done.
@@ -519,10 +506,7 @@ def abort_stream(
     Args:
         dest: the destination that the query writes to.
         checkpoint: the text that `start` was given as ``checkpoint``.
-        s3, place: the connection to the store, as for `start`.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What became of each job that was aborted.
