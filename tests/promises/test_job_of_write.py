@@ -13,7 +13,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from magic_committer.errors import TaskFailed, WrongProcess
 from magic_committer.job import give_up
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import upload_of
+from tests.destinations import There
 from tests.promises.hands import DEST, control, visible
 
 
@@ -273,9 +273,29 @@ def test_a_close_that_fails_never_counts_as_published(s3: MemoryStore) -> None:
     assert visible(s3) == {}
 
 
-def test_one_file_on_a_disk(tmp_path: Path) -> None:
-    """By ``file://``, as on S3."""
-    with mc.open(f"file://{tmp_path}/a.txt", "w") as file:
-        file.write("1")
-        assert not (tmp_path / "a.txt").exists()
-    assert (tmp_path / "a.txt").read_text() == "1"
+def test_one_file_replaces_what_is_there_at_its_close(there: There) -> None:
+    """On each kind of destination; a reader finds the old file until then, in one piece."""
+    there.put("a.txt", b"old")
+    with mc.open(f"{there.url}/a.txt", "w", encoding="latin-1") as file:
+        file.write("ä")
+        assert there.read("a.txt") == b"old"
+    assert there.data() == {"a.txt": b"\xe4"}
+    assert not there.left()
+
+
+def test_one_file_of_which_a_write_was_cut_is_not_published(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt may leave bytes in the compressor that the file does not have."""
+
+    def cut(data: object) -> None:
+        raise KeyboardInterrupt
+
+    file = mc.open(f"{URL}.gz", "wb")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(file._file, "write", cut)  # type: ignore[attr-defined]
+        file.write(b"1")
+    for call in (lambda: file.write(b"2"), file.close, file.close):
+        with pytest.raises(mc.UploadFailed, match="what it has interrupted"):
+            call()
+    assert s3.keys() == ()
