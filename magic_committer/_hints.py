@@ -31,10 +31,10 @@ _GUESSED = {
 """What callers look for instead of the right call."""
 
 
-def no_attribute(of: object, name: str, call: str = "") -> AttributeError:
-    """Of a name that an object does not have; ``call`` is the right one, if it is known."""
+def no_attribute(of: object, name: str, call: str = "", whose: str = "") -> AttributeError:
+    """Of a name that an object does not have; ``call``, of ``whose``, is the right one if known."""
     call = call or _GUESSED.get(name, "")
-    told = f". Use {call}" if call else ""
+    told = f". Use {call}{whose}" if call else ""
     return AttributeError(f"{type(of).__name__!r} object has no attribute {name!r}{told}")
 
 

@@ -173,8 +173,8 @@ class Job:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            in_task = f"`with job.task(1) as task:` and there task.{name}(...)"
-            raise no_attribute(self, name, in_task if hasattr(Task, name) else "")
+            call = f"{name}(...)" if hasattr(Task, name) else ""
+            raise no_attribute(self, name, call, " of a task: `with job.task(1) as task:`")
 
     def task(self, task: str | int, *, attempt: str | None = None) -> Task:
         """Make an attempt of a task, in this process. It sends nothing. Repeatable: each call

@@ -225,8 +225,8 @@ assert job.outcome == "aborted"  #>
 job = mc.start(u)
 with job.task(0) as t: t.write_text("a", "1")
 job.commit(expect=[0])  #> a
-with mc.start(u) as job: job.open("a")  #! `with job.task\(1\) as task:` and there task.open\(
-with mc.start(u) as job: job.put("a")  #! Use put_file\(path, name\)
+with mc.start(u) as job: job.open("a")  #! Use open\(...\) of a task: `with job.task\(1\)
+with mc.start(u) as job: job.put("a")  #! Use put_file\(path, name\) of a task: `with job.task\(
 mc.write(u, regio="a")  #! no argument 'regio'. Check its spelling
 mc.write(u, path_style=True)  #! Write s3=magic_committer.S3Options\(path_style=…\)
 mc.write(u, region="a", s3=mc.S3Options())  #! s3= and region= are given both
