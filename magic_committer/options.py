@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from magic_committer._pool import THREADS_MAX
 from magic_committer.checksum import fastest
@@ -349,6 +349,14 @@ class S3Options:
             scheme, slashes, rest = url.rpartition("://")
             values["endpoint_url"] = f"{scheme}{slashes}{rest.rpartition('@')[2]}"
         return {name: value for name, value in values.items() if name not in SECRET_FIELDS}
+
+
+class S3Place(TypedDict, total=False):
+    """Keywords of the calls that accept ``s3``; they take its place."""
+
+    endpoint_url: str | None
+    region: str | None
+    profile: str | None
 
 
 SECONDS_FIELDS = (

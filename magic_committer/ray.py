@@ -179,7 +179,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
     @property
     def report(self) -> JobReport | None:
         """What became of the job; None before its end."""
-        return None if self.job is None else self.job.report
+        return None if self.job is None else self.job._report
 
     def get_name(self) -> str:
         """The name that Ray shows."""

@@ -65,7 +65,6 @@ def save(state: dict[str, Any], dest: str) -> dict[str, Any]:
         from_rank_0(job.to_dict())
         answers: list[Any] = [None] * dist.get_world_size()
         dist.gather_object(write_rank(job, state), answers)
-        results = [mc.TaskCommit.from_dict(answer) for answer in answers]
-        report = job.commit(results, expect=len(answers))
+        report = job.commit(answers, expect=len(answers))
     told = from_rank_0(report.to_dict())
     return dict(told)

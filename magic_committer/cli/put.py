@@ -154,7 +154,8 @@ OPTIONS = (
         help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
     ),
     click.option(
-        "--content-type", metavar="TYPE", help="The content type of each file, e.g. text/html."
+        "--content-type", metavar="TYPE",
+        help="The content type of each file; put guesses it from the name otherwise.",
     ),
     click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
     click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done."),
@@ -288,7 +289,6 @@ def _put(
         with Calls(shell, putting.dest, error.job_id, "recover"):
             raise
     report = writing.report
-    assert report is not None
     left_out = (("left out", name_some(done.left_out)),)
     told = {**report.to_dict(), "left_out": list(done.left_out)}
     shell.output.document("put", told, (*report_lines(report), *left_out))

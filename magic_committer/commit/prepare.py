@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from magic_committer._arguments import check_result
+from magic_committer._arguments import result_of
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled_keys
@@ -75,10 +75,9 @@ def wanted_results(
                 hint="What lies on the store may hold attempts whose input was cut",
             )
         return None
-    wanted = list(results)
+    wanted = [result_of(one) for one in results]
     tasks: set[str] = set()
     for result in wanted:
-        check_result(result)
         if result.job_uuid != job.uuid:
             raise OptionError(f"the result of task {result.task!r} is of another job")
         if not result.key and (result.files or result.bytes):

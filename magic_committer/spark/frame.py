@@ -76,11 +76,9 @@ def write_dataframe(
         dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
         format: ``"parquet"`` (default), ``"csv"``, ``"json"``, ``"text"`` (one column of strings)
             or ``"arrow"``. Upper and lower case are the same.
-        mode: what is done with data that is there already. ``"error"`` (default) or
-            ``"errorifexists"``: raise. ``"append"``: write beside it. ``"overwrite"``: replace all
-            of it. ``"overwrite_partitions"``: replace the partitions that are written.
-            ``"ignore"``: do nothing, and say so in ``report.skipped``. The words of
-            `magic_committer.start` are understood too. Upper and lower case are the same.
+        mode: ``"error"`` (default) or ``"errorifexists"``, ``"append"``, ``"overwrite"``,
+            ``"overwrite_partitions"``; ``"ignore"``: do nothing, and say so in ``report.skipped``.
+            The words of `magic_committer.start` and any case do too.
         partition_by: columns whose values become directories, as in Spark:
             ``day=2026-11-21/city=K/part-….parquet``. The files do not hold them. Empty (default):
             no directories. Each task sorts its rows by them, so that one file is open at a time.
@@ -88,15 +86,12 @@ def write_dataframe(
             they come.
         max_records_per_file: rows after which another file is begun. None (default): as
             ``spark.sql.files.maxRecordsPerFile`` says, which has no limit by default.
-        writer_options: for Parquet arguments of `pyarrow.parquet.ParquetWriter`, for example
-            ``{"compression": "zstd"}``, or Spark's ``parquet.block.size`` and the like; for CSV,
-            JSON and text Spark's options, for example ``{"header": True, "sep": ";"}``. None
-            (default): as Spark's configuration says, else Spark's defaults.
-        via: None (default): Python encodes the files. ``"file:///scratch"``, an existing directory
-            that driver and executors share, or ``"hdfs://namenode:8020/scratch"``: Spark's own
-            writer encodes there, with each of its formats (also avro, csv, json, orc, text, xml)
-            and types; then tasks upload the files, and the directory of the job is removed.
-            ``writer_options`` are then Spark's own options. Not with Spark Connect.
+        writer_options: for Parquet arguments of `pyarrow.parquet.ParquetWriter`, or Spark's, like
+            ``parquet.block.size``; for the rest Spark's, like ``{"header": True}``. None (default):
+            as Spark's configuration says, else Spark's defaults.
+        via: None (default): Python encodes the files. An existing directory that driver and
+            executors share, ``file:///…`` or ``hdfs://…``: Spark's own writer encodes there, each
+            of its formats, by its options (docs/spark.md). Not with Spark Connect.
         batch: the micro-batch of a stream that these rows are: it is published once, however often
             it is written (`foreach_batch` names it for you). A batch without rows becomes no file.
             None (default): the rows are no micro-batch.

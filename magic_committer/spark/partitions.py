@@ -96,13 +96,7 @@ def write_partitions(
             killed tasks. What ``fn`` returns is in the report, for example counts or names; it is
             pickled, and has at most 64 MiB divided by the number of partitions. If ``fn`` raises,
             Spark runs the partition again.
-        mode: what is done with data that is there already. ``"error"`` (default) or
-            ``"errorifexists"``: raise. ``"append"``: write beside it. ``"overwrite"``: replace all
-            of it. ``"overwrite_partitions"``: replace the partitions that are written.
-            ``"ignore"``: do nothing, and say so in ``report.skipped``. The words of
-            `magic_committer.start` are understood too. Upper and lower case are the same.
-        s3: the connection to the store; None (default): as the environment says. Its secrets do not
-            travel to executors: there the environment, a profile or an instance role supplies them.
+        mode, s3: as for `write_dataframe`; ``"error"`` is the default.
         options, mark_success: as for `magic_committer.start`.
         progress: as for `magic_committer.start`; it is called on the driver, while Spark's tasks
             run (phase ``"write"``) and during the commit.

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import codecs
 import copy
 import io
 import os
@@ -26,7 +27,7 @@ from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, ObjectSlice, Part
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
-from magic_committer.upload.file import FileState, PendingFile, TaskFile
+from magic_committer.upload.file import FileState, PendingFile, TaskFile, only_forwards
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, copied_part_bytes
 from magic_committer.upload.sender import PartSender
 
@@ -274,7 +275,7 @@ class UploadStream(TaskFile):
         self._check_open()
         if self._taken:
             raise ValueError(f"{self.name} has taken a file: it takes no more bytes")
-        view = _flat(data, self.name)
+        view = flat(data, self.name)
         try:
             self._settle()
             self._ledger.require(len(view))
@@ -629,6 +630,8 @@ class TextUpload(io.TextIOWrapper):
         super().__init__(stream, encoding=encoding or "utf-8", errors=errors, newline=newline)
         self._stream = stream
         self._inside = False
+        # A TextIOWrapper leaves it out where it cannot seek.
+        self._mark = "\ufeff" if codecs.lookup(self.encoding).name in ("utf-16", "utf-32") else ""
 
     def __repr__(self) -> str:
         return f"<TextUpload {self.encoding} {self._stream!r}>"
@@ -654,6 +657,9 @@ class TextUpload(io.TextIOWrapper):
             raise self._stream.two_at_once()
         self._inside = True
         try:
+            if self._mark and text:
+                mark, self._mark = self._mark, ""
+                super().write(mark)
             return super().write(text)
         finally:
             self._inside = False
@@ -667,6 +673,9 @@ class TextUpload(io.TextIOWrapper):
         """Hand all text to the upload's blocks. Raises what `UploadStream.write` would raise."""
         self._stream.check_process()
         super().flush()
+
+    if not TYPE_CHECKING:
+        seek = truncate = read = only_forwards
 
     def close(self) -> None:
         """As `UploadStream.close`."""
@@ -714,7 +723,7 @@ def _again(error: Exception) -> Exception:
     return copied
 
 
-def _flat(data: Buffer, name: str) -> memoryview:
+def flat(data: Buffer, name: str) -> memoryview:
     """The bytes of any buffer as one row. Copies only if they are not in C order."""
     try:
         view = memoryview(data)

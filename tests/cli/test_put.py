@@ -77,6 +77,15 @@ def test_options_reach_the_job(there: There, command: Command, source: Path) -> 
     assert set(there.names()) == {f"{unique_name(name, uuid)}" for name in names}
 
 
+def test_content_types_are_guessed_or_as_it_is_said(
+    s3: MemoryStore, command: Command, source: Path
+) -> None:
+    """A browser shows a page that was put; a type of the caller's takes the guess's place."""
+    for given, seen in (((), "text/html"), (("--content-type", "text/plain"), "text/plain")):
+        assert command("put", source, DEST, "--yes", *given).code == exits.OK
+        assert s3.attributes("site/b/c.html").content_type == seen
+
+
 # What it changes, and whether it asks -------------------------------------------------------------
 
 

@@ -221,7 +221,7 @@ _ATTEMPTS = (
     Hand(
         "open files are left out", ATTEMPT, "Attempt._refuse_lost_files",
         (("if still_open:\n    raise FileStillOpen(\n"
-          "        f'attempt {self.attempt!r}: not closed: {name_some(still_open)}',\n"
+          "        f'not closed: {name_some(still_open)} (of attempt {self.attempt!r})',\n"
           "        job_id=self.job.id,\n"
           "        hint=CLOSE_FIRST,\n    )", "pass"),),
         "I2: a task commits without a file that it has not closed",

@@ -519,7 +519,7 @@ class Attempt:
         still_open = [f.name for f in self._files.values() if f.stream.state in unfinished]
         if still_open:
             raise FileStillOpen(
-                f"attempt {self.attempt!r}: not closed: {name_some(still_open)}",
+                f"not closed: {name_some(still_open)} (of attempt {self.attempt!r})",
                 job_id=self.job.id,
                 hint=CLOSE_FIRST,
             )
