@@ -330,8 +330,7 @@ class Job:
         results = results_of(results)
         batch = batch_of(batch)
         self._check_at_home("committed")
-        wanted: Iterable[Any] | None  # a mapping becomes a result when the items are read
-        wanted = self._whole(results) if isinstance(results, Iterator) else results
+        wanted: Any = self._whole(results) if isinstance(results, Iterator) else results
         if batch is not None or self._ended("committed") is None:
             with self._telling():
                 committer = self._committer()
