@@ -38,13 +38,7 @@ from magic_committer.filesystem import open_writes
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import is_s3_url
-from magic_committer.job import (
-    Job,
-    Task,
-    give_up,
-    leave_alone,
-    may_be_running,
-)
+from magic_committer.job import Job, Task, give_up, leave_alone, may_be_running
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
