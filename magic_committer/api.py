@@ -339,8 +339,8 @@ def open(
         s3, place, options: as for `start`.
 
     Returns:
-        A file, for ``with``. A ``close`` while an exception passes, as in ``finally``, gives the
-        file up, and so does dropping it.
+        A file, for ``with``. Without it, a ``close`` while an exception is handled, in ``finally``
+        or in ``except``, publishes nothing, with a warning in the log; so does dropping the file.
 
     Raises:
         ValueError: the mode reads, appends or creates only: use smart_open, s3fs or `write`.
