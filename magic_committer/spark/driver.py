@@ -60,6 +60,7 @@ class Order:
     batch: StreamBatch | None = None
     checkpoint: str | None = None
     """What names the batch's checkpoint (`checkpoint_of`)."""
+    committer: str | None = None
 
     def __post_init__(self) -> None:
         mode_of(self.mode, ignore=True)
@@ -74,7 +75,7 @@ class Order:
         Raises:
             PathError, WrongType: there is no committer for it.
         """
-        return committer_for(self.dest, None).destination(self.dest)
+        return committer_for(self.dest, self.committer).destination(self.dest)
 
     @property
     def ignores(self) -> bool:
@@ -86,6 +87,7 @@ class Order:
         return start(
             self.dest,
             mode="error" if self.ignores else cast(Mode | SparkMode, self.mode),
+            committer=self.committer,
             accept="results",
             track="memory",
             checkpoint=self.checkpoint,

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from pyspark import RDD
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
+from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Job
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.action import StageWatch
@@ -55,10 +56,12 @@ def write_dataframe(
     via: str | None = None,
     writer_options: Mapping[str, Any] | None = None,
     batch: StreamBatch | None = None,
+    committer: str | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
     mark_success: bool = True,
+    **place: Unpack[S3Place],
 ) -> JobReport:
     """Write a DataFrame. Its files appear when the job commits::
 
@@ -97,7 +100,7 @@ def write_dataframe(
             None (default): the rows are no micro-batch.
         s3: the connection to the store; None (default): as the environment says. Its secrets do not
             travel to executors: there the environment, a profile or an instance role supplies them.
-        options, mark_success: as for `magic_committer.start`.
+        committer, options, mark_success, place: as for `magic_committer.start`.
         progress: as for `magic_committer.start`; it is called on the driver: while tasks run with
             the number of those that have ended (phase ``"write"``; not with Spark Connect), and
             during the commit.
@@ -124,7 +127,9 @@ def write_dataframe(
         format_name(format)
     _refuse_stream(df)
     checkpoint = None if batch is None else checkpoint_of(df, batch)
-    order = Order(dest, mode, mark_success, s3, options, progress, batch, checkpoint)
+    order = Order(
+        dest, mode, mark_success, s3_of(s3, place), options, progress, batch, checkpoint, committer
+    )
     if is_remote():
         needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:

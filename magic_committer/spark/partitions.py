@@ -15,15 +15,16 @@ import inspect
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from pyspark import RDD, cloudpickle
 from pyspark.sql import DataFrame
 
+from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.errors import CommitIncomplete, TaskFailed, WrongType
 from magic_committer.job import Job, Task
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.action import StageWatch, run_action
 from magic_committer.spark.driver import (
@@ -69,10 +70,12 @@ def write_partitions(
     fn: WriteRows[Row],
     *,
     mode: SaveMode = "error",
+    committer: str | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
     mark_success: bool = True,
+    **place: Unpack[S3Place],
 ) -> PartitionsReport:
     """Write files from the partitions of an RDD. All of them appear when the job commits::
 
@@ -97,7 +100,7 @@ def write_partitions(
             pickled, and has at most 64 MiB divided by the number of partitions. If ``fn`` raises,
             Spark runs the partition again.
         mode, s3: as for `write_dataframe`; ``"error"`` is the default.
-        options, mark_success: as for `magic_committer.start`.
+        committer, options, mark_success, place: as for `magic_committer.start`.
         progress: as for `magic_committer.start`; it is called on the driver, while Spark's tasks
             run (phase ``"write"``) and during the commit.
 
@@ -119,7 +122,8 @@ def write_partitions(
     """
     _refuse_other_than_rdd(rdd)
     _refuse_lazy_function(fn)
-    order = Order(dest, mode, mark_success, s3, options, progress)
+    s3 = s3_of(s3, place)
+    order = Order(dest, mode, mark_success, s3, options, progress, committer=committer)
     warn_of_idle_kill(rdd.context.getConf().get(IDLE_KILL))
 
     returned: list[Any] = []

@@ -233,6 +233,7 @@ def order_of(said: SourceOptions) -> Order:
         said.s3,
         said.options,
         no_progress,
+        committer=said.committer,
     )
 
 

@@ -138,6 +138,7 @@ def _start(said: SourceOptions) -> Callable[[], Job]:
         return start(
             said.path,
             mode="overwrite" if said.mode == "overwrite" else "append",
+            committer=said.committer,
             accept="results",
             track="memory",
             checkpoint=said.checkpoint,
