@@ -18,8 +18,7 @@ from magic_committer.cli.table import Column, render
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore
 from tests.cli.conftest import Command
-from tests.promises.hands import At, control
-from tests.promises.machine import Crash, crash
+from tests.promises.hands import At, Crash, control, crash
 
 WIDTHS = (80, 120, 200)
 KEYS = (

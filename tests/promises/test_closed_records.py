@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX, forget_some
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.options import Mode
-from magic_committer.stores.memory import Request
-from tests.promises.hands import DEST, At, committed_task, control, failing, visible
-from tests.promises.machine import DAY, Crash, Machine, crash
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import PatientClock
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, failing, visible
+from tests.promises.machine import DAY, Machine
 
 NO_CHANCE = (PermissionDenied("no", status=403), Unanswered("no answer"))
 
@@ -343,3 +347,26 @@ def test_a_hadoop_directory_and_a_newer_record_are_passed_over(machine: Machine)
     job = leaving()
     assert record(job) in control(s3)
     assert len(control(s3)) == 4
+
+
+@pytest.fixture
+def runtime(s3: MemoryStore) -> Runtime:
+    """One process without threads of its own."""
+    return Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+
+
+def test_the_look_at_closed_records_goes_round_once(s3: MemoryStore, runtime: Runtime) -> None:
+    """Each other record is read once, and one's own never."""
+    jobs = [mc.start(DEST, mark_success=False) for _ in range(5)]
+    for job in jobs:
+        mc.abort(DEST, job.id)
+    keys = sorted(f"t/__magic_job-{job.id}/_job.json" for job in jobs)
+    read = Counter[str]()
+
+    def before(request: Request) -> None:
+        if request.verb == "get":
+            read[request.key] += 1
+
+    s3.before = before
+    assert forget_some(runtime, keys[2]) == 0
+    assert read == Counter([*keys[:2], *keys[3:]])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -23,8 +24,8 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import JobRecord, ObjectRef, State, Terms
-from magic_committer.stores.memory import Request
-from tests.promises.hands import At
+from magic_committer.stores.memory import MemoryStore, Request
+from tests.promises.hands import DEST, At, committed_task, failing
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
@@ -278,3 +279,40 @@ def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finish
     after_another.s3.before = refuse_quotes
     assert after_another.mark() == ""
     assert after_another.is_ours()
+
+
+def test_a_marker_is_written_without_names_that_cannot_be_read(s3: MemoryStore) -> None:
+    """I8: `replace` took the marker away; a set that is spoilt since does not keep it away."""
+    s3.put_object("t/_SUCCESS", b"")
+    job = mc.start(DEST, mode="replace")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+
+    failing(s3, "put", "t/_SUCCESS", PermissionDenied("no", status=403))
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit()
+    s3.before = None
+    s3.put_object(result.key, b"{}", metadata=s3.head(result.key).metadata)
+    recovery = mc.recover(DEST, job.id)
+    assert recovery.outcome == "committed"
+    assert b"magic-committer" in s3.body("t/_SUCCESS")
+
+
+def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore) -> None:
+    """I8: a replace has deleted the old `_SUCCESS` and may not write its own: with that key in
+    ``accept`` the job is finished without it, and says so."""
+    s3.put_object("t/_SUCCESS", b"")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"a.csv": b"a"})
+
+    def before(request: Request) -> None:
+        if (request.verb, request.key) == ("put", "t/_SUCCESS"):
+            raise PermissionDenied("not this key", status=403)
+
+    s3.before = before
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        job.commit()
+    assert raised.value.outstanding == ("t/_SUCCESS",)
+    recovery = mc.recover(DEST, job.id, dead_after=0, accept=["t/_SUCCESS"])
+    assert (recovery.outcome, recovery.state) == ("committed", "closed")
+    assert recovery.report is not None
+    assert f"{'t/_SUCCESS'} was accepted as it is" in recovery.report.warnings

@@ -18,6 +18,7 @@ from magic_committer.errors import OptionError, StoreError
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
+from tests.promises.hands import Crash
 
 DEST = "s3://bucket/t"
 
@@ -241,10 +242,6 @@ def plain_keys(s3: MemoryStore) -> list[str]:
     return [re.sub("-mcj[0-9a-f]{32}", "", key) for key in keys(s3)]
 
 
-class Killed(BaseException):
-    """The process is gone."""
-
-
 def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
     """A job of two tasks, whose process dies before or after a request. Gives whether it lived."""
     sent = 0
@@ -253,7 +250,7 @@ def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
         nonlocal sent
         sent += 1
         if sent > requests:
-            raise Killed
+            raise Crash
 
     s3.before = strike
     try:
@@ -267,10 +264,10 @@ def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
             (directory / "b.csv").write_bytes(b"")
             results.append(task.commit())
         job.commit(results)
-    except Killed:
+    except Crash:
         return False
     except mc.UploadFailed as error:  # a thread has died of it before the close could end
-        if "Killed" not in str(error):
+        if "Crash" not in str(error):
             raise
         return False
     finally:

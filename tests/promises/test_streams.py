@@ -22,14 +22,16 @@ from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
+    Crash,
     StillClock,
     committed_task,
     control,
+    crash,
     failing,
     record_put,
     visible,
 )
-from tests.promises.machine import DAY, Crash, Machine, crash
+from tests.promises.machine import DAY, Machine
 
 CHECKPOINT = "s3://bucket/checkpoint"
 QUERY = "7bd2f0b6-9e0c-4a6e-8d4c-0a3f4f7f6f10"

@@ -27,8 +27,8 @@ from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.costly import costly_store
-from tests.promises.hands import DEST, At, committed_task, control, killed, visible
-from tests.promises.machine import DAY, HOUR, Crash, Machine, crash
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, killed, visible
+from tests.promises.machine import DAY, HOUR, Machine
 
 DENIED = PermissionDenied("s3:… is not allowed", status=403)
 ALL = {"t/a.csv": b"1", "t/b.csv": b"22"}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import Unanswered
+from magic_committer.errors import NotSupported, Unanswered
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, visible
 
@@ -267,3 +267,19 @@ def test_a_job_in_its_block_is_kept_alive_until_it_is_left(
         job.commit(expect=0)
         assert ends == ["begun"]
     assert ends == ["begun", "ended"]
+
+
+def test_a_refused_start_leaves_no_live_job_where_deletes_have_no_condition(
+    s3: MemoryStore,
+) -> None:
+    """I4: the record cannot be deleted conditionally: it is closed, and shuts nobody out."""
+    s3.put_object("t/old.csv", b"old")
+
+    def refuse(request: Request) -> None:
+        if request.verb == "delete_one" and request.if_match is not None:
+            raise NotSupported("no", status=501)
+
+    s3.before = refuse
+    with pytest.raises(mc.DestinationExists):
+        mc.start(DEST, mode="fail")
+    assert [found.state for found in mc.inspect(DEST)] == ["closed"]
