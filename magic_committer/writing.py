@@ -7,9 +7,7 @@ aborted; `magic_committer.job` has the rules for that. A `OneFile` has such a jo
 from __future__ import annotations
 
 import atexit
-import bz2
 import logging
-import lzma
 import os
 import pickle
 import sys
@@ -335,8 +333,8 @@ def _zstd() -> Compressor:
 _SUFFIXES = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
     "gzip": lambda: zlib.compressobj(9, wbits=31),
-    "bz2": bz2.BZ2Compressor,
-    "xz": lzma.LZMACompressor,
+    "bz2": lambda: import_module("bz2").BZ2Compressor(),  # late, and a Python may lack them
+    "xz": lambda: import_module("lzma").LZMACompressor(),
     "zstd": _zstd,
 }
 
