@@ -108,7 +108,6 @@ def test_requests_and_bytes_are_counted(running: Server, verify: bool) -> None:
         "CompleteMultipartUpload": 1,
         "HeadObject": 1,
     }
-    assert facts["first"]["UploadPart"] <= facts["last"]["UploadPart"]
     assert (facts["part_bytes"], facts["payload"]) == (PART, "SHA-256")
     crc32 = of("CRC32", b"".join(bodies)).value if verify else None
     assert facts["objects"]["k"] == {"size": PART + 7, "crc32": crc32}
