@@ -233,7 +233,6 @@ def test_an_upload_that_somebody_aborted_refuses_the_whole_job(
     assert len(raised.value.problems) == 1
     assert s3.keys() == ()
     assert s3.open_uploads() == ()
-    assert job.report is not None
     assert (job.report.outcome, "CommitRefused" in job.report.error) == ("aborted", True)
     assert job.abort().outcome == "aborted"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.concrete import upload_of
 from tests.promises.hands import DEST, At, committed_task, control, killed, visible
+from tests.promises.machine import DAY, Machine
 
 
 def fence_reads(s3: MemoryStore) -> int:
@@ -141,6 +143,32 @@ def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: 
     with pytest.raises(mc.JobNotRunning):
         task.commit()
     assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("open_before", [True, False])
+def test_an_old_task_takes_no_file_of_the_next_job_of_its_id(
+    machine: Machine, open_before: bool
+) -> None:
+    """I2: a task of a job that has ended, whose record was forgotten, writes the file that the next
+    job's task of the same names has saved: that one is published."""
+    first = mc.start(DEST, job_id="nightly")
+
+    def write(job: mc.Job) -> Any:
+        file = job.task("1", attempt="a").open("x.csv")
+        file.write(job.uuid.encode())
+        return file
+
+    late = write(first) if open_before else None
+    mc.abort(DEST, "nightly")
+    machine.later(30 * DAY)
+    mc.cleanup(DEST)
+    second = mc.start(DEST, job_id="nightly")
+    write(second).close()
+    with pytest.raises(mc.JobNotRunning):
+        (late or write(first)).close()
+    second.task("1", attempt="a").commit()
+    assert second.commit().files == 1
+    assert visible(machine.s3) == {"t/x.csv": second.uuid.encode()}
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])

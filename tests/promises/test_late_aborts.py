@@ -304,8 +304,9 @@ def test_a_look_that_fails_leaves_the_file_saved(
     assert job.commit().files == 1
 
 
-def test_a_file_by_path_costs_one_head_and_one_get_more(s3: MemoryStore) -> None:
-    """docs/performance.md: the fence, and whether its attempt is committed already."""
+def test_a_file_by_path_costs_two_heads_and_one_get_more(s3: MemoryStore) -> None:
+    """docs/performance.md: the fence, and whether its attempt is committed already. Where the
+    job's id was given: also that the id has no later job."""
     mc.start(DEST, job_id="1")
     counts = []
     for name in ("x.csv", "y.csv"):
@@ -313,7 +314,7 @@ def test_a_file_by_path_costs_one_head_and_one_get_more(s3: MemoryStore) -> None
         s3.requests.clear()
         f.close()
         counts.append((s3.requests["head"], s3.requests["get"], s3.requests["put"]))
-    assert counts == [(1, 1, 1)] * 2
+    assert counts == [(2, 1, 1)] * 2
     mc.abort(DEST, "1")
 
 

@@ -58,7 +58,7 @@ class Finishing:
     def mark(self) -> str:
         """Write the marker, or be told why not."""
         success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
-        return write_marker(self.runtime, MARKER, RECORD, success)
+        return write_marker(self.runtime, MARKER, self.seen, success)
 
     def is_ours(self) -> bool:
         """Whether the marker that is there is this job's."""
@@ -147,11 +147,20 @@ def test_a_record_that_is_gone_marks_no_more(job: Finishing) -> None:
     assert MARKER not in job.s3.keys()
 
 
+def test_a_job_that_has_the_id_now_is_not_marked(job: Finishing) -> None:
+    """I8: the job was finished and forgotten, and the next one of its id is completed: it marks
+    itself, when what it replaces is gone."""
+    of_next = job.s3.body(RECORD).replace(b"0" * 32, b"1" * 32)
+    job.s3.put_object(RECORD, of_next)
+    assert "finished by somebody else" in job.mark()
+    assert MARKER not in job.s3.keys()
+
+
 def test_the_clock_of_this_machine_does_not_count(job: Finishing) -> None:
     """I8: the marker says when its job completed by the store's clock, not by this machine's."""
     runtime = replace(job.runtime, clock=Ahead())
     success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
-    write_marker(runtime, MARKER, RECORD, success)
+    write_marker(runtime, MARKER, job.seen, success)
     told = json.loads(job.s3.body(MARKER))["diagnostics"]["magic-committer.completed"]
     assert float(told) == job.s3.head(RECORD).last_modified
 

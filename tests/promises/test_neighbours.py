@@ -52,33 +52,12 @@ def test_dataset1_is_not_dataset10(s3: MemoryStore) -> None:
     """I6: a destination is a directory: names that begin alike are other directories."""
     ten = mc.start("s3://bucket/dataset10")
     open_file = killed(ten, "1", "a.csv", unique=True)
-    with mc.write("s3://bucket/dataset1", exclusive=True) as job, job.open("a.csv") as f:
+    with mc.write("s3://bucket/dataset1") as job, job.open("a.csv") as f:
         f.write(b"1")
     assert len(s3.open_uploads("dataset10/")) == 1
     open_file.abort()
     ten.abort()
     assert visible(s3) == {"dataset1/a.csv": b"1"}
-
-
-def test_exclusive_sweeps_everything_under_the_destination(s3: MemoryStore) -> None:
-    """Who says that nobody else writes there has every open upload there aborted."""
-    s3.start_upload("t/anything.csv")
-    s3.start_upload("elsewhere.csv")
-    with mc.write(DEST, exclusive=True) as job, job.open("a.csv") as f:
-        f.write(b"1")
-    assert [u.key for u in s3.open_uploads()] == ["elsewhere.csv"]
-
-
-def test_exclusive_yields_to_another_live_job(s3: MemoryStore) -> None:
-    """I6: with another live job there, an exclusive job sweeps only its own, and says so."""
-    other = mc.start(DEST)
-    result = committed_task(other, "1", {"other.csv": b"2"})
-    with mc.write(DEST, exclusive=True) as job, job.open("a.csv") as f:
-        f.write(b"1")
-    assert job.report is not None
-    assert "exclusively" in job.report.warnings[0]
-    other.commit([result])
-    assert set(visible(s3)) == {"t/a.csv", "t/other.csv"}
 
 
 def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore) -> None:

@@ -92,7 +92,7 @@ def test_a_listing_with_more_tasks_than_expected_is_refused(s3: MemoryStore, exp
 @pytest.mark.parametrize("call", ["commit", "abort"])
 @pytest.mark.parametrize(
     ("term", "value"),
-    [("mode", "replace"), ("mark_success", False), ("exclusive", True), ("accept", "listing")],
+    [("mode", "replace"), ("mark_success", False), ("accept", "listing")],
 )
 def test_a_handle_with_other_terms_than_the_record_decides_nothing(
     s3: MemoryStore, call: str, term: str, value: object
