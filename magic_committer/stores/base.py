@@ -388,7 +388,7 @@ class ObjectStore(Protocol):
         """Abort an upload. An upload that is not open is no error. Repeatable.
 
         Parts in flight may outlive the abort: list and abort again (S3 API). On some stores a
-        success proves nothing (stores.md, 4).
+        success proves nothing (stores.md, "What else differs").
         """
         ...
 
