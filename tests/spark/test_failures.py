@@ -194,7 +194,7 @@ def test_a_decided_job_is_never_aborted(
     def incomplete(job: mc.Job, *_: object, **__: object) -> JobReport:
         raise mc.CommitIncomplete("as the test wants", job_id=job.id)
 
-    monkeypatch.setattr(mc.Job, "_commit", incomplete)
+    monkeypatch.setattr(mc.Job, "commit", incomplete)
     rows = spark.sparkContext.parallelize(range(2), 1)
     with pytest.raises(mc.CommitIncomplete) as caught:
         write_partitions(rows, lake.dest, lambda task, rows: task.open("a.csv").close())

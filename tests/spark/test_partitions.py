@@ -248,7 +248,7 @@ def test_what_was_returned_is_not_lost_with_an_incomplete_commit(
         job.abort()  # so that nothing stays
         raise failure
 
-    monkeypatch.setattr(mc.Job, "_commit", interrupted)
+    monkeypatch.setattr(mc.Job, "commit", interrupted)
     with pytest.raises(mc.CommitIncomplete) as raised:
         write_partitions(
             spark.sparkContext.parallelize(range(4), 2), lake.dest, lambda task, rows: sum(rows)
