@@ -152,8 +152,7 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
             with described(spark, f"magic-committer: write {job.dest} (job {job.id})"):
                 results, tasks = run_tasks(job)
             return job.commit(results, expect=tasks, batch=order.batch)
-        except CommitIncomplete as error:  # decided: never aborted
-            error.report = job.report
+        except CommitIncomplete:  # decided: never aborted
             raise
         except BaseException as error:
             give_up(job, error)
