@@ -245,7 +245,7 @@ def test_what_was_returned_is_not_lost_with_an_incomplete_commit(
     failure = mc.CommitIncomplete("not yet", job_id="j")
 
     def interrupted(job: mc.Job, *_: Any, **__: Any) -> None:
-        job.abort()  # so that nothing stays
+        failure.report = job.abort()  # so that nothing stays
         raise failure
 
     monkeypatch.setattr(mc.Job, "commit", interrupted)
