@@ -13,11 +13,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 
 from magic_committer.options import S3Options, Transport
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.tree import TreeStore
 from tests import deviations
 from tests.servers import HurriedClock, moto_options, moto_server
 
@@ -32,6 +34,8 @@ NAMES = (
     "memory-paged",
     "moto",
     "moto-boto3",
+    "tree",
+    "tree-control",
     *(("real", "real-boto3") if ENDPOINT in os.environ else ()),
 )
 
@@ -59,6 +63,10 @@ def opened(name: str) -> Iterator[ObjectStore]:
         return
     if name == "memory-paged":
         yield MemoryStore(page_keys=2, forgetful_complete=True)
+        return
+    if name.startswith("tree"):
+        with TemporaryDirectory() as root:
+            yield TreeStore(root, "contract")
         return
     transport: Transport = "boto3" if name.endswith(BY_BOTO3) else "fast"
     if name.startswith("moto"):
