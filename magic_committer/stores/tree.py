@@ -37,14 +37,14 @@ store: each later put fails until that upload is aborted.
 
 Who dies where leaves what:
 
-* in a put: ``__magic_uploads/_new-<id>``, which nobody reads (a listing of uploads removes old
-  ones);
+* in a put or a Create: a new file in ``__magic_uploads`` that nobody reads (a listing of uploads
+  removes it after a day);
 * in a part: the upload without it;
 * in a Complete: before its rename the upload, open, perhaps joined; after it the object, and
   perhaps ``_<id>.parts``, which nobody reads without the upload;
 * in an abort: after its first step there is no upload;
-* in a removal: after the empty last version was created there is no object. Versions that nobody
-  reads may stay.
+* in a removal: after the empty last version was created there is no object. Whoever meets it goes
+  on; versions without a first one are removed by a listing after a day.
 
 Where a file system has no exclusive rename (NFS has no ``renameat2``), a link and an unlink do it.
 Who dies between them leaves one file with two names; the next call sees that, and goes on.
@@ -122,7 +122,7 @@ LAYOUTS_MAX = 1024
 """Of how many uploads a store remembers where the next part goes."""
 
 _MARK = "user.magic-committer"
-_VERSION = re.compile(r"(.+)\.~([0-9a-f]+-[0-9a-f]+-[0-9a-f]+)\.([0-9]+)\Z", re.DOTALL)
+_VERSION = re.compile(r"(.+)\.~[0-9a-f]+-[0-9a-f]+-[0-9a-f]+\.[0-9]+\Z", re.DOTALL)
 _ID = re.compile(r"[0-9a-f]{32}\Z")
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _CLOEXEC
@@ -434,23 +434,23 @@ class TreeStore:
         with self._verb("list_uploads", prefix):
             for name in _names(self._waiting):
                 path = f"{self._waiting}/{name}"
-                if not _ID.match(name[1:]):
-                    self._remove_stale(path)
-                    continue
-                file = _look(path)
-                if file is not None and file.mark.get("k", "").startswith(prefix):
-                    found.append(UploadInfo(file.mark["k"], name[1:], file.mark.get("t")))
+                mark = _mark_of(path) if _ID.match(name[1:]) else {}
+                if not isinstance(key := mark.get("k"), str):
+                    self._remove_stale(path, path[: -len(name) + 33] if ".parts" in name else "")
+                elif key.startswith(prefix):
+                    found.append(UploadInfo(key, name[1:], mark.get("t")))
         found.sort(key=lambda one: (one.key, one.initiated or 0.0))
         for at in range(0, max(1, len(found)), PAGE_KEYS_MAX):
             yield UploadPage(tuple(found[at : at + PAGE_KEYS_MAX]), self._now())
 
-    def _remove_stale(self, path: str) -> None:
-        """Remove what a process that died long ago left beside the uploads."""
+    def _remove_stale(self, path: str, owner: str) -> None:
+        """Remove what a process that died a day ago has left, and its owner has not."""
         seen = _lstat(path)
-        upload = path[: len(self._waiting) + 34]
-        if seen and self._now() - seen.st_mtime > STALE_SECONDS and not os.path.lexists(upload):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+        if seen is None or self._now() - seen.st_mtime < STALE_SECONDS or os.path.lexists(owner):
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        self._remove_empty(os.path.dirname(path))
 
     # Versions of an object ------------------------------------------------------------------------
 
@@ -476,9 +476,10 @@ class TreeStore:
             file = _look(newest.path, bytes_max)
             if file is None or (newest.number == 1 and file.etag != newest.first):
                 continue  # another process was here
-            if file.is_gone:
-                break
-            return newest, file
+            if not file.is_gone:
+                return newest, file
+            with suppress(OSError):  # who deletes it has not come so far, or never will
+                self._remove(self._at(key), newest)
         raise NotFound("there is no such file", code="NoSuchKey")
 
     def _leaves(self, key: str, etag: str) -> _Version:
@@ -512,13 +513,9 @@ class TreeStore:
                 self._to_home(key, lambda: _move(new, path, exclusive=True))
                 return
             except FileExistsError:
-                newest = self._newest(key)
-                last = _look(newest.path) if newest is not None else None
-                if newest is None or last is None:
-                    continue
-                if not last.is_gone:
+                with suppress(NotFound):
+                    self._found(key)
                     break
-                self._remove(path, newest)  # who deletes it has not come so far
         raise PreconditionFailed("a file is there already", code="PreconditionFailed")
 
     def _remove(self, path: str, newest: _Version, *, only: bool = True) -> None:
@@ -529,7 +526,11 @@ class TreeStore:
             with suppress(FileNotFoundError):
                 os.unlink(path)
         _remove_versions(path, newest)
-        directory = os.path.dirname(path)
+        self._remove_empty(os.path.dirname(path))
+
+    def _remove_empty(self, directory: str) -> None:
+        """Note that something has gone from a directory; remove it if it is empty, and those
+        above."""
         self._unsynced.directories[directory] = object()
         with suppress(OSError):  # it holds something, is gone, or must stay
             while directory != self._root:
@@ -652,8 +653,10 @@ class TreeStore:
                 continue
             key = f"{base}/{name}" if base else name
             if file is not None:
-                if key > after and (seen := _newest_seen(file, versions)) is not None:
-                    yield key, seen
+                with suppress(NotFound, FileNotFoundError):
+                    if key > after:
+                        newest = self._found(key)[1].seen if versions else None
+                        yield key, newest or file.stat(follow_symlinks=False)
             elif after > key and not after.startswith(key):
                 continue
             elif not grouped:
@@ -663,9 +666,8 @@ class TreeStore:
 
     def _children(self, directory: str) -> Sequence[_Child]:
         """What lies directly in a directory, in the order of keys; a directory with a slash."""
-        files: dict[str, os.DirEntry[str]] = {}
-        versions: dict[str, dict[tuple[str, int], os.DirEntry[str]]] = {}
         found: list[_Child] = []
+        versions: dict[str, list[str]] = {}
         control = _is_control(f"{directory}/")
         try:
             scan = os.scandir(self._at(directory))
@@ -679,14 +681,18 @@ class TreeStore:
                     )
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name != UPLOADS:
-                        found.append((f"{entry.name}/", None, {}))
+                        found.append((f"{entry.name}/", None, False))
                 elif entry.is_file(follow_symlinks=False):
                     match = _VERSION.match(entry.name) if control else None
                     if match is None:
-                        files[entry.name] = entry
+                        found.append((entry.name, entry, False))
                     else:
-                        versions.setdefault(match[1], {})[match[2], int(match[3])] = entry
-        found += [(name, entry, versions.get(name, {})) for name, entry in files.items()]
+                        versions.setdefault(match[1], []).append(entry.path)
+        if versions:
+            found = [(name, file, name in versions) for name, file, _ in found]
+            for name in versions.keys() - {name for name, _, _ in found}:
+                for path in versions[name]:
+                    self._remove_stale(path, f"{self._at(directory)}/{name}")
         return sorted(found, key=lambda one: one[0])
 
     # Where things are -----------------------------------------------------------------------------
@@ -921,8 +927,8 @@ def _changed() -> PreconditionFailed:
 
 # Rows, marks and names ----------------------------------------------------------------------------
 
-_Child = tuple[str, os.DirEntry[str] | None, Mapping[tuple[str, int], os.DirEntry[str]]]
-"""A name with the file and its later versions; a directory has neither."""
+_Child = tuple[str, os.DirEntry[str] | None, bool]
+"""A name with the file, and whether it has later versions; a directory has neither."""
 
 
 def _etag(seen: os.stat_result) -> str:
@@ -945,23 +951,6 @@ def _remove_versions(path: str, newest: _Version) -> None:
     for number in range(2, newest.number + 1):
         with suppress(FileNotFoundError):
             os.unlink(_beside(path, newest.first, number))
-
-
-def _newest_seen(
-    entry: os.DirEntry[str], versions: Mapping[tuple[str, int], os.DirEntry[str]]
-) -> os.stat_result | None:
-    """The newest version of an object in a listing; None if it is gone."""
-    try:
-        seen = entry.stat(follow_symlinks=False)
-        first, number = _etag(seen), 1
-        while (first, number + 1) in versions:
-            number += 1
-            entry = versions[first, number]
-            seen = entry.stat(follow_symlinks=False)
-        gone = number > 1 and not seen.st_size and "gone" in _mark_of(entry.path)
-    except FileNotFoundError:
-        return None
-    return None if gone else seen
 
 
 def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
@@ -1074,7 +1063,7 @@ def _mark_of(file: int | str) -> dict[str, Any]:
     except (AttributeError, orjson.JSONDecodeError):
         return {}
     except OSError as error:
-        if error.errno != errno.ENODATA and error.errno not in _LACKS:
+        if error.errno not in (errno.ENODATA, errno.ENOENT, *_LACKS):
             raise
         return {}
     return mark if isinstance(mark, dict) else {}
