@@ -23,6 +23,7 @@ from magic_committer.commit import probe
 from magic_committer.stores import tree
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
+from magic_committer.upload import sender
 
 DEST = "s3://tree/t"
 OLD = {"p=0/old.csv": b"old", "p=1/old.csv": b"older"}
@@ -104,6 +105,7 @@ def served(root: Path, clock: Clock | None = None) -> Iterator[TreeStore]:
             yield store
     finally:
         _wiring.unregister_store(store)
+        sender._unsettled.clear()  # of a process that was killed
 
 
 def lay_out(root: Path, files: dict[str, bytes]) -> None:

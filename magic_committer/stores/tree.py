@@ -187,7 +187,7 @@ class _Unsynced:
     files: dict[str, object] = field(default_factory=dict)
     directories: dict[str, object] = field(default_factory=dict)
     lost: dict[str, OSError] = field(default_factory=dict)
-    """Files of which a sync has failed: a second one may succeed and not have written them."""
+    """Of which a sync has failed: a second one may succeed and not have written them."""
 
     def forget(self, path: str) -> None:
         self.files.pop(path, None)
@@ -849,20 +849,17 @@ class TreeStore:
             raise error
         parts, directories = dict(unsynced.files), dict(unsynced.directories)
         paths = [*files, *parts, *directories]
-        if len(paths) > SYNC_EACH_MAX and _syncs_file_systems():
+        at_once = len(paths) > SYNC_EACH_MAX and _syncs_file_systems()
+        for path in [self._waiting] if at_once else paths:
             try:
-                _sync(self._waiting, whole=True)
+                _sync(path, whole=at_once)
             except OSError as error:
-                unsynced.lost.update(dict.fromkeys(parts, error))
-                raise
-            paths = []
-        for path in paths:
-            try:
-                with suppress(FileNotFoundError):  # removed meanwhile
-                    _sync(path)
-            except OSError as error:
-                if path in parts:
-                    unsynced.lost[path] = error
+                # It was removed meanwhile; or is above the root, and may not be read.
+                above = isinstance(error, PermissionError) and self._root.startswith(path)
+                if above or isinstance(error, FileNotFoundError):
+                    continue
+                lost = paths if at_once else [path]
+                unsynced.lost.update((one, error) for one in lost if one not in files)
                 raise
         for kept, done in ((unsynced.files, parts), (unsynced.directories, directories)):
             for path, token in done.items():
