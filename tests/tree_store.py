@@ -94,14 +94,14 @@ def die() -> None:
 
 
 @contextmanager
-def served(root: Path, clock: Clock | None = None) -> Iterator[TreeStore]:
-    """A directory is the bucket ``tree``, of a process that has learnt nothing yet. Everything runs
-    in the caller's thread."""
+def served(root: Path, clock: Clock | None = None, threads: int = 0) -> Iterator[TreeStore]:
+    """A directory is the bucket ``tree``, of a process that has learnt nothing yet. Without threads
+    everything runs in the caller's."""
     store = TreeStore(root, "tree")
     probe._known.pop(store.identity, None)
     _wiring.register_store(store, clock, other_buckets="raise")
     try:
-        with patch.object(_wiring, "pool", ThreadPool(0)):
+        with patch.object(_wiring, "pool", ThreadPool(threads)):
             yield store
     finally:
         _wiring.unregister_store(store)
