@@ -583,12 +583,11 @@ class TreeStore:
         with self._turns:
             layout = self._layouts.get(path)
             if layout is None:
+                if len(self._layouts) >= LAYOUTS_MAX:  # who is not writing finds it in the file
+                    self._layouts = {at: one for at, one in self._layouts.items() if one.users}
                 end = os.fstat(descriptor).st_size
                 first = max(_rows_of(path, mark), default=0) + 1 if end else 1
                 layout = self._layouts[path] = _Layout(end, first)
-                idle = [at for at, one in self._layouts.items() if not one.users and at != path]
-                for at in idle[: max(0, len(self._layouts) - LAYOUTS_MAX)]:
-                    del self._layouts[at]
             layout.users += 1
             self._turns.wait_for(lambda: number <= layout.next, TURN_SECONDS)
             offset, layout.end = layout.end, layout.end + size
