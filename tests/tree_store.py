@@ -20,6 +20,7 @@ from magic_committer import _wiring
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock
 from magic_committer.commit import probe
+from magic_committer.file_trees import disk
 from magic_committer.stores import tree
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
@@ -77,14 +78,15 @@ class Calls:
     @contextmanager
     def watched(self) -> Iterator[None]:
         """While this lasts, the store's calls come here."""
-        sync = tree._sync if self.syncs else lambda *_, **__: None
+        sync = disk.sync if self.syncs else lambda *_, **__: None
         with ExitStack() as stack:
-            for name, value in (
-                ("os", self),
-                ("_rename_by", self._counted("renameat2", tree._rename_by)),
-                ("_sync", self._counted("sync", sync)),
+            for module, name, value in (
+                (tree, "os", self),
+                (disk, "os", self),
+                (disk, "rename_by", self._counted("renameat2", disk.rename_by)),
+                (disk, "sync", self._counted("sync", sync)),
             ):
-                stack.enter_context(patch.object(tree, name, value))
+                stack.enter_context(patch.object(module, name, value))
             yield
 
 

@@ -47,7 +47,7 @@ Who dies where leaves what:
   on; versions without a first one are removed by a listing after a day.
 
 Where a file system has no exclusive rename (NFS has no ``renameat2``), a link and an unlink do it.
-Who dies between them leaves one file with two names; the next call sees that, and goes on.
+Who dies between them leaves one file with two names; whoever looks at the upload ends it.
 
 Links below the root are never followed, and what is mounted below it is refused before bytes are
 sent. So is what a tree cannot hold: an empty element, ``.``, ``..``, 256 bytes in one element, a
@@ -56,12 +56,10 @@ file below a file or where a directory is.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
 import stat as modes
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -82,6 +80,7 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
+from magic_committer.file_trees import disk
 from magic_committer.file_trees.os_errors import translated
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
@@ -121,15 +120,12 @@ STALE_SECONDS = 24 * 3600.0
 LAYOUTS_MAX = 1024
 """Of how many uploads a store remembers where the next part goes."""
 
-_MARK = "user.magic-committer"
 _VERSION = re.compile(r"(.+)\.~[0-9a-f]+-[0-9a-f]+-[0-9a-f]+\.[0-9]+\Z", re.DOTALL)
 _ID = re.compile(r"[0-9a-f]{32}\Z")
-_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | _CLOEXEC
+disk.CLOEXEC = getattr(os, "Odisk.CLOEXEC", 0)
+disk.NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | disk.CLOEXEC
 """Not blocking: the open of a FIFO would wait for a writer."""
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC
-_LACKS = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
-_NOT_THERE = (FileNotFoundError, NotADirectoryError)
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | disk.CLOEXEC
 _STATUS: Mapping[type[StoreError], int] = {
     NotFound: 404,
     PermissionDenied: 403,
@@ -142,25 +138,6 @@ Row = tuple[int, str, int, tuple[str, str] | None, int]
 """A stored part: number, ETag, size, checksum, and where it begins in the upload's file."""
 
 
-@dataclass(slots=True)
-class _File:
-    """A file as one descriptor saw it."""
-
-    path: str
-    seen: os.stat_result
-    mark: dict[str, Any]
-    body: bytes = b""
-
-    @property
-    def etag(self) -> str:
-        return _etag(self.seen)
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it is the last version of an object that was deleted."""
-        return "gone" in self.mark
-
-
 @dataclass(frozen=True, slots=True)
 class _Version:
     """The newest version of an object: its file, its number, and the ETag of the first one."""
@@ -171,7 +148,7 @@ class _Version:
 
 
 @dataclass(slots=True)
-class _Layout:
+class _NextPart:
     """Where the next part of an upload goes, and which number it should have."""
 
     end: int
@@ -225,7 +202,7 @@ class TreeStore:
 
     def _begin(self) -> None:
         self._unsynced = _Unsynced()
-        self._layouts: dict[str, _Layout] = {}
+        self._layouts: dict[str, _NextPart] = {}
         self._turns = threading.Condition()
 
     def __repr__(self) -> str:
@@ -268,7 +245,7 @@ class TreeStore:
             leaves = self._leaves(key, if_match) if if_match is not None else None
             self._check_home(key)
             with self._new({"m": kept}, [body]) as new:
-                etag = _etag(os.stat(new))
+                etag = disk.etag_of(os.stat(new))
                 self._settle(new)
                 if leaves is not None:
                     self._follow(key, leaves, new)
@@ -368,10 +345,10 @@ class TreeStore:
                 self._opened(key, upload_id, os.O_RDWR) as (descriptor, mark),
                 self._place(path, descriptor, mark, number, size) as offset,
             ):
-                _write_at(descriptor, piece, offset)
+                disk.write_at(descriptor, piece, offset)
                 row: Row = (number, etag, size, _pair(checksum), offset)
                 if "p" not in mark and not offset:
-                    self._set_mark(descriptor, {**mark, "p": row})
+                    disk.set_mark(descriptor, {**mark, "p": row})
                 else:
                     _append(_rows_path(path, mark), row)
                     self._unsynced.files[_rows_path(path, mark)] = object()
@@ -407,8 +384,10 @@ class TreeStore:
                 self._settle()
             try:
                 seen = os.stat(path)
-                self._to_home(key, lambda: _move(path, target, exclusive=if_none_match), path)
+                self._to_home(key, lambda: disk.move(path, target, exclusive=if_none_match), path)
             except FileNotFoundError:
+                if os.path.lexists(path):
+                    raise Unanswered("others remove its directory all the time") from None
                 raise _no_upload() from None
             except FileExistsError:
                 self._check_home(key)  # perhaps it is a directory
@@ -417,7 +396,7 @@ class TreeStore:
                 ) from None
             self._ended(path, mark)
             self._unsynced.directories[os.path.dirname(target)] = object()
-            return Written(f'"{_etag(seen)}"')
+            return Written(f'"{disk.etag_of(seen)}"')
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with self._verb("abort_upload", key):
@@ -432,12 +411,13 @@ class TreeStore:
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         found: list[UploadInfo] = []
         with self._verb("list_uploads", prefix):
-            for name in _names(self._waiting):
+            for name in disk.names(self._waiting):
                 path = f"{self._waiting}/{name}"
-                mark = _mark_of(path) if _ID.match(name[1:]) else {}
-                if not isinstance(key := mark.get("k"), str):
+                mark = disk.mark_of(path) if _ID.match(name[1:]) else {}
+                seen, key = disk.lstat(path), mark.get("k")
+                if not isinstance(key, str):
                     self._remove_stale(path, path[: -len(name) + 33] if ".parts" in name else "")
-                elif key.startswith(prefix):
+                elif seen and key.startswith(prefix) and not self._is_visible(key, seen, name[1:]):
                     found.append(UploadInfo(key, name[1:], mark.get("t")))
         found.sort(key=lambda one: (one.key, one.initiated or 0.0))
         for at in range(0, max(1, len(found)), PAGE_KEYS_MAX):
@@ -445,7 +425,7 @@ class TreeStore:
 
     def _remove_stale(self, path: str, owner: str) -> None:
         """Remove what a process that died a day ago has left, and its owner has not."""
-        seen = _lstat(path)
+        seen = disk.lstat(path)
         if seen is None or self._now() - seen.st_mtime < STALE_SECONDS or os.path.lexists(owner):
             return
         with suppress(FileNotFoundError):
@@ -456,24 +436,24 @@ class TreeStore:
 
     def _newest(self, key: str) -> _Version | None:
         path = self._path(key)
-        seen = _lstat(path)
+        seen = disk.lstat(path)
         if seen is None or modes.S_ISDIR(seen.st_mode) or self._has_link(key):
             return None
-        first, number = _etag(seen), 1
-        while _is_control(key) and _lstat(_beside(path, first, number + 1)) is not None:
+        first, number = disk.etag_of(seen), 1
+        while _is_control(key) and disk.lstat(_beside(path, first, number + 1)) is not None:
             number += 1
         return _Version(_beside(path, first, number) if number > 1 else path, number, first)
 
-    def _object(self, key: str, bytes_max: int | None = None) -> _File:
+    def _object(self, key: str, bytes_max: int | None = None) -> disk.DiskFile:
         """The newest version of an object, with its bytes if they are wanted and not too many."""
         return self._found(key, bytes_max)[1]
 
-    def _found(self, key: str, bytes_max: int | None = None) -> tuple[_Version, _File]:
+    def _found(self, key: str, bytes_max: int | None = None) -> tuple[_Version, disk.DiskFile]:
         for _ in range(TRIES_MAX):
             newest = self._newest(key)
             if newest is None:
                 break
-            file = _look(newest.path, bytes_max)
+            file = disk.look(newest.path, bytes_max)
             if file is None or (newest.number == 1 and file.etag != newest.first):
                 continue  # another process was here
             if not file.is_gone:
@@ -497,11 +477,13 @@ class TreeStore:
             return
         beside = _beside(path, leaves.first, leaves.number + 1)
         try:
-            _move(new, beside, exclusive=True)
+            disk.move(new, beside, exclusive=True)
         except FileExistsError:
             raise _changed() from None
-        first = _lstat(path)
-        if first is None or _etag(first) != leaves.first:  # it follows nothing: nobody reads it
+        first = disk.lstat(path)
+        if (
+            first is None or disk.etag_of(first) != leaves.first
+        ):  # it follows nothing: nobody reads it
             with suppress(FileNotFoundError):
                 os.unlink(beside)
             raise NotFound("it was deleted", code="NoSuchKey")
@@ -510,7 +492,7 @@ class TreeStore:
         path = self._at(key)
         for _ in range(TRIES_MAX):
             try:
-                self._to_home(key, lambda: _move(new, path, exclusive=True))
+                self._to_home(key, lambda: disk.move(new, path, exclusive=True))
                 return
             except FileExistsError:
                 with suppress(NotFound):
@@ -521,8 +503,8 @@ class TreeStore:
     def _remove(self, path: str, newest: _Version, *, only: bool = True) -> None:
         """Remove an object, its first version first, and the directories that it leaves empty;
         ``only``: if it is still that one."""
-        first = _lstat(path)
-        if first is not None and (not only or _etag(first) == newest.first):
+        first = disk.lstat(path)
+        if first is not None and (not only or disk.etag_of(first) == newest.first):
             with suppress(FileNotFoundError):
                 os.unlink(path)
         _remove_versions(path, newest)
@@ -555,16 +537,26 @@ class TreeStore:
         try:
             if not _ID.match(upload_id):
                 raise FileNotFoundError
-            descriptor = os.open(self._at_upload(upload_id), flags | _NO_LINK)
+            descriptor = os.open(self._at_upload(upload_id), flags | disk.NO_LINK)
         except FileNotFoundError:
             raise _no_upload() from None
         try:
-            mark = _mark_of(descriptor)
-            if mark.get("k") != key:
+            mark = disk.mark_of(descriptor)
+            if mark.get("k") != key or self._is_visible(key, os.fstat(descriptor), upload_id):
                 raise _no_upload()
             yield descriptor, mark
         finally:
             os.close(descriptor)
+
+    def _is_visible(self, key: str, seen: os.stat_result, upload_id: str) -> bool:
+        """Whether an upload's file is at its key as well: who completed it died between the link
+        and the unlink, which is done here."""
+        there = disk.lstat(self._at(key)) if seen.st_nlink > 1 else None
+        if there is None or not os.path.samestat(seen, there):
+            return False
+        with suppress(FileNotFoundError):
+            os.unlink(self._at_upload(upload_id))
+        return True
 
     def _rows(
         self, key: str, upload_id: str
@@ -587,7 +579,7 @@ class TreeStore:
                     self._layouts = {at: one for at, one in self._layouts.items() if one.users}
                 end = os.fstat(descriptor).st_size
                 first = max(_rows_of(path, mark), default=0) + 1 if end else 1
-                layout = self._layouts[path] = _Layout(end, first)
+                layout = self._layouts[path] = _NextPart(end, first)
             layout.users += 1
             self._turns.wait_for(lambda: number <= layout.next, TURN_SECONDS)
             offset, layout.end = layout.end, layout.end + size
@@ -612,7 +604,7 @@ class TreeStore:
                 if rows[1:]:
                     _append(_rows_path(path, joined), *rows[1:])
                 self._settle(new, _rows_path(path, joined))
-                _exchange(new, path)
+                disk.exchange(new, path)
         except FileNotFoundError:
             raise _no_upload() from None
         with suppress(FileNotFoundError):
@@ -670,7 +662,7 @@ class TreeStore:
         control = _is_control(f"{directory}/")
         try:
             scan = os.scandir(self._at(directory))
-        except _NOT_THERE:
+        except disk.NOT_THERE:
             return []
         with scan:
             for entry in scan:
@@ -722,7 +714,7 @@ class TreeStore:
         """Whether a directory on the way to a key is a link."""
         at = self._at(key).rpartition("/")[0]
         while len(at) > len(self._root) and at not in self._homes:
-            seen = _lstat(at)
+            seen = disk.lstat(at)
             if seen is not None and modes.S_ISLNK(seen.st_mode):
                 return True
             at = at.rpartition("/")[0]
@@ -734,13 +726,13 @@ class TreeStore:
         Raises:
             InvalidRequest: a link, a file or a mount is on the way, or a directory is at the key.
         """
-        seen = _lstat(self._at(key))
+        seen = disk.lstat(self._at(key))
         if seen is not None and modes.S_ISDIR(seen.st_mode):
             raise InvalidRequest("a directory has that name", code="KeyIsNoPath")
         at = self._root
         for element in key.split("/")[:-1]:
             at = f"{at}/{element}"
-            seen = None if at in self._homes else _lstat(at)
+            seen = None if at in self._homes else disk.lstat(at)
             if seen is None:
                 continue
             if not modes.S_ISDIR(seen.st_mode):
@@ -748,8 +740,8 @@ class TreeStore:
                 raise InvalidRequest(f"{at} is {what}, and no directory", code="KeyIsNoPath")
             if not self._mount:
                 self._make_waiting()
-                self._mount = _mount_of(self._waiting)
-            if _mount_of(at) != self._mount:
+                self._mount = disk.mount_of(self._waiting)
+            if disk.mount_of(at) != self._mount:
                 raise InvalidRequest(
                     f"{at} is mounted from elsewhere: no file can be renamed into it",
                     code="EXDEV",
@@ -771,7 +763,7 @@ class TreeStore:
                 rename()
                 return
             except FileNotFoundError:
-                if number + 1 == TRIES_MAX or (source and _lstat(source) is None):
+                if number + 1 == TRIES_MAX or (source and disk.lstat(source) is None):
                     raise
 
     def _make_directories(self, key: str) -> None:
@@ -818,24 +810,10 @@ class TreeStore:
         try:
             end = 0
             for piece in pieces:
-                end += _write_at(descriptor, piece, end)
-            self._set_mark(descriptor, mark)
+                end += disk.write_at(descriptor, piece, end)
+            disk.set_mark(descriptor, mark)
         finally:
             os.close(descriptor)
-
-    def _set_mark(self, descriptor: int, mark: Mapping[str, Any]) -> None:
-        try:
-            os.setxattr(descriptor, _MARK, orjson.dumps(mark))
-        except (AttributeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in _LACKS:
-                raise
-            raise NotSupported(
-                f"the file system has no extended attributes ({error}), and a job's files could"
-                " not be told from others'",
-                code="NoAttributes",
-                hint="Write to a disk that has them (ext4, xfs, btrfs, NFS 4.2), and copy the files"
-                " from there",
-            ) from error
 
     def _settle(self, *files: str) -> None:
         """Make these files last, and everything that was done through this store.
@@ -848,10 +826,10 @@ class TreeStore:
             raise error
         parts, directories = dict(unsynced.files), dict(unsynced.directories)
         paths = [*files, *parts, *directories]
-        at_once = len(paths) > SYNC_EACH_MAX and _syncs_file_systems()
+        at_once = len(paths) > SYNC_EACH_MAX and disk.syncs_file_systems()
         for path in [self._waiting] if at_once else paths:
             try:
-                _sync(path, whole=at_once)
+                disk.sync(path, whole=at_once)
             except OSError as error:
                 # It was removed meanwhile; or is above the root, and may not be read.
                 above = isinstance(error, PermissionError) and self._root.startswith(path)
@@ -880,8 +858,12 @@ class TreeStore:
         self, key: str, seen: os.stat_result, mark: Mapping[str, Any] | None = None
     ) -> ObjectInfo:
         metadata = mark.get("m", {}) if mark is not None else None
+        if not isinstance(metadata, dict | None):
+            metadata = {}
         modified = float(int(seen.st_mtime))
-        return ObjectInfo(key, seen.st_size, f'"{_etag(seen)}"', modified, self._now(), metadata)
+        return ObjectInfo(
+            key, seen.st_size, f'"{disk.etag_of(seen)}"', modified, self._now(), metadata
+        )
 
     @contextmanager
     def _verb(self, verb: str, key: str) -> Iterator[None]:
@@ -925,10 +907,6 @@ def _changed() -> PreconditionFailed:
 
 _Child = tuple[str, os.DirEntry[str] | None, bool]
 """A name with the file, and whether it has later versions; a directory has neither."""
-
-
-def _etag(seen: os.stat_result) -> str:
-    return f"{seen.st_ino:x}-{seen.st_mtime_ns:x}-{seen.st_size:x}"
 
 
 def _is_control(key: str) -> bool:
@@ -978,13 +956,23 @@ def _rows_of(path: str, mark: Mapping[str, Any]) -> dict[int, Row]:
     rows = [mark["p"]] if "p" in mark else []
     with suppress(FileNotFoundError), open(_rows_path(path, mark), "rb") as file:
         rows += [orjson.loads(line) for line in file if line.endswith(b"\n")]
-    return {row[0]: row for row in rows}
+    return {row[0]: row for row in rows if _is_row(row)}
+
+
+def _is_row(row: object) -> bool:
+    """Whether it is one that this store has written: others may write below the root as well."""
+    if not isinstance(row, list) or len(row) != 5:
+        return False
+    number, etag, size, kept, offset = row
+    numbers = all(isinstance(one, int) and one >= 0 for one in (number, size, offset))
+    pair = kept is None or (isinstance(kept, list) and len(kept) == 2)
+    return numbers and pair and isinstance(etag, str)
 
 
 def _append(path: str, *rows: Row) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | _CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.CLOEXEC, 0o666)
     try:
-        _write_at(descriptor, b"".join(orjson.dumps(row) + b"\n" for row in rows), None)
+        disk.write_at(descriptor, b"".join(orjson.dumps(row) + b"\n" for row in rows), None)
     finally:
         os.close(descriptor)
 
@@ -1010,178 +998,3 @@ def _named(parts: Sequence[Part], rows: Mapping[int, Row], length: int | None) -
     if length not in (None, size):
         raise InvalidRequest(f"its parts have {size} bytes, not {length}", code="InvalidRequest")
     return named
-
-
-# Files --------------------------------------------------------------------------------------------
-
-
-def _names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except _NOT_THERE:
-        return []
-
-
-def _lstat(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except _NOT_THERE:
-        return None
-
-
-def _look(path: str, bytes_max: int | None = None) -> _File | None:
-    """A file with its mark, by one descriptor; None: there is none, or a directory."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | _NO_LINK)
-    except _NOT_THERE:
-        return None
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise InvalidRequest("it is a link", code="NoFile") from error
-        raise
-    try:
-        seen = os.fstat(descriptor)
-        if modes.S_ISDIR(seen.st_mode):
-            return None
-        if not modes.S_ISREG(seen.st_mode):
-            raise InvalidRequest("it is no ordinary file", code="NoFile")
-        wanted = bytes_max is not None and seen.st_size <= bytes_max
-        body = b"".join(_pieces(descriptor, 0, seen.st_size)) if wanted else b""
-        return _File(path, seen, _mark_of(descriptor), body)
-    finally:
-        os.close(descriptor)
-
-
-def _mark_of(file: int | str) -> dict[str, Any]:
-    """A file's mark; empty if it has none, or none of ours."""
-    try:
-        mark = orjson.loads(os.getxattr(file, _MARK))
-    except (AttributeError, orjson.JSONDecodeError):
-        return {}
-    except OSError as error:
-        if error.errno not in (errno.ENODATA, errno.ENOENT, *_LACKS):
-            raise
-        return {}
-    return mark if isinstance(mark, dict) else {}
-
-
-def _pieces(descriptor: int, offset: int, length: int) -> Iterator[bytes]:
-    while length and (piece := os.pread(descriptor, min(length, 1 << 20), offset)):
-        yield piece
-        offset, length = offset + len(piece), length - len(piece)
-
-
-def _write_at(descriptor: int, piece: Any, offset: int | None) -> int:
-    """Write bytes or a slice of a file, the latter in the kernel where it can. Gives how many.
-
-    Raises:
-        InvalidRequest: the file is shorter than the slice says.
-    """
-    if isinstance(piece, FileSlice):
-        source = os.open(piece.path, os.O_RDONLY | _CLOEXEC)
-        try:
-            done = _copy(source, piece, descriptor, offset or 0)
-        finally:
-            os.close(source)
-        if done != piece.length:
-            raise InvalidRequest(
-                f"the file holds {done} of the slice's {piece.length} bytes", code="IncompleteBody"
-            )
-        return done
-    view = memoryview(piece)
-    size = view.nbytes
-    while view:
-        if offset is None:
-            view = view[os.write(descriptor, view) :]
-        else:
-            done = os.pwrite(descriptor, view, offset)
-            view, offset = view[done:], offset + done
-    return size
-
-
-def _copy(source: int, piece: FileSlice, target: int, offset: int) -> int:
-    done = 0
-    try:
-        while done < piece.length:
-            at = (piece.offset + done, offset + done)
-            count = os.copy_file_range(source, target, piece.length - done, *at)
-            if not count:
-                return done
-            done += count
-    except (AttributeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in (errno.EXDEV, *_LACKS):
-            raise
-        for data in _pieces(source, piece.offset + done, piece.length - done):
-            done += _write_at(target, data, offset + done)
-    return done
-
-
-def _mount_of(path: str) -> str:
-    """Device and, on Linux, mount: what a bind mount shows has the same device, and yet nothing can
-    be renamed into it."""
-    descriptor = os.open(path, os.O_RDONLY | _CLOEXEC)
-    try:
-        mount = ""
-        with suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}") as info:
-            mount = next((line for line in info if line.startswith("mnt_id:")), "")
-        return f"{os.fstat(descriptor).st_dev} {mount}"
-    finally:
-        os.close(descriptor)
-
-
-_NOREPLACE, _EXCHANGE, _HERE = 1, 2, -100
-_libc: Any = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
-
-
-def _rename_by(flag: int, source: str, target: str) -> bool:
-    """``renameat2``. False where the system or the file system does not have it."""
-    try:
-        paths = (_HERE, os.fsencode(source), _HERE, os.fsencode(target))
-        if _libc.renameat2(*paths, flag) == 0:
-            return True
-    except AttributeError:
-        return False
-    number = ctypes.get_errno()
-    if number in _LACKS:
-        return False
-    raise OSError(number, os.strerror(number), source, None, target)
-
-
-def _move(source: str, target: str, *, exclusive: bool) -> None:
-    """Rename a file; ``exclusive``: only if nothing is at the target."""
-    if not exclusive:
-        os.rename(source, target)
-    elif not _rename_by(_NOREPLACE, source, target):
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except FileExistsError:
-            if not os.path.samestat(os.lstat(source), os.lstat(target)):
-                raise
-        os.unlink(source)
-
-
-def _exchange(new: str, path: str) -> None:
-    """Put a file in the place of another, which must be there."""
-    if not _rename_by(_EXCHANGE, new, path):
-        os.stat(path)
-        os.rename(new, path)
-
-
-def _syncs_file_systems() -> bool:
-    """Whether ``syncfs`` tells errors."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    known = found is not None and (int(found[1]), int(found[2])) >= (5, 8)
-    return known and hasattr(_libc, "syncfs")
-
-
-def _sync(path: str, *, whole: bool = False) -> None:
-    """Sync a file or directory; ``whole``: the file system that it is on."""
-    descriptor = os.open(path, os.O_RDONLY | _CLOEXEC)
-    try:
-        if not whole:
-            os.fsync(descriptor)
-        elif _libc.syncfs(descriptor):
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), path)
-    finally:
-        os.close(descriptor)

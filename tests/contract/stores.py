@@ -16,11 +16,12 @@ from dataclasses import replace
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+from magic_committer.file_trees import disk
 from magic_committer.options import S3Options, Transport
-from magic_committer.stores import tree
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.tree import TreeStore
 from tests import deviations
 from tests.servers import HurriedClock, moto_options, moto_server
 
@@ -70,8 +71,8 @@ def opened(name: str) -> Iterator[ObjectStore]:
     if name.startswith("tree"):
         with TemporaryDirectory() as root, ExitStack() as stack:
             if name == "tree-links":
-                stack.enter_context(patch.object(tree, "_rename_by", lambda *_: False))
-            yield tree.TreeStore(root, "contract")
+                stack.enter_context(patch.object(disk, "rename_by", lambda *_: False))
+            yield TreeStore(root, "contract")
         return
     transport: Transport = "boto3" if name.endswith(BY_BOTO3) else "fast"
     if name.startswith("moto"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from magic_committer.errors import MagicError
-from magic_committer.stores import tree
+from magic_committer.file_trees import disk
 from magic_committer.testing import PatientClock
 from tests import tree_store
 from tests.simulation.tally import quiet
@@ -79,7 +79,7 @@ def test_a_complete_that_copies_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     def link_only(source: str, target: str, *, exclusive: bool) -> None:
         os.link(source, target)
 
-    monkeypatch.setattr(tree, "_move", link_only)
+    monkeypatch.setattr(disk, "move", link_only)
     with quiet(), pytest.raises((AssertionError, MagicError)):
         _killed(tmp_path, "append", 0)
         tree_store.check(tmp_path, "append")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from magic_committer._pool import ThreadPool
@@ -19,6 +20,7 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
+from magic_committer.file_trees import disk
 from magic_committer.stores import tree
 from magic_committer.stores.base import Attributes, Part, objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
@@ -90,17 +92,17 @@ def test_a_joined_upload_is_completed_by_another(
     upload, _ = _pending(store, "t/k")
     parts = [store.put_part("t/k", upload, n, memoryview(b"%d" % n * 9)) for n in (3, 1, 2)][::-1]
     parts.sort(key=lambda part: part.number)
-    move = tree._move
+    move = disk.move
 
     def dies(source: str, target: str, *, exclusive: bool) -> None:
         if not target.endswith("/k"):
             return move(source, target, exclusive=exclusive)
         raise OSError(errno.EIO, "dies")
 
-    monkeypatch.setattr(tree, "_move", dies)
+    monkeypatch.setattr(disk, "move", dies)
     with pytest.raises(Unanswered):
         store.complete_upload("t/k", upload, parts)
-    monkeypatch.setattr(tree, "_move", move)
+    monkeypatch.setattr(disk, "move", move)
     other = TreeStore(tmp_path / "root", "bucket")
     assert list(other.list_parts("t/k", upload)) == parts
     other.complete_upload("t/k", upload, parts)
@@ -122,7 +124,7 @@ def test_a_part_whose_bytes_are_gone_is_not_stored(store: TreeStore, tmp_path: P
 
 def _meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
     """Have somebody act when the store has looked, before it renames a new version into place."""
-    move, busy = tree._move, list[int]()
+    move, busy = disk.move, list[int]()
 
     def paused(source: str, target: str, *, exclusive: bool) -> None:
         if ".~" in target and not busy:
@@ -130,7 +132,7 @@ def _meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
             act()
         move(source, target, exclusive=exclusive)
 
-    monkeypatch.setattr(tree, "_move", paused)
+    monkeypatch.setattr(disk, "move", paused)
 
 
 def _swapped(other: TreeStore, etag: str) -> None:
@@ -191,7 +193,7 @@ def test_versions_of_one_record_are_listed_as_one_object(store: TreeStore) -> No
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is synced, in order, and what is renamed: ``> target``."""
     told: list[str] = []
-    rename = tree._rename_by
+    rename = disk.rename_by
 
     def sync(path: str, *, whole: bool = False) -> None:
         told.append("all" if whole else path)
@@ -200,8 +202,8 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         told.append(f"> {target}")
         return rename(flag, source, target)
 
-    monkeypatch.setattr(tree, "_sync", sync)
-    monkeypatch.setattr(tree, "_rename_by", renamed)
+    monkeypatch.setattr(disk, "sync", sync)
+    monkeypatch.setattr(disk, "rename_by", renamed)
     return told
 
 
@@ -253,17 +255,17 @@ def test_what_could_not_be_synced_is_lost_for_good(
     """A second sync would succeed, and the bytes not be there: each put fails until the upload is
     aborted."""
     upload, _ = _pending(store, "t/k", b"one")
-    sync = tree._sync
+    sync = disk.sync
 
     def fails(path: str, **how: Any) -> None:
         if path.endswith(upload):
             raise OSError(errno.EIO, "the disk is broken")
         sync(path, **how)
 
-    monkeypatch.setattr(tree, "_sync", fails)
+    monkeypatch.setattr(disk, "sync", fails)
     with pytest.raises(Unanswered):
         store.put(RECORD, b"", if_none_match=True)
-    monkeypatch.setattr(tree, "_sync", sync)
+    monkeypatch.setattr(disk, "sync", sync)
     with pytest.raises(Unanswered, match="broken"):
         store.put(RECORD, b"", if_none_match=True)
     assert list(objects(store, "")) == []
@@ -275,14 +277,14 @@ def test_a_name_that_may_not_last_is_no_refusal(
     store: TreeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The put is visible already: the answer is Unanswered, whatever the system said."""
-    sync = tree._sync
+    sync = disk.sync
 
     def fails(path: str, **how: Any) -> None:
         if path.endswith("__magic_job-1"):
             raise PermissionError(errno.EACCES, "no")
         sync(path, **how)
 
-    monkeypatch.setattr(tree, "_sync", fails)
+    monkeypatch.setattr(disk, "sync", fails)
     with pytest.raises(Unanswered):
         store.put(RECORD, b"x", if_none_match=True)
     assert _body(store, RECORD) == b"x"
@@ -353,8 +355,8 @@ def test_what_is_mounted_below_is_refused_before_bytes_are_sent(
 ) -> None:
     """A bind mount too, which has the device of what it shows."""
     (tmp_path / "root/t/bind").mkdir(parents=True)
-    of = tree._mount_of
-    monkeypatch.setattr(tree, "_mount_of", lambda path: f"{of(path)}{path.endswith('bind')}")
+    of = disk.mount_of
+    monkeypatch.setattr(disk, "mount_of", lambda path: f"{of(path)}{path.endswith('bind')}")
     with pytest.raises(InvalidRequest, match="mounted") as caught:
         store.create_upload("t/bind/p=1/k", attributes=PLAIN)
     assert caught.value.code == "EXDEV"
@@ -424,7 +426,7 @@ def test_attributes_that_a_file_cannot_have_are_refused(store: TreeStore) -> Non
 def test_a_name_that_is_no_text_is_refused(store: TreeStore, tmp_path: Path) -> None:
     """A listing that left it out would say that there is no data."""
     (tmp_path / "root/t").mkdir(parents=True)
-    Path(os.fsdecode(os.fsencode(tmp_path) + b"/root/t/\xff.csv")).write_bytes(b"x")
+    Path(os.fsdecode(os.fsencode(tmp_path / "root/t") + b"/\xff.csv")).write_bytes(b"x")
     with pytest.raises(InvalidRequest, match="UTF-8"):
         list(objects(store, "t/"))
 
@@ -452,17 +454,38 @@ def test_what_a_dead_process_left_goes_after_a_day(store: TreeStore, tmp_path: P
     assert len(store.list_parts("t/k", upload)) == 2
 
 
-def test_a_file_with_two_names_is_completed(
-    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("look", ["list", "complete", "abort"])
+def test_an_upload_that_is_visible_already_has_ended(
+    store: TreeStore, tmp_path: Path, look: str
 ) -> None:
-    """Without an exclusive rename: who dies between the link and the unlink leaves both."""
-    monkeypatch.setattr(tree, "_rename_by", lambda *_: False)
+    """Without an exclusive rename who dies between the link and the unlink leaves one file with two
+    names: whoever looks at the upload ends it, and the object stays."""
     upload, parts = _pending(store, "t/k", b"one")
     (tmp_path / "root/t").mkdir()
     os.link(_waiting(tmp_path)[0], tmp_path / "root/t/k")
-    store.complete_upload("t/k", upload, parts, if_none_match=True)
+    if look == "list":
+        assert list(uploads(store, "")) == []
+    elif look == "abort":
+        store.abort_upload("t/k", upload)
+    else:
+        with pytest.raises(NotFound) as caught:
+            store.complete_upload("t/k", upload, parts, if_none_match=True)
+        assert caught.value.code == "NoSuchUpload"
     assert _waiting(tmp_path) == []
     assert _body(store, "t/k") == b"one"
+
+
+def test_marks_of_others_are_not_believed(store: TreeStore, tmp_path: Path) -> None:
+    """What nobody of us has written is no part, no metadata and no upload."""
+    upload, _ = _pending(store, "t/k", b"one")
+    path = _waiting(tmp_path)[0]
+    for row in ("x", [1, 2], [1, "e", -3, None, 0], [1, "e", 3, "x", 0]):
+        os.setxattr(path, "user.magic-committer", orjson.dumps({"k": "t/k", "p": row}))
+        assert store.list_parts("t/k", upload) == ()
+    (tmp_path / "root/other").write_bytes(b"x")
+    for mark in (b"no JSON", b"[]", b'{"m": 1}'):
+        os.setxattr(tmp_path / "root/other", "user.magic-committer", mark)
+        assert store.head("other").metadata == {}
 
 
 def test_a_directory_that_a_delete_leaves_empty_goes(store: TreeStore, tmp_path: Path) -> None:
