@@ -23,8 +23,7 @@ from magic_committer.errors import InvalidRequest, NotSupported
 from magic_committer.stores.base import FileSlice
 
 NOT_THERE = (FileNotFoundError, NotADirectoryError)
-CLOEXEC = getattr(os, "OCLOEXEC", 0)
-NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | CLOEXEC
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Not blocking: the open of a FIFO would wait for a writer."""
 
 _MARK = "user.magic-committer"
@@ -32,7 +31,7 @@ _LACKS = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
 
 @dataclass(slots=True)
-class DiskFile:
+class MarkedFile:
     """A file as one descriptor saw it."""
 
     path: str
@@ -89,7 +88,7 @@ def lstat(path: str) -> os.stat_result | None:
         return None
 
 
-def look(path: str, bytes_max: int | None = None) -> DiskFile | None:
+def look(path: str, bytes_max: int | None = None) -> MarkedFile | None:
     """A file with its mark, by one descriptor; None: there is none, or a directory."""
     try:
         descriptor = os.open(path, os.O_RDONLY | NO_LINK)
@@ -107,7 +106,7 @@ def look(path: str, bytes_max: int | None = None) -> DiskFile | None:
             raise InvalidRequest("it is no ordinary file", code="NoFile")
         wanted = bytes_max is not None and seen.st_size <= bytes_max
         body = b"".join(_pieces(descriptor, 0, seen.st_size)) if wanted else b""
-        return DiskFile(path, seen, mark_of(descriptor), body)
+        return MarkedFile(path, seen, mark_of(descriptor), body)
     finally:
         os.close(descriptor)
 
@@ -138,7 +137,7 @@ def write_at(descriptor: int, piece: Any, offset: int | None) -> int:
         InvalidRequest: the file is shorter than the slice says.
     """
     if isinstance(piece, FileSlice):
-        source = os.open(piece.path, os.O_RDONLY | CLOEXEC)
+        source = os.open(piece.path, os.O_RDONLY)
         try:
             done = _copy(source, piece, descriptor, offset or 0)
         finally:
@@ -179,7 +178,7 @@ def _copy(source: int, piece: FileSlice, target: int, offset: int) -> int:
 def mount_of(path: str) -> str:
     """Device and, on Linux, mount: what a bind mount shows has the same device, and yet nothing can
     be renamed into it."""
-    descriptor = os.open(path, os.O_RDONLY | CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         mount = ""
         with suppress(OSError), open(f"/proc/self/fdinfo/{descriptor}") as info:
@@ -237,7 +236,7 @@ def syncs_file_systems() -> bool:
 
 def sync(path: str, *, whole: bool = False) -> None:
     """Sync a file or directory; ``whole``: the file system that it is on."""
-    descriptor = os.open(path, os.O_RDONLY | CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         if not whole:
             os.fsync(descriptor)

@@ -122,10 +122,7 @@ LAYOUTS_MAX = 1024
 
 _VERSION = re.compile(r"(.+)\.~[0-9a-f]+-[0-9a-f]+-[0-9a-f]+\.[0-9]+\Z", re.DOTALL)
 _ID = re.compile(r"[0-9a-f]{32}\Z")
-disk.CLOEXEC = getattr(os, "Odisk.CLOEXEC", 0)
-disk.NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | disk.CLOEXEC
-"""Not blocking: the open of a FIFO would wait for a writer."""
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | disk.CLOEXEC
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _STATUS: Mapping[type[StoreError], int] = {
     NotFound: 404,
     PermissionDenied: 403,
@@ -444,11 +441,11 @@ class TreeStore:
             number += 1
         return _Version(_beside(path, first, number) if number > 1 else path, number, first)
 
-    def _object(self, key: str, bytes_max: int | None = None) -> disk.DiskFile:
+    def _object(self, key: str, bytes_max: int | None = None) -> disk.MarkedFile:
         """The newest version of an object, with its bytes if they are wanted and not too many."""
         return self._found(key, bytes_max)[1]
 
-    def _found(self, key: str, bytes_max: int | None = None) -> tuple[_Version, disk.DiskFile]:
+    def _found(self, key: str, bytes_max: int | None = None) -> tuple[_Version, disk.MarkedFile]:
         for _ in range(TRIES_MAX):
             newest = self._newest(key)
             if newest is None:
@@ -481,9 +478,7 @@ class TreeStore:
         except FileExistsError:
             raise _changed() from None
         first = disk.lstat(path)
-        if (
-            first is None or disk.etag_of(first) != leaves.first
-        ):  # it follows nothing: nobody reads it
+        if first is None or disk.etag_of(first) != leaves.first:  # nobody reads what follows it
             with suppress(FileNotFoundError):
                 os.unlink(beside)
             raise NotFound("it was deleted", code="NoSuchKey")
@@ -970,7 +965,7 @@ def _is_row(row: object) -> bool:
 
 
 def _append(path: str, *rows: Row) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.CLOEXEC, 0o666)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     try:
         disk.write_at(descriptor, b"".join(orjson.dumps(row) + b"\n" for row in rows), None)
     finally:

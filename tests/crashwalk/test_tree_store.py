@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 from contextlib import suppress
@@ -74,12 +73,12 @@ def test_its_recovery_may_die_at_any_call_too(
 
 
 def test_a_complete_that_copies_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The walk fails where a file becomes visible before its upload ends: a link and no unlink."""
+    """The walk fails where a file becomes visible, and its upload does not end by that."""
 
-    def link_only(source: str, target: str, *, exclusive: bool) -> None:
-        os.link(source, target)
+    def copied(source: str, target: str, *, exclusive: bool) -> None:
+        shutil.copyfile(source, target)
 
-    monkeypatch.setattr(disk, "move", link_only)
+    monkeypatch.setattr(disk, "move", copied)
     with quiet(), pytest.raises((AssertionError, MagicError)):
         _killed(tmp_path, "append", 0)
         tree_store.check(tmp_path, "append")
