@@ -131,7 +131,8 @@ def _pieces(descriptor: int, offset: int, length: int) -> Iterator[bytes]:
 
 
 def write_at(descriptor: int, piece: Any, offset: int | None) -> int:
-    """Write bytes or a slice of a file, the latter in the kernel where it can. Gives how many.
+    """Write bytes, a slice of a file, or a range of an open file (descriptor, offset and length).
+    Gives how many bytes. None: at the end.
 
     Raises:
         InvalidRequest: the file is shorter than the slice says.
@@ -139,12 +140,14 @@ def write_at(descriptor: int, piece: Any, offset: int | None) -> int:
     if isinstance(piece, FileSlice):
         source = os.open(piece.path, os.O_RDONLY)
         try:
-            done = _copy(source, piece, descriptor, offset or 0)
+            return write_at(descriptor, (source, piece.offset, piece.length), offset)
         finally:
             os.close(source)
-        if done != piece.length:
+    if isinstance(piece, tuple):
+        source, start, length = piece
+        if (done := _copy(source, start, length, descriptor, offset or 0)) != length:
             raise InvalidRequest(
-                f"the file holds {done} of the slice's {piece.length} bytes", code="IncompleteBody"
+                f"the file holds {done} of the slice's {length} bytes", code="IncompleteBody"
             )
         return done
     view = memoryview(piece)
@@ -158,19 +161,20 @@ def write_at(descriptor: int, piece: Any, offset: int | None) -> int:
     return size
 
 
-def _copy(source: int, piece: FileSlice, target: int, offset: int) -> int:
+def _copy(source: int, start: int, length: int, target: int, offset: int) -> int:
+    """Copy a range, in the kernel where it can. Gives how many bytes there were."""
     done = 0
     try:
-        while done < piece.length:
-            at = (piece.offset + done, offset + done)
-            count = os.copy_file_range(source, target, piece.length - done, *at)
+        while done < length:
+            at = (start + done, offset + done)
+            count = os.copy_file_range(source, target, length - done, *at)
             if not count:
                 return done
             done += count
     except (AttributeError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in (errno.EXDEV, *_LACKS):
             raise
-        for data in _pieces(source, piece.offset + done, piece.length - done):
+        for data in _pieces(source, start + done, length - done):
             done += write_at(target, data, offset + done)
     return done
 

@@ -355,7 +355,8 @@ class TreeStore:
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
         with self._verb("list_parts", key):
-            rows, _, _ = self._rows(key, upload_id)
+            with self._opened(key, upload_id) as (descriptor, mark):
+                rows, _ = self._rows(upload_id, descriptor, mark)
             return tuple(_part(rows[number]) for number in sorted(rows))
 
     def complete_upload(
@@ -370,17 +371,17 @@ class TreeStore:
     ) -> Written:
         with self._verb("complete_upload", key):
             path, target = self._at_upload(upload_id), self._path(key)
-            rows, mark, seen = self._rows(key, upload_id)
-            named = _named(parts, rows, length)
-            end = 0
-            for _, _, size, _, offset in named:
-                end = end + size if offset == end else -1
-            if end != seen.st_size:
-                self._join(path, mark, named)
-            elif path in self._unsynced.files:
+            with self._opened(key, upload_id) as (descriptor, mark):
+                rows, seen = self._rows(upload_id, descriptor, mark)
+                named = _named(parts, rows, length)
+                end = 0
+                for _, _, size, _, offset in named:
+                    end = end + size if offset == end else -1
+                if end != seen.st_size:
+                    seen = self._join(path, descriptor, mark, named)
+            if path in self._unsynced.files:
                 self._settle()
             try:
-                seen = os.stat(path)
                 self._to_home(key, lambda: disk.move(path, target, exclusive=if_none_match), path)
             except FileNotFoundError:
                 if os.path.lexists(path):
@@ -554,13 +555,19 @@ class TreeStore:
         return True
 
     def _rows(
-        self, key: str, upload_id: str
-    ) -> tuple[dict[int, Row], dict[str, Any], os.stat_result]:
-        """The stored parts of an open upload by number, its mark, and what its file is."""
-        with self._opened(key, upload_id) as (descriptor, mark):
-            seen = os.fstat(descriptor)
-        rows = _rows_of(self._at_upload(upload_id), mark)
-        return {n: row for n, row in rows.items() if row[4] + row[2] <= seen.st_size}, mark, seen
+        self, upload_id: str, descriptor: int, mark: Mapping[str, Any]
+    ) -> tuple[dict[int, Row], os.stat_result]:
+        """The stored parts of an open upload's file by number, and what that is.
+
+        Raises:
+            Unanswered: another process has just joined them in a new file.
+        """
+        path, seen = self._at_upload(upload_id), os.fstat(descriptor)
+        rows = _rows_of(path, mark)
+        there = disk.lstat(path)
+        if there is not None and not os.path.samestat(seen, there):
+            raise Unanswered("another process joins its parts")
+        return {n: row for n, row in rows.items() if row[4] + row[2] <= seen.st_size}, seen
 
     @contextmanager
     def _place(
@@ -586,16 +593,19 @@ class TreeStore:
             with self._turns:
                 layout.users -= 1
 
-    def _join(self, path: str, mark: dict[str, Any], named: Sequence[Row]) -> None:
+    def _join(
+        self, path: str, source: int, mark: dict[str, Any], named: Sequence[Row]
+    ) -> os.stat_result:
         """Join parts in a new file, which takes the place of the upload's: never of one that has
-        ended."""
+        ended. Gives what it is. Two processes may do so at once: both files have the same bytes."""
         rows: list[Row] = []
         for number, etag, size, kept, _ in named:
             rows.append((number, etag, size, kept, rows[-1][4] + rows[-1][2] if rows else 0))
         joined = {**mark, "p": rows[0], "r": self._ids()}
-        pieces = [FileSlice(path, offset, size) for _, _, size, _, offset in named]
+        pieces = [(source, offset, size) for _, _, size, _, offset in named]
         try:
             with self._new(joined, pieces) as new:
+                seen = os.stat(new)
                 if rows[1:]:
                     _append(_rows_path(path, joined), *rows[1:])
                 self._settle(new, _rows_path(path, joined))
@@ -605,6 +615,7 @@ class TreeStore:
         with suppress(FileNotFoundError):
             os.unlink(_rows_path(path, mark))
         mark.update(joined)
+        return seen
 
     def _ended(self, path: str, mark: Mapping[str, Any]) -> None:
         """Clean up after an upload has ended."""
@@ -721,6 +732,12 @@ class TreeStore:
         Raises:
             InvalidRequest: a link, a file or a mount is on the way, or a directory is at the key.
         """
+        if not self._mount:
+            self._make_waiting()
+            mount = disk.mount_of(self._root)
+            if os.path.islink(self._waiting) or disk.mount_of(self._waiting) != mount:
+                raise InvalidRequest(f"{self._waiting} leads elsewhere", code="EXDEV")
+            self._mount = mount
         seen = disk.lstat(self._at(key))
         if seen is not None and modes.S_ISDIR(seen.st_mode):
             raise InvalidRequest("a directory has that name", code="KeyIsNoPath")
@@ -733,9 +750,6 @@ class TreeStore:
             if not modes.S_ISDIR(seen.st_mode):
                 what = "a link" if modes.S_ISLNK(seen.st_mode) else "a file"
                 raise InvalidRequest(f"{at} is {what}, and no directory", code="KeyIsNoPath")
-            if not self._mount:
-                self._make_waiting()
-                self._mount = disk.mount_of(self._waiting)
             if disk.mount_of(at) != self._mount:
                 raise InvalidRequest(
                     f"{at} is mounted from elsewhere: no file can be renamed into it",
@@ -762,7 +776,7 @@ class TreeStore:
                     raise
 
     def _make_directories(self, key: str) -> None:
-        self._make_waiting()
+        self._check_home(key)  # nothing is made behind a link
         at = self._root
         for element in key.split("/")[:-1]:
             above, at = at, f"{at}/{element}"
@@ -794,7 +808,7 @@ class TreeStore:
                 os.unlink(path)
 
     def _write(self, path: str, mark: Mapping[str, Any], pieces: Iterable[Any]) -> None:
-        """Write a new file with its mark: bytes, and slices of other files."""
+        """Write a new file with its mark: bytes, or ranges of an open file."""
         for _ in range(TRIES_MAX):
             with suppress(FileNotFoundError):  # whoever ends removes the empty directory
                 descriptor = os.open(path, _NEW, 0o666)

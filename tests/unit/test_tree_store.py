@@ -110,6 +110,42 @@ def test_a_joined_upload_is_completed_by_another(
     assert _waiting(tmp_path) == []
 
 
+@pytest.mark.parametrize("other_dies", [True, False])
+def test_two_processes_that_join_parts_publish_the_same_bytes(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_dies: bool
+) -> None:
+    """The other one has joined them, and completed the upload or died, while this one was reading
+    the parts where they were before."""
+    monkeypatch.setattr(tree, "TURN_SECONDS", 0.0)
+    upload, _ = _pending(store, "t/k")
+    sent = [store.put_part("t/k", upload, n, memoryview(b"%d" % n * n)) for n in (3, 1, 2)]
+    parts = sorted(sent, key=lambda part: part.number)
+    other = TreeStore(tmp_path / "root", "bucket")
+    named, move, busy = tree._named, disk.move, list[int]()
+
+    def dies(source: str, target: str, *, exclusive: bool) -> None:
+        if other_dies and len(busy) == 1:
+            busy.append(2)
+            raise OSError(errno.EIO, "dies")
+        move(source, target, exclusive=exclusive)
+
+    def read(*given: Any) -> Any:
+        if not busy:
+            busy.append(1)
+            with suppress(Unanswered):
+                other.complete_upload("t/k", upload, parts)
+        return named(*given)
+
+    monkeypatch.setattr(tree, "_named", read)
+    monkeypatch.setattr(disk, "move", dies)
+    if other_dies:
+        store.complete_upload("t/k", upload, parts)
+    else:
+        with pytest.raises(NotFound):
+            store.complete_upload("t/k", upload, parts)
+    assert _body(store, "t/k") == b"122333"
+
+
 def test_a_part_whose_bytes_are_gone_is_not_stored(store: TreeStore, tmp_path: Path) -> None:
     """After a power cut a file may be shorter than its mark says: the part is lost, and told so."""
     upload, parts = _pending(store, "t/k", b"bytes")
@@ -348,6 +384,28 @@ def test_a_link_is_never_followed(store: TreeStore, tmp_path: Path) -> None:
     assert list(objects(store, "t/link/")) == []
     assert (outside / "k").read_bytes() == b"theirs"
     assert sorted(path.name for path in outside.iterdir()) == ["k"]
+
+
+def test_nothing_is_made_behind_a_link(store: TreeStore, tmp_path: Path) -> None:
+    """One that came after the upload was created: Complete is refused, and the upload stays."""
+    upload, parts = _pending(store, "t/link/new/k", b"x")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root/t").mkdir(parents=True)
+    (tmp_path / "root/t/link").symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidRequest, match="is a link"):
+        store.complete_upload("t/link/new/k", upload, parts)
+    assert os.listdir(tmp_path / "outside") == []
+    assert list(store.list_parts("t/link/new/k", upload)) == parts
+
+
+def test_what_waits_lies_in_the_root(store: TreeStore, tmp_path: Path) -> None:
+    """It is refused where its directory is a link, which could lead to another file system."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / UPLOADS).symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidRequest, match="elsewhere"):
+        store.put("t/k", b"x")
+    assert os.listdir(tmp_path / "outside") == []
 
 
 def test_what_is_mounted_below_is_refused_before_bytes_are_sent(
