@@ -344,11 +344,7 @@ class TreeStore:
             ):
                 disk.write_at(descriptor, piece, offset)
                 row: Row = (number, etag, size, _pair(checksum), offset)
-                if "p" not in mark and not offset:
-                    disk.set_mark(descriptor, {**mark, "p": row})
-                else:
-                    _append(_rows_path(path, mark), row)
-                    self._unsynced.files[_rows_path(path, mark)] = object()
+                self._note_part(path, descriptor, row)
             self._unsynced.files[path] = object()
             self._unsynced.directories[self._waiting] = object()
             return Part(number, f'"{etag}"', size, checksum)
@@ -593,6 +589,18 @@ class TreeStore:
             with self._turns:
                 layout.users -= 1
 
+    def _note_part(self, path: str, descriptor: int, row: Row) -> None:
+        """Note a part that is written: the first one in the mark, which says if there are more."""
+        with self._turns:
+            mark = disk.mark_of(descriptor)
+            if "p" not in mark and not row[4]:
+                disk.set_mark(descriptor, {**mark, "p": row})
+                return
+            if "r" not in mark:
+                disk.set_mark(descriptor, {**mark, "r": ""})
+            _append(_rows_path(path, mark), row)
+            self._unsynced.files[_rows_path(path, mark)] = object()
+
     def _join(
         self, path: str, source: int, mark: dict[str, Any], named: Sequence[Row]
     ) -> os.stat_result:
@@ -619,11 +627,12 @@ class TreeStore:
 
     def _ended(self, path: str, mark: Mapping[str, Any]) -> None:
         """Clean up after an upload has ended."""
-        for one in (path, _rows_path(path, mark)):
-            self._unsynced.forget(one)
+        self._unsynced.forget(path)
         self._layouts.pop(path, None)
-        with suppress(FileNotFoundError):
-            os.unlink(_rows_path(path, mark))
+        if "r" in mark:
+            self._unsynced.forget(_rows_path(path, mark))
+            with suppress(FileNotFoundError):
+                os.unlink(_rows_path(path, mark))
         self._unsynced.directories[self._waiting] = object()
 
     def _slice(self, body: ObjectSlice) -> FileSlice:
@@ -963,8 +972,9 @@ def _rows_path(path: str, mark: Mapping[str, Any]) -> str:
 def _rows_of(path: str, mark: Mapping[str, Any]) -> dict[int, Row]:
     """The parts that an upload's file holds: the last one of a number counts."""
     rows = [mark["p"]] if "p" in mark else []
-    with suppress(FileNotFoundError), open(_rows_path(path, mark), "rb") as file:
-        rows += [orjson.loads(line) for line in file if line.endswith(b"\n")]
+    if "r" in mark:
+        with suppress(FileNotFoundError), open(_rows_path(path, mark), "rb") as file:
+            rows += [orjson.loads(line) for line in file if line.endswith(b"\n")]
     return {row[0]: row for row in rows if _is_row(row)}
 
 
