@@ -27,7 +27,7 @@ test: venv  ## Run every test that is quick enough to wait for (under 12 minutes
 check: venv  ## Lint, formatting, types and the house rules
 	@$(BIN)/python -m tools.suites check
 
-bench:  ## Measure beside other libraries, half an hour: QUICK=1 takes two minutes; ONLY=streaming picks
+bench:  ## Measure beside other libraries, twenty minutes: QUICK=1 takes two minutes; ONLY=streaming picks
 	@$(PYTHON) -m tools.venv bench
 	@$(PYTHON) -m tools.venv peers
 	@$(BIN)/python -m tools.lifeline $(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)')

@@ -1,8 +1,8 @@
 """Measure this library beside others, on this machine.
 
-python -m benchmarks                    all: about half an hour
+python -m benchmarks                    all: twenty minutes
 python -m benchmarks --quick            the most important, in two minutes
-python -m benchmarks --only streaming   or commit, small, uploads, start, requests; or commit-20ms
+python -m benchmarks --only streaming   or commit, small, requests; or commit-20ms
 python -m benchmarks --write-docs       all, and put it into docs/performance.md
 """
 
@@ -12,22 +12,16 @@ import argparse
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks import docs, report, rounds, server
-from benchmarks.measure import PEERS, Machine, machine
-from benchmarks.plan import Measurement, plan
+from benchmarks.measure import PEERS, machine
+from benchmarks.plan import plan
 from benchmarks.results import results
 from benchmarks.rounds import QUICK, Settings
-
-PROFILED = {
-    "streaming-http": "Streaming over HTTP, payloads not signed",
-    "commit-20ms": "Committing files at 20 ms a request",
-}
 
 
 def arguments(argv: Sequence[str]) -> argparse.Namespace:
@@ -46,7 +40,6 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results")
     parser.add_argument("--write-docs", action="store_true", help="into docs/performance.md")
     parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measure nothing")
-    parser.add_argument("--no-profile", action="store_true", help="with --write-docs: no profiles")
     parser.add_argument("--peers", type=Path, default=PEERS, metavar="PYTHON", help="%(default)s")
     chosen = parser.parse_args(argv)
     if chosen.rounds is not None and chosen.rounds < 1:
@@ -89,19 +82,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def profiles(on: Machine, measurements: Sequence[Measurement]) -> dict[str, str]:
-    """Where ours spends its time, in some of the measurements."""
-    found = {}
-    for one in measurements:
-        title = PROFILED.get(f"{one.group}-{one.name}")
-        for contender in one.contenders if title else ():
-            if contender.home == "ours" and " at once" not in contender.name:
-                with tempfile.NamedTemporaryFile() as file:
-                    on.run(one, contender, one.quick_amount, profile=file.name)
-                    found[f"{title}, {contender.name}"] = Path(file.name).read_text("utf-8")
-    return found
-
-
 def main(argv: Sequence[str]) -> int:
     """Measure and print; 1 if a contender failed."""
     chosen = arguments(argv)
@@ -129,8 +109,6 @@ def _measured(chosen: argparse.Namespace) -> tuple[dict[str, object], bool]:
         say(f"{len(measurements)} measurements; this takes about {max(1, round(minutes))} minutes.")
         outcomes = rounds.measure_all(on, measurements, settings, say)
         told = results(outcomes, settings, store.kind, time.monotonic() - began)
-        if chosen.write_docs and not chosen.no_profile:
-            told["profiles"] = profiles(on, measurements)
     return told, any(outcome.failed for outcome in outcomes)
 
 

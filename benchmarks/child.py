@@ -13,7 +13,6 @@ import gc
 import json
 import os
 import resource
-import subprocess
 import sys
 import time
 import urllib.request
@@ -54,41 +53,20 @@ def library_of(spec: Spec) -> Library:
 
 
 def stream(spec: Spec) -> Step:
-    """Write ``files`` files at once, together ``amount`` bytes."""
+    """Write a file of ``amount`` bytes."""
     library = library_of(spec)
-    many = spec["files"]
-    sums: dict[str, int] = {}
+    crc = 0
 
-    def summed(key: str, data: Iterable[bytes]) -> Iterator[bytes]:
-        sums[key] = 0
+    def summed(data: Iterable[bytes]) -> Iterator[bytes]:
+        nonlocal crc
         for piece in data:
-            sums[key] = zlib.crc32(piece, sums[key])
+            crc = zlib.crc32(piece, crc)
             yield piece
 
     def step() -> Told:
-        files: dict[str, Iterable[bytes]] = {
-            f"measured-{n}.bin": pieces(spec["amount"] // many) for n in range(many)
-        }
-        if spec["verify"]:
-            files = {key: summed(key, data) for key, data in files.items()}
-        library.write_all(files)
-        return {"crc32": {key: f"{value:08x}" for key, value in sums.items()}}
-
-    return step
-
-
-def small_writes(spec: Spec) -> Step:
-    """Write ``amount`` pieces of 20 bytes to one file; its closing is not measured."""
-    library = library_of(spec)
-    library.write("warm-up.bin", [b"x" * 20] * 1000)
-    opened = library.open("measured.bin")
-    write = opened.__enter__().write
-    piece = b"twenty bytes of text"
-
-    def step() -> Told:
-        for _ in range(spec["amount"]):
-            write(piece)
-        return {}
+        data = pieces(spec["amount"])
+        library.write("measured.bin", summed(data) if spec["verify"] else data)
+        return {"crc32": f"{crc:08x}"} if spec["verify"] else {}
 
     return step
 
@@ -115,18 +93,17 @@ def job(spec: Spec) -> Step:
 
 
 def commit(spec: Spec) -> Step:
-    """Commit, or abort, a job of ``amount`` files that lies on the server; or abort one whose tasks
-    were killed."""
+    """Commit a job of ``amount`` files that lies on the server."""
     if spec["library"] != "magic_committer":
-        return _raw_ends(spec)
-    from benchmarks.jobs import abandoned_job, seeded_job
+        return _raw_completes(spec)
+    from benchmarks.jobs import seeded_job
 
     library_of(spec)
-    return abandoned_job(spec) if spec["end"] == "sweep" else seeded_job(spec)
+    return seeded_job(spec)
 
 
-def _raw_ends(spec: Spec) -> Step:
-    """Complete, or abort, ``amount`` uploads with an SDK's client: no job, no checks."""
+def _raw_completes(spec: Spec) -> Step:
+    """Complete ``amount`` uploads with an SDK's client: no job, no checks."""
     from benchmarks.writers import Boto3
 
     library = library_of(spec)
@@ -136,68 +113,23 @@ def _raw_ends(spec: Spec) -> Step:
     seeded = ask(spec, "seed", "\n".join(keys).encode())
     part = {"Parts": [{"PartNumber": 1, "ETag": seeded["etag"]}]}
 
-    def end(key: str, upload: str) -> None:
-        named = {"Bucket": BUCKET, "Key": key, "UploadId": upload}
-        if spec["end"] != "complete":
-            client.abort_multipart_upload(**named)
-        else:
-            client.complete_multipart_upload(**named, MultipartUpload=part)
+    def complete(key: str, upload: str) -> None:
+        client.complete_multipart_upload(
+            Bucket=BUCKET, Key=key, UploadId=upload, MultipartUpload=part
+        )
 
     def step() -> Told:
-        library.at_once(spec["options"].get("threads", 1), end, keys, seeded["ids"])
+        library.at_once(spec["options"].get("threads", 1), complete, keys, seeded["ids"])
         return {}
 
-    return step
-
-
-def listing(spec: Spec) -> Step:
-    """List ``amount`` open uploads."""
-    library = library_of(spec)
-    keys = [f"table/part-{n:06d}.bin" for n in range(spec["amount"])]
-    ask(spec, "seed", "\n".join(keys).encode())
-    if spec["library"] == "magic_committer":
-        from benchmarks.jobs import list_uploads
-
-        return lambda: _counted(list_uploads(spec), spec["amount"])
-    from benchmarks.writers import Boto3
-
-    assert isinstance(library, Boto3)
-    pages = library.client.get_paginator("list_multipart_uploads")
-
-    def step() -> Told:
-        found = pages.paginate(Bucket=BUCKET, Prefix="table/")
-        return _counted(sum(len(page.get("Uploads", ())) for page in found), spec["amount"])
-
-    return step
-
-
-def _counted(found: int, wanted: int) -> Told:
-    if found != wanted:
-        raise AssertionError(f"{wanted} uploads are open, and {found} were listed")
-    return {}
-
-
-def start_up(spec: Spec) -> Step:
-    """Start Python ``amount`` times with a command line."""
-    command = [sys.executable, *spec["options"]["command"]]
-
-    def step() -> Told:
-        for _ in range(spec["amount"]):
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return {}
-
-    step()  # what it reads is in memory then, and compiled
     return step
 
 
 WORKS: dict[str, Callable[[Spec], Step]] = {
     "stream": stream,
-    "small-writes": small_writes,
     "small-files": small_files,
     "job": job,
     "commit": commit,
-    "listing": listing,
-    "start-up": start_up,
 }
 
 
@@ -210,11 +142,10 @@ def run(spec: Spec) -> Told:
     ask(spec, "facts?forget=1")
     gc.collect()
     start_bytes = forget_peak()
-    began, cpu, started = time.time(), cpu_seconds(), time.perf_counter()
-    told = _profiled(step, Path(spec["profile"])) if spec.get("profile") else step()
+    cpu, started = cpu_seconds(), time.perf_counter()
+    told = step()
     seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
     return told | {
-        "began": began,
         "seconds": seconds,
         "cpu_seconds": cpu,
         "start_bytes": start_bytes,
@@ -222,16 +153,6 @@ def run(spec: Spec) -> Told:
         "python": sys.version.split()[0],
         "versions": versions(LIBRARIES[spec["library"]].packages),
     }
-
-
-def _profiled(step: Step, into: Path) -> Told:
-    from benchmarks.sampling import Sampler
-
-    sampler = Sampler()
-    with sampler:
-        told = step()
-    into.write_text(sampler.report(), encoding="utf-8")
-    return told
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

@@ -1,14 +1,14 @@
-"""Results in the documentation: tables between two marks of docs/performance.md, charts and figures
-in docs/assets, two rows of the README."""
+"""Results in the documentation: tables between two marks of docs/performance.md, the figures in
+docs/assets, two rows of the README."""
 
 from __future__ import annotations
 
 import json
 import re
+from itertools import groupby
 from pathlib import Path
 
-from benchmarks.charts import chart
-from benchmarks.report import LEGEND, heading, markdown, notes, number, tables
+from benchmarks.report import LEGEND, heading, markdown, number, shared
 from benchmarks.results import Result
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -18,32 +18,28 @@ KEPT = ROOT / "docs" / "assets" / "benchmarks.json"
 BUSY = 1.75
 """From this load for each core on, more than client and server ran."""
 BEGIN, END = "<!-- benchmarks: begin -->", "<!-- benchmarks: end -->"
+TITLES = {
+    "streaming": "One large file",
+    "small": "1,000 files of 10 KiB from one task, at 30 ms a request",
+    "commit": "Job commit, by the latency of a request",
+    "requests": "Requests of a job of 4 tasks with 20 files each",
+}
 
 
 def block(result: Result) -> str:
-    """What stands between the marks."""
+    """Return what stands between the marks: a table for each group."""
     loads = [load for one in result["measurements"] for load in one["load"]]
     parts = [
-        f"Measured on {result['date']}, in {result['seconds'] / 60:.0f} minutes, on"
-        f" {heading(result)}",
+        f"Measured on {result['date']} on {heading(result)}",
         _load(max(loads), result["machine"]["cores"]),
-        LEGEND,
+        LEGEND + " In brackets: the speed as a multiple of that of the row with 1.00.",
     ]
-    for one in result["measurements"]:
-        parts.append(f"### {one['title']}")
-        if one["cpu"]:
-            parts.append(f"![{one['title']}](assets/{picture(one)})")
-        parts += [markdown(table) for table in tables(one)]
-        parts.append(notes(one))
-    if result.get("profiles"):
-        parts.append("### Where our time goes")
-        parts.append(
-            "CPU time of all threads, by the line at which each was when it was looked at, hundreds"
-            " of times a second. What waits costs nothing; what a thread did with the interpreter's"
-            " lock may be counted where it gave the lock up."
-        )
-        for title, text in result["profiles"].items():
-            parts += [f"{title}:", f"```\n{text.strip()}\n```"]
+    for group, found in groupby(result["measurements"], lambda one: str(one["group"])):
+        members = list(found)
+        parts += [f"### {TITLES[group]}", f"`make bench ONLY={group}`"]
+        parts.append(markdown(shared(members)))
+        note = " ".join(dict.fromkeys(one["note"] for one in members if one["note"]))
+        parts += [note] if note else []
     if result["left_out"]:
         parts.append("### Left out")
         parts.append("\n".join(f"* {name}: {why}" for name, why in result["left_out"].items()))
@@ -61,13 +57,8 @@ def _load(most: float, cores: int) -> str:
     )
 
 
-def picture(one: Result) -> str:
-    """The file of a chart."""
-    return f"bench-{one['group']}-{one['name']}.svg"
-
-
 def placed(page: str, text: str) -> str:
-    """A page with the text between its marks.
+    """Return a page with the text between its marks.
 
     Raises:
         ValueError: the marks are not there once each, in order.
@@ -79,7 +70,7 @@ def placed(page: str, text: str) -> str:
 
 
 def readme(text: str, result: Result) -> str:
-    """The README with memory and speed of this run, where both were measured."""
+    """Return the README with memory and speed of this run, where both were measured."""
     found = {f"{one['group']}-{one['name']}": one for one in result["measurements"]}
     if not {"streaming-http", "commit-20ms"} <= found.keys():
         return text
@@ -103,7 +94,7 @@ def readme(text: str, result: Result) -> str:
 
 
 def best(one: Result) -> Result:
-    """Our fastest row, with nothing but defaults."""
+    """Return our fastest row, with nothing but defaults."""
     ours = [row for row in one["rows"] if "magic" in row["name"] and " at once" not in row["name"]]
     by_figure = sorted(ours, key=lambda row: float(row["figure"]))
     found: Result = by_figure[-1 if one["more_is_better"] else 0]
@@ -111,14 +102,9 @@ def best(one: Result) -> Result:
 
 
 def write(result: Result) -> None:
-    """Write page, README, charts and figures; charts of earlier runs go."""
+    """Write page, README and figures."""
     README.write_text(readme(README.read_text(encoding="utf-8"), result), encoding="utf-8")
     PAGE.write_text(placed(PAGE.read_text(encoding="utf-8"), block(result)), encoding="utf-8")
-    for old in KEPT.parent.glob("bench-*.svg"):
-        old.unlink()
-    for one in result["measurements"]:
-        if one["cpu"]:
-            (KEPT.parent / picture(one)).write_text(chart(one), encoding="utf-8")
     keep(result, KEPT)
 
 

@@ -97,8 +97,7 @@ class Jvm:
         given = {"fs.s3a.endpoint": self.url, **spec["options"]}
         self._ask("reset?verify=0")
         if verb == "stream":
-            many = spec["files"]
-            words = ["stream", f"files={many}", f"size={amount // many}"]
+            words = ["stream", f"size={amount}"]
         elif verb == "commit":
             words = ["commit", f"dest=s3a://{BUCKET}/table", f"uuid={self._leave_job(amount)}"]
         else:

@@ -6,8 +6,6 @@ A job of 100,000 files takes minutes to write. Its uploads are opened on the ser
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -41,7 +39,7 @@ def whole_job(spec: Spec) -> Told:
 
 
 def seeded_job(spec: Spec) -> Step:
-    """A job whose tasks are done; the step commits it, or aborts it."""
+    """A job whose tasks are done; the step commits it."""
     ours = Ours(spec["options"])
     ask(spec, "latency?ms=0")
     job = mc.start(f"s3://{BUCKET}/table", track="memory", accept="results", **ours.terms)
@@ -57,30 +55,9 @@ def seeded_job(spec: Spec) -> Step:
     ask(spec, f"latency?ms={spec['latency_ms']}")
 
     def step() -> Told:
-        if spec["end"] == "abort":
-            job.abort()
-        else:
-            report = job.commit(results)
-            if report.files != spec["amount"] or report.warnings:
-                raise AssertionError(f"{spec['amount']} files were to be committed: {report!r}")
-        return {}
-
-    return step
-
-
-def abandoned_job(spec: Spec) -> Step:
-    """A job whose tasks were killed: nothing but their names tells of its uploads. The step aborts
-    it."""
-    ours = Ours(spec["options"])
-    ask(spec, "latency?ms=0")
-    job = mc.start(f"s3://{BUCKET}/table", track="memory", accept="results", **ours.terms)
-    many = range(spec["amount"])
-    keys = [f"table/p={n % 16}/part-{n:06d}-mcj{job.uuid}.bin" for n in many]
-    ask(spec, f"seed?size={len(CONTENT)}", "\n".join(keys).encode())
-    ask(spec, f"latency?ms={spec['latency_ms']}")
-
-    def step() -> Told:
-        job.abort()
+        report = job.commit(results)
+        if report.files != spec["amount"] or report.warnings:
+            raise AssertionError(f"{spec['amount']} files were to be committed: {report!r}")
         return {}
 
     return step
@@ -110,15 +87,3 @@ def seeded_uploads(spec: Spec, keys: list[str]) -> Iterator[None]:
         yield
     if waiting:
         raise AssertionError(f"{len(waiting)} seeded uploads were not taken")
-
-
-def list_uploads(spec: Spec) -> int:
-    """How many open uploads the operator's command lists."""
-    command = ["uploads", "list", f"s3://{BUCKET}/table", "--no-sizes", "--json"]
-    told = subprocess.run(
-        [sys.executable, "-m", "magic_committer", *command],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return told.stdout.count('"upload_id"')

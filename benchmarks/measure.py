@@ -28,13 +28,12 @@ class Run:
     """One run, measured.
 
     Attributes:
-        amount: of bytes, files, writes or starts, as the measurement counts.
+        amount: of bytes or files, as the measurement counts.
         seconds: wall clock.
         cpu_seconds: of the contender's process and its children, user and system, all threads.
         grown_bytes: peak of resident memory above the start; None for the JVM.
         requests: by verb, as the server counted them. at_once: the most that it saw at once.
         part_bytes: the largest part. payload, checksum: how such were signed and summed.
-        phases: seconds by name; empty where there are none.
         versions: of the packages that ran.
     """
 
@@ -48,7 +47,6 @@ class Run:
     part_bytes: int = 0
     payload: str = ""
     checksum: str = ""
-    phases: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def figure(self, unit: Unit) -> float:
@@ -80,7 +78,6 @@ def spec_of(
         "latency_ms": measurement.latency_ms,
         "verify": False,
         "control": url,
-        **measurement.more,
     }
 
 
@@ -104,20 +101,18 @@ class Machine:
         amount: int,
         *,
         verify: bool = False,
-        profile: str = "",
     ) -> Run:
         """Run a contender once, and check that the server has what it wrote.
 
         Args:
             verify: compare CRCs as well as lengths; the figures are then worth nothing.
-            profile: a file for `sampling.Sampler`'s report.
 
         Raises:
             Failed: it failed, or bytes are missing or wrong.
             NoHadoop: there is no JVM to run it.
         """
         spec = spec_of(measurement, contender, amount, self.server.url)
-        spec |= {"verify": verify, "profile": profile}
+        spec["verify"] = verify
         if contender.home == "jvm":
             told = self._hot().run(spec)
         else:
@@ -137,7 +132,6 @@ class Machine:
             part_bytes=facts["part_bytes"],
             payload=facts["payload"],
             checksum=facts["checksum"],
-            phases=_phases(measurement, told, facts),
             versions=told["versions"],
         )
 
@@ -178,18 +172,6 @@ def machine(server: Server, peers: Path = PEERS) -> Iterator[Machine]:
         made.close()
 
 
-def _phases(
-    measurement: Measurement, told: Mapping[str, Any], facts: Mapping[str, Any]
-) -> dict[str, float]:
-    """A commit's phases as the server saw them: before its first Complete came, until the last one
-    was answered, and after. Others tell their own, or have none."""
-    verb = measurement.verb
-    if not verb or verb not in facts["first"]:
-        return dict(told.get("phases", {}))
-    first, last = (facts[which][verb] - told["began"] for which in ("first", "last"))
-    return {"before": first, measurement.verbs: last - first, "after": told["seconds"] - last}
-
-
 def _check(
     measurement: Measurement,
     contender: Contender,
@@ -202,20 +184,13 @@ def _check(
     if facts["unknown"]:
         raise Failed(f"{name} asked for what the server does not know: {facts['unknown']}")
     if measurement.work == "stream":
-        many = measurement.more["files"]
-        found = {
-            k: v
-            for k, v in facts["objects"].items()
-            if k.rpartition("/")[2].startswith("measured-")
-        }
-        sizes = [one["size"] for one in found.values()]
-        if sizes != [amount // many] * many:
-            raise Failed(f"{name} wrote {many} files of {amount // many} bytes; there are {found}")
-        for key, crc in (told.get("crc32") or {}).items():
-            (came,) = (one["crc32"] for at, one in found.items() if at.endswith(key))
-            if b64decode(came or "").hex() != crc:
-                raise Failed(f"{name}: CRC32 of what was written {crc}, of what came {came}")
+        found = [v for k, v in facts["objects"].items() if k.endswith("measured.bin")]
+        if [one["size"] for one in found] != [amount]:
+            raise Failed(f"{name} wrote a file of {amount} bytes; there are {found}")
+        came = found[0]["crc32"]
+        if "crc32" in told and b64decode(came or "").hex() != told["crc32"]:
+            raise Failed(f"{name}: CRC32 of what was written {told['crc32']}, of what came {came}")
     if measurement.work in ("stream", "commit", "job") and facts["open_uploads"]:
         raise Failed(f"{name} left {facts['open_uploads']} uploads open")
-    if measurement.more.get("end") == "complete" and facts["object_count"] < amount:
+    if measurement.work == "commit" and facts["object_count"] < amount:
         raise Failed(f"{name} was to make {amount} files visible; {facts['object_count']} are")

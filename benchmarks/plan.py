@@ -60,31 +60,27 @@ class Unit:
 
 MB_S = Unit("MB/s", True, 1e-6, "CPU s/GB", 1e9, "MiB")
 FILES_S = Unit("files/s", True, 1, "CPU ms", 1e3, "files")
-UPLOADS_S = Unit("uploads/s", True, 1, "CPU ms", 1e3, "uploads")
-NS_WRITE = Unit("ns/write", False, 1e9, "CPU ns", 1e9, "writes")
 SECONDS_1000 = Unit("s/1,000 files", False, 1e3, "CPU s", 1e3, "files")
-MS_START = Unit("ms/start", False, 1e3, "CPU ms", 1e3, "starts")
 REQUESTS = Unit("requests/file", False, 1, "", 1, "files")
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One table, and one chart.
+    """One table, or a column of one.
 
     Attributes:
         name: for `ONLY=`, with its ``group`` before it.
         work: of `benchmarks.child.WORKS`.
-        amount, quick_amount: bytes, files, writes or starts of one run.
+        column: its heading in the documentation, where those of a group share a table.
+        amount, quick_amount: bytes or files of one run.
         least: what even a slow contender does, or fixed costs would hide what is measured.
         peer: the contender that the ratios are to.
-        more: parameters of the work.
-        verb: the request whose first and last time split the run into phases.
-        verbs: what that phase is called.
     """
 
     group: str
     name: str
     title: str
+    column: str
     work: str
     unit: Unit
     amount: int
@@ -94,11 +90,8 @@ class Measurement:
     peer: str
     latency_ms: float = 0
     tls: bool = False
-    more: Mapping[str, Any] = field(default_factory=dict)
     quick: bool = True
     timed: bool = True
-    verb: str = ""
-    verbs: str = ""
     note: str = ""
 
 
@@ -176,15 +169,14 @@ def _streamers() -> list[Contender]:
     ]
 
 
-def _ends(end: str) -> list[Contender]:
-    found = [*ours(), *many_threads(256)]
-    found += [_peer("boto3 client, 32 threads", "boto3", threads=32)]
-    if end == "complete":
-        found += [
-            _s3a("S3A hot, 256 threads", "commit", S3A_BEST, quick=True),
-            _s3a("S3A hot, its default", "commit", quick=True),
-        ]
-    return found
+def _committers() -> list[Contender]:
+    return [
+        *ours(),
+        *many_threads(256),
+        _peer("boto3 client, 32 threads", "boto3", threads=32),
+        _s3a("S3A hot, 256 threads", "commit", S3A_BEST, quick=True),
+        _s3a("S3A hot, its default", "commit", quick=True),
+    ]
 
 
 # Measurements -------------------------------------------------------------------------------------
@@ -192,7 +184,7 @@ def _ends(end: str) -> list[Contender]:
 
 def plan() -> list[Measurement]:
     """All that can be measured here, in the order in which it is."""
-    return [*_streaming(), *_small(), *_commits(), *_uploads(), *_starts(), *_requests()]
+    return [*_streaming(), *_small(), *_commits(), *_requests()]
 
 
 def _streaming() -> list[Measurement]:
@@ -201,6 +193,7 @@ def _streaming() -> list[Measurement]:
         group="streaming",
         name="http",
         title="One large file over HTTP, payloads not signed",
+        column="HTTP, not signed",
         work="stream",
         unit=MB_S,
         amount=1024 * MiB,
@@ -208,8 +201,7 @@ def _streaming() -> list[Measurement]:
         least=64 * MiB,
         contenders=_streamers(),
         peer="obstore",
-        more={"files": 1},
-        note="As over HTTPS, but without the cost of TLS. S3A signs each chunk over HTTP.",
+        note="S3A signs each chunk over HTTP.",
     )
     return [
         one,
@@ -217,6 +209,7 @@ def _streaming() -> list[Measurement]:
             one,
             name="signed",
             title="One large file over HTTP, payloads signed as each does by itself",
+            column="HTTP, signed",
             contenders=signed,
             quick=False,
             note="",
@@ -225,17 +218,11 @@ def _streaming() -> list[Measurement]:
             one,
             name="tls",
             title="One large file over TLS",
+            column="TLS",
             tls=True,
             quick=False,
             note="",
             contenders=[c for c in one.contenders if c.home != "jvm"],
-        ),
-        replace(
-            one,
-            name="four",
-            title="Four large files at once over HTTP, payloads not signed",
-            more={"files": 4},
-            quick=False,
         ),
     ]
 
@@ -244,27 +231,9 @@ def _small() -> list[Measurement]:
     return [
         Measurement(
             group="small",
-            name="writes",
-            title="Writes of 20 bytes to one file",
-            work="small-writes",
-            unit=NS_WRITE,
-            amount=2_000_000,
-            quick_amount=300_000,
-            least=10_000,
-            contenders=[
-                *ours(),
-                _peer("obstore"),
-                _peer("pyarrow"),
-                _peer("smart_open"),
-                _peer("s3fs", quick=False),
-            ],
-            peer="obstore",
-            note="The loop alone: without opening and closing.",
-        ),
-        Measurement(
-            group="small",
             name="files",
             title="Files of 10 KiB from one task, at 30 ms a request",
+            column="",
             work="small-files",
             unit=SECONDS_1000,
             amount=1000,
@@ -293,113 +262,19 @@ def _commits() -> list[Measurement]:
             group="commit",
             name=f"{latency}ms",
             title=f"Job commit at {latency} ms a request",
+            column=f"{latency} ms",
             work="commit",
             unit=FILES_S,
             amount=10_000,
             quick_amount=1000,
             least=500,
-            contenders=_ends("complete"),
+            contenders=_committers(),
             peer="S3A hot, its default",
             latency_ms=latency,
-            more={"end": "complete"},
             quick=latency == 20,
-            verb="CompleteMultipartUpload",
-            verbs="completing",
             note="The boto3 client only completes: no job, no checks, no clean-up.",
         )
         for latency in (0, 20, 60)
-    ]
-
-
-def _uploads() -> list[Measurement]:
-    return [
-        Measurement(
-            group="uploads",
-            name="abort",
-            title="Abort of a job with many open uploads, at 20 ms a request",
-            work="commit",
-            unit=UPLOADS_S,
-            amount=10_000,
-            quick_amount=1000,
-            least=500,
-            contenders=_ends("abort"),
-            peer="boto3 client, 32 threads",
-            latency_ms=20,
-            more={"end": "abort"},
-            quick=False,
-            verb="AbortMultipartUpload",
-            verbs="aborting",
-            note="Ours asks after each abort whether the upload is gone; the client does not.",
-        ),
-        Measurement(
-            group="uploads",
-            name="sweep",
-            title="Open uploads of killed tasks listed and aborted, at 20 ms a request",
-            work="commit",
-            unit=UPLOADS_S,
-            amount=10_000,
-            quick_amount=1000,
-            least=500,
-            contenders=_ends("sweep"),
-            peer="boto3 client, 32 threads",
-            latency_ms=20,
-            more={"end": "sweep"},
-            verb="AbortMultipartUpload",
-            verbs="aborting",
-            note="No file names these uploads: ours finds them in the listing, asks after each"
-            " abort whether the upload is gone, and lists again. The client is told them, and only"
-            " aborts.",
-        ),
-        Measurement(
-            group="uploads",
-            name="list",
-            title="Open uploads listed, at 20 ms a request",
-            work="listing",
-            unit=UPLOADS_S,
-            amount=10_000,
-            quick_amount=5000,
-            least=5000,
-            contenders=[
-                Contender("magic-committer uploads list", "ours", "magic_committer"),
-                _peer("boto3 paginator", "boto3"),
-            ],
-            peer="boto3 paginator",
-            latency_ms=20,
-            quick=False,
-            note="Ours is the command: it starts Python, finds the owner of each upload, and prints"
-            " them. The paginator gives names.",
-        ),
-    ]
-
-
-def _starts() -> list[Measurement]:
-    def start(name: str, home: Home, *command: str) -> Contender:
-        library = "magic_committer" if home == "ours" else "boto3"
-        quick = home == "ours" or name == "import boto3"
-        return Contender(name, home, library, {"command": command}, quick=quick)
-
-    return [
-        Measurement(
-            group="start",
-            name="up",
-            title="Start-up",
-            work="start-up",
-            unit=MS_START,
-            amount=3,
-            quick_amount=1,
-            least=1,
-            contenders=[
-                start("python -c pass", "ours", "-c", "pass"),
-                start("import magic_committer", "ours", "-c", "import magic_committer"),
-                start("magic-committer --help", "ours", "-m", "magic_committer", "--help"),
-                start("import boto3", "peers", "-c", "import boto3"),
-                start("import smart_open", "peers", "-c", "import smart_open.s3"),
-                start("import s3fs", "peers", "-c", "import s3fs"),
-                start("import pyarrow.fs", "peers", "-c", "import pyarrow.fs"),
-                start("import obstore", "peers", "-c", "import obstore.store"),
-            ],
-            peer="import boto3",
-        )
     ]
 
 
@@ -409,6 +284,7 @@ def _requests() -> list[Measurement]:
             group="requests",
             name="job",
             title="Requests of a job of 4 tasks with 20 files each",
+            column="",
             work="job",
             unit=REQUESTS,
             amount=80,

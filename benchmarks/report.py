@@ -12,9 +12,9 @@ MiB = 1024**2
 COLUMNS = 80
 GAP = "  "
 LEGEND = (
-    "CPU: of the client and its children, for what the figure counts. MiB: the peak of resident"
-    " memory above what it was before the clock started, the largest of all rounds. Only ratios of"
-    " one table count."
+    "Medians of the rounds. CPU: of the client and its children, for what the figure counts. MiB:"
+    " the peak of resident memory above what it was before the clock started, the largest of all"
+    " rounds. Only ratios within one column count."
 )
 
 
@@ -48,19 +48,21 @@ def figures(one: Result) -> Table:
     return _without_empty(rows)
 
 
-def phases(one: Result) -> Table:
-    """Where the time went, for what has phases: seconds of each."""
-    with_phases = [row for row in one["rows"] if row["phases"]]
-    names = list(dict.fromkeys(name for row in with_phases for name in row["phases"]))
-    if not names:
-        return []
-    each = any("each_second" in row for row in with_phases)
-    rows = [["seconds", "files", *names, *(["a second"] if each else [])]]
-    for row in with_phases:
-        cells = [f"{row['phases'].get(name, 0):.2f}" for name in names]
-        cells += [number(row.get("each_second"))] if each else []
-        rows.append([row["name"], f"{row['amount']:,}", *cells])
-    return rows
+def shared(members: Sequence[Result]) -> Table:
+    """The table of measurements that have the same contenders: a column for each, with the ratio
+    in brackets, then the CPU and the memory of the first one. What is not timed has one row for
+    each contender, with its requests."""
+    first = members[0]
+    if not first["cpu"]:
+        sums = [[row["name"], f"{sum(row['requests'].values()):,}"] for row in first["rows"]]
+        return [["", "requests"], *sums]
+    units = [f"{first['unit']}, {one['column']}".removesuffix(", ") for one in members]
+    rows = [["", *units, first["cpu"], "MiB"]]
+    for row in first["rows"]:
+        same = [[r for r in one["rows"] if r["name"] == row["name"]] for one in members]
+        cells = [f"{number(r[0]['figure'])} ({number(r[0]['ratio'])})" if r else "" for r in same]
+        rows.append([row["name"], *cells, number(row["cpu"]), number(row["grown_mib"])])
+    return _without_empty(rows)
 
 
 def verbs(one: Result) -> Table:
@@ -76,7 +78,7 @@ def tables(one: Result) -> list[Table]:
     """All tables of a measurement."""
     if not one["cpu"]:
         return [verbs(one)]
-    return [table for table in (figures(one), phases(one)) if table]
+    return [figures(one)]
 
 
 def notes(one: Result) -> str:

@@ -19,10 +19,7 @@ Result = dict[str, Any]
 
 NOT_MEASURED = (
     "AWS itself: its network, its throttling, and how long it takes for each request.",
-    "Reading: nothing here reads data.",
-    "A machine with more cores, and a server on another machine: client and server share this one.",
-    "Machines without Go get a slower server, and no TLS.",
-    "How a JVM's memory grows: its heap is as large as it is told.",
+    "Reading; more cores; a server on another machine; the memory of a JVM.",
 )
 
 
@@ -80,7 +77,7 @@ def _measured(outcome: Outcome) -> Result:
     for run in outcome.runs:
         by_name.setdefault(run.contender, []).append(run)
     order = [c.name for c in one.contenders if c.name in by_name]
-    rows = [_row(name, by_name[name], one.unit, one.verbs) for name in order]
+    rows = [_row(name, by_name[name], one.unit) for name in order]
     peer = next((row["figure"] for row in rows if row["name"] == one.peer), None)
     for row in rows:
         row["ratio"] = None
@@ -91,6 +88,7 @@ def _measured(outcome: Outcome) -> Result:
         "group": one.group,
         "name": one.name,
         "title": one.title,
+        "column": one.column,
         "unit": one.unit.name,
         "more_is_better": one.unit.rate,
         "cpu": one.unit.cpu,
@@ -102,11 +100,11 @@ def _measured(outcome: Outcome) -> Result:
     }
 
 
-def _row(name: str, runs: Sequence[Run], unit: Unit, phase: str) -> Result:
+def _row(name: str, runs: Sequence[Run], unit: Unit) -> Result:
     figures = [run.figure(unit) for run in runs]
     grown = [run.grown_mib for run in runs if run.grown_mib is not None]
     last = runs[-1]
-    row: Result = {
+    return {
         "name": name,
         "rounds": len(runs),
         "amount": last.amount,
@@ -120,11 +118,4 @@ def _row(name: str, runs: Sequence[Run], unit: Unit, phase: str) -> Result:
         "part_mib": last.part_bytes / 2**20,
         "payload": last.payload,
         "checksum": last.checksum,
-        "phases": {
-            named: statistics.median(run.phases.get(named, 0.0) for run in runs)
-            for named in last.phases
-        },
     }
-    if phase and phase in last.phases:
-        row["each_second"] = statistics.median(run.amount / run.phases[phase] for run in runs)
-    return row

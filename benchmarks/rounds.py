@@ -33,7 +33,7 @@ class Settings:
         quick: only what is quick, with the small amounts.
         budget_seconds: shared among the contenders of all measurements: there are as many rounds
             as fit. What has no time left at all is left out. None: no limit.
-        scale: the amounts of commits, aborts and listings are multiplied with it.
+        scale: the amounts of commits are multiplied with it.
     """
 
     rounds: int = 5
@@ -163,7 +163,7 @@ def _pilots(
 ) -> dict[str, int]:
     """How much each contender will do; who cannot run is left out."""
     full = measurement.quick_amount if settings.quick else measurement.amount
-    if measurement.work in ("commit", "listing"):
+    if measurement.work == "commit":
         full *= settings.scale
     amounts: dict[str, int] = {}
     for one in contenders(measurement, quick=settings.quick):

@@ -137,8 +137,6 @@ class Store:
 
     def _forget(self) -> None:
         self._requests: Counter[str] = Counter()
-        self._first: dict[str, float] = {}
-        self._last: dict[str, float] = {}
         self._part_bytes: Counter[int] = Counter()
         self._payloads: Counter[str] = Counter()
         self._checksums: Counter[str] = Counter()
@@ -149,8 +147,6 @@ class Store:
         with self._lock:
             told = {
                 "requests": dict(self._requests),
-                "first": dict(self._first),
-                "last": dict(self._last),
                 "part_bytes": max(self._part_bytes, default=0),
                 "payloads": sorted(self._payloads),
                 "checksums": sorted(self._checksums),
@@ -181,12 +177,7 @@ class Store:
         verb = _verb(head, key)
         with self._lock:
             self._requests[verb] += 1
-            self._first.setdefault(verb, time.time())
-        try:
-            return self._do(verb, head, key, wire)
-        finally:
-            with self._lock:
-                self._last[verb] = time.time()
+        return self._do(verb, head, key, wire)
 
     def _do(self, verb: str, head: Head, key: str, wire: Wire) -> Answer:
         if verb == "UploadPart":

@@ -23,7 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -202,15 +202,12 @@ def _ratio(these: Sequence[float], those: Sequence[float]) -> float:
 
 
 @contextmanager
-def session(
-    cores: int, master: str = "", conf: Mapping[str, str | int] | None = None
-) -> Iterator[Any]:
-    """A Spark of this machine, quiet: in one JVM, or on the cluster of a ``master``."""
+def session(cores: int) -> Iterator[Any]:
+    """A Spark of this machine, quiet, in one JVM."""
     from pyspark.sql import SparkSession
 
     made = (
-        SparkSession.builder.master(master or f"local[{cores}]")
-        .config(map={"spark.cores.max": cores, **(conf or {})})
+        SparkSession.builder.master(f"local[{cores}]")
         .appName("magic-committer benchmark")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -55,13 +55,6 @@ class Library:
             for piece in data:
                 file.write(piece)
 
-    def write_all(self, files: Mapping[str, Iterable[bytes]]) -> None:
-        """Write several files at once."""
-        if len(files) == 1:
-            self.write(*next(iter(files.items())))
-            return
-        self.at_once(len(files), self.write, *zip(*files.items(), strict=True))
-
     def put(self, key: str, content: bytes) -> None:
         """Write a small object with one request, where the library can."""
         self.write(key, [content])
@@ -100,24 +93,10 @@ class Ours(Library):
             "options": magic_committer.Options(**options.get("options", {})),
         }
 
-    def write_all(self, files: Mapping[str, Iterable[bytes]]) -> None:
-        with self.mc.write(f"s3://{BUCKET}/{min(files)}.d", **self.terms) as job:
-
-            def write(key: str, data: Iterable[bytes]) -> None:
-                with job.open(key) as file:
-                    for piece in data:
-                        file.write(piece)
-
-            if len(files) == 1:
-                write(*next(iter(files.items())))
-            else:
-                self.at_once(len(files), write, *zip(*files.items(), strict=True))
-
     def write(self, key: str, data: Iterable[bytes]) -> None:
-        self.write_all({key: data})
-
-    def open(self, key: str) -> AbstractContextManager[Any]:
-        return self.mc.start(f"s3://{BUCKET}/{key}.d", **self.terms).task(1).open(key)
+        with self.mc.write(f"s3://{BUCKET}/{key}.d", **self.terms) as job, job.open(key) as file:
+            for piece in data:
+                file.write(piece)
 
     def put_all(self, keys: list[str], content: bytes) -> None:
         terms = {**self.terms, "track": self.options.get("track", "memory")}

@@ -33,7 +33,7 @@ def main(dest: str) -> None:
     try:
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as workers:
             results = list(workers.map(work, [job] * TASKS, range(TASKS)))
-        report = job.commit([mc.TaskCommit.from_dict(json.loads(r)) for r in results])
+        report = job.commit([json.loads(result) for result in results])
     except mc.CommitIncomplete:
         raise  # committed, not all visible yet: commit again, never abort
     except BaseException:

@@ -22,7 +22,7 @@ from magic_committer.version import __version__
 if TYPE_CHECKING:
     from magic_committer._modes import SparkMode
     from magic_committer._runtime import Progress, ProgressFunction
-    from magic_committer.api import attach, open_magic, start, write
+    from magic_committer.api import attach, open, open_magic, start, write
     from magic_committer.errors import (
         AbortIncomplete,
         AlreadyVisible,
@@ -54,8 +54,9 @@ if TYPE_CHECKING:
         WrongProcess,
         WrongType,
     )
+    from magic_committer.filesystem.calls import BinaryMode, TextMode
     from magic_committer.filesystem.local import PutReport
-    from magic_committer.job import BinaryMode, Job, Task, TextMode
+    from magic_committer.job import Job, Task
     from magic_committer.maintenance.api import (
         Adoption,
         Age,
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
         read_stream,
         recover,
     )
-    from magic_committer.options import Accept, Mode, Options, S3Options, Track
+    from magic_committer.options import Accept, Mode, Options, S3Options, S3Place, Track
     from magic_committer.protocol.ledger import StreamBatch
     from magic_committer.protocol.record import State, TaskCommit
     from magic_committer.remedy import Remedy
@@ -132,6 +133,7 @@ __all__ = [
     "Remedy",
     "RunReport",
     "S3Options",
+    "S3Place",
     "SparkMode",
     "State",
     "StoreError",
@@ -157,6 +159,7 @@ __all__ = [
     "cleanup",
     "force_abort",
     "inspect",
+    "open",
     "open_magic",
     "read_stream",
     "recover",
@@ -168,7 +171,7 @@ __all__ = [
 _NAMES_OF = {
     "_modes": "SparkMode",
     "_runtime": "Progress ProgressFunction",
-    "api": "attach open_magic start write",
+    "api": "attach open open_magic start write",
     "errors": (
         "AbortIncomplete AlreadyVisible BatchUnsettled BucketNotFound CommitIncomplete "
         "CommitRefused ConditionsNotSupported ConflictingJob DestinationExists FileStillOpen "
@@ -177,12 +180,13 @@ _NAMES_OF = {
         "StoreError TaskFailed UploadFailed WrongProcess WrongType"
     ),
     "filesystem.local": "PutReport",
-    "job": "BinaryMode Job Task TextMode",
+    "filesystem.calls": "BinaryMode TextMode",
+    "job": "Job Task",
     "maintenance.api": (
         "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState abort "
         "abort_stream adopt cleanup force_abort inspect read_stream recover"
     ),
-    "options": "Accept Mode Options S3Options Track",
+    "options": "Accept Mode Options S3Options S3Place Track",
     "protocol.ledger": "StreamBatch",
     "protocol.record": "State TaskCommit",
     "remedy": "Remedy",

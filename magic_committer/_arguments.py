@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import SupportsIndex, TypeVar
 
 from magic_committer.errors import OptionError, WrongType
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Attributes
@@ -34,10 +34,22 @@ def options_of(options: Options | None) -> Options:
     )
 
 
-def s3_of(s3: S3Options | None) -> S3Options:
-    """The connection to the store; None means: as the environment says."""
+def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
+    """The connection to the store; None means: as the environment says. ``place``: the caller's
+    other keywords, which Python has not checked."""
+    for name in sorted(place or ()):
+        if name not in S3Place.__annotations__:
+            hint = "Check its spelling, here and in the reference"
+            if name in S3Options.__dataclass_fields__:
+                hint = f"Write s3=magic_committer.S3Options({name}=…)"
+            raise WrongType(f"there is no argument {name!r}", hint=hint)
+        if s3 is not None:
+            raise OptionError(
+                f"s3= and {name}= are given both",
+                hint=f"Write s3=magic_committer.S3Options({name}=…, …), with all that s3 has",
+            )
     if isinstance(s3, S3Options | None):
-        return s3 if s3 is not None else S3Options()
+        return s3 if s3 is not None else S3Options(**(place or {}))
     raise WrongType(
         f"s3 takes magic_committer.S3Options, not {_kind(s3)}",
         hint=_instead(s3, "s3", "S3Options", "endpoint_url='https://…'"),
@@ -162,13 +174,14 @@ def checkpoint_of(checkpoint: str | None) -> str:
     )
 
 
-def check_result(result: object) -> None:
-    """Refuse a result that is not a `TaskCommit`."""
+def result_of(result: object) -> TaskCommit:
+    """The result of a task, also as its ``to_dict`` gave it."""
     if isinstance(result, TaskCommit):
-        return
+        return result
+    if isinstance(result, Mapping):
+        return TaskCommit.from_dict(result)
     raise WrongType(
-        f"commit takes TaskCommits, not {shown(result)}",
-        hint="Pass task.result for each task; of a dict: TaskCommit.from_dict(...)",
+        f"commit takes TaskCommits, not {shown(result)}", hint="Pass task.result for each task"
     )
 
 

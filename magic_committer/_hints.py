@@ -15,12 +15,28 @@ ENDED_OR_NEVER = "It may have ended, either way, or never been: look at the dest
 ANOTHER_ATTEMPT = "Run the task again as another attempt: job.task(...)"
 """Of an attempt that will never be committed."""
 CLOSE_FIRST = (
-    "Close each file, best by `with task.open(...) as f`, before the attempt is committed; write"
-    " what came too late as another attempt, of a task of its own: job.task(...)"
+    "Close each file before its block or its task ends, best by `with job.open(...) as f`; what"
+    " comes too late needs another `write`, or another job.task(...)"
 )
 """Of a file that was open, or was opened, when its attempt was committed."""
 OWN_NAME = "Give each attempt of a task a name of its own; the job's sweep takes these files"
 """Of an attempt whose name another one has used."""
+
+_GUESSED = {
+    **dict.fromkeys(("put", "upload", "upload_file"), "put_file(path, name)"),
+    **dict.fromkeys(("write", "save"), "open(name, 'w'), write_text(name, text) or write_bytes"),
+    "path": "'magic://bucket/dest/name' in a `write` block, or filesystem=job.filesystem()",
+    **dict.fromkeys(("close", "commit"), "the end of the `with` block"),
+}
+"""What callers look for instead of the right call."""
+
+
+def no_attribute(of: object, name: str, call: str = "", whose: str = "") -> AttributeError:
+    """Of a name that an object does not have; ``call``, of ``whose``, is the right one if known."""
+    call = call or _GUESSED.get(name, "")
+    told = f". Use {call}{whose}" if call else ""
+    return AttributeError(f"{type(of).__name__!r} object has no attribute {name!r}{told}")
+
 
 # Of what was read ---------------------------------------------------------------------------------
 
@@ -44,6 +60,9 @@ def of_disk(error: OSError) -> str:
 
 S3_URL = "Write 's3://bucket/path'"
 RELATIVE_NAME = "Write it relative to the destination: 'a/b.csv'"
+SOURCE_CHANGED = (
+    "The object was changed or deleted since it was listed: copy again when nobody writes there"
+)
 TOKEN_OUT = "The clean-up of that job would abort this upload: take the token out"
 """Of a name with the token of another job."""
 

@@ -30,7 +30,10 @@ def age_words(seconds: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """So many seconds, as commands take them: ``"90s"``."""
+    """So many seconds, as commands take them: ``"90m"``, ``"24h"``, ``"7d"``, ``"1.5s"``."""
+    for unit, size, least in (("d", 86_400, 2), ("h", 3600, 1), ("m", 60, 1)):
+        if seconds >= least * size and not seconds % size:
+            return f"{seconds // size:.0f}{unit}"
     return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s" if seconds else "0"
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -98,23 +97,6 @@ def _registered_for(bucket: str) -> _Registered | None:
             " memory_store(..., other_buckets='allow')",
         )
     return None
-
-
-@contextmanager
-def in_memory(bucket: str) -> Iterator[ObjectStore]:
-    """Use an in-memory store for ``bucket`` in this process while the block runs: to try things
-    without S3. Every other bucket is then an `OptionError`. For tests see
-    `magic_committer.testing`."""
-    from magic_committer.stores.memory import (
-        MemoryStore,  # late: nothing else in production needs it
-    )
-
-    store = MemoryStore(bucket)
-    register_store(store, other_buckets="raise")
-    try:
-        yield store
-    finally:
-        unregister_store(store)
 
 
 Held = dict[str, Any]

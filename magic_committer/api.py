@@ -1,4 +1,5 @@
-"""Start here. `write`: one process. `start` and `attach`: many. `open_magic`: a file by its path.
+"""Start here. `write`: one process. `open`: one file. `start` and `attach`: many processes.
+`open_magic`: a file by its magic path.
 
 ::
 
@@ -14,7 +15,7 @@
 
 from __future__ import annotations
 
-from typing import get_args, overload
+from typing import Literal, Unpack, get_args, overload
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -27,18 +28,18 @@ from magic_committer._arguments import (
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.committers.base import CommitterClass
-from magic_committer.committers.choice import committer_for
 from magic_committer.committers.magic import open_plain
-from magic_committer.committers.registry import default_for, named
+from magic_committer.committers.registry import committer_for, default_for, named
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
-from magic_committer.hadoop.paths import MagicPath, parse_magic_path
-from magic_committer.job import BinaryMode, Job, TextMode, text_options
-from magic_committer.options import Accept, Mode, Options, S3Options, Track
+from magic_committer.filesystem.calls import BinaryMode, TextMode, text_options
+from magic_committer.hadoop.paths import MagicPath, check_name, parse_magic_path, url_text
+from magic_committer.job import Job
+from magic_committer.options import Accept, Mode, Options, S3Options, S3Place, Track
 from magic_committer.protocol.record import State, Terms
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import TextUpload, UploadStream
-from magic_committer.writing import Writing
+from magic_committer.upload import TaskFile, TextUpload, UploadStream
+from magic_committer.writing import OneFile, Writing, compressor_for
 
 
 def start(
@@ -50,12 +51,12 @@ def start(
     track: Track | None = None,
     job_id: str | None = None,
     exist_ok: bool = False,
-    exclusive: bool = False,
     mark_success: bool = True,
     checkpoint: str | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> Job:
     """Start a job whose tasks run in many processes::
 
@@ -74,7 +75,11 @@ def start(
         True
 
     Without ``job_id`` each call starts another job. With ``job_id`` a second call raises
-    `JobExists`; with ``exist_ok=True`` too it is repeatable.
+    `JobExists`; with ``exist_ok=True`` too it is repeatable with the same terms: ``mode``,
+    ``committer``, ``accept``, ``track``, ``mark_success``, and of ``options``
+    ``checksum``, ``etag_form``, ``conditional_writes``. Of two calls at once one starts the job; a
+    call whose checks fail leaves it as it is. With a ``checkpoint``, and a mode that excludes other
+    jobs, crashed runs of the same query are settled first.
 
     After an error nothing of the job becomes visible. Two exceptions: the job was there before this
     call, or another call with ``exist_ok`` has taken it. Its record then says what happens. If this
@@ -83,51 +88,31 @@ def start(
     StoreErrors, OutcomeUnknown).
 
     Args:
-        dest: the URL ``s3://bucket/prefix``. ``s3a://`` and ``s3n://`` mean the same. Or
-            ``file:///path``: a directory of this machine, or of a network file system that is
-            mounted.
-        mode: what the job does with data that is there already. ``"append"`` (default): writes
-            beside it. ``"fail"``: raises. ``"replace"``: replaces all of it. ``"fail_partitions"``
-            and ``"replace_partitions"``: the same, but only for the partitions that the job writes.
-            Spark's words are understood too: ``"error"``, ``"errorifexists"``, ``"overwrite"``,
-            ``"overwrite_partitions"``. Upper and lower case are the same.
-        committer: the protocol that makes the files visible, by its name: ``"magic"``, files are
-            uploads from the start; ``"directory"`` or ``"partitioned"``, they wait on local disk
-            (`Task.directory`); ``"manifest"``, they are renamed into place (``file:///`` only);
-            ``"v1"`` or ``"v2"``, the same by MapReduce's algorithms, which promise less; or the
-            name of another package's committer. Upper and lower case are the same. None
-            (default): what the environment variable ``MAGIC_COMMITTER_COMMITTER`` says, or the
-            table ``[tool.magic-committer]`` of the nearest ``pyproject.toml``, or the section
-            ``[magic-committer]`` of the nearest ``magic-committer.ini``; else ``"magic"`` on S3 and
-            ``"manifest"`` for ``file:///``.
-        accept: which results a commit may take. ``"listing"`` (default): `Job.commit` without
-            results takes what the tasks left on the store. ``"results"``: `Job.commit` takes only
-            the results that you pass; for engines that can cut a task short.
-        track: where an attempt keeps what its commit needs. ``"s3"`` (default of magic): on the
-            store, for each file that is closed; any process may commit the attempt.
-            ``"memory"``: in the task's handle; only this handle can commit the attempt, and it
-            sends the fewest requests. None (default): as the committer does; those with a local
-            directory have ``"memory"`` only. With both, a forked child cannot use a task of its
-            parent. Send it the job; the child calls ``with job.task(id)`` itself.
+        dest: ``s3://bucket/prefix`` (``s3a://`` and ``s3n://`` mean the same); or ``file:///path``,
+            a directory of this machine, or of a network file system that is mounted.
+        mode: what happens to present data: ``"append"`` (default): it stays; ``"fail"``: raise;
+            ``"replace"``: it goes; ``"fail_partitions"``, ``"replace_partitions"``: the same for
+            the partitions that the job writes. Spark's words (``"overwrite"``) and any case do too.
+        committer: the protocol that makes the files visible, by its name, in any case
+            (docs/committers.md). None (default): ``"magic"`` on S3 and ``"manifest"`` for
+            ``file:///``.
+        accept: ``"listing"`` (default): `Job.commit` without results takes what the tasks left on
+            the store. ``"results"``: it takes only the results that you pass; for engines that can
+            cut a task short.
+        track: where an attempt keeps what its commit needs. ``"s3"``: on the store; any process may
+            commit it. ``"memory"``: in the task's handle, which alone can commit it, with the
+            fewest requests. None (default): as the committer does; ``"s3"`` with magic.
         job_id: the job's name and the name of its directory, ``[A-Za-z0-9._=-]{1,128}``. An id can
             be used once. None (default): a random id.
         exist_ok: True: take the job of that ``job_id`` if it runs and was started with the same
-            terms. The terms are ``mode``, ``committer``, ``accept``, ``track``, ``exclusive``,
-            ``mark_success``, and from ``options`` ``checksum``, ``etag_form``,
-            ``conditional_writes``. If two calls run at once, one starts the job and the other takes
-            it. The call makes all checks of a start again; if a check fails, the job stays as it
-            is. If the call that started the job aborts it, the job is aborted for both. False
-            (default): raise `JobExists`.
-        exclusive: True: you promise that nobody else writes under ``dest``. At its end the job then
-            aborts every open upload there, if it finds no other job. False (default): it aborts its
-            own uploads only.
+            terms. If the call that started it aborts it, it is aborted for both. False (default):
+            raise `JobExists`.
         mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
-        checkpoint: for a job that writes a micro-batch of a streaming query: any text that is the
-            same in every run of the query and in no other query, like the location of its
-            checkpoint. The job's record holds a hash of it. The job is then committed with
-            ``batch`` only, and `abort_stream` finds it. If the mode excludes other jobs, crashed
-            runs of the same query are settled first. None (default): the job belongs to no query.
+        checkpoint: the location of a streaming query's checkpoint, or other text that only this
+            query has; the record holds its hash. The job then commits with ``batch`` only, and
+            `abort_stream` finds it. None (default): the job belongs to no query.
         s3: the connection to the store; None (default): as the environment says.
+        place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
         progress: a function that is called during long steps, from threads of this process.
             Default: no function.
@@ -149,7 +134,7 @@ def start(
         StoreError: the store refused a request, or cannot be reached.
         FormatError: with ``exist_ok``: the job's record cannot be read.
     """
-    options, s3 = options_of(options), s3_of(s3)
+    options, s3 = options_of(options), s3_of(s3, place)
     job_id = name_of("job_id", job_id)
     if exist_ok and job_id is None:
         raise OptionError(
@@ -162,7 +147,6 @@ def start(
         mode=kind.mode(mode_of(mode)),
         accept=accept,
         track=_track_of(kind, track),
-        exclusive=exclusive,
         mark_success=mark_success,
         checksum=options.checksum,
         etag_form=options.etag_form,
@@ -196,6 +180,7 @@ def attach(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> Job:
     """Give a handle on a job that another process started. Sends one GET and creates nothing.
     Repeatable::
@@ -210,11 +195,8 @@ def attach(
     Args:
         dest: the destination that the job was started with.
         job_id: the id that the job was started with, or its `Job.id`.
-        s3: the connection to the store; None (default): as the environment says.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`. The job's
-            record takes precedence.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, progress: as for `start`.
+        options: as for `start`; the job's record takes precedence.
 
     Returns:
         The job. ``with`` does not take it: leaving the block would abort what other processes do.
@@ -225,7 +207,7 @@ def attach(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store did not answer the question.
     """
-    options, s3 = options_of(options), s3_of(s3)
+    options, s3 = options_of(options), s3_of(s3, place)
     kind = named(default_for(dest))
     held: _wiring.Held = {}
     process = _wiring.process_for(s3, progress, held)
@@ -241,11 +223,11 @@ def write(
     *,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> Writing:
     r"""Write files from one process: all of them appear, or none::
 
@@ -262,7 +244,14 @@ def write(
     Repeatable: each call is another job. Use each result for one ``with``.
 
     Args:
-        dest, mode, committer, exclusive, mark_success, s3, options, progress: as for `start`.
+        dest: the URL ``s3://bucket/prefix``, or ``file:///path``.
+        mode: ``"append"`` (default), ``"fail"``, ``"replace"``; or of partitions, as for `start`.
+        committer: the protocol, by name. Default: magic on S3, manifest for ``file:///``.
+        mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
+        s3: the connection to the store; None (default): as the environment says.
+        place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
+        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        progress: a function that is called during long steps, from threads of this process.
 
     Returns:
         A `Writing`, for ``with``.
@@ -276,7 +265,7 @@ def write(
     kind = committer_for(dest, committer)
     kind.destination(dest)
     kind.mode(mode_of(mode))
-    options, s3 = options_of(options), s3_of(s3)
+    options, s3 = options_of(options), s3_of(s3, place)
 
     def begin() -> Job:
         return start(
@@ -285,7 +274,6 @@ def write(
             committer=kind.name,
             accept="results",
             track="memory",
-            exclusive=exclusive,
             mark_success=mark_success,
             s3=s3,
             options=options,
@@ -293,6 +281,88 @@ def write(
         )
 
     return Writing(begin)
+
+
+@overload
+def open(
+    url: str,
+    mode: Literal["wb"],
+    *,
+    compression: str | None = "infer",
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    **place: Unpack[S3Place],
+) -> TaskFile: ...
+@overload
+def open(
+    url: str,
+    mode: Literal["w", "wt"],
+    *,
+    compression: str | None = "infer",
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    **place: Unpack[S3Place],
+) -> TextUpload: ...
+def open(
+    url: str,
+    mode: str,
+    *,
+    compression: str | None = "infer",
+    encoding: str | None = None,
+    errors: str | None = None,
+    newline: str | None = None,
+    attributes: Attributes | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    **place: Unpack[S3Place],
+) -> TaskFile | TextUpload:
+    r"""Write one file: all of it appears at a clean ``close``, and nothing after an exception.
+    It takes the place of ``smart_open.open`` for writing::
+
+        >>> with mc.open("s3://bucket/exports/a.csv.gz", "w") as file:
+        ...     _ = file.write("1,2,3\n")
+
+    A file that is there is replaced at the ``close``. Repeatable: each call is a job of its own
+    (`write` has many files in one job, with fewer requests).
+
+    Args:
+        url: ``s3://bucket/path/name``, or ``file:///path/name``.
+        mode: ``"w"`` for text, ``"wb"`` for bytes. It has no default.
+        compression: ``"infer"`` (default): by the suffix ``.gz``, ``.bz2``, ``.xz`` or ``.zst``.
+            Or ``"gzip"``, ``"bz2"``, ``"xz"``, ``"zstd"``; None: the bytes as they are.
+        encoding, errors, newline, attributes: as for `Task.open`.
+        s3, place, options: as for `start`.
+
+    Returns:
+        A file, for ``with``. Without it, a ``close`` while an exception is handled, in ``finally``
+        or in ``except``, publishes nothing, with a warning in the log; so does dropping the file.
+
+    Raises:
+        ValueError: the mode reads, appends or creates only: use smart_open, s3fs or `write`.
+        OptionError: the compression is unknown, or not installed.
+
+        Otherwise as `start`; the file's ``close`` raises what `Job.commit` raises.
+    """
+    if isinstance(mode, str) and mode not in ("w", "wt", "wb"):
+        raise ValueError(
+            f"mode {mode!r}: magic_committer.open writes a new file, by 'w' or 'wb'. To read, use"
+            f" smart_open.open({url!r}) or s3fs"
+        )
+    text = text_options(mode, encoding, errors, newline)
+    parent, _, name = url_text(url).rpartition("/")
+    check_name(name)
+    file = OneFile(
+        write(f"{parent}/", mark_success=False, s3=s3, options=options, **place),
+        name,
+        compressor_for(url, compression),
+        attributes_of(attributes),
+    )
+    return file if text is None else TextUpload(file, **text)
 
 
 @overload
@@ -304,6 +374,7 @@ def open_magic(
     attributes: Attributes | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
+    **place: Unpack[S3Place],
 ) -> UploadStream: ...
 @overload
 def open_magic(
@@ -317,6 +388,7 @@ def open_magic(
     attributes: Attributes | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
+    **place: Unpack[S3Place],
 ) -> TextUpload: ...
 def open_magic(
     path: str,
@@ -329,6 +401,7 @@ def open_magic(
     attributes: Attributes | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
+    **place: Unpack[S3Place],
 ) -> UploadStream | TextUpload:
     """Open a file by its magic path. The path names a job that runs::
 
@@ -350,8 +423,7 @@ def open_magic(
         fence: True (default): the file belongs to a running job of this library. False: write a
             plain upload on any legal magic path, as Hadoop's tasks do. No job of this library is
             needed; Hadoop's committer commits the upload, with S3A's guarantees only.
-        s3: the connection to the store; None (default): as the environment says.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        s3, place, options: as for `start`.
 
     Returns:
         A file for bytes or for text, as `Task.open` returns.
@@ -366,7 +438,7 @@ def open_magic(
         WrongType: ``path`` is a `Path`, ``attributes`` is a dict, and so on.
         StoreError: the store did not answer the question about the job.
     """
-    options, s3 = options_of(options), s3_of(s3)
+    options, s3 = options_of(options), s3_of(s3, place)
     text = text_options(mode, encoding, errors, newline)
     parsed = parse_magic_path(path)
     attributes = attributes_of(attributes)

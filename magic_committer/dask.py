@@ -35,7 +35,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 try:
     import dask
@@ -51,7 +51,7 @@ from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
 from magic_committer.errors import CommitIncomplete, IncompleteJob, OptionError, WrongType
 from magic_committer.job import Task
-from magic_committer.options import Mode, Options, S3Options
+from magic_committer.options import Mode, Options, S3Options, S3Place
 from magic_committer.protocol.record import JobReport
 from magic_committer.running.call import RETURNED_BYTES_MAX, RunReport, with_returned
 from magic_committer.running.item import ItemWriter, TryResult, refuse_lazy_function, too_large
@@ -68,11 +68,11 @@ def write_delayed(
     job_id: str | None = None,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> RunReport[Returned]:
     """Call a function for each part of a collection, each as a task of one job, and commit: the
     files of all parts appear, or none::
@@ -101,7 +101,7 @@ def write_delayed(
             ``{"retries": 3}``: how often a call that raised is tried again. None (default): none.
         job_id: as for `start`: an id that a scheduler knows before this process can die. None
             (default): a random id.
-        mode, committer, exclusive, mark_success, s3, options, progress: as for `start`.
+        mode, committer, mark_success, s3, options, progress, place: as for `start`.
 
     Returns:
         What became of the job, with what ``fn`` returned for each part, in their order. Its
@@ -137,7 +137,7 @@ def write_delayed(
         )
     with start(
         dest, mode=mode, committer=committer, accept="results", track="memory", job_id=job_id,
-        exclusive=exclusive, mark_success=mark_success, s3=s3, options=options, progress=progress,
+        mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
     ) as job:  # fmt: skip
         call = dask.delayed(ItemWriter(job, fn, RETURNED_BYTES_MAX), pure=False)
         written: Sequence[TryResult] = dask.compute(
@@ -167,11 +167,11 @@ def to_parquet(
     job_id: str | None = None,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> JobReport:
     """Write a data frame of Dask as Parquet, a task for each partition: all files appear, or none::
 
@@ -190,7 +190,7 @@ def to_parquet(
             ``schema`` (pyarrow's) if a column of Python objects may be empty in a partition: its
             type is not known there. None (default): none.
         compute: as for `write_delayed`.
-        job_id, mode, committer, exclusive, mark_success, s3, options, progress: as for `start`.
+        job_id, mode, committer, mark_success, s3, options, progress, place: as for `start`.
 
     Returns:
         What became of the job.
@@ -212,8 +212,8 @@ def to_parquet(
     files = ParquetParts.checked(frame.columns, partition_on, write_index, of_format)
     return write_delayed(
         frame.to_delayed(), dest, files, compute=compute, job_id=job_id, mode=mode,
-        committer=committer, exclusive=exclusive, mark_success=mark_success, s3=s3,
-        options=options, progress=progress,
+        committer=committer, mark_success=mark_success, s3=s3, options=options,
+        progress=progress, **place,
     )  # fmt: skip
 
 

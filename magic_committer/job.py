@@ -21,13 +21,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
-    attributes_of,
     batch_of,
     expected_of,
     name_of,
@@ -36,12 +34,12 @@ from magic_committer._arguments import (
     s3_of,
     task_id_of,
 )
+from magic_committer._hints import no_attribute
 from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
-from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.committers.base import JobCommitter, Process, TaskAttempt
 from magic_committer.errors import (
     CommitIncomplete,
@@ -50,25 +48,18 @@ from magic_committer.errors import (
     OptionError,
     TaskFailed,
     WrongProcess,
-    WrongType,
 )
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.homes import BucketHome, Home, TreeHome
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import Destination, name_text
+from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options, S3Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
-from magic_committer.stores.base import Attributes
-from magic_committer.upload import LocalFile, TaskFile, TextUpload
+from magic_committer.upload import TaskFile
 
 logger = logging.getLogger("magic_committer")
-
-BinaryMode = Literal["wb", "xb"]
-"""The modes of `open` for a file of bytes. ``"xb"`` is the same as ``"wb"``."""
-TextMode = Literal["w", "x", "wt", "xt"]
-"""The modes of `open` for a file of text. All four are the same."""
 
 # A job --------------------------------------------------------------------------------------------
 
@@ -79,9 +70,6 @@ class Job:
 
     ``with start(...) as job:`` makes sure that the job ends: if the job is not committed at the end
     of the block, it is aborted (`__enter__`).
-
-    Attributes:
-        report: the result of `commit` or `abort`, also after a failure; None before.
     """
 
     def __init__(
@@ -103,13 +91,13 @@ class Job:
         self._state = state
         self._outcome = outcome
         self._progress = progress
-        self._used: list[Iterator[TaskCommit]] = []
+        self._used: list[Iterator[Any]] = []
         self._pid = os.getpid()
         self._at_home = False
         self._starter = starter
         self._entered = False
         self._end_life: Callable[[], None] = _nothing
-        self.report: JobReport | None = None
+        self._report: JobReport | None = None
 
     def __repr__(self) -> str:
         return f"<Job {self.id!r} {self.dest} {self.state}>"
@@ -167,6 +155,26 @@ class Job:
         """``"committed"``, ``"aborted"``, ``"reverted"``, or "" if the job is undecided."""
         return self._outcome
 
+    @property
+    def report(self) -> JobReport:
+        """What `commit` or `abort` returned; after a failure, what is known of the job.
+
+        Raises:
+            MagicError: neither was called yet.
+        """
+        if self._report is None:
+            raise MagicError(
+                f"job {self.id!r} has no report yet",
+                hint="Read it after the `with` block, or after job.commit(...) or job.abort()",
+            )
+        return self._report
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            call = f"{name}(...)" if hasattr(Task, name) else ""
+            raise no_attribute(self, name, call, " of a task: `with job.task(1) as task:`")
+
     def task(self, task: str | int, *, attempt: str | None = None) -> Task:
         """Make an attempt of a task, in this process. It sends nothing. Repeatable: each call
         without ``attempt`` makes another attempt; each call with the same ``attempt`` makes
@@ -214,10 +222,6 @@ class Job:
         self._check_running()
         return self._committer().attempt(attempt, attempt)
 
-    def _complete_piece(self, piece: Piece) -> int:
-        """Help the process that has decided the job. Gives how many files it completed."""
-        return self._committer().complete_piece(piece)
-
     def _committed_task(self, result: TaskCommit) -> Task:
         """Give the handle of a committed attempt, for a task that was pickled."""
         return Task(self, self._committer().committed_attempt(result))
@@ -260,7 +264,7 @@ class Job:
 
     def commit(
         self,
-        results: Iterable[TaskCommit] | None = None,
+        results: Iterable[TaskCommit | Mapping[str, Any]] | None = None,
         *,
         expect: int | Iterable[str | int] | None = None,
         batch: StreamBatch | None = None,
@@ -291,8 +295,9 @@ class Job:
             aborted True
 
         Args:
-            results: the `Task.result` of each attempt to accept, one for each task. None (default):
-                accept what the tasks left on the store; only for a job with ``accept="listing"``.
+            results: the `Task.result` of each attempt to accept, or its ``to_dict``, one for each
+                task. None (default): accept what the tasks left on the store; only for a job with
+                ``accept="listing"``.
             expect: the number of tasks that there must be, or their ids. None (default): any number
                 of tasks, but at least one.
             batch: the micro-batch of a streaming query that the job publishes. None (default): the
@@ -321,31 +326,19 @@ class Job:
                 what the job is. Call it again.
             TaskFailed: the job belongs to a `write` block of another process. Nothing was done.
         """
-        return self._commit(results, expect, batch=batch)
-
-    def _commit(
-        self,
-        results: Iterable[TaskCommit] | None,
-        expect: int | Iterable[str | int] | None,
-        *,
-        batch: StreamBatch | None = None,
-        distribute: Distribute | None = None,
-    ) -> JobReport:
-        """As `commit`. For engines: ``distribute`` gives the files of a large job to other
-        processes, which complete them (`Options.distribute_files_min`)."""
         tasks = expected_of(expect)
         results = results_of(results)
         batch = batch_of(batch)
         self._check_at_home("committed")
-        wanted = self._whole(results) if isinstance(results, Iterator) else results
+        wanted: Any = self._whole(results) if isinstance(results, Iterator) else results
         if batch is not None or self._ended("committed") is None:
             with self._telling():
                 committer = self._committer()
-                self._saw(committer.commit_job(wanted, tasks, batch=batch, distribute=distribute))
-        assert self.report is not None
-        return self.report
+                self._saw(committer.commit_job(wanted, tasks, batch=batch))
+        assert self._report is not None
+        return self._report
 
-    def _whole(self, results: Iterator[TaskCommit]) -> Iterable[TaskCommit]:
+    def _whole(self, results: Iterator[Any]) -> Iterable[Any]:
         """Refuse an iterator that an earlier call has used. An iterator gives its items once: what
         is left of it is only a part of the results. The refusal comes when the items are read,
         because a job that is decided does not read them."""
@@ -353,7 +346,7 @@ class Job:
             self._used.append(results)
             return results
 
-        def refuse() -> Iterator[TaskCommit]:
+        def refuse() -> Iterator[Any]:
             raise OptionError(
                 f"an earlier commit of job {self.id!r} has used up a part of these results, or all:"
                 f" {type(results).__name__} gives them once",
@@ -386,8 +379,8 @@ class Job:
         if self._ended("aborted", "reverted") is None:
             with self._telling():
                 self._saw(self._committer().abort_job())
-        assert self.report is not None
-        return self.report
+        assert self._report is not None
+        return self._report
 
     def keep_alive(self) -> Callable[[], None]:
         """Write a sign of life to the store every 5 minutes. A cleanup then does not take the job
@@ -535,10 +528,10 @@ class Job:
     def _ended(self, *outcomes: str) -> JobReport | None:
         """Give the report if this handle has seen the job end in one of ``outcomes``; None if there
         is still work to do. Raises if the job ended in another way."""
-        if self.report is None or self._state not in (State.ABSENT, State.CLOSED):
+        if self._report is None or self._state not in (State.ABSENT, State.CLOSED):
             return None
-        if self.report.outcome in outcomes:
-            return self.report
+        if self._report.outcome in outcomes:
+            return self._report
         if self._outcome == "":
             return None
         raise ended(self.dest, self.id, self._state, self._outcome)
@@ -556,7 +549,7 @@ class Job:
                 self._state, self._outcome = State(error.state), "committed"
             elif isinstance(error, JobNotRunning):
                 self._state, self._outcome = State(error.state), error.outcome
-            self.report = JobReport(
+            self._report = JobReport(
                 job_id=self.id,
                 uuid=self.uuid,
                 dest=self.dest,
@@ -567,7 +560,7 @@ class Job:
                 transport=self._sent_by(),
             )
             if isinstance(error, CommitIncomplete) and error.report is None:
-                error.report = self.report
+                error.report = self._report
             raise
 
     def _sent_by(self) -> str:
@@ -576,7 +569,7 @@ class Job:
         return ""
 
     def _saw(self, report: JobReport) -> None:
-        self.report = report
+        self._report = report
         self._state, self._outcome = State(report.state), report.outcome
 
     def _committer(self) -> JobCommitter:
@@ -663,170 +656,12 @@ class Task(FileCalls):
             )
         return self._attempt.result
 
-    @overload
-    def open(
-        self,
-        name: str,
-        mode: BinaryMode = "wb",
-        *,
-        unique: bool = False,
-        attributes: Attributes | None = None,
-    ) -> TaskFile: ...
-    @overload
-    def open(
-        self,
-        name: str,
-        mode: TextMode,
-        *,
-        unique: bool = False,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> TextUpload: ...
-    def open(
-        self,
-        name: str,
-        mode: str = "wb",
-        *,
-        unique: bool = False,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> TaskFile | TextUpload:
-        r"""Open a file for writing. The file appears as ``<destination>/<name>`` when the job
-        commits and accepts this attempt::
+    def _own(self) -> TaskAttempt:
+        return self._attempt
 
-            >>> job = mc.start("s3://bucket/table")
-            >>> with job.task("7") as task, task.open("dt=2026-11-21/part-7.csv", "w") as file:
-            ...     _ = file.write("1,2,3\n")
-            >>> task.result.files
-            1
-
-        Not repeatable: an attempt opens a name once.
-
-        Args:
-            name: the key, relative to the destination. Hive partitions like
-                ``"dt=2026-11-21/a.csv"`` are allowed.
-            mode: ``"wb"`` (default) for bytes, ``"w"`` for text.
-            unique: True: put the job's UUID into the name, before its first dot. Files of two jobs
-                then never have the same name, and the job can find and abort uploads of killed
-                tasks. The tasks of one job still need different names. False (default): the name as
-                given.
-            encoding, errors, newline: for text only, as in Python's ``open``. None (default):
-                UTF-8, strict, and the system's line ends.
-            attributes: content type, user metadata, storage class and so on for the object; None
-                (default): nothing special.
-
-        Returns:
-            A file. Close it, or use it with ``with``, before the attempt commits. One thread at a
-            time may use it. If an exception ends its ``with`` block, the file is given up. If the
-            upload fails, the next call on the file raises; in a forked child it raises
-            `WrongProcess`. With ``track="memory"`` a file that ends within its first block is sent
-            after its ``close`` has returned: the next `open`, or `commit`, raises its error.
-
-        Raises:
-            UploadFailed, JobNotRunning, StoreError: a file that was closed before could not be
-                stored; a note names it. Told once. Nothing was opened.
-            TaskFailed: the attempt has ended, or another thread is committing or aborting it, or it
-                can never be committed (the close of a file failed, and another handle may know of
-                that file), or this is a forked child of its process.
-            PathError: the name cannot be used; the message says which rule it breaks.
-            ValueError: the mode is not one of these, or ``encoding``, ``errors`` or ``newline`` is
-                given for bytes.
-            WrongType: ``name`` is a `Path`, or ``attributes`` is a dict.
-        """
-        return self._open(name, mode, unique, encoding, errors, newline, attributes)
-
-    def _open(
-        self,
-        name: str,
-        mode: str,
-        unique: bool,
-        encoding: str | None,
-        errors: str | None,
-        newline: str | None,
-        attributes: Attributes | None,
-    ) -> TaskFile | TextUpload:
-        text = text_options(mode, encoding, errors, newline)
-        stream = self._attempt.open(
-            name_text(name), unique=unique, attributes=attributes_of(attributes)
-        )
-        if self._sink is not None:
-            self._sink.note(name, stream)
-        return stream if text is None else TextUpload(stream, **text)
-
-    def local_file(
-        self, name: str, *, unique: bool = False, attributes: Attributes | None = None
-    ) -> LocalFile:
-        """Open a file on local disk, for programs that seek or that want a path (HDF5, SQLite, zip,
-        `ndarray.tofile`). It is uploaded when it is closed, and then as a file of `open`. It can be
-        read too, and its path is ``os.fspath(file)``; what a program puts beside that path is not
-        uploaded::
-
-            >>> import os, sqlite3
-            >>> job = mc.start("s3://bucket/table")
-            >>> with job.task("7") as task, task.local_file("part-7.db") as file:
-            ...     with sqlite3.connect(os.fspath(file)) as database:
-            ...         _ = database.execute("create table t (n)")
-            ...     database.close()
-            >>> task.result.files
-            1
-
-        Not repeatable: an attempt opens a name once.
-
-        Args:
-            name, unique, attributes: as for `open`.
-
-        Returns:
-            A file of bytes, for ``with``. If an exception ends its block, nothing of it is
-            uploaded. Close other programs' handles on its path before it is closed. The local
-            directory goes when the attempt ends; after a kill, when the next one is made.
-
-        Raises:
-            UploadFailed: the disk is full, or `Options.local_bytes_max` is reached; also by the
-                file's calls.
-            OptionError: `Options.buffer_dir` cannot be used, or this committer has no local files.
-
-            Otherwise as `open`.
-        """
-        file = self._attempt.local_file(
-            name_text(name), unique=unique, attributes=attributes_of(attributes)
-        )
+    def _note(self, name: str, file: TaskFile) -> None:
         if self._sink is not None:
             self._sink.note(name, file)
-        return file
-
-    def directory(self, *, unique: bool = False) -> Path:
-        """Give the attempt's local directory, for programs that write files of their own. The
-        task's commit uploads every file in it, also in directories below; names that begin with
-        ``_`` or ``.`` are skipped. If one file cannot be uploaded, none of them counts::
-
-            >>> job = mc.start("s3://bucket/table", committer="directory")
-            >>> with job.task("7") as task:
-            ...     _ = (task.directory() / "part-7.csv").write_text("1,2,3")
-            >>> task.result.files
-            1
-
-        Repeatable: it is the same directory. It is made at the first call; sends nothing.
-
-        Args:
-            unique: True: put the job's UUID into the names of these files, before the first dot of
-                the last element, as `open` does. One call of an attempt with True is enough. False
-                (default): the names as they are.
-
-        Returns:
-            The path. It is below `Options.buffer_dir`, can be read by this user only, and goes when
-            the attempt ends; after a kill, when the next one is made.
-
-        Raises:
-            OptionError: the job's committer has no local directories (magic), or
-                `Options.buffer_dir` cannot be used.
-            TaskFailed: the attempt has ended, another thread is committing or aborting it, or this
-                is a forked child of its process.
-        """
-        return self._attempt.directory(unique=unique)
 
     def _files(self) -> Sink:
         if self._sink is None:
@@ -858,9 +693,6 @@ class Task(FileCalls):
             for name, file in files.items():
                 self._sink.note(name, file)
         return self._sink
-
-    def _uuid(self) -> str:
-        return self._job.uuid
 
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.
@@ -930,30 +762,6 @@ def _new_task(job: Job, task: str, attempt: str | None) -> Task:
     return job.task(task, attempt=attempt)
 
 
-def text_options(
-    mode: str, encoding: str | None, errors: str | None, newline: str | None
-) -> dict[str, str | None] | None:
-    """The arguments of a text file; None for a file of bytes.
-
-    Args:
-        mode: the mode that the caller gave.
-        encoding, errors, newline: as in Python's ``open``; None: the default.
-
-    Raises:
-        WrongType: the mode is not text.
-        ValueError: the mode does not write a new file, or the other arguments do not fit it.
-    """
-    if mode in ("wb", "xb"):
-        if encoding is not None or errors is not None or newline is not None:
-            raise ValueError("encoding, errors and newline are for text: open it with mode 'w'")
-        return None
-    if mode in ("w", "x", "wt", "xt"):
-        return {"encoding": encoding, "errors": errors, "newline": newline}
-    if not isinstance(mode, str):
-        raise WrongType(f"a file's mode is text, not {mode!r:.80}", hint="Pass 'wb' or 'w'")
-    raise ValueError(f"mode {mode!r}: a file of a job is written once, by 'wb' or 'w'")
-
-
 # Leaving `with` -----------------------------------------------------------------------------------
 
 
@@ -969,7 +777,7 @@ def give_up(job: Job, error: BaseException) -> None:
 
 
 def _abort(job: Job, error: BaseException) -> None:
-    failed = job.report
+    failed = job._report
     try:
         job.abort()
         if not isinstance(error, Exception):
@@ -980,9 +788,9 @@ def _abort(job: Job, error: BaseException) -> None:
     except MagicError as failure:
         error.add_note(f"aborting job {job.id!r} failed too: {failure}")
         add_note(error, *may_be_running(job))
-    if job.report is not None:
+    if job._report is not None:
         reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
-        job.report = replace(job.report, error=reason)
+        job._report = replace(job._report, error=reason)
 
 
 def abort_uncommitted(job: Job) -> None:
@@ -998,8 +806,8 @@ def abort_uncommitted(job: Job) -> None:
     except JobNotRunning as decided:
         if decided.outcome != "committed":
             raise
-        if job.report is not None:  # a failed abort of a committed job is no failure here
-            job.report = replace(job.report, error="")
+        if job._report is not None:  # a failed abort of a committed job is no failure here
+            job._report = replace(job._report, error="")
         logger.info("job %s: another process has committed it", job.id)
         return
     logger.warning(

@@ -12,8 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from math import inf
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from magic_committer._pool import THREADS_MAX
 from magic_committer.checksum import fastest
@@ -86,19 +85,8 @@ class Options:
             requests from one thread. Without it, starting, committing or aborting a job with more
             raises `OptionError`, and nothing is sent. While the store asks for fewer requests (503
             ``SlowDown``), fewer are in flight.
-        distribute_files_min: Spark only: a job of at least so many files is completed by Spark's
-            executors, 1 or more. The driver decides, looks for every file afterwards, and completes
-            what it does not see. None (default): the driver completes all; it reaches what S3
-            allows for a prefix, if it has the fast transport.
         conditional_writes: ``"on"`` (default): decide jobs by compare-and-swap. ``"off"``: for
             stores that have none; the job then has S3A's guarantees only, and a warning says so.
-        validate_renames: jobs of renames only: True: look at each file again after its rename; one
-            that is not as its task wrote it makes the commit incomplete. False (default): do not.
-        report_directory: jobs of renames only: a directory, as a path or as a URL of a file system,
-            where ``summary-<job id>.json`` says what became of each commit and abort, also of one
-            that failed. None (default): none is written.
-        tree_requests_per_second: jobs of renames only: calls of the file system in a second, 1 or
-            more, by all jobs of this process in one destination. None (default): no limit.
     """
 
     block_bytes: int = 8 * MiB
@@ -111,27 +99,15 @@ class Options:
     checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
     commit_threads: int = 32
-    distribute_files_min: int | None = None
     conditional_writes: ConditionalWrites = "on"
-    validate_renames: bool = False
-    report_directory: str | None = None
-    tree_requests_per_second: float | None = None
 
     def __post_init__(self) -> None:
         _in_range("block_bytes", self.block_bytes, PART_BYTES_MIN, PART_BYTES_MAX)
         _in_range("parts_in_flight", self.parts_in_flight, 1, 64)
         _in_range("buffer_bytes_max", self.buffer_bytes_max, 0, 2**50)
         _in_range("commit_threads", self.commit_threads, 1, COMMIT_THREADS_MAX)
-        if not isinstance(self.validate_renames, bool):
-            raise OptionError(f"validate_renames is True or False, not {self.validate_renames!r}")
-        if self.tree_requests_per_second is not None:
-            _rate("tree_requests_per_second", self.tree_requests_per_second)
-        if self.report_directory is not None and not isinstance(self.report_directory, str):
-            raise OptionError(f"report_directory is text, not {self.report_directory!r:.80}")
         if self.local_bytes_max is not None:
             _in_range("local_bytes_max", self.local_bytes_max, 0, 2**63)
-        if self.distribute_files_min is not None:
-            _in_range("distribute_files_min", self.distribute_files_min, 1, 2**50)
         _one_of("buffer", self.buffer, ("memory", "disk"))
         _one_of("checksum", self.checksum, (*get_args(ChecksumAlgorithm), "auto", "off"))
         _one_of("etag_form", self.etag_form, get_args(EtagForm))
@@ -225,13 +201,6 @@ def _threads(key: str, value: Any) -> int:
     return number if number > 0 else min(THREADS_MAX, max(1, -number * (os.cpu_count() or 1)))
 
 
-def _truth(key: str, value: Any) -> bool:
-    word = str(value).strip().lower()
-    if word not in ("true", "false"):
-        raise OptionError(f"{key}: {value!r} is neither true nor false")
-    return word == "true"
-
-
 def _count(key: str, value: Any) -> int:
     try:
         return int(value)
@@ -262,9 +231,6 @@ HADOOP_KEYS: Mapping[str, tuple[str, Any]] = {
     "fs.s3a.buffer.dir": ("buffer_dir", _text),
     "fs.s3a.create.checksum.algorithm": ("checksum", _upper),
     "mapreduce.manifest.committer.io.threads": ("commit_threads", _threads),
-    "mapreduce.manifest.committer.io.rate": ("tree_requests_per_second", _count),
-    "mapreduce.manifest.committer.validate.output": ("validate_renames", _truth),
-    "mapreduce.manifest.committer.summary.report.directory": ("report_directory", _text),
 }
 """For each of Hadoop's keys: our name, and how to read the value."""
 
@@ -300,9 +266,9 @@ class S3Options:
         read_seconds_max: seconds for one try of a request: to send its body, and then to get its
             answer. 30 by default. Bytes that move add time: a transfer faster than 16 KiB/s is not
             cut off.
-        complete_seconds_max: the same for Complete: 300 seconds by default, because Complete may
-            take minutes (S3 API). Some stores lose an upload whose client hangs up during Complete
-            (docs/stores.md).
+        complete_seconds_max: the same for Complete, and for a part that the store copies: 300
+            seconds by default, because Complete may take minutes (S3 API). Some stores lose an
+            upload whose client hangs up during Complete (docs/stores.md).
         retry_seconds_max: seconds for all tries of one request before the job is decided, with the
             last try: 60 by default. Also how long one phase waits for a silent store; the phases
             are setup, a task's commit, a job's commit up to its decision, and an abort. Cleaning up
@@ -385,6 +351,14 @@ class S3Options:
         return {name: value for name, value in values.items() if name not in SECRET_FIELDS}
 
 
+class S3Place(TypedDict, total=False):
+    """Keywords of the calls that accept ``s3``; they take its place."""
+
+    endpoint_url: str | None
+    region: str | None
+    profile: str | None
+
+
 SECONDS_FIELDS = (
     "connect_seconds_max",
     "read_seconds_max",
@@ -404,11 +378,6 @@ def _in_range(name: str, value: int, low: int, high: int) -> None:
         raise OptionError(f"{name} is a whole number, not {value!r}")
     if not low <= value <= high:
         raise OptionError(f"{name}={value} is not between {low} and {high}")
-
-
-def _rate(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value < inf:
-        raise OptionError(f"{name} is a number from 1 on, not {value!r}")
 
 
 def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:

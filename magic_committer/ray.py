@@ -40,7 +40,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 try:
     import pyarrow
@@ -58,7 +58,7 @@ from magic_committer._arguments import name_of, options_of, s3_of, shown
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
-from magic_committer.committers.choice import committer_for
+from magic_committer.committers.registry import committer_for
 from magic_committer.errors import (
     CommitIncomplete,
     IncompleteJob,
@@ -67,7 +67,7 @@ from magic_committer.errors import (
     WrongType,
 )
 from magic_committer.job import Job, Task, give_up
-from magic_committer.options import Mode, Options, S3Options
+from magic_committer.options import Mode, Options, S3Options, S3Place
 from magic_committer.protocol.record import JobReport, TaskCommit
 
 logger = logging.getLogger("magic_committer")
@@ -117,11 +117,11 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         job_id: str | None = None,
         mode: Mode | SparkMode = "append",
         committer: str | None = None,
-        exclusive: bool = False,
         mark_success: bool = True,
         s3: S3Options | None = None,
         options: Options | None = None,
         progress: ProgressFunction = no_progress,
+        **place: Unpack[S3Place],
     ) -> None:
         """Check the arguments. Sends nothing. Repeatable: each call makes another sink.
 
@@ -141,7 +141,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
             rows_per_file_max: the largest number of rows of a file. None (default): no limit.
             job_id: as for `start`: an id that a scheduler knows before the driver can die. None
                 (default): a random id.
-            mode, committer, exclusive, mark_success, s3, options: as for `start`.
+            mode, committer, mark_success, s3, options, place: as for `start`.
             progress: as for `start`; called on the driver, during the commit.
 
         Raises:
@@ -158,15 +158,14 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
             self._files = _own_function(write, format, partition_by, of_format, rows_per_file_max)
         self._rows_min = _rows("rows_per_file_min", rows_per_file_min)
         self._progress = progress
-        self._s3 = s3_of(s3)
+        self._s3 = s3 = s3_of(s3, place)
         options = options_of(options)
         job_id = name_of("job_id", job_id)
 
         def begin() -> Job:
             return start(
                 dest, mode=mode, committer=committer, accept="results", track="memory",
-                job_id=job_id, exclusive=exclusive, mark_success=mark_success, s3=s3,
-                options=options, progress=progress,
+                job_id=job_id, mark_success=mark_success, s3=s3, options=options, progress=progress,
             )  # fmt: skip
 
         self._begin: Callable[[], Job] | None = begin
@@ -181,7 +180,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
     @property
     def report(self) -> JobReport | None:
         """What became of the job; None before its end."""
-        return None if self.job is None else self.job.report
+        return None if self.job is None else self.job._report
 
     def get_name(self) -> str:
         """The name that Ray shows."""

@@ -1,7 +1,7 @@
 """`Writing`: one job of one task in one process, for ``with write(...)``.
 
 If the block ends normally, the task and the job are committed. If an exception ends it, both are
-aborted; `magic_committer.job` has the rules for that.
+aborted; `magic_committer.job` has the rules for that. A `OneFile` has such a job of its own.
 """
 
 from __future__ import annotations
@@ -10,32 +10,41 @@ import atexit
 import logging
 import os
 import pickle
+import sys
+import zlib
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from types import TracebackType
-from typing import NoReturn, overload
+from typing import TYPE_CHECKING, NoReturn, Protocol
 from weakref import WeakSet
 
+from magic_committer import _wiring
 from magic_committer._patience import cleaning_up, ending
+from magic_committer.committers.base import TaskAttempt
 from magic_committer.committers.registry import is_file_tree
-from magic_committer.errors import CommitIncomplete, MagicError, WrongProcess
+from magic_committer.errors import (
+    CommitIncomplete,
+    MagicError,
+    OptionError,
+    UploadFailed,
+    WrongProcess,
+    WrongType,
+)
 from magic_committer.filesystem import open_writes
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import is_s3_url
-from magic_committer.job import (
-    BinaryMode,
-    Job,
-    Task,
-    TextMode,
-    give_up,
-    leave_alone,
-    may_be_running,
-)
+from magic_committer.job import Job, Task, give_up, leave_alone, may_be_running
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import LocalFile, TaskFile, TextUpload
+from magic_committer.upload import FileState, PlainFile, TaskFile
+from magic_committer.upload.stream import flat
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class Writing(FileCalls):
@@ -80,125 +89,33 @@ class Writing(FileCalls):
         return self.job.id
 
     @property
-    def report(self) -> JobReport | None:
-        """What became of the job, also after a failure; None inside ``with``."""
+    def report(self) -> JobReport:
+        """What became of the job, also after a failure. MagicError inside ``with``."""
         return self.job.report
 
-    @overload
-    def open(
-        self,
-        name: str,
-        mode: BinaryMode = "wb",
-        *,
-        unique: bool = False,
-        attributes: Attributes | None = None,
-    ) -> TaskFile: ...
-    @overload
-    def open(
-        self,
-        name: str,
-        mode: TextMode,
-        *,
-        unique: bool = False,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> TextUpload: ...
-    def open(
-        self,
-        name: str,
-        mode: str = "wb",
-        *,
-        unique: bool = False,
-        encoding: str | None = None,
-        errors: str | None = None,
-        newline: str | None = None,
-        attributes: Attributes | None = None,
-    ) -> TaskFile | TextUpload:
-        r"""Open a file for writing. It appears when the block ends normally::
+    if not TYPE_CHECKING:
 
-            >>> with mc.write("s3://bucket/table") as job:
-            ...     with job.open("dt=2026-11-21/a.csv", "w", newline="") as file:
-            ...         _ = file.write("1,2,3\n")
+        def __aenter__(self) -> NoReturn:
+            raise WrongType(
+                "write(...) is used by `with`, not by `async with`",
+                hint="Run the block in a thread, as docs/recipes/asyncio.md does",
+            )
 
-        Not repeatable: a block opens a name once.
+        __aexit__ = __aenter__
 
-        Args:
-            name, mode, unique, encoding, errors, newline, attributes: as for `Task.open`.
-
-        Returns:
-            A file, as `Task.open` returns.
-
-        Raises:
-            MagicError: the call is outside of ``with``.
-
-            Otherwise as `Task.open`.
-        """
+    def _entered_task(self) -> Task:
         if self._task is None:
             raise _not_started()
-        return self._task._open(name, mode, unique, encoding, errors, newline, attributes)
+        return self._task
 
-    def local_file(
-        self, name: str, *, unique: bool = False, attributes: Attributes | None = None
-    ) -> LocalFile:
-        """Open a file on local disk, for programs that seek or that want a path. It is uploaded
-        when it is closed, and appears when the block ends normally::
+    def _own(self) -> TaskAttempt:
+        return self._entered_task()._own()
 
-            >>> with mc.write("s3://bucket/table") as job:
-            ...     with job.local_file("a.bin") as file:
-            ...         _ = file.write(b"....data")
-            ...         _ = file.seek(0)
-            ...         _ = file.write(b"size")
-
-        Not repeatable: a block opens a name once.
-
-        Args:
-            name, unique, attributes: as for `Task.local_file`.
-
-        Returns:
-            A file, as `Task.local_file` returns.
-
-        Raises:
-            MagicError: the call is outside of ``with``.
-
-            Otherwise as `Task.local_file`.
-        """
-        if self._task is None:
-            raise _not_started()
-        return self._task.local_file(name, unique=unique, attributes=attributes)
-
-    def directory(self, *, unique: bool = False) -> Path:
-        """Give the local directory of a job with ``committer="directory"`` or ``"partitioned"``.
-        Its files appear when the block ends normally::
-
-            >>> with mc.write("s3://bucket/table", committer="directory") as job:
-            ...     _ = (job.directory() / "a.csv").write_text("1,2,3")
-
-        Repeatable: it is the same directory.
-
-        Args:
-            unique: as for `Task.directory`.
-
-        Returns:
-            The path, as `Task.directory` returns.
-
-        Raises:
-            MagicError: the call is outside of ``with``.
-
-            Otherwise as `Task.directory`.
-        """
-        if self._task is None:
-            raise _not_started()
-        return self._task.directory(unique=unique)
+    def _note(self, name: str, file: TaskFile) -> None:
+        self._entered_task()._note(name, file)
 
     def _files(self) -> Sink:
-        if self._task is None:
-            raise _not_started()
-        return self._task._files()
-
-    def _uuid(self) -> str:
-        return self.job.uuid
+        return self._entered_task()._files()
 
     def __enter__(self) -> Writing:
         if self._job is not None:
@@ -239,13 +156,11 @@ class Writing(FileCalls):
             _entered.discard(self)
 
     def _end(self, error: BaseException | None) -> None:
-        assert self._task is not None
         if error is not None:
             self._give_up(error)
             return
         try:
-            result = self._task.commit()
-            self.job.commit([result])
+            self.job.commit([self._entered_task().commit()])
         except CommitIncomplete:
             raise  # the job is decided: it must never be aborted
         except BaseException as failure:
@@ -263,13 +178,165 @@ class Writing(FileCalls):
             raise
 
     def _undo(self, error: BaseException) -> None:
-        assert self._task is not None
-        if not self._task.committed and self.job.outcome not in ("aborted", "reverted"):
+        task = self._entered_task()
+        if not task.committed and self.job.outcome not in ("aborted", "reverted"):
             try:
-                self._task.abort()
+                task.abort()
             except MagicError as failure:
                 error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
         give_up(self.job, error)
+
+
+class OneFile(PlainFile):
+    """The file of `open`: a job of its own, which a clean ``close`` commits, and which an exception
+    aborts. Wrappers and ``finally`` close their file after an exception: a ``close`` while an
+    exception passes aborts too, with a warning in the log. A dropped file is given up."""
+
+    def __init__(
+        self, writing: Writing, name: str, compressor: Compressor | None, attributes: Attributes
+    ) -> None:
+        self._compressor = compressor
+        self._half = False
+        self._passing = sys.exception()
+        self._writing = writing.__enter__()
+        try:
+            writing._leave_urls()  # a `magic://` URL means a block of the caller's
+            self._file = writing.open(name, attributes=attributes)
+        except BaseException as error:
+            writing.__exit__(type(error), error, None)
+            raise
+        super().__init__(self._file.name)
+
+    def __repr__(self) -> str:
+        return f"<OneFile {self._file!r}>"
+
+    @property
+    def length(self) -> int:
+        """How many bytes it has, compressed."""
+        return self._file.length
+
+    def write(self, data: Buffer, /) -> int:
+        """Write bytes, compressed. Raises what `UploadStream.write` raises."""
+        if self._compressor is None:
+            return self._file.write(data)
+        view = flat(data, self.name)
+        self._begin_half()
+        self._file.write(self._compressor.compress(view))
+        self._half = False
+        return len(view)
+
+    def _begin_half(self) -> None:
+        """Begin what an exception or another thread must not come between: the compressor has
+        bytes that the file does not have."""
+        self._file.flush()  # raises what a write raises
+        if self._half:
+            raise self._file.two_at_once()
+        self._half = True
+
+    def close(self) -> None:
+        """Publish the file. Does nothing if it is closed already.
+
+        Raises:
+            UploadFailed: the file could not be stored; it is not published. Again at each call.
+
+            Otherwise as `Job.commit`.
+        """
+        self.check_process()
+        if self._failure is not None:
+            raise self._failure
+        if self.closed:
+            return
+        passing = sys.exception()
+        if passing is not None and passing is not self._passing:
+            self.__exit__(type(passing), passing, None)
+            told = "%s was closed while %r passed: it is not published"
+            logging.getLogger("magic_committer").warning(told, self.name, passing)
+            return
+        try:
+            if self._compressor is not None:
+                self._begin_half()
+                self._file.write(self._compressor.flush())
+            self._file.close()
+            self._writing.__exit__(None, None, None)
+        except BaseException as error:
+            self._state = FileState.FAILED
+            interrupted = UploadFailed(f"closing {self.name} was interrupted: {error!r}")
+            self._failure = error if isinstance(error, Exception) else interrupted
+            self._writing.__exit__(type(error), error, None)  # nothing, if it is what has raised
+            raise
+        self._state = FileState.PENDING
+
+    def abort(self) -> None:
+        """Give the file up: nothing of it becomes visible. Repeatable; does nothing after a
+        successful ``close``."""
+        self.check_process()
+        self.__exit__(MagicError, MagicError("the file was given up"), None)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        elif self._state is FileState.OPEN:
+            self._state = FileState.ABORTED
+            self._writing.__exit__(kind, error, traceback)
+
+    def __del__(self) -> None:
+        if self.__dict__.get("_state") is FileState.OPEN and self.pid == os.getpid():
+            dropped = GeneratorExit("the file was dropped without close()")
+            _wiring.pool.later(partial(self._writing.__exit__, GeneratorExit, dropped, None))
+        super().__del__()
+
+
+class Compressor(Protocol):
+    """Compresses what is written one after the other."""
+
+    def compress(self, data: memoryview, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+def compressor_for(url: str, compression: str | None) -> Compressor | None:
+    """What compresses the file of a URL; None: nothing does. The arguments are those of `open`.
+
+    Raises:
+        OptionError: the format is unknown, or this Python cannot write it.
+    """
+    if compression in ("infer", "infer_from_extension"):  # smart_open's word, as those below
+        suffix = url[url.rfind(".") :].lower()
+        compression = suffix if suffix in _SUFFIXES else None
+    if compression is None or compression == "disable":
+        return None
+    compression = _SUFFIXES.get(compression, compression)
+    if compression not in _COMPRESSORS:
+        raise OptionError(
+            f"compression={compression!r} is none of 'infer', None, {', '.join(_COMPRESSORS)}",
+            hint="Write compression='infer' for the format of the name's suffix, None for none",
+        )
+    return _COMPRESSORS[compression]()
+
+
+def _zstd() -> Compressor:
+    for module in ("compression.zstd", "backports.zstd"):
+        with suppress(ImportError):
+            made: Compressor = import_module(module).ZstdCompressor()
+            return made
+    raise OptionError(
+        "this Python has no zstd, which comes with 3.14",
+        hint="pip install backports.zstd; or pass compression=None to write the bytes as they are",
+    )
+
+
+_SUFFIXES = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
+_COMPRESSORS: dict[str, Callable[[], Compressor]] = {
+    "gzip": lambda: zlib.compressobj(9, wbits=31),
+    "bz2": lambda: import_module("bz2").BZ2Compressor(),  # late, and a Python may lack them
+    "xz": lambda: import_module("lzma").LZMACompressor(),
+    "zstd": _zstd,
+}
 
 
 def _not_started() -> MagicError:

@@ -80,8 +80,6 @@ func (s *Store) facts(forget bool, most int) map[string]any {
 	}
 	told := map[string]any{
 		"requests":      s.seen.requests,
-		"first":         s.seen.first,
-		"last":          s.seen.last,
 		"part_bytes":    s.seen.partBytes,
 		"body_bytes":    s.seen.bodyBytes,
 		"payloads":      names(s.seen.payloads),

@@ -71,8 +71,6 @@ type Store struct {
 // Seen is what was asked since the last reset.
 type Seen struct {
 	requests   map[string]int
-	first      map[string]float64 // when the first request of a verb came
-	last       map[string]float64 // when the last one was answered
 	partBytes  int64
 	bodyBytes  int64
 	payloads   map[string]bool
@@ -97,7 +95,7 @@ func (s *Store) reset() {
 
 func (s *Store) forget() {
 	s.seen = Seen{
-		requests: map[string]int{}, first: map[string]float64{}, last: map[string]float64{},
+		requests: map[string]int{},
 		payloads: map[string]bool{}, checksums: map[string]bool{}, unknown: map[string]bool{},
 	}
 }

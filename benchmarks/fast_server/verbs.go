@@ -24,7 +24,6 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.control(w, r)
 		return
 	}
-	came := time.Now()
 	flying := s.flying.Add(1)
 	defer s.flying.Add(-1)
 	query := r.URL.Query()
@@ -40,18 +39,13 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Amz-Request-Id", "BENCHMARK")
 	later := &Later{ResponseWriter: w, status: http.StatusOK}
 	s.mutex.Lock()
-	if s.seen.requests[verb]++; s.seen.requests[verb] == 1 {
-		s.seen.first[verb] = seconds(came)
-	}
-	s.seen.last[verb] = seconds(time.Now())
+	s.seen.requests[verb]++
 	s.seen.bodyBytes += body.size
 	s.seen.flyingMost = max(s.seen.flyingMost, flying)
 	s.do(verb, later, r, query, key, body)
 	s.mutex.Unlock()
 	later.send()
 }
-
-func seconds(at time.Time) float64 { return float64(at.UnixNano()) / 1e9 }
 
 // Later holds an answer back until the store is unlocked: a client that reads slowly holds up
 // nobody else.

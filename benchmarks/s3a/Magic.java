@@ -5,15 +5,10 @@ import java.io.StringWriter;
 import java.lang.management.ManagementFactory;
 import java.net.URI;
 import java.nio.ByteBuffer;
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.Random;
 import java.util.UUID;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataOutputStream;
 import org.apache.hadoop.fs.FileSystem;
@@ -38,7 +33,6 @@ public class Magic {
 
   final Map<String, String> given = new HashMap<>();
   final Configuration conf = new Configuration();
-  final Map<String, Double> phases = new HashMap<>();
 
   public static void main(String[] args) throws Exception {
     BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
@@ -87,7 +81,6 @@ public class Magic {
   String run(String verb) throws Exception {
     double cpu = cpu();
     long began = System.nanoTime();
-    double date = 0;
     try (FileSystem files = FileSystem.get(URI.create("s3a://bench/"), conf)) {
       Step step = switch (verb) {
         case "stream" -> stream(files);
@@ -97,38 +90,17 @@ public class Magic {
       };
       System.gc();
       cpu = cpu();
-      date = System.currentTimeMillis() / 1e3;
       began = System.nanoTime();
       step.run();
     }
     double seconds = (System.nanoTime() - began) / 1e9;
-    StringBuilder told = new StringBuilder();
-    phases.forEach((name, value) -> told.append(",\"" + name + "\":" + value));
-    String phased = told.length() > 0 ? told.substring(1) : "";
-    return "{\"began\":" + date + ",\"seconds\":" + seconds + ",\"cpu_seconds\":" + (cpu() - cpu)
-        + ",\"phases\":{" + phased + "}}";
+    return "{\"seconds\":" + seconds + ",\"cpu_seconds\":" + (cpu() - cpu) + "}";
   }
 
-  void timed(String phase, Step step) throws Exception {
-    long began = System.nanoTime();
-    step.run();
-    phases.merge(phase, (System.nanoTime() - began) / 1e9, Double::sum);
-  }
-
-  /** files= files of size= bytes at once, each in new pieces of 1 MiB. */
+  /** A file of size= bytes, in new pieces of 1 MiB. */
   Step stream(FileSystem files) throws Exception {
     write(files, "warm-up.bin", PIECE);
-    int many = Math.max(1, number("files"));
-    return () -> {
-      ExecutorService threads = Executors.newFixedThreadPool(many);
-      List<Future<?>> each = new ArrayList<>();
-      for (int n = 0; n < many; n++) {
-        String name = "measured-" + n + ".bin";
-        each.add(threads.submit(() -> { write(files, name, Long.parseLong(given.get("size"))); return 0; }));
-      }
-      for (Future<?> one : each) one.get();
-      threads.shutdown();
-    };
+    return () -> write(files, "measured.bin", Long.parseLong(given.get("size")));
   }
 
   static void write(FileSystem files, String name, long size) throws Exception {
@@ -164,22 +136,19 @@ public class Magic {
     new Random(7).nextBytes(content);
     return () -> {
       var committer = new MagicS3GuardCommitter(dest, attempt(id, 0));
-      timed("set up", () -> committer.setupJob(new JobContextImpl(conf, id)));
+      committer.setupJob(new JobContextImpl(conf, id));
       for (int task = 0; task < number("tasks"); task++) {
         var context = attempt(id, task);
         var own = new MagicS3GuardCommitter(dest, context);
-        timed("set up", () -> own.setupTask(context));
-        int no = task;
-        timed("write", () -> {
-          for (int n = 0; n < number("files"); n++) {
-            try (var out = files.create(new Path(own.getWorkPath(), "part-" + no + "-" + n))) {
-              out.write(content);
-            }
+        own.setupTask(context);
+        for (int n = 0; n < number("files"); n++) {
+          try (var out = files.create(new Path(own.getWorkPath(), "part-" + task + "-" + n))) {
+            out.write(content);
           }
-        });
-        timed("task commit", () -> own.commitTask(context));
+        }
+        own.commitTask(context);
       }
-      timed("job commit", () -> committer.commitJob(new JobContextImpl(conf, id)));
+      committer.commitJob(new JobContextImpl(conf, id));
     };
   }
 }

@@ -50,8 +50,7 @@ def write_part(job: dict[str, Any], part: str) -> dict[str, Any]:
 def commit(job: dict[str, Any], results: Iterable[dict[str, Any]]) -> int:
     """Make all parts visible. It may be repeated: a committed job stays
     committed."""
-    accepted = [mc.TaskCommit.from_dict(result) for result in results]
-    report = mc.Job.from_dict(job).commit(accepted)
+    report = mc.Job.from_dict(job).commit(results)
     return report.files
 
 

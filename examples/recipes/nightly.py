@@ -27,8 +27,7 @@ def main(dest: str, day: str) -> None:
     with mc.write(dest, mode="replace_partitions") as job:
         with job.open(f"day={day}/rows.csv", "w", unique=True, newline="") as f:
             csv.writer(f).writerows(rows_of(day))
-    if job.report is not None:
-        print(f"{day}: {job.report.files} file, {job.report.bytes} bytes")
+    print(f"{day}: {job.report.files} file, {job.report.bytes} bytes")
 
 
 if __name__ == "__main__":

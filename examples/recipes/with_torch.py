@@ -60,16 +60,11 @@ def save(state: dict[str, Any], dest: str) -> dict[str, Any]:
         dist.gather_object(write_rank(mc.Job.from_dict(from_rank_0()), state))
         told: dict[str, Any] = from_rank_0()
         return told
-    # The readers know the names of the files: no unique=True. So the job sweeps
-    # the uploads of a rank that died by exclusive=True: nobody else writes into
-    # this directory.
-    with mc.start(
-        dest, mode="fail", exclusive=True, accept="results", track="memory"
-    ) as job:
+    # The readers know the names of the files: no unique=True.
+    with mc.start(dest, mode="fail", accept="results", track="memory") as job:
         from_rank_0(job.to_dict())
         answers: list[Any] = [None] * dist.get_world_size()
         dist.gather_object(write_rank(job, state), answers)
-        results = [mc.TaskCommit.from_dict(answer) for answer in answers]
-        report = job.commit(results, expect=len(answers))
+        report = job.commit(answers, expect=len(answers))
     told = from_rank_0(report.to_dict())
     return dict(told)

@@ -1,6 +1,6 @@
 """The root of all commands.
 
-A command is loaded when it is called, or when its own help or completion is asked for: until then
+A command is loaded when it is called, or when its own help is asked for: until then
 the root has a `Later` in its place, with its name and its one line. So ``--help`` costs neither
 boto3 nor the commands.
 """
@@ -25,8 +25,8 @@ def common(function: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--format", "how", type=click.Choice(FORMATS), show_default="table",
-                help="For people, or for programs (docs/cli.md has the schema).",
+                "--format", "how", type=click.Choice(FORMATS),
+                help="A table for people (default); the others for programs, see docs/cli.md.",
             ),
             click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
             click.option("--profile", help="AWS profile.", metavar="NAME"),
@@ -63,6 +63,51 @@ def _keep(**values: Any) -> None:
     context.obj = given_so_far(context, values)
 
 
+class Explained(click.Command):
+    """A command whose help ends with the options that all commands have.
+
+    Attributes:
+        examples: command lines without the program's name.
+    """
+
+    examples: tuple[str, ...] = ()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options, its examples, and the options of every command."""
+        self.format_own(ctx, formatter)
+        self.format_shared(ctx, formatter)
+
+    def format_own(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what only this command has."""
+        self._section("Options", False, ctx, formatter)
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"  magic-committer {line}\n")
+
+    def format_shared(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what every command has."""
+        self._section("Options of every command", True, ctx, formatter)
+
+    def _section(
+        self, title: str, shared: bool, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        options = [p for p in self.get_params(ctx) if isinstance(p, click.Option)]
+        params = [p for p in options if (p.name in COMMON or "--help" in p.opts) == shared]
+        if records := [told for p in params if (told := p.get_help_record(ctx))]:
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class Group(Explained, click.Group):
+    """A group, whose help ends with the options that all commands have."""
+
+    def format_own(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands, then the group's own options and examples."""
+        self.format_commands(ctx, formatter)
+        super().format_own(ctx, formatter)
+
+
 class Later(click.Command):
     """Stands for a command that is not loaded yet: in lists, in completions, in "did you mean"."""
 
@@ -82,8 +127,6 @@ class Later(click.Command):
 
 LATER = (
     Later("cleanup", "cleanup", short_help="From cron: take away what dead jobs left."),
-    Later("completion", "completion", short_help="The script that completes commands in a shell."),
-    Later("demo", "demo", short_help="A tour, on an S3 of its own."),
     Later("doctor", "doctor", short_help="Try permissions and store; print IAM policies."),
     Later("inspect", "inspecting", short_help="Print and check a committer's file."),
     Later("job", "jobs", help="Jobs: look at them, finish them, undo them."),
@@ -92,7 +135,7 @@ LATER = (
     ),
     Later("promote", "put", short_help="Publish objects of another prefix: all of them, or none."),
     Later("put", "put", short_help="Publish a directory of this machine: all files, or none."),
-    Later("report", "report", short_help="One page for people: uploads, cost, jobs."),
+    Later("report", "report", short_help="One page for people: uploads, jobs."),
     Later(
         "uploads", "uploads", help="Open uploads under a path: whose they are, how old, how large."
     ),
@@ -102,7 +145,7 @@ WORDS = {one.name: one.help or one.short_help or "" for one in LATER}
 """What each is for, in one line."""
 
 
-class Root(click.Group):
+class Root(Group):
     """Loads a command when it is resolved."""
 
     def resolve_command(
@@ -141,17 +184,26 @@ def root(**values: Any) -> None:
     _keep(**values)
 
 
+root.examples = (
+    "uploads list s3://bucket/table",
+    "uploads abort s3://bucket/table --foreign --older-than 7d",
+    "job list s3://bucket/table",
+)
+
+
 def _tell_version(context: click.Context) -> None:
     click.echo(f"magic-committer, version {__version__}")
     context.exit()
 
 
-def group(name: str) -> click.Group:
-    """A group of commands under the root, one of `LATER`."""
+def group(name: str, *examples: str) -> Group:
+    """A group of commands under the root, one of `LATER`; the examples are for its help."""
 
-    @root.group(name, help=WORDS[name])
+    @root.group(name, cls=Group, help=WORDS[name])
     @common
     def made(**values: Any) -> None:
         _keep(**values)
 
+    assert isinstance(made, Group)  # click's types do not say so
+    made.examples = examples
     return made

@@ -6,45 +6,51 @@ does not stop the next. Two runs at once do no harm: each decision is a swap of 
 
 from __future__ import annotations
 
-import errno
-import importlib
-import os
-import stat
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from magic_committer._quantities import counted
+from magic_committer._quantities import counted, duration
 from magic_committer._runtime import ProgressFunction, SystemClock
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.cleanup_config import Target, read_config, targets_of
 from magic_committer.cli.files import replace_file
 from magic_committer.cli.places import Place, TreePlace, is_bucket
 from magic_committer.cli.plain import note
 from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.cli.reach import Reach, below, recursive
-from magic_committer.cli.shell import DURATION, PLACE, Shell, command
+from magic_committer.cli.shell import PLACE, Shell, age_option, command
+from magic_committer.cli.sums import Advice, Sums
 from magic_committer.cli.table import Column
-from magic_committer.errors import MagicError, OptionError
-from magic_committer.maintenance.cleanup import Cleaning
-from magic_committer.maintenance.reports import CleanupReport
+from magic_committer.cli.wording import way_of
+from magic_committer.errors import MagicError
+from magic_committer.maintenance.cleanup import Cleaning, Limits
+from magic_committer.maintenance.reports import (
+    DEAD_AFTER_SECONDS,
+    FORGET_AFTER_SECONDS,
+    FORGET_GIVEN_AFTER_SECONDS,
+    LEFTOVER_AFTER_SECONDS,
+    CleanupReport,
+)
 from magic_committer.maintenance.trees import TreeCleaning
+from magic_committer.maintenance.uploads import OLD_SECONDS, Scope, Survey, sized
 from magic_committer.options import Options
 
 CLOCK = SystemClock()
+LOOKED_AT_MAX = 1000
+"""Old uploads without a job in their names that a cleanup looks at; of more it tells the number."""
 
 COUNTS = {
     "jobs_recovered": "jobs recovered",
     "jobs_unfinished": "jobs unfinished",
-    "jobs_left": "jobs left",
+    "jobs_left": "jobs not touched",
     "uploads_aborted": "orphans aborted",
-    "uploads_left": "orphans left",
+    "uploads_left": "orphans not touched",
     "objects_deleted": "objects deleted",
     "records_deleted": "records deleted",
     "errors_count": "errors",
@@ -52,9 +58,12 @@ COUNTS = {
 """What is counted for each destination: the field, and how it reads. An orphan is an upload whose
 job is over; those of a job that is recovered go with it and are not counted."""
 
+WOULD = {"recovered": "to recover", "aborted": "to abort", "deleted": "to delete"}
+"""The same words of a dry run."""
+
 FIELDS = (
     "dest", "code", "seconds", "dry_run", *COUNTS,
-    "recovered", "unfinished", "did", "errors",
+    "recovered", "unfinished", "did", "errors", "advice",
 )  # fmt: skip
 COLUMNS = (Column("told", "found and done"), Column("dest", "destination"))
 
@@ -66,6 +75,7 @@ class Cleaned:
     Attributes:
         code: an exit code. seconds: how long it took.
         report: what was done; None if it failed as a whole, by ``error``.
+        advice: what is old and of other programs, and the command that removes it.
         error: with a report: why the destinations below it are not all known.
     """
 
@@ -75,6 +85,7 @@ class Cleaned:
     dry_run: bool
     report: CleanupReport | None
     error: str = ""
+    advice: Advice | None = None
 
     @property
     def errors(self) -> tuple[str, ...]:
@@ -110,100 +121,77 @@ class Cleaned:
             "dry_run": self.dry_run,
             **self.counts,
             "errors": list(self.errors),
-            "told": _words(self.counts),
+            "advice": str(self.advice) if self.advice else "",
+            "told": _words(self.counts, self.dry_run),
         }
 
 
 # The command --------------------------------------------------------------------------------------
 
 
-@command(root, "cleanup", WORDS["cleanup"])
-@click.argument("paths", type=PLACE, nargs=-1, metavar="[PATH]…")
-@click.option("--config", metavar="FILE", help="Destinations and limits, as TOML.")
-@click.option(
+@command(
+    root,
+    "cleanup",
+    WORDS["cleanup"],
+    "s3://bucket/table",
+    "s3://bucket/table file:///data/t --dry-run",
+    "s3://bucket --recursive --format jsonl",
+)
+@click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH…")
+@age_option(
     "--dead-after",
-    type=DURATION,
-    metavar="AGE",
-    help="Abort running jobs of which nothing has changed for so long.  [default: 24h]",
+    DEAD_AFTER_SECONDS,
+    "Abort running jobs of which nothing has changed for so long.",
 )
-@click.option(
+@age_option(
     "--leftover-after",
-    type=DURATION,
-    metavar="AGE",
-    help="Finish decided jobs, and take uploads and control objects of jobs that are over, when"
-    " they are so old.  [default: 1h]",
+    LEFTOVER_AFTER_SECONDS,
+    "Finish decided jobs, and take uploads and control objects of jobs that are over, when they are"
+    " so old.",
 )
-@click.option(
-    "--forget-after",
-    type=DURATION,
-    metavar="AGE",
-    help="Delete closed records when they are so old.  [default: 24h]",
-)
-@click.option(
-    "--forget-given-after",
-    type=DURATION,
-    metavar="AGE",
-    help="The same for jobs whose id was given. Then the id starts a new job.  [default: 30d]",
-)
+@age_option("--forget-after", FORGET_AFTER_SECONDS, "Delete closed records when they are so old.")
+@age_option(
+    "--forget-given-after", FORGET_GIVEN_AFTER_SECONDS,
+    "The same for jobs whose id was given. Then the id starts a new job.",
+)  # fmt: skip
 @click.option("--no-finish", is_flag=True, help="Only report decided jobs that nobody finishes.")
 @click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")
-@click.option(
-    "--lock", metavar="FILE", help="Do nothing, and say so, while another run holds this file."
-)
 @click.option("--prometheus", metavar="FILE", help="Write metrics of this run there.")
 @recursive
 def cleanup(
     shell: Shell,
     paths: tuple[Place, ...],
-    config: str | None,
     no_finish: bool,
     dry_run: bool,
-    lock: str | None,
     prometheus: str | None,
     deep: bool,
     objects_max: int,
-    **ages: float | None,
+    **ages: float,
 ) -> int:
-    """Take away what dead jobs left under each PATH, or under what a file names. For cron.
+    """Take away what dead jobs left under each PATH. For cron: it asks nothing.
 
     PATH is s3://bucket/table or file:///data/table. Running jobs that are dead are aborted, decided
     ones finished, uploads and control objects of jobs that are over taken away. What may be alive,
-    and what is not of this library, stays. Jobs of directories below PATH are looked at with
-    --recursive only. Exit code 46: something could not be cleaned, or the store does not show all
-    open uploads.
+    and what is not of this library, stays; old uploads of other programs are named. Jobs of
+    directories below PATH are looked at with --recursive only. Exit code 46: something could not be
+    cleaned, or the store does not show all open uploads.
     """
-    given: dict[str, Any] = {name: age for name, age in ages.items() if age is not None}
-    if no_finish:
-        given["finish"] = False
-    if bool(paths) == bool(config):
-        raise click.UsageError("give one or more paths, or --config FILE")
-    targets = read_config(config, given, deep) if config else targets_of(paths, given, deep)
-    with _alone(lock):
-        return _run(shell, targets, dry_run, prometheus, objects_max)
-
-
-def _run(
-    shell: Shell,
-    targets: list[Target],
-    dry_run: bool,
-    prometheus: str | None,
-    objects_max: int,
-) -> int:
+    limits = Limits(**ages, finish=not no_finish)
     started, began = CLOCK.now(), CLOCK.monotonic()
     done: list[Cleaned] = []
     reach = Reach(shell, many=False)
 
     def rows() -> Iterator[dict[str, Any]]:
         with shell.progress() as progress:
-            for target, problem in _expanded(shell, targets, objects_max, progress):
-                cleaned = _clean(shell, target, dry_run, progress)
+            for dest, problem in _expanded(shell, paths, objects_max if deep else 0, progress):
+                cleaned = _clean(shell, dest, limits, dry_run, progress, named=dest in paths)
                 if problem:
                     error = "; ".join(filter(None, (cleaned.error, problem)))
                     cleaned = replace(cleaned, code=exits.BAD_STATE, error=error)
                 done.append(cleaned)
                 _tell(shell, cleaned)
-                if not (target.deep or any(cleaned.counts.values())):
-                    reach.found_nothing(target.dest)
+                if not (deep or any(cleaned.counts.values())):
+                    reach.found_nothing(dest)
                 yield cleaned.row()
 
     def summary() -> dict[str, Any]:
@@ -220,13 +208,14 @@ def _run(
     def closing() -> str:
         told = summary()
         dry = "Dry run, nothing was changed. " if dry_run else ""
-        where = f"{_counted(len(done), 'destinations')} in {told['seconds']:.1f} s"
-        return f"{dry}{where}: {_words(told)}"
+        where = f"{counted(len(done), 'destination')} in {told['seconds']:.1f} s"
+        return f"{dry}{where}: {_words(told, dry_run)}" if len(done) > 1 else f"{dry}{where}"
 
     shell.output.rows("cleanup", COLUMNS, rows(), fields=FIELDS, summary=summary, closing=closing)
+    _print_advice(shell, done)
     # A partitioned table always has directories below, and cron would send a mail each night; but
     # who cleans a whole bucket means its tables.
-    if sys.stderr.isatty() or any(is_bucket(target.dest) for target in targets):
+    if sys.stderr.isatty() or any(map(is_bucket, paths)):
         reach.tell()
     code = _code(done)
     if prometheus is None:
@@ -243,44 +232,57 @@ def _run(
 
 
 def _expanded(
-    shell: Shell, targets: list[Target], objects_max: int, progress: ProgressFunction
-) -> Iterator[tuple[Target, str]]:
-    """Each destination that is cleaned, once; with why not all below it are known. One that was
-    named itself keeps its own limits."""
-    named = {target.dest for target in targets}
-    for target in targets:
-        if not target.deep:
-            yield target, ""
-            continue
+    shell: Shell, paths: tuple[Place, ...], objects_max: int, progress: ProgressFunction
+) -> Iterator[tuple[Place, str]]:
+    """Yield each destination that is cleaned, once, and why not all below it are known.
+
+    Args:
+        objects_max: of ``--max-objects``; 0: nothing below the paths is cleaned.
+    """
+    named = dict.fromkeys(paths)
+    for path in tuple(named):
         dests: list[Place] = []
+        problem = ""
         try:
-            jobs, left = below(shell, target.dest, objects_max, progress)
-            problem = "; ".join(left)
-            dests = [dest for dest in jobs if dest not in named]
+            if objects_max:
+                jobs, left = below(shell, path, objects_max, progress)
+                problem = "; ".join(left)
+                dests = [dest for dest in jobs if dest not in named]
         except MagicError as error:
             problem = str(error)
-        yield target, problem
+        yield path, problem
         for dest in dests:
-            named.add(dest)
-            yield replace(target, dest=dest), ""
+            named[dest] = None
+            yield dest, ""
 
 
 def _cleaning(
-    shell: Shell, target: Target, dry_run: bool, progress: ProgressFunction
+    shell: Shell, dest: Place, limits: Limits, dry_run: bool, progress: ProgressFunction
 ) -> Cleaning | TreeCleaning:
-    if isinstance(target.dest, TreePlace):
-        return TreeCleaning(shell.parts(target.dest, progress), target.limits, dry_run=dry_run)
-    runtime = shell.runtime(target.dest.bucket, progress)
-    return Cleaning(runtime, target.dest, target.limits, dry_run=dry_run, options=Options())
+    if isinstance(dest, TreePlace):
+        return TreeCleaning(shell.parts(dest, progress), limits, dry_run=dry_run)
+    runtime = shell.runtime(dest.bucket, progress)
+    return Cleaning(runtime, dest, limits, dry_run=dry_run, options=Options())
 
 
-def _clean(shell: Shell, target: Target, dry_run: bool, progress: ProgressFunction) -> Cleaned:
+def _clean(
+    shell: Shell,
+    dest: Place,
+    limits: Limits,
+    dry_run: bool,
+    progress: ProgressFunction,
+    *,
+    named: bool,
+) -> Cleaned:
+    """Clean a destination; of one that was named also look at what is of other programs."""
     began = CLOCK.monotonic()
-    report, error, code = None, "", exits.OK
+    report, error, code, advice = None, "", exits.OK, None
     try:
-        report = _cleaning(shell, target, dry_run, progress).run()
+        report = _cleaning(shell, dest, limits, dry_run, progress).run()
         if report.errors or report.unfinished:
             code = exits.BAD_STATE
+        if named and report.uploads_nameless:
+            advice = _advice(shell, dest, report.uploads_nameless, progress)
     except MagicError as failure:
         error, code = str(failure), exits.code_of(failure)
     except Exception as failure:  # of no kind that is known: the next destination is not to blame
@@ -288,108 +290,70 @@ def _clean(shell: Shell, target: Target, dry_run: bool, progress: ProgressFuncti
             raise
         error, code = f"{type(failure).__name__}: {failure}", exits.FAILED
     seconds = CLOCK.monotonic() - began
-    return Cleaned(target.dest.url, code, seconds, dry_run, report, error)
+    return Cleaned(dest.url, code, seconds, dry_run, report, error, advice)
+
+
+def _advice(shell: Shell, dest: Place, nameless: int, progress: ProgressFunction) -> Advice | None:
+    """What is old and of other programs, and what removes it.
+
+    Args:
+        nameless: how many uploads are old and tell no job by their names.
+
+    Raises:
+        StoreError: it is not known.
+    """
+    if isinstance(dest, TreePlace):
+        return None
+    way = way_of(shell.s3)
+    if nameless > LOOKED_AT_MAX:
+        line = [*way, "uploads", "list", dest.url, "--older-than", duration(OLD_SECONDS)]
+        return Advice(
+            f"{nameless:,} uploads are older than {line[-1]}, and no name of a job is in theirs."
+            " See whose they are, and what removes them:",
+            f"magic-committer {shlex.join(line)}",
+        )
+    sums = Sums()
+    runtime, threads = shell.runtime(dest.bucket, progress), Options().commit_threads
+    for page in Survey(runtime, Scope(dest.bucket, dest.prefix), in_flight=threads).pages():
+        for found in sized(runtime, [one for one in page if sums.is_old(one)], threads):
+            sums.add(found)
+    return sums.advice(dest.url, way)
 
 
 def _tell(shell: Shell, cleaned: Cleaned) -> None:
     report = cleaned.report
+    did = report.did if report is not None else ()
+    if did:
+        shell.output.text(f"{cleaned.dest}:")
+    for line in did:
+        shell.output.text(line, indent="  ")
     if report is not None:
-        for line in report.did:
-            shell.output.text(f"{cleaned.dest}: {line}")
         for job in report.unfinished:
             note(f"{cleaned.dest}: job {job.job_id} ({job.found}) is not finished: {job.did}")
     for error in cleaned.errors:
         note(f"{cleaned.dest}: {error}")
 
 
-def _words(counts: Mapping[str, int]) -> str:
-    """``"1 job recovered, 2 orphans aborted"``."""
-    told = [_counted(counts[name], words) for name, words in COUNTS.items() if counts[name]]
+def _print_advice(shell: Shell, done: list[Cleaned]) -> None:
+    for words, line in filter(None, (one.advice for one in done)):
+        shell.output.text(words)
+        shell.output.text(line, indent="  ", prose=False)
+
+
+def _words(counts: Mapping[str, int], dry_run: bool) -> str:
+    """``"1 job recovered, 2 orphans aborted"``; of a dry run ``"1 job to recover, …"``."""
+    told = []
+    for name, words in COUNTS.items():
+        things, _, what = words.partition(" ")
+        what = WOULD.get(what, what) if dry_run else what
+        if counts[name]:
+            told.append(f"{counted(counts[name], things.removesuffix('s'))} {what}".rstrip())
     return ", ".join(told) or "nothing to do"
-
-
-def _counted(number: int, words: str) -> str:
-    """``"1 orphan aborted"``, of ``"orphans aborted"``."""
-    noun, _, rest = words.partition(" ")
-    return f"{counted(number, noun.removesuffix('s'))} {rest}".rstrip()
 
 
 def _code(done: list[Cleaned]) -> int:
     """All the same: that; else the one for "something is not as it should be"."""
     return exits.together(one.code for one in done)
-
-
-# One run at a time --------------------------------------------------------------------------------
-
-
-class Busy(click.ClickException):
-    """Another run holds the lock."""
-
-    exit_code = exits.BUSY
-
-
-@contextmanager
-def _alone(lock: str | None) -> Iterator[None]:
-    """Hold a lock file, if there is one to hold. It ends with the process, and is never deleted:
-    who deletes it may delete the one that a third process holds.
-
-    Cron runs as a user with rights, and a lock's directory is often anybody's (``/tmp``): a link
-    there is not followed, only a plain file is taken, and others cannot open a new one.
-
-    Raises:
-        Busy: another process holds it.
-        OptionError: it cannot be locked here, or is no plain file.
-    """
-    if lock is None:
-        yield
-        return
-    try:
-        fcntl = importlib.import_module("fcntl")
-    except ImportError as error:
-        raise OptionError("--lock needs flock, which this system has not") from error
-    held = _open_lock(lock)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(held)
-        raise Busy(f"another run holds {lock}: nothing was done") from error
-    except OSError as error:
-        os.close(held)
-        raise OptionError(f"--lock {lock}: {error.strerror}") from error
-    try:
-        yield
-    finally:
-        os.close(held)
-
-
-def _open_lock(lock: str) -> int:
-    """Open the file, or make it. It is opened first and looked at then: what a look finds may be
-    another thing by the time it is opened. A FIFO or a device is opened without waiting for it.
-
-    Raises:
-        OptionError: it says what is there.
-    """
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-    try:
-        held = os.open(lock, flags, 0o600)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise _no_lock(lock, "a symbolic link") from error
-        if error.errno == errno.EISDIR:
-            raise _no_lock(lock, "a directory") from error
-        raise OptionError(f"--lock {lock}: {error.strerror}") from error
-    mode = os.fstat(held).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(held)
-        raise _no_lock(lock, "a FIFO" if stat.S_ISFIFO(mode) else "a device")
-    return held
-
-
-def _no_lock(lock: str, found: str) -> OptionError:
-    return OptionError(
-        f"--lock {lock}: is {found}, no plain file: it is not opened",
-        hint="Name a file, or one that is not there yet, in a directory that only you may write to",
-    )
 
 
 # Metrics ------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ _WORKS = {True: "yes", False: "no", None: "unknown"}
 _KEPT = {True: "yes", False: "no", None: "not asked"}
 
 
-@command(root, "doctor", WORDS["doctor"])
+@command(root, "doctor", WORDS["doctor"], "s3://bucket/table", "s3://bucket/table --policy writer")
 @click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
 @click.option(
     "--policy", "policy_for", type=click.Choice(ROLES),

@@ -11,6 +11,7 @@ from typing import Any
 from magic_committer._quantities import age_words, counted, name_some
 from magic_committer._runtime import ProgressFunction, Runtime
 from magic_committer.cli.calls import Calls
+from magic_committer.cli.output import Prose
 from magic_committer.cli.quantities import pending_words
 from magic_committer.cli.shell import Shell
 from magic_committer.commit import records
@@ -268,8 +269,8 @@ def tell_dry_run(
     lines = (
         ("job", calls.job_id),
         ("adopt", "its record is written first" if adopts else ""),
-        ("warning", told["warning"]),
-        ("would", told["would"]),
+        ("warning", Prose(told["warning"])),
+        ("would", Prose(told["would"])),
         ("tasks", name_some(files.tasks) if files else ""),
     )
     shell.output.document("job.dry_run", told, lines)

@@ -1,7 +1,7 @@
 """Exit codes: of which kind a failure is, for scripts and cron.
 
 They are those of Hadoop's tools (``LauncherExitCodes``, Hadoop 3.1 to 3.5), where those have one;
-``hadoop s3guard uploads`` uses 0, 40, 42, 44 and 46 in the same sense.
+``hadoop s3guard uploads`` uses 0, 44 and 46 in the same sense.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from magic_committer.errors import (
 OK = 0
 FAILED = 1
 """Something was tried and went wrong; what, the message says."""
-BAD_ARGUMENT = 40
-"""An argument's value is wrong: no S3 path, no duration."""
-USAGE = 42
-"""No such command or option, or one is missing."""
+USAGE = 2
+"""What was typed is wrong: no such command or option, one is missing, a value is no S3 path or no
+duration. Hadoop has 40 and 42; 2 is every other program's."""
 FORBIDDEN = 43
 """The store refused who we are; the message names the S3 action that a policy must allow."""
 NOT_FOUND = 44
@@ -40,28 +39,24 @@ BAD_STATE = 46
 that way or is not finished yet, a file that is not valid, a store that cannot do what is needed."""
 NO_ANSWER = 48
 """The store did not answer: try again."""
-BUSY = 53
-"""Another run holds the lock (``--lock``); nothing was done."""
 INTERRUPTED = 130
 """Ctrl-C. What was done stays done; the same command goes on from there."""
 
 MEANINGS = {
     OK: "done; nothing is wrong",
     FAILED: "something was tried and failed",
-    BAD_ARGUMENT: "an argument's value is wrong",
-    USAGE: "no such command or option, or one is missing",
+    USAGE: "what was typed is wrong: a command, an option, a value",
     FORBIDDEN: "the store refuses these credentials",
     NOT_FOUND: "no such bucket, job or file",
     BAD_STATE: "not what was expected: a count, a job's state, an invalid file, an unfit store",
     NO_ANSWER: "the store did not answer",
-    BUSY: "another run holds the lock; nothing was done",
     INTERRUPTED: "interrupted",
 }
 """For people: the table in the docs is this one."""
 
 _CODES: tuple[tuple[type[MagicError], int], ...] = (
-    (OptionError, BAD_ARGUMENT),
-    (PathError, BAD_ARGUMENT),
+    (OptionError, USAGE),
+    (PathError, USAGE),
     (FormatError, BAD_STATE),
     (PermissionDenied, FORBIDDEN),
     (BucketNotFound, NOT_FOUND),

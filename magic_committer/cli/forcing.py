@@ -12,6 +12,7 @@ from magic_committer._quantities import counted, name_some
 from magic_committer.cli import exits
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import not_found
+from magic_committer.cli.output import Prose
 from magic_committer.cli.shell import Shell
 from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import JobNotFound
@@ -82,7 +83,7 @@ def _lines(given: GivenUp) -> Iterator[tuple[str, str]]:
     yield "found", given.found
     yield "record", given.state
     yield "outcome", given.outcome or "not known"
-    yield "problem", given.why
+    yield "problem", Prose(given.why)
     if given.dry_run and not is_file_tree(given.dest):
         yield "open", counted(given.open, "upload")
     elif given.report is None and not is_file_tree(given.dest):
@@ -98,4 +99,4 @@ def _lines(given: GivenUp) -> Iterator[tuple[str, str]]:
         yield "left alone", key
     if given.report is not None:
         for warning in given.report.warnings:
-            yield "warning", warning
+            yield "warning", Prose(warning)

@@ -16,7 +16,7 @@ from magic_committer._quantities import bytes_words, counted
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import Output
+from magic_committer.cli.output import Output, Prose
 from magic_committer.cli.plain import note
 from magic_committer.cli.quantities import time_words
 from magic_committer.cli.reach import Reach, recursive, stopped
@@ -82,7 +82,14 @@ SET_COLUMNS = (
 )
 
 
-@command(root, "inspect", WORDS["inspect"])
+@command(
+    root,
+    "inspect",
+    WORDS["inspect"],
+    "s3://bucket/table/_SUCCESS",
+    "s3://bucket/table --recursive",
+    "--validate ./part-0.pending",
+)
 @click.argument("files", metavar="FILE|URL|-…", nargs=-1, required=True)
 @click.option("--validate", is_flag=True, help="Only say whether our readers accept all of it.")
 @click.option(
@@ -426,7 +433,7 @@ def _print_plan(output: Output, file: str, plan: Plan) -> None:
         ("partitions", _some(plan.partitions)),
         (
             "deletes",
-            f"{len(plan.deletes)}: {_some([d['key'] for d in deletes])}" if deletes else "",
+            Prose(f"{len(plan.deletes)}: {_some([d['key'] for d in deletes])}" if deletes else ""),
         ),
         ("old marker", plan.marker.key if plan.marker else ""),
     ]
@@ -491,7 +498,8 @@ def _success_lines(one: SuccessData) -> Iterator[tuple[str, str]]:
     yield "host", one.hostname
     yield "description", one.description
     yield "state", " ".join(filter(None, (one.state, one.stage)))
-    yield "names", f"{len(one.filenames)}: {_some(one.filenames)}" if one.filenames else "none"
+    names = f"{len(one.filenames)}: {_some(one.filenames)}" if one.filenames else "none"
+    yield "names", Prose(names)
     for name, count in _first(one.metrics):
         yield f"metric: {name}", str(count)
     beside = {n: c for n, c in _counters(one.iostatistics).items() if n not in one.metrics}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from magic_committer._quantities import counted
 from magic_committer.cli import exits
+from magic_committer.cli.output import Prose
 from magic_committer.cli.quantities import pending_words
 from magic_committer.cli.shell import Shell
 from magic_committer.maintenance.reports import Recovery
@@ -37,7 +38,7 @@ def report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
     if report.tasks or report.files:
         yield "published", pending_words(report.tasks, report.files, report.bytes)
     for warning in report.warnings:
-        yield "warning", warning
+        yield "warning", Prose(warning)
     for upload in report.left_open:
         yield "left open", upload
     if report.unattributed:
@@ -50,7 +51,7 @@ def tell_recovery(shell: Shell, recovery: Recovery) -> int:
     lines: list[tuple[str, str]] = [
         ("job", recovery.job_id),
         ("found", recovery.found),
-        ("would" if recovery.dry_run else "did", recovery.did),
+        ("would" if recovery.dry_run else "did", Prose(recovery.did)),
         ("record", recovery.state),
         ("outcome", recovery.outcome or "not known"),
         *(("unresolved", key) for key in recovery.unresolved),

@@ -18,10 +18,11 @@ from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
 from magic_committer.cli.job_reports import tell_recovery, tell_report
+from magic_committer.cli.output import Prose
 from magic_committer.cli.places import Place, TreePlace
 from magic_committer.cli.quantities import batch_words, pending_words, time_words
 from magic_committer.cli.reach import Reach, recursive
-from magic_committer.cli.shell import DURATION, PLACE, Shell, command
+from magic_committer.cli.shell import DURATION, PLACE, Shell, age_option, command
 from magic_committer.cli.table import Column
 from magic_committer.commit.outcome import ended_by_record
 from magic_committer.errors import JobNotFound
@@ -38,7 +39,7 @@ from magic_committer.maintenance.tree_details import show_tree_job
 from magic_committer.maintenance.trees import inspect_tree
 from magic_committer.protocol.record import State
 
-job = group("job")
+job = group("job", "job list s3://bucket --recursive", "job show s3://bucket/table nightly")
 
 FIELDS = tuple(FoundJob.__dataclass_fields__)
 COLUMNS = (
@@ -60,9 +61,9 @@ FILE_COLUMNS = (
     Column("key"),
 )
 
-_dead_after = click.option(
-    "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE", show_default="24h",
-    help="From which age a running job of which nothing changes is taken for dead.",
+_dead_after = age_option(
+    "--dead-after", DEAD_AFTER_SECONDS,
+    "From which age a running job of which nothing changes is taken for dead.",
 )  # fmt: skip
 _path = click.argument("path", type=PLACE)
 _paths = click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH…")
@@ -75,10 +76,9 @@ _adopt = click.option(
     "--adopt", is_flag=True,
     help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
 )  # fmt: skip
-_settled = click.option(
-    "--dead-after", "settled", type=DURATION, default=LEFTOVER_AFTER_SECONDS, metavar="AGE",
-    show_default="1h",
-    help="With --adopt: how long nothing of the job must have changed, for what its JVM sent last"
+_settled = age_option(
+    "--dead-after settled", LEFTOVER_AFTER_SECONDS,
+    "With --adopt: how long nothing of the job must have changed, for what its JVM sent last"
     " may still land. With --force: the same, of a job whose record does not tell.",
 )  # fmt: skip
 _leave_visible = click.option(
@@ -93,7 +93,7 @@ _yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 # Looking ------------------------------------------------------------------------------------------
 
 
-@command(job, "list", "All jobs under a path.")
+@command(job, "list", "All jobs under a path.", "s3://bucket/table", "s3://bucket --recursive")
 @_paths
 @recursive
 @_dead_after
@@ -141,7 +141,7 @@ def list_jobs(
     return reach.code
 
 
-@command(job, "show", "One job in full.")
+@command(job, "show", "One job in full.", "s3://bucket/table nightly")
 @_path
 @_job
 @click.option(
@@ -265,14 +265,20 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
     yield "visible", "" if found.visible is None else counted(found.visible, "file")
     for key in found.missing_keys:
         yield "unresolved", key
-    yield "problem", found.problem
-    yield "recovery would", found.would
+    yield "problem", Prose(found.problem)
+    yield "recovery would", Prose(found.would)
 
 
 # Ending -------------------------------------------------------------------------------------------
 
 
-@command(job, "commit", "Make its files visible.")
+@command(
+    job,
+    "commit",
+    "Make its files visible.",
+    "s3://bucket/table nightly --dry-run",
+    "s3://bucket/table job_20261125 --adopt --expect 12",
+)
 @_path
 @_job
 @click.option("--expect", type=click.IntRange(min=0), metavar="N", help="How many tasks it has.")
@@ -329,7 +335,13 @@ def commit(
         return tell_report(shell, committer.commit_job(None, wanted, accept))
 
 
-@command(job, "abort", "Undo it.")
+@command(
+    job,
+    "abort",
+    "Undo it.",
+    "s3://bucket/table nightly --dry-run",
+    "s3://bucket/table nightly --revert",
+)
 @_path
 @_job
 @click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
@@ -392,7 +404,13 @@ def abort(
         return tell_report(shell, report)
 
 
-@command(job, "recover", "Finish it as it was decided.")
+@command(
+    job,
+    "recover",
+    "Finish it as it was decided.",
+    "s3://bucket/table nightly",
+    "s3://bucket/table nightly --dead-after 0",
+)
 @_path
 @_job
 @_accept

@@ -28,7 +28,7 @@ from magic_committer.maintenance.lifecycle import (
     too_short,
 )
 
-lifecycle = group("lifecycle")
+lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
 
 FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
 COLUMNS = (
@@ -43,7 +43,7 @@ def _bucket(text: str) -> Destination:
     return Destination.parse(on_s3(text) if "://" in text else f"s3://{text}/")
 
 
-@command(lifecycle, "show", "The bucket's rules, in words.")
+@command(lifecycle, "show", "The bucket's rules, in words.", "s3://bucket")
 @click.argument("bucket", metavar="BUCKET|URL")
 def show(shell: Shell, bucket: str) -> None:
     """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
@@ -63,7 +63,7 @@ def show(shell: Shell, bucket: str) -> None:
     )  # fmt: skip
 
 
-@command(lifecycle, "ensure", "Add the rule that aborts old uploads.")
+@command(lifecycle, "ensure", "Add the rule that aborts old uploads.", "s3://bucket/table --days 7")
 @click.argument("bucket", metavar="BUCKET|URL")
 @click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
 @click.option("--prefix", default="", help="Only below this directory of BUCKET.", metavar="DIR")

@@ -7,8 +7,8 @@
 * ``csv``: a header and the rows; the summary goes to stderr.
 
 A field keeps its name and meaning within a version of the schema; new fields may come. Times are
-seconds since the epoch, ages and durations seconds, sizes bytes, money US dollars; what is not
-known is null (empty in CSV).
+seconds since the epoch, ages and durations seconds, sizes bytes; what is not known is null
+(empty in CSV).
 
 What a store says is shown, never obeyed, in every format (docs/security.md): control and format
 characters (escape sequences, marks that turn the direction of writing round) are escaped. In JSON
@@ -28,13 +28,21 @@ from typing import Any, TextIO
 import orjson
 
 from magic_committer.cli.plain import Format, clean, note
-from magic_committer.cli.table import Column, render
+from magic_committer.cli.progress import hide_progress
+from magic_committer.cli.table import Column, beside, render, wrapped
 
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
 
+SCREEN_LINES = 40
+"""Below a longer table stands what stands above it, too."""
+
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
+
+
+class Prose(str):
+    """Words of a document that may be wrapped; what else it has stays on one line, as a key."""
 
 
 def clean_json(document: str) -> str:
@@ -58,6 +66,7 @@ class Output:
 
     @property
     def stream(self) -> TextIO:
+        hide_progress()  # results never run into a bar
         return self._stream if self._stream is not None else sys.stdout
 
     def rows(
@@ -76,8 +85,9 @@ class Output:
         Args:
             kind: of one row, e.g. ``"upload"``; its plural names the whole.
             columns: of the table. fields: of the other formats, in order, for each row.
-            summary: asked after the last row, for programs. closing: the same, in a sentence.
-            empty: the sentence for a table without rows.
+            summary: asked after the last row, for programs. closing: the same, in a sentence; it
+                stands above a table.
+            empty: the sentence for a table without rows, if there is no ``closing``.
         """
         told = summary or dict
         if self.format == "jsonl":
@@ -96,9 +106,15 @@ class Output:
             if closing is not None:
                 note(closing())
         else:
-            self._table(columns, list(rows), empty)
-            if closing is not None:
-                self.text(closing())
+            found = list(rows)
+            lines = render(columns, found, self._width(), clean) if found else []
+            told_of = closing() if closing is not None else "" if found else empty
+            if told_of:
+                self.text(told_of)
+            for line in lines:
+                self.stream.write(f"{line}\n")
+            if told_of and len(lines) > SCREEN_LINES:
+                self.text(told_of)
 
     def document(
         self, kind: str, value: Mapping[str, Any], lines: Iterable[tuple[str, str]] = ()
@@ -108,7 +124,10 @@ class Output:
             pairs = [(name, words) for name, words in lines if words]
             width = max((len(name) for name, _ in pairs), default=0)
             for name, words in pairs:
-                self.text(f"{name:<{width}}  {words}")
+                prose = isinstance(words, Prose)
+                name = f"{clean(name):<{width}}"
+                for line in beside(name, clean(words), self._width(), prose=prose):
+                    self.stream.write(f"{line}\n")
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerows([value.keys(), [_cell(one) for one in value.values()]])
@@ -117,20 +136,11 @@ class Output:
         else:
             self._document(_typed(kind, value))
 
-    def text(self, line: str) -> None:
-        """A line for people; nothing in the other formats."""
+    def text(self, line: str, *, indent: str = "", prose: bool = True) -> None:
+        """A line for people, wrapped if it is prose; nothing in the other formats."""
         if self.format == "table":
-            self.stream.write(f"{clean(line)}\n")
-
-    def _table(
-        self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], empty: str
-    ) -> None:
-        if not rows:
-            if empty:
-                self.text(empty)
-            return
-        for line in render(columns, rows, self._width(), clean):
-            self.stream.write(f"{line}\n")
+            for part in wrapped(indent, clean(line), self._width() if prose else None):
+                self.stream.write(f"{part}\n")
 
     def _width(self) -> int | None:
         """Of the terminal that is written to; None: it is none."""

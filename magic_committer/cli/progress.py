@@ -8,8 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from magic_committer._runtime import Progress, ProgressFunction, no_progress
+
+_bars: list[Any] = []
+"""The bars that are on the terminal now."""
+
+
+def hide_progress() -> None:
+    """Take the bars off the terminal before something else is written to it; the next step shows
+    them again."""
+    for bars in _bars:
+        bars.stop()
 
 
 @contextmanager
@@ -40,6 +51,12 @@ def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
         def tell(step: Progress) -> None:
             if step.phase not in known:
                 known[step.phase] = bars.add_task(f"{step.phase} ({step.unit})", total=step.total)
+            if not bars.live.is_started:
+                bars.start()
             bars.update(known[step.phase], completed=step.done, total=step.total)
 
-        yield tell
+        _bars.append(bars)
+        try:
+            yield tell
+        finally:
+            _bars.remove(bars)

@@ -27,6 +27,7 @@ from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.job_reports import code_of_report, report_lines
+from magic_committer.cli.output import Prose
 from magic_committer.cli.places import Place, TreePlace
 from magic_committer.cli.shell import DIRECTORY, MODE, PLACE, URL, Shell, command
 from magic_committer.commit.conflict import existing, partitions_of
@@ -39,6 +40,7 @@ from magic_committer.filesystem.local import PutItem, PutReport, files_in, refus
 from magic_committer.filesystem.objects import objects_in
 from magic_committer.hadoop.paths import Destination, is_s3_url
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode
+from magic_committer.stores.base import Attributes
 
 LOOKING_IN_FLIGHT = 16
 """Listings of the destination at the same time."""
@@ -140,7 +142,7 @@ class Putting:
 
 OPTIONS = (
     click.option(
-        "--mode", type=MODE, default="append", metavar="MODE", show_default="append",
+        "--mode", type=MODE, default="append", metavar="MODE", show_default=True,
         help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
         " fail_partitions, replace_partitions (the directories that are written). Spark's words"
         " too.",
@@ -150,6 +152,10 @@ OPTIONS = (
         "--unique",
         is_flag=True,
         help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
+    ),
+    click.option(
+        "--content-type", metavar="TYPE",
+        help="The content type of each file; put guesses it from the name otherwise.",
     ),
     click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
     click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done."),
@@ -161,11 +167,13 @@ def _options(function: Callable[..., int]) -> Callable[..., int]:
     return functools.reduce(lambda made, option: option(made), reversed(OPTIONS), function)
 
 
-@command(root, "promote", WORDS["promote"])
+@command(root, "promote", WORDS["promote"], "s3://bucket/staging/today s3://bucket/table --dry-run")
 @click.argument("source", type=URL, metavar="SOURCE")
 @click.argument("dest", type=DIRECTORY, metavar="DEST")
 @_options
-def promote(shell: Shell, source: str, dest: Destination, hidden: bool, **how: Any) -> int:
+def promote(
+    shell: Shell, source: str, dest: Destination, hidden: bool, unique: bool, **how: Any
+) -> int:
     """Publish the objects below SOURCE at DEST: all of them, or none. The store copies them.
 
     SOURCE is s3://bucket/staging/x, DEST is s3://bucket/table, at the same endpoint. Nothing is
@@ -178,11 +186,19 @@ def promote(shell: Shell, source: str, dest: Destination, hidden: bool, **how: A
     """
     source = Destination.parse(source).url
     bucket = Destination.parse(source).bucket
-    found, left_out = objects_in(shell.runtime(bucket).store, source, dest.url, hidden=hidden)
-    return _publish(shell, source, dest, found, left_out, hidden=hidden, **how)
+    found, left_out = objects_in(
+        shell.runtime(bucket).store, source, dest.url, hidden=hidden, unique=unique
+    )
+    return _publish(shell, source, dest, found, left_out, hidden=hidden, unique=unique, **how)
 
 
-@command(root, "put", WORDS["put"])
+@command(
+    root,
+    "put",
+    WORDS["put"],
+    "./site s3://bucket/site --mode replace --dry-run",
+    "./out s3://bucket/table --unique --yes",
+)
 @click.argument("directory", metavar="DIRECTORY")
 @click.argument("dest", type=PLACE, metavar="DEST")
 @_options
@@ -214,6 +230,7 @@ def _publish(
     mode: str,
     hidden: bool,
     unique: bool,
+    content_type: str | None,
     no_success: bool,
     dry_run: bool,
     yes: bool,
@@ -225,7 +242,7 @@ def _publish(
         if putting.mode not in FAILING and not yes:
             present = putting.look(shell, progress)
             shell.confirm(f"{putting.would(present)}?", yes=yes)
-        return _put(shell, putting, mode, progress, hidden, no_success)
+        return _put(shell, putting, mode, progress, hidden, no_success, content_type)
 
 
 def _tell(shell: Shell, putting: Putting, present: Present) -> int:
@@ -241,7 +258,7 @@ def _tell(shell: Shell, putting: Putting, present: Present) -> int:
         "deleted": present.deleted,
         "refused": present.refused,
     }
-    lines = (("would", would), ("left out", name_some(putting.left_out)))
+    lines = (("would", Prose(would)), ("left out", name_some(putting.left_out)))
     shell.output.document("put.dry_run", told, lines)
     return exits.BAD_STATE if present.refused else exits.OK
 
@@ -253,7 +270,9 @@ def _put(
     progress: ProgressFunction,
     hidden: bool,
     no_success: bool,
+    content_type: str | None,
 ) -> int:
+    attributes = None if content_type is None else Attributes(content_type=content_type)
     writing = write(
         putting.dest.url,
         mode=said_mode,  # type: ignore[arg-type]  # `MODE` has read it
@@ -264,13 +283,12 @@ def _put(
     try:
         with writing as job:
             put = job.copy if is_s3_url(putting.source) else job.put_directory
-            done = put(putting.source, hidden=hidden, unique=putting.unique)
+            done = put(putting.source, hidden=hidden, unique=putting.unique, attributes=attributes)
             _refuse_changes(putting, done)
     except CommitIncomplete as error:
         with Calls(shell, putting.dest, error.job_id, "recover"):
             raise
     report = writing.report
-    assert report is not None
     left_out = (("left out", name_some(done.left_out)),)
     told = {**report.to_dict(), "left_out": list(done.left_out)}
     shell.output.document("put", told, (*report_lines(report), *left_out))

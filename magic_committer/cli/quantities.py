@@ -1,4 +1,4 @@
-"""Durations and money: as they are typed, and as people read them; ages, sizes and counts are the
+"""Durations: as they are typed, and as people read them; ages, sizes and counts are the
 library's. Pure."""
 
 from __future__ import annotations
@@ -31,15 +31,6 @@ def parse_duration(text: str) -> float:
 def pending_words(tasks: int, files: int, size: int) -> str:
     """``"3 files of 2 tasks, 1.5 MiB"``."""
     return f"{counted(files, 'file')} of {counted(tasks, 'task')}, {bytes_words(size)}"
-
-
-def money_words(dollars: float | None) -> str:
-    """``"$1.24"``; "?" where it is not known, ``"<$0.01"`` where it rounds to nothing."""
-    if dollars is None:
-        return "?"
-    if 0 < dollars < 0.005:
-        return "<$0.01"
-    return f"${dollars:,.2f}"
 
 
 def time_words(epoch: float) -> str:

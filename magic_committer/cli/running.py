@@ -31,8 +31,7 @@ def run(arguments: list[str]) -> int:
         return exits.INTERRUPTED
     except click.ClickException as error:
         error.show()
-        usage = isinstance(error, click.UsageError) and error.exit_code == 2
-        return exits.USAGE if usage else error.exit_code
+        return error.exit_code
     except Exception as error:
         if "--debug" in arguments:
             traceback.print_exc()

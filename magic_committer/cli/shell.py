@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -18,14 +19,16 @@ import click
 
 from magic_committer import _wiring
 from magic_committer._modes import mode_of
+from magic_committer._quantities import duration
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import COMMON, common, given_so_far
+from magic_committer.cli.app import COMMON, Explained, common, given_so_far
 from magic_committer.cli.output import Output
 from magic_committer.cli.places import TreePlace, on_s3, place
 from magic_committer.cli.plain import Format, note
-from magic_committer.cli.progress import shown_progress
+from magic_committer.cli.progress import hide_progress, shown_progress
 from magic_committer.cli.quantities import parse_duration
+from magic_committer.cli.table import wrapped
 from magic_committer.cli.wording import commands, told
 from magic_committer.committers.manifest import parts_of
 from magic_committer.committers.manifest.parts import Parts
@@ -34,6 +37,7 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options, S3Options
 from magic_committer.remedy import reword_notes
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
@@ -75,6 +79,15 @@ class Shell:
         if not self.quiet:
             note(line)
 
+    def advise(self, advice: tuple[str, str] | None) -> None:
+        """The same of a sentence and the command that does it, which has a line of its own."""
+        if advice is None:
+            return
+        words, command = advice
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        for line in (*wrapped("", words, width), f"  {command}"):
+            self.note(line)
+
     def confirm(self, question: str, *, yes: bool) -> None:
         """Go on only if the user says yes, here or by ``--yes``.
 
@@ -86,6 +99,7 @@ class Shell:
             return
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
+        hide_progress()
         click.confirm(question, abort=True, err=True)
 
 
@@ -93,7 +107,7 @@ class Shell:
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new releases only
-    """An argument that one of our own functions reads; its error is a bad argument (40)."""
+    """An argument that one of our own functions reads."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
@@ -105,13 +119,7 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new relea
         try:
             return self._read(value)
         except (OptionError, PathError) as error:
-            raise BadValue(str(error), ctx=ctx, param=param) from error
-
-
-class BadValue(click.BadParameter):
-    """A value that is wrong, exit code 40."""
-
-    exit_code = exits.BAD_ARGUMENT
+            raise click.BadParameter(str(error), ctx, param) from error
 
 
 def _checked_mode(text: str) -> str:
@@ -135,10 +143,19 @@ DURATION = _Value("duration", parse_duration)
 # Commands -----------------------------------------------------------------------------------------
 
 
+def age_option(names: str, seconds: float, help: str) -> Callable[[F], F]:
+    """Return an option that takes an age; ``names`` as click has them, its default in seconds."""
+    return click.option(
+        *names.split(), type=DURATION, metavar="AGE", default=duration(seconds), show_default=True,
+        help=help,
+    )  # fmt: skip
+
+
 def command(
-    group: click.Group, name: str, short: str
+    group: click.Group, name: str, short: str, *examples: str
 ) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Make a function a command of a group; ``short`` stands beside its name in lists.
+    """Make a function a command of a group; ``short`` stands beside its name in lists, the examples
+    in its help, after the words that name it.
 
     Its first argument is a `Shell`, the others are its click options. It returns an exit code, or
     None for 0. Errors of the library end it with a sentence and their code.
@@ -173,7 +190,10 @@ def command(
             if code:
                 raise click.exceptions.Exit(code)
 
-        made = group.command(name, short_help=short)
-        return made(common(run))
+        made = group.command(name, cls=Explained, short_help=short)(common(run))
+        assert isinstance(made, Explained)  # click's types do not say so of a method
+        words = name if group.name == "root" else f"{group.name} {name}"
+        made.examples = tuple(f"{words} {example}" for example in examples)
+        return made
 
     return decorate

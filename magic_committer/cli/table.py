@@ -98,10 +98,10 @@ def render(
     shown, apart = _fitting(filled, width)
     lines = _lines(shown, apart, width, len(rows) + 1)
     for told, number in reasons.items():
-        lines += _wrapped(f"[{number}] ", told, width)
+        lines += wrapped(f"[{number}] ", told, width)
     if left_out := [one.cells[0] for one in filled if one not in shown]:
         told = f"Left out, for they do not fit: {', '.join(left_out)}. --format jsonl has all"
-        lines += _wrapped("", told, width)
+        lines += wrapped("", told, width)
     return lines
 
 
@@ -135,10 +135,10 @@ def _lines(shown: Sequence[_Filled], apart: bool, width: int | None, count: int)
         told = last.cells[number]
         if apart:
             lines.append(_row(beside, number))
-            lines += _wrapped(GAP, told, width) if last.column.prose else [f"{GAP}{told}"]
+            lines += wrapped(GAP, told, width) if last.column.prose else [_alone(told, width)]
         elif last.column.prose and width is not None:
             before = "".join(f"{one.padded(number, last=False)}{GAP}" for one in beside)
-            lines += _wrapped(before, told, width)
+            lines += wrapped(before, told, width)
         else:
             lines.append(_row(shown, number))
         if number == 0:
@@ -146,6 +146,12 @@ def _lines(shown: Sequence[_Filled], apart: bool, width: int | None, count: int)
             rule = _width(beside) if apart else _rule(shown)
             lines.append("─" * max(1, min(max(rule, widest), width or rule)))
     return lines
+
+
+def _alone(told: str, width: int | None) -> str:
+    """A key on a line of its own; one that would be too long by the indent has none."""
+    fits_without = width is not None and width - len(GAP) < cell_len(told) <= width
+    return told if fits_without else f"{GAP}{told}"
 
 
 def _rule(shown: Sequence[_Filled]) -> int:
@@ -164,10 +170,27 @@ def _row(filled: Sequence[_Filled], number: int) -> str:
     )
 
 
-def _wrapped(before: str, told: str, width: int | None) -> list[str]:
-    """Prose after what stands before it, wrapped between words; what follows is indented alike."""
+def beside(name: str, told: str, width: int | None, *, prose: bool) -> list[str]:
+    """The lines of a name and what is told of it; below the name where it does not fit beside it.
+
+    Args:
+        prose: it may be wrapped.
+    """
+    before = f"{name}{GAP}"
+    if width is None or cell_len(before + told) <= width:
+        return [f"{before}{told}"]
+    if prose and cell_len(before) + PROSE_COLUMNS_MIN <= width:
+        return wrapped(before, told, width)
+    return [name.rstrip(), *(wrapped(GAP, told, width) if prose else [_alone(told, width)])]
+
+
+def wrapped(before: str, told: str, width: int | None) -> list[str]:
+    """The lines of prose after what stands before it, wrapped between words; each is indented as
+    far."""
     if width is None or cell_len(before) + cell_len(told) <= width or not told:
         return [f"{before}{told}" if told else before.rstrip()]
+    if max(map(cell_len, told.split())) > width - cell_len(before) and not before.strip():
+        before = ""  # of a key that would be cut
     lines = textwrap.wrap(
         told, max(PROSE_COLUMNS_MIN, width - cell_len(before)),
         break_long_words=False, break_on_hyphens=False,

@@ -6,30 +6,29 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
-from magic_committer._quantities import age_words, bytes_words, name_some
+from magic_committer._quantities import age_words, bytes_words, duration, name_some
 from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.plain import note
-from magic_committer.cli.quantities import money_words
 from magic_committer.cli.reach import Reach
-from magic_committer.cli.shell import DURATION, URL, Shell, command
+from magic_committer.cli.shell import DURATION, URL, Shell, age_option, command
+from magic_committer.cli.sums import Advice, Sums
 from magic_committer.cli.table import Column
-from magic_committer.cli.tally import Sum
+from magic_committer.cli.wording import way_of
 from magic_committer.errors import MagicError
 from magic_committer.maintenance.abort_uploads import Cleared, Clearing, ClearingPlan
-from magic_committer.maintenance.prices import US_EAST_1, Prices, read_prices
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
 from magic_committer.maintenance.unlisted import blind_spot
 from magic_committer.maintenance.uploads import (
     CLASSES,
     FIELDS,
+    OLD_SECONDS,
     Filters,
     FoundUpload,
     Rules,
@@ -43,15 +42,16 @@ from magic_committer.remedy import Remedy, as_command
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-uploads = group("uploads")
+uploads = group(
+    "uploads", "uploads list s3://bucket/table", "uploads abort s3://bucket/table --dry-run"
+)
 
 COLUMNS = (
     Column("class"),
-    Column("job", spare=3),
+    Column("job"),
     Column("age", words=age_words, right=True, spare=1),
-    Column("parts", words=lambda parts: "?" if parts is None else str(parts), right=True, spare=5),
+    Column("parts", words=lambda parts: "?" if parts is None else str(parts), right=True, spare=3),
     Column("bytes", words=bytes_words, right=True, spare=2),
-    Column("dollars_per_month", "a month", words=money_words, right=True, spare=4),
     Column("would", "abort", reason=True),
     Column("key"),
 )
@@ -84,6 +84,11 @@ class Wanted:
     scope: Scope
     filters: Filters
     dead_after: float
+    words: tuple[str, ...]
+
+    def sums(self) -> Sums:
+        """Return an empty sum of such uploads."""
+        return Sums(older_than=max(self.filters.older_than or 0.0, OLD_SECONDS))
 
     def survey(self, shell: Shell, progress: ProgressFunction) -> Survey:
         """List the uploads and read whose they are."""
@@ -118,6 +123,7 @@ class UploadQuery:
     raw: bool
     filters: Filters
     dead_after: float
+    words: tuple[str, ...]
 
     def under(self, path: str) -> Wanted:
         """The same under a path.
@@ -125,7 +131,7 @@ class UploadQuery:
         Raises:
             PathError: as `Scope.parse`.
         """
-        return Wanted(Scope.parse(path, raw=self.raw), self.filters, self.dead_after)
+        return Wanted(Scope.parse(path, raw=self.raw), self.filters, self.dead_after, self.words)
 
 
 def _selecting(function: F) -> F:
@@ -133,6 +139,7 @@ def _selecting(function: F) -> F:
 
     @functools.wraps(function)
     def with_asked(shell: Shell, **given: Any) -> int | None:
+        words = tuple(_words(given))
         filters = Filters(
             older_than=given.pop("older_than"),
             job=given.pop("job"),
@@ -141,7 +148,7 @@ def _selecting(function: F) -> F:
             classes=frozenset(given.pop("owner_class")),
             upload_ids=frozenset(given.pop("upload_ids")),
         )
-        asked = UploadQuery(given.pop("raw_prefix"), filters, given.pop("dead_after"))
+        asked = UploadQuery(given.pop("raw_prefix"), filters, given.pop("dead_after"), words)
         code: int | None = function(shell, asked, **given)
         return code
 
@@ -169,10 +176,9 @@ def _selecting(function: F) -> F:
                 "--raw-prefix", is_flag=True,
                 help="PATH is a prefix of keys, not a directory: tab means table2/x too.",
             ),
-            click.option(
-                "--dead-after", type=DURATION, default=DEAD_AFTER_SECONDS, metavar="AGE",
-                show_default="24h",
-                help="From which age a job of which nothing changes is taken for dead.",
+            age_option(
+                "--dead-after", DEAD_AFTER_SECONDS,
+                "From which age a job of which nothing changes is taken for dead.",
             ),
         )
     ):  # fmt: skip
@@ -180,47 +186,22 @@ def _selecting(function: F) -> F:
     return with_asked  # type: ignore[return-value]  # click's decorators
 
 
-def _sizing(function: F) -> F:
-    """The options of commands that ask for sizes."""
-    for option in (
-        click.option(
-            "--prices", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE", help="Dollars for a GiB and month by storage class, as TOML or JSON.",
-        ),
-        click.option("--no-sizes", is_flag=True, help="Do not ask for parts and bytes: faster."),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+def _words(given: Mapping[str, Any]) -> Iterator[str]:
+    """The same filters as options of another command, but for ages and classes."""
+    for name in ("job", "key_glob", "initiator"):
+        if given[name] is not None:
+            yield from (f"--{name.replace('_', '-')}", given[name])
+    for upload_id in given["upload_ids"]:
+        yield from ("--upload-id", upload_id)
+    if given["raw_prefix"]:
+        yield "--raw-prefix"
+    if given["dead_after"] != DEAD_AFTER_SECONDS:
+        yield from ("--dead-after", duration(given["dead_after"]))
 
 
-# Sums ---------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Sums:
-    """Uploads added up, by class and all of them."""
-
-    all: Sum = field(default_factory=Sum)
-    by_class: dict[str, Sum] = field(default_factory=dict)
-
-    def add(self, found: FoundUpload) -> None:
-        """One more."""
-        self.all.add(found)
-        self.by_class.setdefault(found.owner_class, Sum()).add(found)
-
-    def words(self) -> str:
-        """``"3 uploads, 1.2 GiB, $0.03 a month"``."""
-        every = self.all
-        said = f"{every.uploads:,} {'upload' if every.uploads == 1 else 'uploads'}"
-        if every.unsized == every.uploads:
-            return said
-        size = f"{'at least ' if every.unsized else ''}{bytes_words(every.bytes)}"
-        return f"{said}, {size}, {money_words(every.cost)} a month"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        by_class = {name: one.to_dict() for name, one in self.by_class.items()}
-        return {**self.all.to_dict(), "by_class": by_class}
+no_sizes_option = click.option(
+    "--no-sizes", is_flag=True, help="Do not ask for parts and bytes: faster."
+)
 
 
 def _by_class(counts: Mapping[str, int]) -> str:
@@ -231,20 +212,26 @@ def _by_class(counts: Mapping[str, int]) -> str:
 # Commands -----------------------------------------------------------------------------------------
 
 
-@command(uploads, "list", "Each open upload: whose, how old, how large.")
+@command(
+    uploads,
+    "list",
+    "Each open upload: whose, how old, how large.",
+    "",
+    "s3://bucket/table",
+    "s3://bucket/table --older-than 7d --sort bytes",
+)
 @click.argument("paths", type=URL, nargs=-1, metavar="[PATH]…")
 @_selecting
-@_sizing
+@no_sizes_option
 @click.option("--sort", type=click.Choice(list(SORTS)), help="By key; or the oldest, the largest.")
 def list_uploads(
     shell: Shell,
     asked: UploadQuery,
     paths: tuple[str, ...],
     no_sizes: bool,
-    prices: Path | None,
     sort: str | None,
 ) -> int:
-    """List the open uploads under PATH: whose each is, its age, its bytes and what they cost.
+    """List the open uploads under PATH: whose each is, its age, its bytes.
 
     Without PATH, those of all buckets of the account. Where none is listed, two are begun and
     aborted below PATH, to see whether the store shows them. Exit code 46: it does not, so uploads
@@ -254,7 +241,7 @@ def list_uploads(
         shell,
         [asked.under(path) for path in dict.fromkeys(paths or map(_root_of, shell.buckets()))],
         account=not paths,
-        prices=None if no_sizes else _prices(prices),
+        sizes=not no_sizes,
     )
     rows: Iterable[tuple[Wanted, FoundUpload]] = shell.gather(looking.found)
     if sort is not None:
@@ -266,12 +253,14 @@ def list_uploads(
         fields=(*FIELDS, "bucket"), closing=looking.closing,
         summary=lambda: {
             **looking.sums.to_dict(),
-            "prices": _prices(prices).name,
             "problems": looking.problems,
+            "advice": list(map(str, looking.advice())),
             "paths": [wanted.scope.url for wanted in looking.wanted],
             "not_looked_at": looking.reach.not_looked_at,
         },
     )  # fmt: skip
+    for advice in looking.advice():
+        shell.advise(advice)
     return looking.code()
 
 
@@ -289,20 +278,19 @@ class _Looking:
 
     Attributes:
         wanted: what is listed, a path each. account: these are the buckets of the account.
-        prices: None: sizes are not asked for.
+        sizes: whether they are asked for.
         problems: what could not be read of whose uploads are.
     """
 
-    def __init__(
-        self, shell: Shell, wanted: list[Wanted], *, account: bool, prices: Prices | None
-    ) -> None:
+    def __init__(self, shell: Shell, wanted: list[Wanted], *, account: bool, sizes: bool) -> None:
         self.wanted = wanted
         self.account = account
         self.sums = Sums()
+        self._sums: dict[Wanted, Sums] = {}
         self.problems: list[str] = []
         self.reach = Reach(shell, many=account or len(wanted) > 1)
         self._shell = shell
-        self._prices = prices
+        self._sizes = sizes
         self._shown: dict[Wanted, bool] = {}
 
     def found(self, progress: ProgressFunction) -> Iterator[tuple[Wanted, FoundUpload]]:
@@ -323,15 +311,23 @@ class _Looking:
         self, wanted: Wanted, survey: Survey, progress: ProgressFunction
     ) -> Iterator[FoundUpload]:
         seen = 0
+        sums = self._sums[wanted] = wanted.sums()
         for page in survey.pages():
             seen += len(page)
             progress(Progress("look at", seen, max(seen, survey.listed), "uploads"))
             fitting = [one for one in page if wanted.filters.fits(one, wanted.scope)]
-            if self._prices is not None:
-                fitting = sized(survey.runtime, fitting, survey.in_flight, self._prices)
+            if self._sizes:
+                fitting = sized(survey.runtime, fitting, survey.in_flight)
             for one in fitting:
                 self.sums.add(one)
+                sums.add(one)
                 yield one
+
+    def advice(self) -> list[Advice]:
+        """What is old and not ours, for each path."""
+        way = way_of(self._shell.s3)
+        told = (one.advice(to.scope.url, way, to.words) for to, one in self._sums.items())
+        return [one for one in told if one is not None]
 
     def closing(self) -> str:
         """The list in a sentence."""
@@ -342,8 +338,8 @@ class _Looking:
         if not self.sums.all.uploads:
             where = name_some([wanted.scope.url for wanted in self._shown], PATHS_NAMED_MAX)
             return f"No open uploads under {where}"
-        counts = {name: one.uploads for name, one in self.sums.by_class.items()}
-        return f"{self.sums.words()}: {_by_class(counts)}"
+        counts: dict[str, int] = {name: one.uploads for name, one in self.sums.by_class.items()}
+        return f"{self.sums.all.words('upload')}: {_by_class(counts)}"
 
     def code(self) -> int:
         """The exit code, once all is listed; a listing that cannot be believed is told."""
@@ -371,10 +367,17 @@ class _Looking:
         return False
 
 
-@command(uploads, "abort", "Abort those that nobody needs.")
+@command(
+    uploads,
+    "abort",
+    "Abort those that nobody needs.",
+    "s3://bucket/table --dry-run",
+    "s3://bucket/table --foreign --older-than 7d",
+    "s3://bucket/table --yes --max-aborts 100",
+)
 @click.argument("path", type=URL)
 @_selecting
-@_sizing
+@no_sizes_option
 @click.option("--foreign", is_flag=True, help="Foreign ones too; needs --older-than.")
 @click.option(
     "--beside-live-jobs", is_flag=True, help="With --foreign: also where a live job writes."
@@ -389,7 +392,7 @@ class _Looking:
 @click.option("--dry-run", is_flag=True, help="Change nothing, show what would be aborted.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def abort_uploads(
-    shell: Shell, asked: UploadQuery, path: str, no_sizes: bool, prices: Path | None, foreign: bool,
+    shell: Shell, asked: UploadQuery, path: str, no_sizes: bool, foreign: bool,
     beside_live_jobs: bool, hadoop: bool, max_aborts: int | None, dry_run: bool, yes: bool,
 ) -> int:  # fmt: skip
     """Abort the open uploads under PATH whose job is over or dead, and orphans of such jobs.
@@ -399,14 +402,21 @@ def abort_uploads(
     """
     wanted = asked.under(path)
     rules = _rules(wanted.filters, foreign, beside_live_jobs, hadoop)
-    price_list = _prices(prices)
     relay = _Relay()
     with shell.progress() as relay.to:
         survey = wanted.survey(shell, relay)
-        clearing = Clearing(
-            survey, wanted.filters, rules, options=Options(), sizes=not no_sizes, prices=price_list
-        )
-        plan = clearing.plan(sizes=not (no_sizes or yes or dry_run))
+        clearing = Clearing(survey, wanted.filters, rules, options=Options(), sizes=not no_sizes)
+        others = wanted.sums()
+
+        def see(left: list[FoundUpload]) -> None:
+            old = [one for one in left if others.is_old(one)]
+            asks = dry_run or not yes
+            if asks and not no_sizes:
+                old = sized(survey.runtime, old, survey.in_flight)
+            for one in old:
+                others.add(one)
+
+        plan = clearing.plan(sizes=not (no_sizes or yes or dry_run), left=see)
     for line in plan.advice:
         shell.note(line)
     if plan.advice:
@@ -427,9 +437,11 @@ def abort_uploads(
         with shell.progress() as relay.to:
             cleared, failure = _kept(cleared)
     relay.to = no_progress
-    left = _tell(shell, plan, cleared, survey.problems)
+    old = others.advice(wanted.scope.url, way_of(shell.s3), wanted.words)
+    left = _tell(shell, plan, cleared, survey.problems, old, dry_run=dry_run)
     for line in clearing.unfinished:
         note(line)
+    shell.advise(old)
     if failure is not None:
         raise failure
     unseen = not wanted.sees_all(shell, survey.shows_more_than_keys)
@@ -467,7 +479,13 @@ def _question(scope: Scope, plan: ClearingPlan) -> str:
 
 
 def _tell(
-    shell: Shell, plan: ClearingPlan, cleared: Iterable[Cleared], problems: tuple[str, ...]
+    shell: Shell,
+    plan: ClearingPlan,
+    cleared: Iterable[Cleared],
+    problems: tuple[str, ...],
+    old: Advice | None,
+    *,
+    dry_run: bool,
 ) -> int:
     """Print what became of each upload; returns how many were left that were to be aborted."""
     actions: Counter[str] = Counter()
@@ -481,10 +499,11 @@ def _tell(
             yield one.to_dict()
 
     def closing() -> str:
-        done = "Would abort" if actions["would abort"] else "Aborted"
-        other = [f"{actions[name]:,} {name}" for name in ("gone", "left") if actions[name]]
+        done = "Would abort" if dry_run else "Aborted"
+        words = {"gone": "gone meanwhile", "left": "still open"}
+        other = [f"{actions[name]:,} {told}" for name, told in words.items() if actions[name]]
         spared = _by_class(plan.left)
-        told = [f"{done} {sums.words()}", *other]
+        told = [f"{done} {sums.all.words('upload')}", *other]
         return "; ".join(told) + (f". Not touched: {spared}" if spared else "")
 
     shell.output.rows(
@@ -495,14 +514,14 @@ def _tell(
             "chosen": plan.uploads,
             "not_touched": dict(plan.left),
             "jobs": [job.id for job in plan.jobs.values()],
-            "advice": plan.advice,
+            "advice": [*plan.advice, *([str(old)] if old else [])],
             "problems": list(problems),
         },
     )  # fmt: skip
     return actions["left"]
 
 
-@command(uploads, "expect", "Succeed if exactly N are open.")
+@command(uploads, "expect", "Succeed if exactly N are open.", "s3://bucket/table 0 --older-than 2d")
 @click.argument("path", type=URL)
 @click.argument("expected", type=click.IntRange(min=0), metavar="N")
 @_selecting
@@ -562,7 +581,3 @@ def _kept(rows: Iterable[Cleared]) -> tuple[list[Cleared], MagicError | None]:
     except MagicError as error:
         return kept, error
     return kept, None
-
-
-def _prices(path: Path | None) -> Prices:
-    return US_EAST_1 if path is None else read_prices(path)

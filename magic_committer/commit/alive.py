@@ -6,8 +6,9 @@ driver that is silent for long writes an object of its own.
 
 **The record is read after each PUT**, and if the job has ended the object is deleted again: a
 driver that was paused would otherwise leave litter after the sweep (counterexamples.md: neither
-waiting for the writer nor a chain of ``If-Match`` helps). The sweep deletes the object like every
-control object.
+waiting for the writer nor a chain of ``If-Match`` helps). If a later job has the same given id, the
+object stays: the driver has written over that job's sign, and without one it would count as dead.
+Its next sign is written over this one. The sweep deletes the object like every control object.
 """
 
 from __future__ import annotations
@@ -57,11 +58,9 @@ class SignOfLife:
             logger.warning("job %s: its sign of life is taken back: %s", self._job.id, error)
             self._take_back()
             return True
-        if (
-            seen is not None
-            and seen.record.uuid == self._job.uuid
-            and seen.record.state in HANDS_OFF
-        ):
+        if seen is not None and seen.record.uuid != self._job.uuid:
+            return False  # a later job has the id: this may stand where its own sign was
+        if seen is not None and seen.record.state in HANDS_OFF:
             return True
         self._take_back()
         return False

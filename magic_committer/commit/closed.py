@@ -3,8 +3,9 @@
 A closed record answers a process that still asks what became of its job. After a day it may be
 deleted if its id was drawn, as such an id is never used again. A given id is taken for 30 days.
 Then the id starts a new job. A task of the old job cannot write into the new one: its fence is the
-ETag of the old record, and its tokens hold the old UUID. Only a process that slept for 30 days and
-knows nothing but the id (`attach`) could reach the new job.
+ETag of the old record, and its tokens hold the old UUID. A driver takes a record of another UUID
+for none. Only a process that slept for 30 days and knows nothing but the id (`attach`), or slept
+between two requests of its sweep, could reach the new job.
 
 A process that leaves a closed record looks at some others, from its own place in the listing on, so
 the jobs of a destination share this work. A process that reads records for other reasons deletes

@@ -11,6 +11,9 @@ fence. Rules:
   HEAD at a time; there is no timer and no thread.
 * A second read comes after the `.pendingset` is stored. It undoes the attempt, unless a driver may
   have accepted the attempt or a revert needs to read it (`job.HANDS_OFF`).
+* A file of an attempt that other processes share by its name, in a job whose id was given, is saved
+  only if the record was read within `OLD_SECONDS`: a process of a job that ended long ago would
+  write over, and then delete, what the next job of the id has saved under the same names.
 * A read that fails says nothing, even if it is refused (403): the error is raised. At the first
   read the attempt then stops and aborts itself. At the second read it leaves everything to the job,
   because a driver may have accepted it.
@@ -19,6 +22,7 @@ fence. Rules:
 from __future__ import annotations
 
 import threading
+from math import inf
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -30,6 +34,8 @@ from magic_committer.stores.base import same_etag
 FENCE_SECONDS = 1.0
 """Seconds. A Create that is not covered for so long is covered at the next occasion, so that
 zombies stop early."""
+OLD_SECONDS = 3600.0
+"""Seconds. What a read said holds for so long, as far as ids may be free again (`closed`)."""
 
 
 class Fence:
@@ -44,6 +50,7 @@ class Fence:
         self._covered = 0
         self._since = 0.0
         self._reading = False
+        self._read_at = -inf
         self.late: JobNotRunning | None = None
         """Why the attempt is late; None as long as it is not."""
 
@@ -75,6 +82,17 @@ class Fence:
             with self._lock:
                 self._reading = False
 
+    def check_if_old(self) -> None:
+        """Read the record, unless it was read within `OLD_SECONDS`.
+
+        Raises:
+            JobNotRunning, StoreError, FormatError: as for `check_if_due`.
+        """
+        if self._runtime.clock.now() - self._read_at >= OLD_SECONDS:
+            with self._lock:
+                covering = self._answered
+            self._check(covering)
+
     def check(self) -> None:
         """Cover every Create that was answered so far. Sends no request if all are covered.
 
@@ -88,11 +106,13 @@ class Fence:
         self._check(covering)
 
     def _check(self, covering: int) -> None:
+        asked_at = self._runtime.clock.now()
         state = self._read()
         if state is not None:
             raise self._late(*state)
         with self._lock:
             self._covered = max(self._covered, covering)
+            self._read_at = asked_at
             self._since = self._runtime.clock.monotonic()
 
     def must_undo(self) -> JobNotRunning | None:

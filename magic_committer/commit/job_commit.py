@@ -71,7 +71,6 @@ from magic_committer.commit.outcome import (
     unknown,
     unread,
 )
-from magic_committer.commit.pieces import Helpers
 from magic_committer.commit.plans import drop_plan, load_plan, store_plan
 from magic_committer.commit.prepare import (
     Prospect,
@@ -151,8 +150,6 @@ class JobCommit:
             for all jobs.
         accept: keys that the operator takes as they are: unresolved keys, replaced keys that cannot
             be deleted, a `_SUCCESS` that cannot be written.
-        helpers: who completes the files of a large job, if this process decides it; None: this
-            process.
     """
 
     def __init__(
@@ -162,7 +159,6 @@ class JobCommit:
         in_flight: int,
         role: str = "driver",
         accept: Collection[str] = (),
-        helpers: Helpers | None = None,
     ) -> None:
         self.runtime = runtime
         self.job = job
@@ -173,7 +169,6 @@ class JobCommit:
         """What the job publishes of a streaming query, as far as this process knows."""
         self.checkpoint: str | None = None
         """The checkpoint in the job's record; None: this process has seen no record."""
-        self.helpers = helpers
         self.paths = job.paths
         self.dest = self.paths.dest
         self.ledgers = StoreLedgers(runtime, self.dest)
@@ -311,7 +306,7 @@ class JobCommit:
                 try:
                     stays = self._refuse_if_published(leave_visible)
                 except AlreadyVisible:
-                    now = records.read(self.runtime, seen.key)
+                    now = self._own_now()
                     if now is not None and now.record.nonce == seen.record.nonce:
                         raise
                     seen = now  # not the JVM's doing: another process has decided the job
@@ -363,7 +358,7 @@ class JobCommit:
         if seen is None or seen.record.uuid != claim.uuid:
             return None
         state = seen.record.state
-        job = StartedJob.taken_over(seen.record, self.job.dest, seen.etag)
+        job = StartedJob.attached(seen.record, self.job.dest, seen.etag)
         other = JobCommit(self.runtime, job, self.in_flight, role="recovery")
         return Claimant(state, lambda: other.settle(state))
 
@@ -398,14 +393,18 @@ class JobCommit:
     # Obeying the record ---------------------------------------------------------------------------
 
     def _own_record(self) -> records.Seen | None:
-        """The stored record, if it is this job's: an id may have been used again. Raises as
-        `refuse_other_terms`."""
-        seen = records.read(self.runtime, self.paths.record)
-        if seen is None or seen.record.uuid != self.job.uuid:
+        """`_own_now`, before anything is done. Raises as `refuse_other_terms`."""
+        seen = self._own_now()
+        if seen is None:
             return None
         refuse_other_terms(self.job, seen.record)
         self.checkpoint = seen.record.checkpoint
         return seen
+
+    def _own_now(self) -> records.Seen | None:
+        """The stored record; None if there is none, or if the id has been used again since."""
+        seen = records.read(self.runtime, self.paths.record)
+        return seen if seen is not None and seen.record.uuid == self.job.uuid else None
 
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""
@@ -508,7 +507,7 @@ class JobCommit:
     def _unless_decided(self, seen: records.Seen, error: JobError) -> records.Seen | None:
         """Raise, unless a faster driver has swept what is missed: then give the record that it has
         left, to be obeyed."""
-        now = records.read(self.runtime, seen.key)
+        now = self._own_now()
         if now is None or now.record.nonce != seen.record.nonce:
             return now
         raise error
@@ -611,7 +610,7 @@ class JobCommit:
             plan = self._stored_plan(seen)
         except NotFound:
             if not completed:
-                return self._obey(records.read(self.runtime, seen.key))
+                return self._obey(self._own_now())
         if plan is None:  # in `completed` that means: only the sweep is left
             swept = self._sweep(look_first=True)
             warnings = list(swept.warnings)
@@ -637,7 +636,7 @@ class JobCommit:
             failure = incomplete(self.job, "its plan cannot be read", error)
             if isinstance(error, NotFound):
                 try:
-                    now = records.read(self.runtime, seen.key)
+                    now = self._own_now()
                 except (StoreError, FormatError) as unread_again:
                     raise as_last_read(failure, unread_again) from error
                 moved = now is None or now.record.nonce != seen.record.nonce
@@ -655,7 +654,6 @@ class JobCommit:
             in_flight=self.in_flight,
             accept=self.accept,
             statistics=self.statistics,
-            helpers=self.helpers,
         )
 
     def _publish(
@@ -709,7 +707,7 @@ class JobCommit:
             CommitIncomplete: the failure. The job is ``committing`` still, or nobody can tell.
         """
         try:
-            now = records.read(self.runtime, seen.key)
+            now = self._own_now()
         except (StoreError, FormatError) as error:
             raise as_last_read(failure, error) from failure.__cause__
         if now is not None and now.record.state is State.COMMITTING:
@@ -778,7 +776,7 @@ class JobCommit:
             try:
                 plan = self._stored_plan(seen)
             except NotFound:
-                return records.read(self.runtime, seen.key)
+                return self._own_now()
         except CommitIncomplete as error:
             cause = error.__cause__ if isinstance(error.__cause__, MagicError) else error
             raise not_undone(self.job, cause) from cause
@@ -805,7 +803,7 @@ class JobCommit:
         except (StoreError, FormatError, OutcomeUnknown) as error:
             failure = error  # a pendingset of the plan cannot be read, or the swap was not clear
         try:
-            now = records.read(self.runtime, seen.key)
+            now = self._own_now()
         except (StoreError, FormatError):
             raise not_undone(self.job, failure) from failure  # the first failure says more
         if now is None or now.record.state is not State.REVERTING:
@@ -833,7 +831,7 @@ class JobCommit:
             self.runtime,
             self.job,
             spared=nothing_spared,
-            accepted=frozenset(),
+            accepted={},
             in_flight=self.in_flight,
             look_first=look_first,
         )

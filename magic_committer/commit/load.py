@@ -290,11 +290,6 @@ class SpooledSource:
     accepted: Sequence[LoadedSet]
     spool: Spool
 
-    @property
-    def files_of_sets(self) -> list[int]:
-        """How many files each set has, in the order of the plan."""
-        return [one.files for one in self.accepted]
-
     def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
         """Large sets one by one; small ones mixed, `SPREAD_SETS` at a time, one upload of each in
         turn: a task's files often lie in one directory, and S3 limits requests for each prefix."""

@@ -7,9 +7,9 @@ protocol's order (protocol.md, "Commit") and obeys what they find.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
-from magic_committer._arguments import check_result
+from magic_committer._arguments import result_of
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled_keys
@@ -43,7 +43,7 @@ class Prospect:
 
 def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
-    Only ``exclusive`` may be off in a handle, as it is in one that was taken over. Pure.
+    Pure.
 
     Raises:
         OptionError: nothing was done.
@@ -51,7 +51,7 @@ def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     mine, theirs = job.terms, record.terms
     pairs = ((f.name, getattr(mine, f.name), getattr(theirs, f.name)) for f in fields(Terms))
     differ = [f"{name} {own!r}, and the record {his!r}" for name, own, his in pairs if own != his]
-    if not differ or mine == replace(theirs, exclusive=False):
+    if not differ:
         return
     raise OptionError(
         f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
@@ -75,10 +75,9 @@ def wanted_results(
                 hint="What lies on the store may hold attempts whose input was cut",
             )
         return None
-    wanted = list(results)
+    wanted = [result_of(one) for one in results]
     tasks: set[str] = set()
     for result in wanted:
-        check_result(result)
         if result.job_uuid != job.uuid:
             raise OptionError(f"the result of task {result.task!r} is of another job")
         if not result.key and (result.files or result.bytes):

@@ -4,9 +4,6 @@ Complete the plan's uploads, delete what they replace, write `_SUCCESS`, sweep. 
 moved here: `job_commit` moves it between these steps, and says which step comes next. Every step
 may be done again, by any process, after any crash. The way back is `revert`.
 
-Where helpers complete a large job (`pieces`), this process looks for each file, and completes what
-it does not see, as if it took over from another process that has stopped half-way.
-
 Keys that an operator takes as they are (``accept``) hold nothing up: a lost file, an object that
 cannot be deleted, a `_SUCCESS` that cannot be written. Each of them becomes a warning.
 """
@@ -21,9 +18,8 @@ from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.complete import Completed, Completion, to_complete
 from magic_committer.commit.deletes import delete_if_same
-from magic_committer.commit.load import Source, SpooledSource, StoredSource
+from magic_committer.commit.load import Source, StoredSource
 from magic_committer.commit.outcome import incomplete, not_all_visible
-from magic_committer.commit.pieces import Helpers, not_seen
 from magic_committer.commit.probe import known
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.records import Seen
@@ -63,8 +59,6 @@ class Publication:
         in_flight: how many requests at once.
         accept: keys that the operator takes as they are.
         statistics: takes the counters of the steps, and those of the tasks.
-        helpers: who completes a large job's files; None: this process. They are asked only by the
-            process that has just decided, and only once.
 
     Attributes:
         filenames: the first paths that the job publishes, for people.
@@ -82,7 +76,6 @@ class Publication:
         in_flight: int,
         accept: Collection[str],
         statistics: Statistics,
-        helpers: Helpers | None = None,
     ) -> None:
         self.runtime = runtime
         self.job = job
@@ -93,9 +86,6 @@ class Publication:
         self.in_flight = in_flight
         self.accept = accept
         self.statistics = statistics
-        self._helpers = helpers
-        self._helped = False
-        """Helpers were asked: any upload may be completed, or is being completed."""
         self._visible = 0
         """How many files this process has seen or made visible."""
         self.dest = job.paths.dest
@@ -123,7 +113,6 @@ class Publication:
         """
         if self.plan.marker is not None:
             self._delete_old_marker(self.plan.marker)
-        self._let_help()
         left: dict[Completion, list[str]] = {each: [] for each in Completion}
         self._visible = unanswered_run = 0
         first_error: MagicError | None = None
@@ -131,7 +120,7 @@ class Publication:
         if_none_match, distrust = self.job.terms.mode in FAILING, self._distrusts()
 
         def remaining() -> Iterator[tuple[ReadyUpload, Start[Completed]]]:
-            for upload in self._to_complete():
+            for upload in self._uploads():
                 if unanswered_run >= UNANSWERED_RUN_MAX:
                     left[Completion.UNFINISHED].append(upload.key)
                 else:
@@ -182,49 +171,17 @@ class Publication:
         failure.__cause__ = first_error
         return failure
 
-    def _let_help(self) -> None:
-        """Have helpers complete the files of a large job, if this process has just decided it. They
-        are asked once."""
-        helpers, source = self._helpers, self.source
-        if helpers is None or self._helped or not isinstance(source, SpooledSource):
-            return
-        if self.plan.files < helpers.files_min:
-            return
-        self._helped = True
-        try:
-            with self.statistics.timed(stats.COMPLETE_BY_HELPERS, self.runtime.clock):
-                helpers.distribute(list(zip(self.plan.sets, source.files_of_sets, strict=True)))
-        except Exception as error:  # whatever it is: this process completes the rest
-            what = f"{type(error).__name__}: {error}"
-            logger.debug("job %s: its helpers failed", self.job.id, exc_info=True)
-            self.warnings.append(
-                f"the job's helpers could not complete its files, so this process did: {what}"
-            )
-
-    def _to_complete(self) -> Iterator[ReadyUpload]:
-        """The uploads that this process completes: all; or what helpers have left."""
-        if not self._helped:
-            return self._uploads()
-        return not_seen(
-            self.runtime,
-            self.job,
-            self._uploads(),
-            self.plan.files,
-            self._is_visible,
-            in_flight=self.in_flight,
-        )
-
     def _is_visible(self, upload: ReadyUpload) -> None:
         self._visible += 1
         self.runtime.progress(Progress("complete", self._visible, self.plan.files, "files"))
 
     def _distrusts(self) -> bool:
-        """Whether a 200 to Complete is not enough. There are three cases: the store is not known to
-        tell the truth; helpers may be completing the same upload; or somebody may have begun to
-        complete what a stored plan names, and a server that was killed meanwhile answers falsely
-        from then on. What this process has just decided is touched by nobody else, except by
-        somebody who does not wait until it is dead (docs/recovery.md)."""
-        others = isinstance(self.source, StoredSource) or self._helped
+        """Whether a 200 to Complete is not enough. There are two cases: the store is not known to
+        tell the truth; or somebody may have begun to complete what a stored plan names, and a
+        server that was killed meanwhile answers falsely from then on. What this process has just
+        decided is touched by nobody else, except by somebody who does not wait until it is dead
+        (docs/recovery.md)."""
+        others = isinstance(self.source, StoredSource)
         return others or known(self.runtime.store.identity).true_complete is not True
 
     def _delete_old_marker(self, marker: ObjectRef) -> None:
@@ -313,9 +270,7 @@ class Publication:
             return True
         try:
             self._read_names()
-            left = write_marker(
-                self.runtime, self.dest.success_key, seen.key, self._success_data(seen)
-            )
+            left = write_marker(self.runtime, self.dest.success_key, seen, self._success_data(seen))
         except StoreError as error:
             if self.plan.marker is not None:
                 what = "_SUCCESS could not be written, and the old one is deleted"
@@ -357,7 +312,7 @@ class Publication:
             self.runtime,
             self.job,
             spared=self.names.__contains__,
-            accepted={self.job.paths.tree + planned.name for planned in self.plan.sets},
+            accepted={self.job.paths.tree + one.name: one.etag for one in self.plan.sets},
             in_flight=self.in_flight,
             look_first=not self._knows_all or bool(self.job.adopted),
             accepted_attempts={planned.task: planned.attempt for planned in self.plan.sets},

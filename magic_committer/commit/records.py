@@ -83,8 +83,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """The result of a swap. ``now``: the stored record; None if there is none any more. ``won``: it
-    is the record that was swapped in."""
+    """The result of a swap. ``now``: the job's stored record; None if there is none any more, or it
+    is that of a later job with the same id. ``won``: it is the record that was swapped in."""
 
     won: bool
     now: Seen | None
@@ -222,7 +222,9 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
                 raise
         if now is not None and now.record.nonce == record.nonce:
             return Swapped(True, now)
-        if now is None or not same_etag(now.etag, leaves.etag):
+        if now is None or now.record.uuid != record.uuid:
+            return Swapped(False, None)
+        if not same_etag(now.etag, leaves.etag):
             return Swapped(False, now)
         if refused:
             etag = other_quoting(etag)
@@ -293,7 +295,7 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
     now = read(runtime, leaves.key)
     if now is None or not same_etag(now.etag, leaves.etag):
         won = now is not None and now.record.nonce == record.nonce
-        return Swapped(won, now)
+        return Swapped(won, now if now is not None and now.record.uuid == record.uuid else None)
     try:
         written = runtime.store.put(leaves.key, record.encode(), metadata=_metadata(record))
     except StoreError as error:

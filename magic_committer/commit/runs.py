@@ -63,7 +63,7 @@ def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight:
         CommitIncomplete, AbortIncomplete, StoreError: a run cannot be settled now.
     """
     for seen in runs_of(runtime, dest, checkpoint):
-        job = StartedJob.taken_over(seen.record, dest.url, seen.etag)
+        job = StartedJob.attached(seen.record, dest.url, seen.etag)
         logger.info("job %s, a run of the same query, is settled: %s", job.id, seen.record.state)
         try:
             JobCommit(runtime, job, in_flight, role="recovery").settle(seen.record.state)

@@ -285,9 +285,7 @@ def _withdraw(
         aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
         swapped = records.swap(runtime, seen, aborting)
         if swapped.won and swapped.now is not None:
-            swept = sweep(
-                runtime, job, spared=nothing_spared, accepted=frozenset(), in_flight=in_flight
-            )
+            swept = sweep(runtime, job, spared=nothing_spared, accepted={}, in_flight=in_flight)
             warnings += swept.warnings
             if not swept.again:
                 finish(runtime, swapped.now, "aborted", False, warnings)

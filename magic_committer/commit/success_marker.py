@@ -120,13 +120,13 @@ def success_data(
     )
 
 
-def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessData) -> str:
+def write_marker(runtime: Runtime, key: str, own: records.Seen, success: SuccessData) -> str:
     """Write `_SUCCESS` if our marker may be written. Repeatable.
 
     Args:
         runtime: the components.
         key: the marker's key.
-        record_key: the record's key.
+        own: the job's record, as it was seen before.
         success: the content, without the diagnostics that are added here.
 
     Returns:
@@ -141,13 +141,15 @@ def write_marker(runtime: Runtime, key: str, record_key: str, success: SuccessDa
     for _ in range(MARKER_TRIES_MAX):
         try:
             marker = read_marker(runtime, key)
-            seen = records.read(runtime, record_key)
+            seen = records.read(runtime, own.key)
         except Unanswered as error:
             last = error
             continue
         if before is not None and before == marker:
             quoted = not quoted  # unchanged and refused: the quoting was not understood (Ceph RGW)
         before = marker
+        if seen is not None and seen.record.uuid != own.record.uuid:
+            seen = None  # the id has been used again since
         if seen is None or seen.record.state is not State.COMPLETED:
             return "the job was finished by somebody else"
         record = seen.record

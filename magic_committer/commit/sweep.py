@@ -12,10 +12,8 @@ attempt that made the upload sees the fence (protocol.md, "The fence"). Order (d
 
 Every abort goes through `UploadRemover`. It is proved; if not, the upload is reported, and the
 control objects that name it stay. The owner of an upload is never guessed. It is ours if one of our
-`.pending` or `.pendingset` names its id, or if its name has our UUID as a delimited field. Only
-``exclusive`` jobs take everything, because their starter says that nobody else writes under the
-destination; and they do so only if no other job is found (`magic_committer.commit.neighbours`).
-Uploads that a decided plan names are spared: on some stores the success of an abort proves nothing,
+`.pending` or `.pendingset` names its id, or if its name has our UUID as a delimited field. Uploads
+that a decided plan names are spared: on some stores the success of an abort proves nothing,
 and an abort may delete a completed object (stores.md). A process that does not know everything that
 the plan of a committed job names looks at each upload first.
 """
@@ -33,7 +31,6 @@ from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
 from magic_committer.commit.ahead import ahead
 from magic_committer.commit.load import each_listed, set_bytes_max
-from magic_committer.commit.neighbours import somebody_else
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
@@ -54,7 +51,7 @@ from magic_committer.protocol.record import (
     TASK_METADATA,
     StartedJob,
 )
-from magic_committer.stores.base import ObjectInfo, UploadInfo
+from magic_committer.stores.base import ObjectInfo, UploadInfo, same_etag
 
 SWEEP_ROUNDS_MAX = 5
 SWEEP_PAUSE_SECONDS = 0.2
@@ -102,7 +99,7 @@ def sweep(
     job: StartedJob,
     *,
     spared: Spared,
-    accepted: Set[str],
+    accepted: Mapping[str, str],
     in_flight: int,
     look_first: bool = False,
     accepted_attempts: Mapping[str, str] | None = None,
@@ -112,7 +109,8 @@ def sweep(
     Args:
         runtime, job: the components and the job.
         spared: says which uploads the plan names.
-        accepted: keys of the pendingsets that the plan names: they need not be read.
+        accepted: the pendingsets that the plan names, key and ETag: they need not be read. Another
+            one at such a key is of another run: a given id may be in use again.
         in_flight: how many requests at once.
         look_first: look at each upload before it is aborted. Needed if an upload may have been
             completed and this process does not know everything that the plan names.
@@ -124,7 +122,8 @@ def sweep(
     tells = accepted_attempts is not None
     run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first, tells)
     found = run.control_objects()
-    run.abort_all(run.named_uploads(found, accepted))
+    known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
+    run.abort_all(run.named_uploads(found, known))
     run.abort_listed()
     if accepted_attempts is not None:
         swept.warnings += run.unpublished(accepted_attempts)
@@ -133,7 +132,7 @@ def sweep(
     if len(swept.left) > NAMED_MAX:
         swept.failed(f"{len(swept.left) - NAMED_MAX} more uploads could not be aborted")
     if not swept.left and not run.unread:  # otherwise the next sweep needs the names in them
-        run.delete(found, accepted)
+        run.delete(found, known)
     return swept
 
 
@@ -164,11 +163,6 @@ class _Sweep:
     """Uploads that are proved to have ended, by `upload_name`."""
     sent: KeySet = field(default_factory=KeySet)
     """Those of `ended` that ended by our abort."""
-    strangers: set[str] = field(default_factory=set)
-    """Uploads that an exclusive job takes although nothing says that they are its own, by
-    `upload_name`."""
-    yields: bool = False
-    """An exclusive job met another job: it takes only its own uploads."""
     saved: list[_Saved] = field(default_factory=list)
     with_set: set[str] = field(default_factory=set)
     """Attempts with a leftover `.pendingset`: they were committed, or aborted with a tombstone."""
@@ -260,7 +254,6 @@ class _Sweep:
 
     def _list_mine(self) -> list[UploadInfo]:
         mine: list[UploadInfo] = []
-        others: list[UploadInfo] = []
         unattributed = 0
         listed = self.runtime.store.list_uploads(self.dest.prefix)
         with closing(ahead(self.runtime, listed)) as pages:
@@ -272,27 +265,8 @@ class _Sweep:
                     mine.append(upload)
                     continue
                 unattributed += uuid is None
-                if self.job.terms.exclusive:
-                    others.append(upload)
-        # Records after uploads: a job that was set up in between shows its record, and its uploads
-        # were not in the listing (counterexamples.md, K1).
-        if others and self._is_alone(others):
-            self.strangers.update(upload_name(u.key, u.upload_id) for u in others)
-            mine, unattributed = mine + others, 0
         self.swept.unattributed = unattributed
         return mine
-
-    def _is_alone(self, others: Iterable[UploadInfo]) -> bool:
-        """Whether nobody else may own these uploads. After one "no" it is not asked again."""
-        if self.yields:
-            return False
-        somebody = somebody_else(
-            self.runtime, self.dest, self.paths.record, (u.key for u in others), self.in_flight
-        )
-        if somebody:
-            self.yields = True
-            self.swept.warnings.append(f"not swept exclusively: {somebody}")
-        return not somebody
 
     def abort_all(self, doomed: Iterable[UploadName | UploadInfo]) -> int:
         """Remove uploads and give the number of aborted ones. What could not be removed is kept in
@@ -325,10 +299,9 @@ class _Sweep:
             name = named.name
             if self.spared(name) or not known.add(name):
                 continue
-            # An upload of another writer may have been completed since it was listed. An upload
-            # that is shown again after its abort was proved has most likely ended: the listing
-            # lags.
-            yield named, self.look_first or name in self.strangers or name in self.ended
+            # An upload that is shown again after its abort was proved has most likely ended: the
+            # listing lags.
+            yield named, self.look_first or name in self.ended
 
     def _removal(
         self, upload: UploadName, look_first: bool

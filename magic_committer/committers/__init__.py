@@ -5,5 +5,5 @@
   and the same job completes them. Its attempt sends through magic's attempt.
 
 A job's record names its committer (`Terms.committer`), so each process takes the right one. The
-names, and what a program or a machine may say instead of one, are in `registry` and `choice`.
+names are in `registry`.
 """

@@ -30,7 +30,6 @@ from magic_committer._runtime import (
     new_id,
     no_progress,
 )
-from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.commit.prepare import Prospect
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
@@ -230,7 +229,6 @@ class JobCommitter(Protocol):
         accept: Collection[str] = (),
         role: str = "driver",
         batch: StreamBatch | None = None,
-        distribute: Distribute | None = None,
     ) -> JobReport:
         """Commit the job, or finish it: see `Job.commit`. Repeatable.
 
@@ -238,12 +236,7 @@ class JobCommitter(Protocol):
             results, expect, batch: as for `Job.commit`.
             accept: names of files that may be missing.
             role: what the record says of this process: ``"driver"`` or ``"recovery"``.
-            distribute: gives the files of a large job to helpers; None: this process does all.
         """
-        ...
-
-    def complete_piece(self, piece: Piece) -> int:
-        """Help the process that has decided the job. Gives how many files it completed."""
         ...
 
     def settle_job(

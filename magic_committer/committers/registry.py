@@ -60,6 +60,15 @@ def default_for(dest: object) -> str:
     return OF_SCHEME.get(scheme_of(dest), _DEFAULT)
 
 
+def committer_for(dest: str, said: str | None) -> CommitterClass:
+    """The committer of a new job. ``said``: the name that the caller gave; None: none.
+
+    Raises:
+        WrongType, OptionError: as for `named`.
+    """
+    return named(default_for(dest) if said is None else said)
+
+
 def is_file_tree(dest: object) -> bool:
     """Whether the jobs of a destination are jobs of renames, by its URL's scheme. Pure."""
     return OF_SCHEME.get(scheme_of(dest)) == "manifest"

@@ -16,7 +16,6 @@ from magic_committer.commit import records
 from magic_committer.commit.alive import SignOfLife
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.outcome import outcome_of
-from magic_committer.commit.pieces import Distribute, Helpers, Piece, complete_piece
 from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.runs import settle_runs
 from magic_committer.commit.setup import join_job, setup_job
@@ -171,24 +170,9 @@ class UploadsCommitter:
         accept: Collection[str] = (),
         role: str = "driver",
         batch: StreamBatch | None = None,
-        distribute: Distribute | None = None,
     ) -> JobReport:
-        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable.
-
-        ``distribute``: gives the files of a large job to helpers; None: this process completes them
-        all.
-        """
-        files_min = self.options.distribute_files_min
-        helpers = None
-        if distribute is not None and files_min is not None:
-            helpers = Helpers(files_min, distribute)
-        return self._job_commit(role, accept, helpers).commit(results, expect, batch)
-
-    def complete_piece(self, piece: Piece) -> int:
-        """Help the process that has decided the job: see `pieces.complete_piece`. Repeatable."""
-        threads = self.options.commit_threads
-        refuse_threads(self.runtime.store, threads)
-        return complete_piece(self.runtime, self.job, piece, in_flight=threads)
+        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
+        return self._job_commit(role, accept).commit(results, expect, batch)
 
     def settle_job(
         self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
@@ -209,12 +193,10 @@ class UploadsCommitter:
         """Abort the job, or undo it: see `JobCommit.abort`. Repeatable."""
         return self._job_commit(role).abort(revert=revert, leave_visible=leave_visible)
 
-    def _job_commit(
-        self, role: str, accept: Collection[str] = (), helpers: Helpers | None = None
-    ) -> JobCommit:
+    def _job_commit(self, role: str, accept: Collection[str] = ()) -> JobCommit:
         threads = self.options.commit_threads
         refuse_threads(self.runtime.store, threads)
-        return JobCommit(self.runtime, self.job, threads, role, accept, helpers)
+        return JobCommit(self.runtime, self.job, threads, role, accept)
 
 
 def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:

@@ -1,34 +1,233 @@
-"""What `Task` and `Writing` have of this package for their users."""
+"""The calls that `Task` and `Writing` have in common: whatever makes files of a task."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
 from os import PathLike
-from typing import TYPE_CHECKING
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Literal, overload
 
 from magic_committer._arguments import attributes_of
-from magic_committer.errors import OptionError
+from magic_committer._hints import no_attribute
+from magic_committer.committers.base import TaskAttempt
+from magic_committer.errors import OptionError, WrongType
 from magic_committer.filesystem.kept import KEEP_BYTES_MAX
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import check_name, name_text, parse_url, unique_name
 from magic_committer.stores.base import Attributes
+from magic_committer.upload import LocalFile, TaskFile, TextUpload
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from magic_committer.filesystem.job_files import JobFileSystem
     from magic_committer.filesystem.local import PutReport
 
+BinaryMode = Literal["wb", "xb"]
+"""The modes of `open` for a file of bytes. ``"xb"`` is the same as ``"wb"``."""
+TextMode = Literal["w", "x", "wt", "xt"]
+"""The modes of `open` for a file of text. All four are the same."""
+
 
 class FileCalls(ABC):
-    """The calls of everybody who opens files of one task."""
+    """The calls that make files of one task."""
+
+    @abstractmethod
+    def _own(self) -> TaskAttempt:
+        """The attempt whose files these are."""
+
+    @abstractmethod
+    def _note(self, name: str, file: TaskFile) -> None:
+        """Show an opened file in the file systems of the task, if there are any."""
 
     @abstractmethod
     def _files(self) -> Sink:
         """The task, as a place to put files."""
 
-    @abstractmethod
-    def _uuid(self) -> str:
-        """The job's UUID."""
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise no_attribute(self, name)
+
+    @overload
+    def open(
+        self,
+        name: str | PurePath,
+        mode: BinaryMode = "wb",
+        *,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> TaskFile: ...
+    @overload
+    def open(
+        self,
+        name: str | PurePath,
+        mode: TextMode,
+        *,
+        unique: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> TextUpload: ...
+    def open(
+        self,
+        name: str | PurePath,
+        mode: str = "wb",
+        *,
+        unique: bool = False,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        attributes: Attributes | None = None,
+    ) -> TaskFile | TextUpload:
+        r"""Open a file for writing. It appears as ``<destination>/<name>`` when the block of
+        `write` ends normally; of a `Task`, when the job commits and accepts this attempt::
+
+            >>> with mc.write("s3://bucket/table") as job:
+            ...     with job.open("dt=2026-11-21/a.csv", "w", newline="") as file:
+            ...         _ = file.write("1,2,3\n")
+
+        Not repeatable: a block or an attempt opens a name once.
+
+        Args:
+            name: the key, relative to the destination, as text or as a `Path`.
+            mode: ``"wb"`` (default) for bytes, ``"w"`` for text.
+            unique: True: put the job's UUID into the name, before its first dot. Files of two jobs
+                then never have the same name, and the job can find and abort uploads of killed
+                tasks. The tasks of one job still need different names. False (default): the name as
+                given.
+            encoding, errors, newline: for text only, as in Python's ``open``. None (default):
+                UTF-8, strict, and the system's line ends.
+            attributes: content type, user metadata, storage class and so on for the object; None
+                (default): nothing special.
+
+        Returns:
+            A file. Close it, or use it with ``with``, before the attempt commits. One thread at a
+            time may use it. If an exception ends its ``with`` block, the file is given up. If the
+            upload fails, the next call on the file raises; in a forked child it raises
+            `WrongProcess`. With ``track="memory"`` a file that ends within its first block is sent
+            after its ``close`` has returned: the next `open`, or `commit`, raises its error.
+
+        Raises:
+            UploadFailed, JobNotRunning, StoreError: a file that was closed before could not be
+                stored; a note names it. Told once. Nothing was opened.
+            TaskFailed: the attempt has ended, or another thread is committing or aborting it, or it
+                can never be committed (the close of a file failed, and another handle may know of
+                that file), or this is a forked child of its process.
+            PathError: the name cannot be used; the message says which rule it breaks.
+            ValueError: the mode is not one of these, or ``encoding``, ``errors`` or ``newline`` is
+                given for bytes.
+            WrongType: ``name`` is no text, or ``attributes`` is a dict.
+            MagicError: a block of `write` that has not begun. So do all calls here.
+        """
+        text = text_options(mode, encoding, errors, newline)
+        name = name_text(name)
+        stream = self._own().open(name, unique=unique, attributes=attributes_of(attributes))
+        self._note(name, stream)
+        return stream if text is None else TextUpload(stream, **text)
+
+    def local_file(
+        self, name: str | PurePath, *, unique: bool = False, attributes: Attributes | None = None
+    ) -> LocalFile:
+        """Open a file on local disk, for programs that seek or that want a path (HDF5, SQLite, zip,
+        `ndarray.tofile`). It is uploaded when it is closed, and then as a file of `open`. It can be
+        read too, and its path is ``os.fspath(file)``; what a program puts beside that path is not
+        uploaded::
+
+            >>> import os, sqlite3
+            >>> job = mc.start("s3://bucket/table")
+            >>> with job.task("7") as task, task.local_file("part-7.db") as file:
+            ...     with sqlite3.connect(os.fspath(file)) as database:
+            ...         _ = database.execute("create table t (n)")
+            ...     database.close()
+            >>> task.result.files
+            1
+
+        Not repeatable: an attempt opens a name once.
+
+        Args:
+            name, unique, attributes: as for `open`.
+
+        Returns:
+            A file of bytes, for ``with``. If an exception ends its block, nothing of it is
+            uploaded. Close other programs' handles on its path before it is closed. The local
+            directory goes when the attempt ends; after a kill, when the next one is made.
+
+        Raises:
+            UploadFailed: the disk is full, or `Options.local_bytes_max` is reached; also by the
+                file's calls.
+            OptionError: `Options.buffer_dir` cannot be used, or this committer has no local files.
+
+            Otherwise as `open`.
+        """
+        name = name_text(name)
+        file = self._own().local_file(name, unique=unique, attributes=attributes_of(attributes))
+        self._note(name, file)
+        return file
+
+    def directory(self, *, unique: bool = False) -> Path:
+        """Give the attempt's local directory, for programs that write files of their own. The
+        task's commit uploads every file in it, also in directories below; names that begin with
+        ``_`` or ``.`` are skipped. If one file cannot be uploaded, none of them counts::
+
+            >>> job = mc.start("s3://bucket/table", committer="directory")
+            >>> with job.task("7") as task:
+            ...     _ = (task.directory() / "part-7.csv").write_text("1,2,3")
+            >>> task.result.files
+            1
+
+        Repeatable: it is the same directory. It is made at the first call; sends nothing.
+
+        Args:
+            unique: True: put the job's UUID into the names of these files, before the first dot of
+                the last element, as `open` does. One call of an attempt with True is enough. False
+                (default): the names as they are.
+
+        Returns:
+            The path. It is below `Options.buffer_dir`, can be read by this user only, and goes when
+            the attempt ends; after a kill, when the next one is made.
+
+        Raises:
+            OptionError: the job's committer has no local directories (magic), or
+                `Options.buffer_dir` cannot be used.
+            TaskFailed: the attempt has ended, another thread is committing or aborting it, or this
+                is a forked child of its process.
+        """
+        return self._own().directory(unique=unique)
+
+    def write_bytes(
+        self,
+        name: str | PurePath,
+        data: Buffer,
+        *,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> int:
+        """Write a file in one call. Returns how many bytes it has. Arguments and errors are those
+        of `open`, and ``data``: bytes, or what has a buffer."""
+        with self.open(name, unique=unique, attributes=attributes) as file:
+            return file.write(data)
+
+    def write_text(
+        self,
+        name: str | PurePath,
+        text: str,
+        *,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+        unique: bool = False,
+        attributes: Attributes | None = None,
+    ) -> int:
+        """Write a file of text in one call. Returns how many characters it has. Arguments and
+        errors are those of `open`."""
+        with self.open(
+            name, "w", unique=unique, encoding=encoding, errors=errors, newline=newline,
+            attributes=attributes,
+        ) as file:  # fmt: skip
+            return file.write(text)
 
     def filesystem(
         self,
@@ -70,7 +269,6 @@ class FileCalls(ABC):
         Raises:
             OptionError: fsspec is not installed, or ``keep_bytes_max`` is below 0.
             WrongType: ``keep_bytes_max`` is no whole number.
-            MagicError: a `write` block that has not begun.
         """
         try:
             from magic_committer.filesystem.job_files import JobFileSystem
@@ -83,7 +281,7 @@ class FileCalls(ABC):
             self._files(), unique=unique, read_through=read_through, keep_bytes_max=keep_bytes_max
         )
 
-    def discard(self, name: str, *, unique: bool = False) -> None:
+    def discard(self, name: str | PurePath, *, unique: bool = False) -> None:
         r"""Take a file out of the task, open or closed: its upload is aborted, or what waits on a
         file system is removed, and it never appears. Repeatable after a `StoreError`. Afterwards a
         file of that name may be opened::
@@ -110,14 +308,14 @@ class FileCalls(ABC):
         """
         sink = self._files()
         name = name_text(name)
-        stored = unique_name(name, self._uuid()) if unique else name
+        stored = unique_name(name, self._own().job.uuid) if unique else name
         sink.discard_file(stored)
         sink.forget(name, stored)
 
     def put_file(
         self,
         path: str | PathLike[str],
-        name: str | None = None,
+        name: str | PurePath | None = None,
         *,
         unique: bool = False,
         attributes: Attributes | None = None,
@@ -134,7 +332,8 @@ class FileCalls(ABC):
         Args:
             path: the file's path. A link is followed.
             name: as for `open`; None (default): the last part of ``path``.
-            unique, attributes: as for `open`.
+            unique, attributes: as for `open`. On S3 the content type is guessed from the name,
+                unless ``attributes`` has one; also by `put_directory`.
 
         Returns:
             How many bytes the file has.
@@ -156,7 +355,7 @@ class FileCalls(ABC):
     def put_directory(
         self,
         path: str | PathLike[str],
-        name: str = "",
+        name: str | PurePath = "",
         *,
         hidden: bool = False,
         unique: bool = False,
@@ -208,7 +407,7 @@ class FileCalls(ABC):
     def copy(
         self,
         source: str,
-        name: str = "",
+        name: str | PurePath = "",
         *,
         hidden: bool = False,
         unique: bool = False,
@@ -230,11 +429,13 @@ class FileCalls(ABC):
 
         Args:
             source: the URL of a directory, which ends in ``/``, or of one object.
-            name: the directory below the destination, or the name of the one object; "" (default):
-                the destination itself, or the object's own name.
+            name: the directory below the destination, or the name of the one object; if that ends
+                in ``/``, the directory for it. "" (default): the destination itself, or the
+                object's own name.
             hidden: True: also objects with an element that begins with ``_`` or ``.``. False is the
                 default. A ``_SUCCESS`` at the top, and what committers keep, are always left out.
-            unique, attributes: as for `open`, for each object.
+            unique, attributes: as for `open`, for each object. Names with another job's token need
+                ``unique=True``: its digits stay, as a part of the name.
 
         Returns:
             How many objects and bytes were copied, and what was left out.
@@ -248,10 +449,35 @@ class FileCalls(ABC):
         from magic_committer.filesystem.local import put_all  # late, as above
         from magic_committer.filesystem.objects import objects_in
 
-        sink, below = self._files(), name_text(name).strip("/")
+        sink, name = self._files(), name_text(name)
+        below = name.strip("/")
         if below:
             check_name(below)
+        if name.endswith("/") and not source.endswith("/"):
+            below = f"{below}/{source.rpartition('/')[2]}".lstrip("/")
         store = sink.reach(parse_url(source).bucket)
-        found, left_out = objects_in(store, source, sink.home.url, below, hidden=hidden)
+        found, left_out = objects_in(
+            store, source, sink.home.url, below, hidden=hidden, unique=unique
+        )
         attributes = attributes_of(attributes)
         return put_all(sink, found, left_out, unique=unique, attributes=attributes)
+
+
+def text_options(
+    mode: str, encoding: str | None, errors: str | None, newline: str | None
+) -> dict[str, str | None] | None:
+    """The arguments of a text file, as the caller gave them; None for a file of bytes.
+
+    Raises:
+        WrongType: the mode is not text.
+        ValueError: the mode does not write a new file, or the other arguments do not fit it.
+    """
+    if mode in ("wb", "xb"):
+        if encoding is not None or errors is not None or newline is not None:
+            raise ValueError("encoding, errors and newline are for text: open it with mode 'w'")
+        return None
+    if mode in ("w", "x", "wt", "xt"):
+        return {"encoding": encoding, "errors": errors, "newline": newline}
+    if not isinstance(mode, str):
+        raise WrongType(f"a file's mode is text, not {mode!r:.80}", hint="Pass 'wb' or 'w'")
+    raise ValueError(f"mode {mode!r}: a file of a job is written once, by 'wb' or 'w'")

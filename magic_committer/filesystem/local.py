@@ -15,7 +15,8 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from mimetypes import guess_type
 from os import PathLike
 from pathlib import Path
 from typing import Protocol
@@ -25,7 +26,7 @@ from magic_committer._runtime import Progress
 from magic_committer.errors import PathError, UploadFailed, WrongType
 from magic_committer.file_trees.local import local_path
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import SUCCESS, check_name, shown
+from magic_committer.hadoop.paths import SUCCESS, check_name, is_s3_url, shown
 from magic_committer.options import MiB
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import TaskFile
@@ -104,6 +105,9 @@ def put_one(
     before = os.stat(path)
     if not stat.S_ISREG(before.st_mode):
         raise _no_file(path, before.st_mode)
+    if attributes.content_type is None and is_s3_url(sink.home.url):
+        kind, compressed = guess_type(name)
+        attributes = replace(attributes, content_type=None if compressed else kind)
     buffer = memoryview(bytearray(min(COPY_BYTES, max(1, before.st_size + 1))))
     total = 0
     with open(path, "rb", buffering=0) as source:

@@ -141,7 +141,8 @@ def parse_url(url: str) -> Location:
     if match is None or match[1].lower() not in _SCHEMES:
         scheme = f"scheme {match[1]!r}" if match else "no scheme"
         here = f"Write 'file://{url}', or 's3://bucket/path'" if url.startswith("/") else S3_URL
-        raise PathError(f"not an S3 URL: {scheme}", hint=here)
+        given = "" if "@" in url else f"{shown(url)} is "  # what is before an "@" may be a secret
+        raise PathError(f"{given}not an S3 URL: {scheme}", hint=here)
     bucket, key = match[2], match[3]
     if not _BUCKET.match(bucket):
         # The URL is not repeated: the part before an "@" may be a secret.
@@ -293,20 +294,15 @@ def final_destination(elements: Sequence[str]) -> list[str]:
 
 
 def name_text(name: object) -> str:
-    """The name of a file that a caller passed; it must be text.
+    """The name of a file that a caller passed: text, or a `Path`.
 
     Raises:
-        WrongType: it is not text.
+        WrongType: it is neither.
     """
-    if isinstance(name, str):
-        return name
-    if isinstance(name, PurePath):
-        raise WrongType(
-            f"a file's name is text, not a {type(name).__name__}", hint=f"Pass {name.as_posix()!r}"
-        )
+    if isinstance(name, str | PurePath):
+        return name if isinstance(name, str) else name.as_posix()
     raise WrongType(
-        f"a file's name is text, not {type(name).__name__}",
-        hint=RELATIVE_NAME,
+        f"a file's name is text or a Path, not {type(name).__name__}", hint=RELATIVE_NAME
     )
 
 
@@ -389,6 +385,17 @@ def unique_name(name: str, uuid: str) -> str:
     dot = last.find(".", stem_start)
     end = len(last) if dot < 0 else dot
     return f"{directory}{slash}{last[:end]}-mcj{uuid}{last[end:]}"
+
+
+def has_token(name: str) -> bool:
+    """Whether the last element of a name carries a job's token."""
+    return _TOKEN.search(name.rpartition("/")[2]) is not None
+
+
+def without_token(name: str) -> str:
+    """A name whose tokens are plain digits: it names no job, and is still like no other name."""
+    directory, slash, last = name.rpartition("/")
+    return f"{directory}{slash}{_TOKEN.sub(lambda found: found[0].replace('mcj', '', 1), last)}"
 
 
 def uuid_in_name(key: str) -> str | None:

@@ -41,8 +41,6 @@ CHECK_UPLOADS = "job_stage_check_uploads"
 SAVE_PLAN = "job_stage_save_plan"
 DECIDE = "job_stage_decide"
 DELETE_REPLACED = "job_stage_delete_replaced"
-COMPLETE_BY_HELPERS = "job_stage_complete_by_helpers"
-"""Helpers complete a large job's files; then its driver looks for each."""
 
 STARTED, ENDED = ".started", ".ended"
 
@@ -92,24 +90,6 @@ class Statistics:
                 self._at(self._maximums, f"{name}{ENDED}", clock, max)
 
         return stop
-
-    def lasted(self, name: str, began: float, clock: Clock) -> None:
-        """Count and time work that has ended well just now. As `timed`, for work that is not in one
-        block.
-
-        Args:
-            name: the duration's name.
-            began: when it began, by ``clock.monotonic()``.
-            clock: the clock.
-        """
-        milliseconds = int((clock.monotonic() - began) * 1000)
-        ended = int(clock.now() * 1000)
-        self._duration(name, milliseconds, failed=False)
-        with self._lock:
-            low, high = f"{name}{STARTED}", f"{name}{ENDED}"
-            started = ended - milliseconds
-            self._minimums[low] = min(self._minimums.get(low, started), started)
-            self._maximums[high] = max(self._maximums.get(high, ended), ended)
 
     def _at(
         self, times: dict[str, int], name: str, clock: Clock, which: Callable[[int, int], int]

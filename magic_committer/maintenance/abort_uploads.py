@@ -19,7 +19,7 @@ Memory: the uploads of the dead jobs that are to be aborted are held; the others
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -39,7 +39,6 @@ from magic_committer.commit.upload_state import (
 from magic_committer.errors import MagicError, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing
-from magic_committer.maintenance.prices import US_EAST_1, Prices
 from magic_committer.maintenance.recover import abort_job
 from magic_committer.maintenance.reports import age_of
 from magic_committer.maintenance.uploads import (
@@ -101,7 +100,7 @@ class ClearingPlan:
         chosen: how many uploads are to be aborted, by class.
         left: how many uploads are not, by class: because of the rules or the filters.
         named: the uploads to be aborted that do not belong to a dead job.
-        bytes, dollars_per_month: of those to be aborted, as far as known; 0 without sizes.
+        bytes: of those to be aborted, as far as known; 0 without sizes.
         jobs: dead jobs that are aborted as a whole, by UUID.
         advice: what the operator may want to do about those that are left, a sentence each.
     """
@@ -110,7 +109,6 @@ class ClearingPlan:
     left: Counter[str] = field(default_factory=Counter)
     named: KeySet = field(default_factory=KeySet)
     bytes: int = 0
-    dollars_per_month: float = 0.0
     jobs: dict[str, DeadJob] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
 
@@ -118,6 +116,10 @@ class ClearingPlan:
     def uploads(self) -> int:
         """How many uploads are to be aborted."""
         return self.chosen.total()
+
+
+def no_uploads(_: list[FoundUpload]) -> None:
+    """Look at none of them."""
 
 
 class Clearing:
@@ -137,7 +139,6 @@ class Clearing:
         *,
         options: Options,
         sizes: bool = True,
-        prices: Prices = US_EAST_1,
     ) -> None:
         self._survey = survey
         self._runtime = survey.runtime
@@ -145,7 +146,6 @@ class Clearing:
         self._rules = rules
         self._options = options
         self._sizes = sizes
-        self._prices = prices
         self._total = self._done = 0
         self._remover = UploadRemover(survey.runtime)
         self.unfinished: list[str] = []
@@ -153,11 +153,15 @@ class Clearing:
 
     # Planning -------------------------------------------------------------------------------------
 
-    def plan(self, *, sizes: bool = False) -> ClearingPlan:
+    def plan(
+        self, *, sizes: bool = False, left: Callable[[list[FoundUpload]], None] = no_uploads
+    ) -> ClearingPlan:
         """Look at all uploads. Changes nothing.
 
         Args:
-            sizes: add up bytes and cost too.
+            sizes: add up bytes too.
+            left: is called for each page with the uploads that the filters choose and the rules
+                leave.
 
         Raises:
             StoreError: the uploads could not be listed.
@@ -165,7 +169,7 @@ class Clearing:
         plan = ClearingPlan()
         to_recover: set[tuple[str, str, str]] = set()
         for page in self._survey.pages():
-            chosen = []
+            chosen, spared = [], []
             for found in page:
                 of_dead_job = _of_dead_job(found)
                 if of_dead_job or _began_meanwhile(found):
@@ -175,12 +179,15 @@ class Clearing:
                     to_recover.add((found.job, found.job_state, found.dest))
                 if not self._means(found):
                     plan.left[found.owner_class] += 1
+                    if self._filters.fits(found, self._survey.scope):
+                        spared.append(found)
                 elif of_dead_job:
                     plan.jobs[found.uuid].chosen.append(found)
                 else:
                     chosen.append(found)
                     plan.named.add(upload_name(found.key, found.upload_id))
             self._count(plan, chosen, sizes)
+            left(spared)
         self._drop_partial(plan)
         for job in plan.jobs.values():
             self._count(plan, job.chosen, sizes)
@@ -200,7 +207,6 @@ class Clearing:
         for found in counted:
             plan.chosen[found.owner_class] += 1
             plan.bytes += found.bytes or 0
-            plan.dollars_per_month += found.dollars_per_month or 0.0
         return len(counted)
 
     def _drop_partial(self, plan: ClearingPlan) -> None:
@@ -225,7 +231,7 @@ class Clearing:
     def _sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
         if not self._sizes:
             return page
-        return sized(self._runtime, page, self._survey.in_flight, self._prices)
+        return sized(self._runtime, page, self._survey.in_flight)
 
     # Doing ----------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ them, from any machine, as often as needed.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Unpack
 
 from magic_committer import _wiring
 from magic_committer._arguments import checkpoint_of, options_of, s3_of
@@ -57,7 +58,7 @@ from magic_committer.maintenance.trees import (
     inspect_tree,
     recover_tree,
 )
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport
 
@@ -83,7 +84,11 @@ __all__ = [
 
 @patient()
 def inspect(
-    dest: str, *, dead_after: Age = DEAD_AFTER_SECONDS, s3: S3Options | None = None
+    dest: str,
+    *,
+    dead_after: Age = DEAD_AFTER_SECONDS,
+    s3: S3Options | None = None,
+    **place: Unpack[S3Place],
 ) -> list[FoundJob]:
     """Look at every job that has a directory under a destination. Changes nothing. Repeatable::
 
@@ -95,7 +100,7 @@ def inspect(
         dest: ``s3://bucket/prefix``, as for `start`. Jobs of destinations below it are not seen.
         dead_after: a running job without a change for this long counts as dead in ``would``. A
             `timedelta` or seconds; 24 hours by default.
-        s3: the connection to the store; None (default): as the environment says.
+        s3, place: the connection to the store, as for `start`.
 
     Returns:
         What was found, one item for each job.
@@ -105,6 +110,7 @@ def inspect(
             says so.
         WrongType, PathError, OptionError: as for `start`.
     """
+    s3 = s3_of(s3, place)
     if is_file_tree(dest):
         return list(inspect_tree(_parts(dest), seconds("dead_after", dead_after)))
     runtime, destination = _reach(dest, s3, no_progress)
@@ -123,6 +129,7 @@ def recover(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> Recovery:
     """Finish a job whose driver is dead: complete it if it was decided, abort it if it was not.
     Repeatable::
@@ -151,10 +158,7 @@ def recover(
             objects are right. None by default.
         leave_visible: for an adopted Hadoop job: as for `abort`. False by default.
         dry_run: True: change nothing, and say in ``did`` what would be done. False by default.
-        s3: the connection to the store; None (default): as the environment says.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What was found and done, and the outcome.
@@ -171,6 +175,7 @@ def recover(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
+    s3 = s3_of(s3, place)
     if is_file_tree(dest):
         return recover_tree(
             _parts(dest, options, progress),
@@ -202,6 +207,7 @@ def abort(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> JobReport:
     """Make sure that nothing of a job is visible, now or later, however old the job is.
     Repeatable::
@@ -222,10 +228,7 @@ def abort(
             commit. True: abort the other files. **The visible files stay**: the table holds only a
             part of the job for ever. False (default): refuse; `Job.commit` finishes the job
             instead.
-        s3: the connection to the store; None (default): as the environment says.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What became of the job.
@@ -240,6 +243,7 @@ def abort(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
+    s3 = s3_of(s3, place)
     if is_file_tree(dest):
         return abort_tree(_parts(dest, options, progress), job_id, revert=revert)
     runtime, destination = _reach(dest, s3, progress)
@@ -266,6 +270,7 @@ def force_abort(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> GivenUp:
     """End a job that can be neither finished nor undone: its plan is gone, its record cannot be
     read, or the store refuses a request that is needed to undo it. Repeatable. Use it last:
@@ -287,10 +292,7 @@ def force_abort(
             for a job that is ``completed`` or whose record cannot be read: if something of the job
             is younger, the call is refused. 0 means: you promise that the driver is dead.
         dry_run: True: change nothing, and report what is open and visible. False by default.
-        s3: the connection to the store; None (default): as the environment says.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What was undone, and what was given up.
@@ -304,6 +306,7 @@ def force_abort(
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.
     """
+    s3 = s3_of(s3, place)
     if is_file_tree(dest):
         limit = seconds("dead_after", dead_after)
         parts = _parts(dest, options, progress)
@@ -328,6 +331,7 @@ def adopt(
     dry_run: bool = False,
     s3: S3Options | None = None,
     options: Options | None = None,
+    **place: Unpack[S3Place],
 ) -> Adoption:
     """Give a record to a Hadoop magic job whose JVM is dead. Both layouts are understood (Hadoop
     3.4 and later; up to 3.3). You promise that the JVM is dead: nothing on the store can tell.
@@ -353,8 +357,7 @@ def adopt(
             the call is refused: requests that the JVM sent last may still arrive for some minutes.
             0 means: you know that none can arrive.
         dry_run: True: change nothing, and say what would be adopted. False by default.
-        s3: the connection to the store; None (default): as the environment says.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
+        s3, place, options: as for `start`.
 
     Returns:
         What was adopted.
@@ -370,6 +373,7 @@ def adopt(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
+    s3 = s3_of(s3, place)
     runtime, destination = _reach(dest, s3, no_progress)
     limit = seconds("dead_after", dead_after)
     return adopt_job(
@@ -390,6 +394,7 @@ def cleanup(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> CleanupReport:
     """Remove what dead jobs left under a destination. For cron: it does no harm to live jobs, to
     files and uploads of other programs, or to another cleanup. Repeatable::
@@ -415,10 +420,7 @@ def cleanup(
         dry_run: True: change nothing, and report what would be done. False by default. To find out
             whether the store shows all open uploads, two are created and aborted all the same;
             not on AWS S3, which does.
-        s3: the connection to the store; None (default): as the environment says.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What was found and done.
@@ -427,6 +429,7 @@ def cleanup(
         StoreError: the jobs could not be listed. All other failures are in ``report.errors``.
         WrongType, PathError, OptionError: as for `start`.
     """
+    s3 = s3_of(s3, place)
     limits = Limits(
         dead_after=seconds("dead_after", dead_after),
         leftover_after=seconds("leftover_after", leftover_after),
@@ -442,7 +445,9 @@ def cleanup(
 
 
 @patient()
-def read_stream(dest: str, query: str, *, s3: S3Options | None = None) -> StreamState | None:
+def read_stream(
+    dest: str, query: str, *, s3: S3Options | None = None, **place: Unpack[S3Place]
+) -> StreamState | None:
     """Read the ledger of a streaming query: which batch is published, and which job may publish the
     next one. Changes nothing. Repeatable::
 
@@ -459,7 +464,7 @@ def read_stream(dest: str, query: str, *, s3: S3Options | None = None) -> Stream
     Args:
         dest: the destination that the query writes to.
         query: the query's id, as in `StreamBatch`.
-        s3: the connection to the store; None (default): as the environment says.
+        s3, place: the connection to the store, as for `start`.
 
     Returns:
         What the ledger says; None if no batch of the query was ever committed there.
@@ -469,6 +474,7 @@ def read_stream(dest: str, query: str, *, s3: S3Options | None = None) -> Stream
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
+    s3 = s3_of(s3, place)
     query = StreamBatch(query, 0).query
     if is_file_tree(dest):
         parts = _parts(dest)
@@ -485,6 +491,7 @@ def abort_stream(
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> tuple[JobReport, ...]:
     """Abort the running jobs of a streaming query whose jobs are not known by id. Repeatable::
 
@@ -499,10 +506,7 @@ def abort_stream(
     Args:
         dest: the destination that the query writes to.
         checkpoint: the text that `start` was given as ``checkpoint``.
-        s3: the connection to the store; None (default): as the environment says.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        s3, place, options, progress: as for `start`.
 
     Returns:
         What became of each job that was aborted.
@@ -512,6 +516,7 @@ def abort_stream(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached. Call it again.
     """
+    s3 = s3_of(s3, place)
     options = options_of(options)
     if is_file_tree(dest):
         found = abort_jobs_of_tree(_parts(dest, options, progress), checkpoint_of(checkpoint))
@@ -526,9 +531,7 @@ def _parts(
     return parts_of(_wiring.process_for(S3Options(), progress), dest, options_of(options))
 
 
-def _reach(
-    dest: str, s3: S3Options | None, progress: ProgressFunction
-) -> tuple[Runtime, Destination]:
+def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:
     if is_file_tree(dest):
         raise PathError(
             f"{dest} is on a file system: there are no jobs of Hadoop's magic committer, which this"
@@ -536,4 +539,4 @@ def _reach(
             hint="Pass a path on S3",
         )
     destination = Destination.parse(dest)
-    return _wiring.runtime_for(destination.bucket, s3_of(s3), progress), destination
+    return _wiring.runtime_for(destination.bucket, s3, progress), destination

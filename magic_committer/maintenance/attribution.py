@@ -28,12 +28,12 @@ from typing import Any
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.load import each_listed
-from magic_committer.commit.neighbours import at_and_above, job_directories_in
 from magic_committer.commit.ready import from_pending, upload_name
-from magic_committer.errors import FormatError, MagicError, NotFound
+from magic_committer.errors import FormatError, MagicError, NotFound, PathError
 from magic_committer.hadoop.formats import Pending
 from magic_committer.hadoop.paths import (
     JOB_PREFIX,
+    MAGIC,
     MAGIC_JOB_PREFIX,
     PENDING_SUFFIX,
     PENDINGSET_SUFFIX,
@@ -56,6 +56,19 @@ def each(
         for outcome in outcomes:
             failed = isinstance(outcome.error, MagicError)
             yield outcome.item, outcome.error if failed else outcome.unwrap()
+
+
+def directory_of(key: str) -> str:
+    """The directory of a key: ``"a/b/"`` for ``a/b/c``."""
+    return key[: key.rfind("/") + 1]
+
+
+def at_and_above(directory: str) -> Iterator[str]:
+    """A directory and all above it: ``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
+    yield ""
+    for index, character in enumerate(directory):
+        if character == "/":
+            yield directory[: index + 1]
 
 
 # Records ------------------------------------------------------------------------------------------
@@ -156,7 +169,17 @@ class Places:
         return True if certain else None
 
     def _list(self, prefix: str) -> tuple[str, ...]:
-        return job_directories_in(self._runtime, prefix)
+        """The committers' directories in a place."""
+        try:
+            Destination(self._runtime.store.bucket, prefix)
+        except PathError:
+            return ()  # no job can be there
+        return tuple(
+            found
+            for page in self._runtime.store.list(f"{prefix}{MAGIC}", delimiter="/")
+            for found in page.prefixes
+            if found == f"{prefix}{MAGIC}/" or found.startswith(f"{prefix}{MAGIC_JOB_PREFIX}")
+        )
 
     def _read(self, place: tuple[str, str]) -> records.Seen | None:
         prefix, directory = place

@@ -31,7 +31,6 @@ from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.deletes import delete_if_same
-from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import from_pending
 from magic_committer.commit.upload_state import (
     Removal,
@@ -56,12 +55,12 @@ from magic_committer.hadoop.paths import (
     Destination,
     uuid_in_name,
 )
-from magic_committer.maintenance.attribution import Places, each
+from magic_committer.maintenance.attribution import Places, directory_of, each
 from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
 from magic_committer.maintenance.recover import recover_job
 from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, age_of
 from magic_committer.maintenance.unlisted import blind_spot
-from magic_committer.maintenance.uploads import Scope
+from magic_committer.maintenance.uploads import OLD_SECONDS, Scope
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo, UploadInfo
@@ -109,7 +108,15 @@ class Cleaning:
         self._scope = Scope(dest.bucket, dest.prefix)
         self._listing_doubted = True
         self._counts = dict.fromkeys(
-            ("jobs_left", "uploads_aborted", "uploads_left", "objects", "records"), 0
+            (
+                "jobs_left",
+                "uploads_aborted",
+                "uploads_left",
+                "uploads_nameless",
+                "objects",
+                "records",
+            ),
+            0,
         )
         self._did: list[str] = []
         self._errors: list[str] = []
@@ -140,6 +147,7 @@ class Cleaning:
             jobs_left=counts["jobs_left"],
             uploads_aborted=counts["uploads_aborted"],
             uploads_left=counts["uploads_left"],
+            uploads_nameless=counts["uploads_nameless"],
             objects_deleted=counts["objects"],
             records_deleted=counts["records"],
             did=tuple(self._did),
@@ -330,16 +338,20 @@ class Cleaning:
     def _named_uploads(self) -> Iterator[tuple[UploadInfo, str, float | None]]:
         """Open uploads whose names tell a job: each with the UUID, and with its age if the store
         gives one."""
+        nameless = 0
         try:
             for page in self._runtime.store.list_uploads(self._dest.prefix):
                 if self._scope.shows_more_than_keys(page.uploads):
                     self._listing_doubted = False
                 for upload in page.uploads:
                     uuid = uuid_in_name(upload.key)
-                    if uuid is None:
-                        continue
                     began = upload.initiated
-                    yield upload, uuid, None if began is None else age_of(page.seen_at, began)
+                    age = None if began is None else age_of(page.seen_at, began)
+                    if uuid is not None:
+                        yield upload, uuid, age
+                    elif age is not None and age >= OLD_SECONDS:
+                        nameless += 1
+            self._counts["uploads_nameless"] = nameless
         except NotSupported:
             self._listing_doubted = False  # it is told
             self._errors.append("the store cannot list uploads: those that nothing names stay open")

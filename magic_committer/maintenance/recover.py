@@ -105,7 +105,7 @@ def committer_of(
     runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
 ) -> MagicCommitter:
     """Take a job over from the store, for this process."""
-    job = StartedJob.taken_over(seen.record, dest.url, seen.etag)
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
     return MagicCommitter(runtime, job, options or Options(), BlockSource())
 
 

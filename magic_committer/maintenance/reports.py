@@ -178,6 +178,8 @@ class CleanupReport:
         uploads_aborted: uploads of jobs that are over, found by name or named by litter.
         uploads_left: uploads of such jobs that were left: they are too young, have no age, their
             job could not be looked for, or they could not be removed (``errors`` says why).
+        uploads_nameless: open uploads that tell no job by their names and are older than a
+            week: those of other programs, above all.
         objects_deleted: control objects that a job left behind.
         records_deleted: closed records.
         did: a line for each thing done, the first 100 of each kind.
@@ -198,6 +200,7 @@ class CleanupReport:
     did: tuple[str, ...]
     errors: tuple[str, ...]
     unfinished: tuple[Recovery, ...] = ()
+    uploads_nameless: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain JSON values."""

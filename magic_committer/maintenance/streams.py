@@ -110,7 +110,7 @@ def abort_jobs_of_tree(parts: Parts, checkpoint: str) -> list[JobReport]:
     for seen in tree_runs_of(parts, checkpoint):
         if seen.record.state not in (State.RUNNING, State.ABORTING):
             continue
-        job = StartedJob.taken_over(seen.record, parts.tree.url, seen.record.nonce)
+        job = StartedJob.attached(seen.record, parts.tree.url, seen.record.nonce)
         try:
             reports.append(TreeJobCommit(parts, job, "recovery").abort())
         except JobNotRunning as error:  # decided meanwhile, or ended

@@ -4,9 +4,9 @@ store (store.py); on some it is always empty (docs/stores.md)."""
 from __future__ import annotations
 
 from magic_committer._runtime import Runtime
-from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.probe import hides_uploads
 from magic_committer.errors import StoreError
+from magic_committer.maintenance.attribution import directory_of
 from magic_committer.maintenance.uploads import Scope
 
 

@@ -1,4 +1,4 @@
-"""The open uploads under a path: who owns each, how old and large it is, what it costs. Only reads.
+"""The open uploads under a path: who owns each, how old and large it is. Only reads.
 
 Each upload has exactly one class:
 
@@ -29,12 +29,10 @@ from magic_committer._quantities import age_words
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.ahead import ahead
-from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
 from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, parse_url, uuid_in_name
-from magic_committer.maintenance.attribution import Index, Named, Places
-from magic_committer.maintenance.prices import US_EAST_1, Prices
+from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS, age_of
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import State
@@ -43,6 +41,9 @@ from magic_committer.stores.base import UploadInfo
 OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
 CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
 """The most protected first: if two things are known about an upload, the first one holds."""
+
+OLD_SECONDS = 7 * 86_400.0
+"""From this age on an upload of another program is called old: operators are told of it."""
 
 FINISHED_BY_RECOVERY = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING})
 """States of a dead job whose uploads are completed, or undone with their objects: `recover` does
@@ -106,7 +107,6 @@ class FoundUpload:
             used for limits if the store gives no age.
         job_age: for Hadoop's uploads: seconds since the last change in their job's directory.
         parts, bytes: what is stored of it; None: not asked, or the store did not say.
-        dollars_per_month: what that costs; None: not known.
         near: whether a job that may be alive has its record, or an unreadable one, at or above it;
             ``note`` says which.
         would: what `uploads abort` does with it by default, in one sentence.
@@ -129,7 +129,6 @@ class FoundUpload:
     storage_class: str = ""
     initiator: str = ""
     owner: str = ""
-    dollars_per_month: float | None = None
     near: bool = False
     note: str = ""
     would: str = ""
@@ -150,7 +149,7 @@ class FoundUpload:
 
 FIELDS = (
     "key", "upload_id", "class", "job", "job_state", "uuid", "initiated", "age", "parts", "bytes",
-    "storage_class", "initiator", "owner", "dollars_per_month", "note", "would",
+    "storage_class", "initiator", "owner", "note", "would",
 )  # fmt: skip
 """The fields of `FoundUpload.to_dict`."""
 
@@ -484,10 +483,8 @@ def _record_in(found: Iterable[records.Seen], directory: str) -> records.Seen | 
 # Sizes --------------------------------------------------------------------------------------------
 
 
-def sized(
-    runtime: Runtime, page: list[FoundUpload], in_flight: int, prices: Prices = US_EAST_1
-) -> list[FoundUpload]:
-    """The same uploads with their parts, bytes and cost: one ListParts each. Uploads that have
+def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[FoundUpload]:
+    """The same uploads with their parts and bytes: one ListParts each. Uploads that have
     ended meanwhile are left out. If the store does not tell about one, its note says why."""
 
     def measured(found: FoundUpload, look: UploadLook) -> FoundUpload | None:
@@ -497,8 +494,7 @@ def sized(
             why = f"its size is not known: {look.error.code or type(look.error).__name__}"
             return replace(found, note=f"{found.note}; {why}" if found.note else why)
         size = sum(part.size for part in look.parts)
-        cost = prices.month(size, found.storage_class)
-        return replace(found, parts=len(look.parts), bytes=size, dollars_per_month=cost)
+        return replace(found, parts=len(look.parts), bytes=size)
 
     looks = (
         (number, to_look(runtime, UploadName(found.key, found.upload_id)))

@@ -138,7 +138,6 @@ class Terms:
     mode: Mode = "append"
     accept: Accept = "listing"
     track: Track = "s3"
-    exclusive: bool = False
     mark_success: bool = True
     checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
@@ -148,9 +147,8 @@ class Terms:
     def __post_init__(self) -> None:
         if not _COMMITTER.fullmatch(self.committer):
             raise OptionError(f"committer={self.committer!r} is no name of a committer")
-        for name in ("exclusive", "mark_success"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(f"{name} is True or False, not {getattr(self, name)!r}")
+        if not isinstance(self.mark_success, bool):
+            raise OptionError(f"mark_success is True or False, not {self.mark_success!r}")
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise OptionError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
@@ -320,9 +318,10 @@ def _terms(read: Reader, source: str) -> Terms:
     committer = read.take("committer", str) if "committer" in read else MAGIC
     if not _COMMITTER.fullmatch(committer):
         raise FormatError(source, "terms.committer", f"is {committer!r:.80}: no name of one")
+    if "exclusive" in read:  # a term of the first records: true only as long as the driver lived
+        read.take("exclusive", bool)
     terms = Terms(
         committer=committer,
-        exclusive=read.take("exclusive", bool),
         mark_success=read.take("mark_success", bool),
         **{name: read.one_of(name, allowed) for name, allowed in CHOICES.items()},
     )
@@ -396,13 +395,6 @@ class StartedJob:
             undisturbed=False,
             adopted=record.adopted,
         )
-
-    @classmethod
-    def taken_over(cls, record: JobRecord, dest: str, etag: str) -> StartedJob:
-        """The same for a process that settles the job instead of its driver. That nobody else
-        writes at the destination (``exclusive``) was true only as long as the driver lived."""
-        job = cls.attached(record, dest, etag)
-        return replace(job, terms=replace(job.terms, exclusive=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field, fields
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar, Unpack
 
 import tenacity
 from tenacity import BaseRetrying
@@ -53,7 +53,7 @@ from magic_committer.errors import (
     WrongType,
 )
 from magic_committer.job import Job, Task
-from magic_committer.options import Mode, Options, S3Options
+from magic_committer.options import Mode, Options, S3Options, S3Place
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.running.item import ItemWriter, TryResult, refuse_lazy_function, too_large
 from magic_committer.running.tries import Tries, Try
@@ -108,11 +108,11 @@ def run(
     quiet_seconds_max: float = QUIET_SECONDS_MAX,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
-    exclusive: bool = False,
     mark_success: bool = True,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
 ) -> RunReport[Returned]:
     r"""Call a function for each item on an executor, each as a task of one job, and commit: the
     files of all items appear, or none::
@@ -137,10 +137,9 @@ def run(
 
     Args:
         dest: as for `start`. A directory of a disk (``file:///…``) must be there for all workers.
-        fn: gets a `Task` and an item, and opens files with ``task.open(name)``. ``task.task_id`` is
-            the item's number, from 0 on. Two items must not use the same name. ``unique=True`` puts
-            the job's UUID into the name: the job can then find and abort what a killed worker left.
-            What ``fn`` returns is in the report. If ``fn`` raises, the item is tried again.
+        fn: gets a `Task` and an item, opens files with ``task.open(name, unique=True)``, no name in
+            two items, and returns what the report shall hold. If it raises, the item is tried
+            again. ``task.task_id`` is the item's number, from 0 on.
         items: the items, also a generator. Each is one task. They are taken as there is room.
         executor: an executor, which stays as it is; or a function that makes one (a class, too),
             which is shut down at the end, and replaced when it breaks because a worker was killed.
@@ -153,7 +152,7 @@ def run(
         speculate: when no item is left to begin, a try that takes this many times the median is
             tried a second time; the first to end counts. 3.0 is usual. None (default): never.
         quiet_seconds_max: the call gives up if no try ends for so many seconds. 24 h by default.
-        mode, committer, exclusive, mark_success, s3, options: as for `start`.
+        mode, committer, mark_success, s3, options, place: as for `start`.
         progress: as for `start`; also called for each item that is done (phase ``"run"``).
 
     Returns:
@@ -182,8 +181,7 @@ def run(
     try:
         with start(
             dest, mode=mode, committer=committer, accept="results", track="memory",
-            exclusive=exclusive, mark_success=mark_success, s3=s3, options=options,
-            progress=progress,
+            mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
         ) as job:  # fmt: skip
             total = len(items) if isinstance(items, Sized) else None
             tell = partial(_tell, _wiring.harmless(progress), total)

@@ -22,8 +22,6 @@ from typing import Any, TypeVar, cast
 
 from pyspark import InheritableThread, SparkContext
 
-from magic_committer.errors import MagicError
-
 logger = logging.getLogger("magic_committer")
 
 T = TypeVar("T")
@@ -39,10 +37,6 @@ CANCEL_SECONDS = 10.0
 runs."""
 
 
-class SparkStalled(MagicError):
-    """No task of a Spark job has ended for too long."""
-
-
 class StageWatch:
     """Looks how far the Spark jobs of an action are, and tells it: to ``progress``, and every
     `LOG_SECONDS` to the log.
@@ -52,8 +46,6 @@ class StageWatch:
         tag: the action's tag.
         what: what the tasks do, for the log.
         progress: called with the tasks that have ended, and all, when that has changed.
-        stalled_seconds_max: after how many seconds in which no task has ended to raise; None:
-            never.
     """
 
     def __init__(
@@ -63,42 +55,29 @@ class StageWatch:
         what: str = "",
         *,
         progress: Callable[[int, int], None] | None = None,
-        stalled_seconds_max: float | None = None,
     ) -> None:
         self._spark = spark
         self._tag = tag
         self._what = what
         self._progress = progress
-        self._stalled_seconds_max = stalled_seconds_max
         self._done = -1
-        self._since = self._looked = self._logged = time.monotonic()
+        self._looked = self._logged = time.monotonic()
         self._blind = False
 
     def __call__(self) -> None:
-        """Look, if the last look is `LOOK_SECONDS` old.
-
-        Raises:
-            SparkStalled: no task has ended for too long.
-        """
+        """Look, if the last look is `LOOK_SECONDS` old."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return
         self._looked = now
         done, total = self._seen()
         if done != self._done:
-            self._done, self._since = done, now
+            self._done = done
             if self._progress is not None and total:
                 self._progress(done, total)
         if now - self._logged > LOG_SECONDS:
             self._logged = now
             logger.info("%s: %d of %d Spark tasks have ended", self._what, done, total)
-        if self._stalled_seconds_max is None:
-            return
-        if now - self._since > self._stalled_seconds_max:
-            raise SparkStalled(
-                f"no task of Spark's has ended for {self._stalled_seconds_max:.0f} s, {done} of"
-                f" {total} have"
-            )
 
     def _seen(self) -> tuple[int, int]:
         """As `tasks`; what was seen last, if Spark does not tell."""
@@ -126,7 +105,6 @@ def run_action(
     name: str,
     action: Callable[[], T],
     *,
-    description: str = "",
     watch: Callable[[], None] | None = None,
 ) -> T:
     """Run a Spark action. An exception in this thread, such as Ctrl-C, cancels the action.
@@ -135,8 +113,6 @@ def run_action(
         spark: the SparkContext; for Spark Connect, which has none, the SparkSession.
         name: a unique tag. Spark's jobs of the action are cancelled by it.
         action: the function to run.
-        description: what Spark's UI calls the jobs; behind the caller's own, if there is one. "":
-            the caller's own. Connect has none.
         watch: called in this thread, again and again, while the action runs. What it raises cancels
             the action.
 
@@ -152,7 +128,7 @@ def run_action(
 
     def run() -> None:
         try:
-            with _tagged(spark, classic, name, description):
+            with _tagged(spark, classic, name):
                 results.append(action())
         except BaseException as error:  # raised below, in the thread that asked
             failures.append(error)
@@ -180,13 +156,12 @@ DESCRIPTION = "spark.job.description"
 
 
 @contextmanager
-def _tagged(spark: Any, classic: bool, tag: str, description: str) -> Iterator[None]:
-    """Give Spark's jobs of this thread a tag and a description. Afterwards all is as before: where
-    PySpark does not pin threads, this thread shares the JVM's with others."""
+def _tagged(spark: Any, classic: bool, tag: str) -> Iterator[None]:
+    """Give Spark's jobs of this thread a tag. Afterwards all is as before: where PySpark does not
+    pin threads, this thread shares the JVM's with others."""
     (spark.addJobTag if classic else spark.addTag)(tag)
     try:
-        with described(spark if classic else None, description):
-            yield
+        yield
     finally:
         (spark.removeJobTag if classic else spark.removeTag)(tag)
 

@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
+from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.batches import tell_passed_over
 from magic_committer.errors import OptionError
 from magic_committer.maintenance.api import abort_stream, read_stream
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.spark.driver import QUERY_PROPERTY, Order, checkpoint_of
 from magic_committer.spark.formats import format_name
@@ -53,11 +54,12 @@ def foreach_batch(
     sort_by: Sequence[str] = (),
     max_records_per_file: int | None = None,
     writer_options: Mapping[str, Any] | None = None,
+    committer: str | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
-    exclusive: bool = False,
     mark_success: bool = True,
+    **place: Unpack[S3Place],
 ) -> Callable[[DataFrame, int], None]:
     """Give a function for ``foreachBatch`` that appends each micro-batch exactly once::
 
@@ -89,7 +91,7 @@ def foreach_batch(
             belongs to one checkpoint location: a batch of another one, or of a copy, whose number
             is published already ends in `BatchUnsettled` (Spark Connect does not say where the
             checkpoint is: there it is passed over).
-        s3, options, exclusive, mark_success, progress: as for `write_dataframe`.
+        committer, s3, options, mark_success, progress, place: as for `write_dataframe`.
 
     Returns:
         A function of a DataFrame and the batch's number. It raises what `write_dataframe` raises,
@@ -100,7 +102,8 @@ def foreach_batch(
         WrongType, PathError, OptionError: an argument cannot be used.
     """
     # A trial: what is wrong is told now, and not by a query that fails later.
-    Order(dest, "append", exclusive, mark_success, s3, options, progress)
+    s3 = s3_of(s3, place)
+    Order(dest, "append", mark_success, s3, options, progress, committer=committer)
     StreamBatch(query if query is not None else "any", 0)
     format_name(format)
 
@@ -126,10 +129,10 @@ def foreach_batch(
             max_records_per_file=max_records_per_file,
             writer_options=writer_options,
             batch=batch,
+            committer=committer,
             s3=s3,
             options=options,
             progress=progress,
-            exclusive=exclusive,
             mark_success=mark_success,
         )
         logger.info("batch %s of query %s: %s", number, batch.query, report)

@@ -5,8 +5,6 @@ Invariants:
 * A job ends with a commit, or with an abort and the exception that was the reason, also for Ctrl-C.
   Only `CommitIncomplete` is never followed by an abort: that job is decided.
 * The abort does not wait for Spark's tasks: tasks that still run find the job closed (the fence).
-* A large job's files are completed by the executors (`distribute`), where there is a SparkContext:
-  in Spark Connect the driver completes them.
 """
 
 from __future__ import annotations
@@ -28,10 +26,9 @@ from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
-from magic_committer.committers.choice import committer_for
 from magic_committer.committers.manifest import parts_of
 from magic_committer.committers.manifest.existing import data as tree_data
-from magic_committer.committers.registry import is_file_tree
+from magic_committer.committers.registry import committer_for, is_file_tree
 from magic_committer.errors import CommitIncomplete, DestinationExists
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, give_up
@@ -40,7 +37,6 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, State, TaskCommit
 from magic_committer.spark.action import described
 from magic_committer.spark.action import run_action as run_action
-from magic_committer.spark.distribute import on_executors
 from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
@@ -57,7 +53,6 @@ class Order:
 
     dest: str
     mode: SaveMode
-    exclusive: bool
     mark_success: bool
     s3: S3Options | None
     options: Options | None
@@ -65,6 +60,7 @@ class Order:
     batch: StreamBatch | None = None
     checkpoint: str | None = None
     """What names the batch's checkpoint (`checkpoint_of`)."""
+    committer: str | None = None
 
     def __post_init__(self) -> None:
         mode_of(self.mode, ignore=True)
@@ -79,7 +75,7 @@ class Order:
         Raises:
             PathError, WrongType: there is no committer for it.
         """
-        return committer_for(self.dest, None).destination(self.dest)
+        return committer_for(self.dest, self.committer).destination(self.dest)
 
     @property
     def ignores(self) -> bool:
@@ -91,10 +87,10 @@ class Order:
         return start(
             self.dest,
             mode="error" if self.ignores else cast(Mode | SparkMode, self.mode),
+            committer=self.committer,
             accept="results",
             track="memory",
             checkpoint=self.checkpoint,
-            exclusive=self.exclusive,
             mark_success=self.mark_success,
             s3=self.s3,
             options=self.options,
@@ -155,8 +151,7 @@ def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
         try:
             with described(spark, f"magic-committer: write {job.dest} (job {job.id})"):
                 results, tasks = run_tasks(job)
-            helpers = None if spark is None else on_executors(spark, job)
-            return job._commit(results, tasks, batch=order.batch, distribute=helpers)
+            return job.commit(results, expect=tasks, batch=order.batch)
         except CommitIncomplete as error:  # decided: never aborted
             error.report = job.report
             raise

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from pyspark import RDD
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
+from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Job
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.action import StageWatch
@@ -55,11 +56,12 @@ def write_dataframe(
     via: str | None = None,
     writer_options: Mapping[str, Any] | None = None,
     batch: StreamBatch | None = None,
+    committer: str | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
-    exclusive: bool = False,
     mark_success: bool = True,
+    **place: Unpack[S3Place],
 ) -> JobReport:
     """Write a DataFrame. Its files appear when the job commits::
 
@@ -77,11 +79,9 @@ def write_dataframe(
         dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
         format: ``"parquet"`` (default), ``"csv"``, ``"json"``, ``"text"`` (one column of strings)
             or ``"arrow"``. Upper and lower case are the same.
-        mode: what is done with data that is there already. ``"error"`` (default) or
-            ``"errorifexists"``: raise. ``"append"``: write beside it. ``"overwrite"``: replace all
-            of it. ``"overwrite_partitions"``: replace the partitions that are written.
-            ``"ignore"``: do nothing, and say so in ``report.skipped``. The words of
-            `magic_committer.start` are understood too. Upper and lower case are the same.
+        mode: ``"error"`` (default) or ``"errorifexists"``, ``"append"``, ``"overwrite"``,
+            ``"overwrite_partitions"``; ``"ignore"``: do nothing, and say so in ``report.skipped``.
+            The words of `magic_committer.start` and any case do too.
         partition_by: columns whose values become directories, as in Spark:
             ``day=2026-11-21/city=K/part-….parquet``. The files do not hold them. Empty (default):
             no directories. Each task sorts its rows by them, so that one file is open at a time.
@@ -89,21 +89,18 @@ def write_dataframe(
             they come.
         max_records_per_file: rows after which another file is begun. None (default): as
             ``spark.sql.files.maxRecordsPerFile`` says, which has no limit by default.
-        writer_options: for Parquet arguments of `pyarrow.parquet.ParquetWriter`, for example
-            ``{"compression": "zstd"}``, or Spark's ``parquet.block.size`` and the like; for CSV,
-            JSON and text Spark's options, for example ``{"header": True, "sep": ";"}``. None
-            (default): as Spark's configuration says, else Spark's defaults.
-        via: None (default): Python encodes the files. ``"file:///scratch"``, an existing directory
-            that driver and executors share, or ``"hdfs://namenode:8020/scratch"``: Spark's own
-            writer encodes there, with each of its formats (also avro, csv, json, orc, text, xml)
-            and types; then tasks upload the files, and the directory of the job is removed.
-            ``writer_options`` are then Spark's own options. Not with Spark Connect.
+        writer_options: for Parquet arguments of `pyarrow.parquet.ParquetWriter`, or Spark's, like
+            ``parquet.block.size``; for the rest Spark's, like ``{"header": True}``. None (default):
+            as Spark's configuration says, else Spark's defaults.
+        via: None (default): Python encodes the files. An existing directory that driver and
+            executors share, ``file:///…`` or ``hdfs://…``: Spark's own writer encodes there, each
+            of its formats, by its options (docs/spark.md). Not with Spark Connect.
         batch: the micro-batch of a stream that these rows are: it is published once, however often
             it is written (`foreach_batch` names it for you). A batch without rows becomes no file.
             None (default): the rows are no micro-batch.
         s3: the connection to the store; None (default): as the environment says. Its secrets do not
             travel to executors: there the environment, a profile or an instance role supplies them.
-        options, exclusive, mark_success: as for `magic_committer.start`.
+        committer, options, mark_success, place: as for `magic_committer.start`.
         progress: as for `magic_committer.start`; it is called on the driver: while tasks run with
             the number of those that have ended (phase ``"write"``; not with Spark Connect), and
             during the commit.
@@ -130,7 +127,9 @@ def write_dataframe(
         format_name(format)
     _refuse_stream(df)
     checkpoint = None if batch is None else checkpoint_of(df, batch)
-    order = Order(dest, mode, exclusive, mark_success, s3, options, progress, batch, checkpoint)
+    order = Order(
+        dest, mode, mark_success, s3_of(s3, place), options, progress, batch, checkpoint, committer
+    )
     if is_remote():
         needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:

@@ -15,15 +15,16 @@ import inspect
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from pyspark import RDD, cloudpickle
 from pyspark.sql import DataFrame
 
+from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.errors import CommitIncomplete, TaskFailed, WrongType
 from magic_committer.job import Job, Task
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.action import StageWatch, run_action
 from magic_committer.spark.driver import (
@@ -69,11 +70,12 @@ def write_partitions(
     fn: WriteRows[Row],
     *,
     mode: SaveMode = "error",
+    committer: str | None = None,
     s3: S3Options | None = None,
     options: Options | None = None,
     progress: ProgressFunction = no_progress,
-    exclusive: bool = False,
     mark_success: bool = True,
+    **place: Unpack[S3Place],
 ) -> PartitionsReport:
     """Write files from the partitions of an RDD. All of them appear when the job commits::
 
@@ -97,14 +99,8 @@ def write_partitions(
             killed tasks. What ``fn`` returns is in the report, for example counts or names; it is
             pickled, and has at most 64 MiB divided by the number of partitions. If ``fn`` raises,
             Spark runs the partition again.
-        mode: what is done with data that is there already. ``"error"`` (default) or
-            ``"errorifexists"``: raise. ``"append"``: write beside it. ``"overwrite"``: replace all
-            of it. ``"overwrite_partitions"``: replace the partitions that are written.
-            ``"ignore"``: do nothing, and say so in ``report.skipped``. The words of
-            `magic_committer.start` are understood too. Upper and lower case are the same.
-        s3: the connection to the store; None (default): as the environment says. Its secrets do not
-            travel to executors: there the environment, a profile or an instance role supplies them.
-        options, exclusive, mark_success: as for `magic_committer.start`.
+        mode, s3: as for `write_dataframe`; ``"error"`` is the default.
+        committer, options, mark_success, place: as for `magic_committer.start`.
         progress: as for `magic_committer.start`; it is called on the driver, while Spark's tasks
             run (phase ``"write"``) and during the commit.
 
@@ -126,7 +122,8 @@ def write_partitions(
     """
     _refuse_other_than_rdd(rdd)
     _refuse_lazy_function(fn)
-    order = Order(dest, mode, exclusive, mark_success, s3, options, progress)
+    s3 = s3_of(s3, place)
+    order = Order(dest, mode, mark_success, s3, options, progress, committer=committer)
     warn_of_idle_kill(rdd.context.getConf().get(IDLE_KILL))
 
     returned: list[Any] = []

@@ -229,11 +229,11 @@ def order_of(said: SourceOptions) -> Order:
     return Order(
         said.path,
         cast(SaveMode, said.mode),
-        said.exclusive,
         said.mark_success,
         said.s3,
         said.options,
         no_progress,
+        committer=said.committer,
     )
 
 

@@ -59,7 +59,7 @@ class SourceOptions:
         partition_by: columns that become directories.
         max_records_per_file: rows of a file at most; None: any number.
         time_zone: in which the text of a partition's timestamp is; "" if it is not said.
-        exclusive, mark_success: as for `magic_committer.start`.
+        mark_success, committer: as for `magic_committer.start`.
         s3: the connection to the store. options: sizes and numbers.
         checkpoint: a stream's checkpoint location; "" for a batch.
         of_format: what is left, for the format: ``compression``.
@@ -71,8 +71,8 @@ class SourceOptions:
     partition_by: tuple[str, ...] = ()
     max_records_per_file: int | None = None
     time_zone: str = ""
-    exclusive: bool = False
     mark_success: bool = True
+    committer: str | None = None
     s3: S3Options = field(default_factory=S3Options)
     options: Options = field(default_factory=Options)
     checkpoint: str = ""
@@ -275,8 +275,8 @@ _OWN: Mapping[str, _Own] = {
         _Own("partition_by", _columns),
         _Own("time_zone", lambda _, text: text),
         _Own("max_records_per_file", _rows),
-        _Own("exclusive", _flag),
         _Own("mark_success", _flag),
+        _Own("committer", lambda _, text: text),
     )
 }
 """The options that are fields of `SourceOptions` as they are: by their plain names."""

@@ -138,10 +138,10 @@ def _start(said: SourceOptions) -> Callable[[], Job]:
         return start(
             said.path,
             mode="overwrite" if said.mode == "overwrite" else "append",
+            committer=said.committer,
             accept="results",
             track="memory",
             checkpoint=said.checkpoint,
-            exclusive=said.exclusive,
             mark_success=said.mark_success,
             s3=said.s3,
             options=said.options,

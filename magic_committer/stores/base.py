@@ -100,14 +100,22 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class ObjectSlice:
-    """``length`` bytes, at least 1, from ``offset`` of an object that has this ETag, in a bucket of
-    the same endpoint: the body of a part that the store copies by itself."""
+    """``length`` bytes, at least 1, from ``offset`` of an object that has this ETag and
+    ``object_bytes`` bytes, in a bucket of the same endpoint: the body of a part that the store
+    copies by itself."""
 
     bucket: str
     key: str
     etag: str
     offset: int
     length: int
+    object_bytes: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of the object. Then no range is named: S3 takes one only if the object
+        has more than 5 MiB."""
+        return self.length == self.object_bytes
 
 
 PartBody = memoryview | FileSlice
@@ -380,7 +388,7 @@ class ObjectStore(Protocol):
         """Abort an upload. An upload that is not open is no error. Repeatable.
 
         Parts in flight may outlive the abort: list and abort again (S3 API). On some stores a
-        success proves nothing (stores.md, 4).
+        success proves nothing (stores.md, "What else differs").
         """
         ...
 

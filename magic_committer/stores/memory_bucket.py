@@ -26,6 +26,7 @@ from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
     PART_BYTES_MAX,
+    PART_BYTES_MIN,
     PART_NUMBER_MAX,
     Attributes,
     Checksum,
@@ -267,6 +268,9 @@ class Bucket:
             raise self._refused("put_part", key, "NoSuchKey", message)
         self._check_etag("put_part", key, source.etag, found)
         whole = b"".join(found.pieces)
+        if not source.is_whole and len(whole) <= PART_BYTES_MIN:
+            message = "The specified copy source is not supported as a byte-range copy source"
+            raise self._refused("put_part", key, "InvalidRequest", message)
         body = whole[source.offset : source.offset + source.length]
         if len(body) != source.length or not body:
             raise self._refused("put_part", key, "InvalidRange", "the range is not in the object")

@@ -41,7 +41,7 @@ Invariants:
 """
 
 from magic_committer.upload.blocks import Block, BlockSource
-from magic_committer.upload.file import DiskFile, FileState, PendingFile, TaskFile
+from magic_committer.upload.file import FileState, PendingFile, PlainFile, TaskFile
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
 from magic_committer.upload.local import LocalDirectory
 from magic_committer.upload.local_file import LocalFile
@@ -51,13 +51,13 @@ __all__ = [
     "COPY_PART_BYTES",
     "Block",
     "BlockSource",
-    "DiskFile",
     "FileState",
     "FinishedUpload",
     "LocalDirectory",
     "LocalFile",
     "PartLedger",
     "PendingFile",
+    "PlainFile",
     "TaskFile",
     "TextUpload",
     "UploadStream",

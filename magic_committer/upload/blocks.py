@@ -37,6 +37,7 @@ import os
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from magic_committer import checksum as checksums
@@ -47,7 +48,9 @@ from magic_committer.stores.base import (
     ChecksumAlgorithm,
     FileSlice,
     ObjectSlice,
+    Part,
     PartBody,
+    same_etag,
 )
 
 MEMORY_BLOCK_BYTES_MAX = 64 * MiB
@@ -408,15 +411,22 @@ class FileBlock:
 
 
 class ObjectBlock:
-    """A part of another object, which the store copies by itself."""
+    """A part of another object, which the store copies by itself. ``unchanged``: looks at that
+    object, and raises if it is another one now."""
 
-    def __init__(self, source: ObjectSlice) -> None:
+    def __init__(self, source: ObjectSlice, unchanged: Callable[[], None]) -> None:
         self.length = source.length
+        self._unchanged = unchanged
         self.of = f", a copy of s3://{source.bucket}/{source.key} with ETag {source.etag},"
         self._source = source
 
     def body(self) -> ObjectSlice:
         return self._source
+
+    def check(self, part: Part) -> None:
+        """See that the stored part is of that object: its ETag proves it, or else a look does."""
+        if not same_etag(part.etag, self._source.etag):
+            self._unchanged()
 
     def checksum(self, algorithm: ChecksumAlgorithm) -> None:
         """None: nobody here has the bytes."""

@@ -65,6 +65,14 @@ class PendingFile:
         return FileState.PENDING
 
 
+def only_forwards(*_: object) -> NoReturn:
+    """Refuse a call that only a file on disk has. Libraries show the text to their users."""
+    raise io.UnsupportedOperation(
+        "a file of open(name) is written from its start to its end: it cannot seek or be read. Use"
+        " `with job.local_file(name) as file`, in a task or in `with magic_committer.write(...)`"
+    )
+
+
 class TaskFile(io.BufferedIOBase, BinaryIO):
     """A binary file of an attempt, opened for writing. Close it, or leave its ``with`` block
     normally: then it belongs to the attempt. If an exception leaves the block, it is given up."""
@@ -108,6 +116,9 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
             hint="Give each thread a file of its own, or hold a lock of yours around each write",
         )
 
+    if not TYPE_CHECKING:
+        seek = truncate = fileno = read = only_forwards
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("an open file does not travel between processes")
 
@@ -133,11 +144,9 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
                 error.add_note(f"the upload of {self.name} could not be aborted: {failed}")
 
 
-class DiskFile(TaskFile):
-    """A file of an attempt whose bytes wait on a file system. One thread at a time may use it.
-
-    A dropped one is given up: its finalizer changes the state only, and what is on the disk goes
-    with the attempt.
+class PlainFile(TaskFile):
+    """A file that keeps its state itself. One thread at a time may use it. A dropped one is given
+    up: the finalizer changes the state only; what is on a disk goes with the attempt.
 
     Args:
         name: the URL of the future file.
@@ -168,11 +177,6 @@ class DiskFile(TaskFile):
     def closed(self) -> bool:
         """Whether the file takes no more bytes. In a forked child always True."""
         return self._pid != os.getpid() or self._state is not FileState.OPEN
-
-    @abstractmethod
-    def take_out(self) -> None:
-        """Give the file up, also a closed one: it is no file of the attempt any more. What is at
-        its place in the attempt is the attempt's to remove."""
 
     def renamed(self, name: str) -> None:
         """Take another name: the attempt has moved the closed file."""

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed
+from magic_committer.options import MiB
 from magic_committer.stores.base import PART_BYTES_MAX, PART_NUMBER_MAX, Checksum, Part
 
 PARTS_OF_ONE_SIZE = 1_000
@@ -41,6 +42,12 @@ def part_bytes(number: int, block_bytes: int, *, uniform: bool = False) -> int:
     if uniform:
         return block_bytes
     return min(block_bytes << ((number - 1) // PARTS_OF_ONE_SIZE), PART_BYTES_MAX)
+
+
+def copied_part_bytes(length: int, least: int) -> int:
+    """Bytes of each part but the last of a copy of ``length`` bytes: ``least``, or the next whole
+    MiB with which 10,000 parts hold them. So a store copies at most 525 MiB at once."""
+    return max(least, -(-length // (PART_NUMBER_MAX * MiB)) * MiB)
 
 
 def capacity(block_bytes: int, *, uniform: bool = False) -> int:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from magic_committer._hints import of_disk
 from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed
-from magic_committer.upload.file import DiskFile, FileState
+from magic_committer.upload.file import FileState, PlainFile
 from magic_committer.upload.local import LocalDirectory, refuse_full
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _nothing() -> None:
     """There is nothing to give up but the local file."""
 
 
-class LocalFile(DiskFile):
+class LocalFile(PlainFile):
     """A local file that becomes a file of its attempt when it is closed. It can be read, written
     and cut in any order, and by its path: it is an `os.PathLike`.
 

@@ -29,10 +29,17 @@ from collections import deque
 from collections.abc import Callable
 from traceback import clear_frames
 
+from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
 from magic_committer._pool import LOOK_SECONDS, Future, result_of
 from magic_committer._runtime import Runtime, SystemClock
-from magic_committer.errors import Unanswered, UploadFailed, WrongProcess
+from magic_committer.errors import (
+    NotFound,
+    PreconditionFailed,
+    Unanswered,
+    UploadFailed,
+    WrongProcess,
+)
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
 from magic_committer.stores.base import (
     Attributes,
@@ -372,6 +379,8 @@ class PartSender:
             return None if self.stopped else self._put_body(number, block, upload_id)
         except Exception as error:
             clear_frames(error.__traceback__)  # it is kept, and they hold the body
+            if isinstance(block, ObjectBlock) and isinstance(error, NotFound | PreconditionFailed):
+                error.advice = SOURCE_CHANGED if error.code != "NoSuchUpload" else error.advice
             self.fail(f"part {number}{block.of if isinstance(block, ObjectBlock) else ''}", error)
             return None
         finally:
@@ -386,8 +395,9 @@ class PartSender:
             part = self._runtime.store.put_part(
                 self.key, upload_id, number, body, checksum=checksum
             )
-        if checksum is None and self._checksum:
-            checksum = part.checksum  # of a copy: the store's own
+        if isinstance(block, ObjectBlock):
+            block.check(part)
+            checksum = part.checksum if self._checksum else None  # the store's own
         self._statistics.add(BYTES_UPLOADED, part.size)
         self._statistics.add(PARTS_UPLOADED)
         return part, checksum

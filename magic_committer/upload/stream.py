@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import codecs
 import copy
 import io
 import os
@@ -26,8 +27,8 @@ from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, ObjectSlice, Part
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
-from magic_committer.upload.file import FileState, PendingFile, TaskFile
-from magic_committer.upload.ledger import FinishedUpload, PartLedger
+from magic_committer.upload.file import FileState, PendingFile, TaskFile, only_forwards
+from magic_committer.upload.ledger import FinishedUpload, PartLedger, copied_part_bytes
 from magic_committer.upload.sender import PartSender
 
 if TYPE_CHECKING:
@@ -40,9 +41,8 @@ TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
 """Bytes of a local file that is sent by one function of the pool. The parts of a larger one are
 sent side by side."""
 
-COPY_PART_BYTES = 256 * 1024**2
-"""Bytes of a part that the store copies from another object: for the first 1,000 parts, then
-more."""
+COPY_PART_BYTES = 64 * 1024**2
+"""Bytes of a part that the store copies from another object, if 10,000 parts are enough."""
 
 _OPEN = FileState.OPEN
 
@@ -275,7 +275,7 @@ class UploadStream(TaskFile):
         self._check_open()
         if self._taken:
             raise ValueError(f"{self.name} has taken a file: it takes no more bytes")
-        view = _flat(data, self.name)
+        view = flat(data, self.name)
         try:
             self._settle()
             self._ledger.require(len(view))
@@ -318,7 +318,9 @@ class UploadStream(TaskFile):
 
         self._take(blocks, TAKEN_BESIDE_BYTES_MAX if beside else -1)
 
-    def take_object(self, bucket: str, key: str, etag: str, length: int) -> None:
+    def take_object(
+        self, bucket: str, key: str, etag: str, length: int, unchanged: Callable[[], None]
+    ) -> None:
         """Take all bytes of another object, in place of writes; `close` must follow.
         The store copies them, by parts of `COPY_PART_BYTES`: beside the caller if it is one part,
         and the owner allows it. Not repeatable.
@@ -328,6 +330,7 @@ class UploadStream(TaskFile):
             key: its key.
             etag: the ETag that it must have.
             length: its bytes.
+            unchanged: raises if that object is another one now; called in threads of the pool.
 
         Raises:
             UploadFailed: as for `write`; or the object has changed, or is gone.
@@ -335,9 +338,12 @@ class UploadStream(TaskFile):
         """
 
         def blocks() -> list[ObjectBlock]:
-            self._ledger = PartLedger(COPY_PART_BYTES, uniform=self._options.uniform_parts)
+            self._ledger = PartLedger(copied_part_bytes(length, COPY_PART_BYTES), uniform=True)
             cuts = self._ledger.cuts(length)
-            return [ObjectBlock(ObjectSlice(bucket, key, etag, at, size)) for at, size in cuts]
+            return [
+                ObjectBlock(ObjectSlice(bucket, key, etag, at, size, length), unchanged)
+                for at, size in cuts
+            ]
 
         self._take(blocks, COPY_PART_BYTES)
 
@@ -624,6 +630,8 @@ class TextUpload(io.TextIOWrapper):
         super().__init__(stream, encoding=encoding or "utf-8", errors=errors, newline=newline)
         self._stream = stream
         self._inside = False
+        # A TextIOWrapper leaves it out where it cannot seek.
+        self._mark = "\ufeff" if codecs.lookup(self.encoding).name in ("utf-16", "utf-32") else ""
 
     def __repr__(self) -> str:
         return f"<TextUpload {self.encoding} {self._stream!r}>"
@@ -649,6 +657,9 @@ class TextUpload(io.TextIOWrapper):
             raise self._stream.two_at_once()
         self._inside = True
         try:
+            if self._mark and text:
+                mark, self._mark = self._mark, ""
+                super().write(mark)
             return super().write(text)
         finally:
             self._inside = False
@@ -662,6 +673,9 @@ class TextUpload(io.TextIOWrapper):
         """Hand all text to the upload's blocks. Raises what `UploadStream.write` would raise."""
         self._stream.check_process()
         super().flush()
+
+    if not TYPE_CHECKING:
+        seek = truncate = read = only_forwards
 
     def close(self) -> None:
         """As `UploadStream.close`."""
@@ -709,7 +723,7 @@ def _again(error: Exception) -> Exception:
     return copied
 
 
-def _flat(data: Buffer, name: str) -> memoryview:
+def flat(data: Buffer, name: str) -> memoryview:
     """The bytes of any buffer as one row. Copies only if they are not in C order."""
     try:
         view = memoryview(data)

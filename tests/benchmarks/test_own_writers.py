@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -104,8 +105,8 @@ def test_a_failure_that_was_not_asked_for_is_an_error(on: Server) -> None:
 
 
 def test_the_tables_say_what_was_found() -> None:
-    """The median of the ratios of the rounds; a ratio above the goal is bold and named below; a cut
-    file, files that are missing, and what is open are told."""
+    """The median of the ratios of the rounds, bold above the goal; a cut file, files that are
+    missing, and what is open; and what ours leaves beyond nothing."""
     arrow, many = pair("arrow_table"), pair("polars_partitions")
     turns = [Turn("own", 1.0, 0.5), Turn("ours", 1.2, 0.6)] * 3
     left = [
@@ -113,9 +114,12 @@ def test_the_tables_say_what_was_found() -> None:
         Left(many.name, "ours", "raises", [], [100] * 4, 0, cleaned="0 objects, 0 uploads"),
     ]
     text = own_writers.block(Found({arrow.name: turns}, left, {"zarr": "zarr missing"}), 60)
-    assert "| 2 | 1.00 | 1.20 | **1.20** | 1.20–1.20 | 0.50 | 0.60 |" in text
-    assert "More than 1.1 × its own: pyarrow.parquet write_table (S3FileSystem)." in text
-    assert "**2 of 4 files, 1 of them cut**, 2 uploads open | nothing visible | nothing |" in text
+    assert "| 2 | **1.20** (1.20–1.20) |" in text
+    assert "| **2 of 4 files, 1 of them cut**, 2 uploads open |  |" in text
+    assert "nothing at all after `cleanup`." in text
+    left[1] = replace(left[1], cleaned="1 objects, 0 uploads")
+    again = own_writers.of_ours(Found({}, left))
+    assert again.endswith(": nothing visible; after `cleanup` 1 objects, 0 uploads")
     assert "Left out: zarr: zarr missing" in text
 
 

@@ -8,12 +8,10 @@ from pathlib import Path
 import click
 
 from magic_committer.cli import exits
-from magic_committer.cli.app import COMMON, load_all, root
+from magic_committer.cli.app import Explained, load_all, root
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "cli-reference.md"
 WIDTH = 100
-SHARED = (*COMMON, "help")
-"""Parameters that every command has: told once."""
 
 load_all()
 
@@ -24,7 +22,12 @@ def commands(
     """Every command that does something, with the words that name it."""
     name = "magic-committer" if above is None else command.name
     context = click.Context(
-        command, info_name=name, parent=above, terminal_width=WIDTH, max_content_width=WIDTH
+        command,
+        info_name=name,
+        parent=above,
+        terminal_width=WIDTH,
+        max_content_width=WIDTH,
+        help_option_names=root.context_settings["help_option_names"],
     )
     if not isinstance(command, click.Group):
         yield context.command_path, command, context
@@ -34,15 +37,14 @@ def commands(
 
 
 def _help(command: click.Command, context: click.Context, shared: bool) -> str:
-    kept = [p for p in command.params if (p.name in SHARED) == shared]
-    shown = click.Command(command.name, params=list(kept), help=command.help, add_help_option=False)
+    assert isinstance(command, Explained)
     formatter = context.make_formatter()
     if shared:
-        shown.format_options(context, formatter)
+        command.format_shared(context, formatter)
     else:
-        shown.format_usage(context, formatter)
-        shown.format_help_text(context, formatter)
-        shown.format_options(context, formatter)
+        command.format_usage(context, formatter)
+        command.format_help_text(context, formatter)
+        command.format_own(context, formatter)
     return formatter.getvalue().strip("\n")
 
 

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from magic_committer._runtime import Clock
 from magic_committer.cli.report_page import ReportData
-from magic_committer.cli.tally import CLASSES, DAY, HOUR, Tally
-from magic_committer.cli.timeline import LastJob, told_by
-from magic_committer.hadoop.formats import encode_success, new_success
-from magic_committer.hadoop.statistics import (
-    CHECK_UPLOADS,
-    COMMIT_JOB,
-    DECIDE,
-    LOAD_SETS,
-    MATERIALIZE_FILE,
-    PUT_PART,
-    SAVE_PLAN,
-    TASK_ATTEMPT,
-    Statistics,
-)
-from magic_committer.maintenance.prices import US_EAST_1
+from magic_committer.cli.sums import CLASSES, Sums
 from magic_committer.maintenance.reports import FoundJob
 from magic_committer.maintenance.uploads import FoundUpload, OwnerClass, Rules, deed
 
+HOUR = 3600.0
+DAY = 24 * HOUR
 NOW = 1_795_264_200.0
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -45,25 +32,9 @@ _COUNTS: dict[OwnerClass, tuple[int, ...]] = {
 }
 
 
-class _Told(Clock):
-    """A clock that says what it is told."""
-
-    def __init__(self) -> None:
-        self.at = NOW - 900
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-    def sleep(self, seconds: float) -> None:
-        self.at += seconds
-
-
-def tally(limit: int = 25) -> Tally:
+def sums(limit: int = 25) -> Sums:
     """Uploads of every class and age."""
-    made = Tally(limit)
+    made = Sums(limit)
     for name, counts in _COUNTS.items():
         for age, count in zip(_AGES, counts, strict=True):
             for number in range(count):
@@ -77,7 +48,6 @@ def tally(limit: int = 25) -> Tally:
                     job_state="closed" if name == "over" else "running",
                     bytes=size,
                     storage_class="STANDARD",
-                    dollars_per_month=US_EAST_1.month(size, "STANDARD"),
                     job=f"2026-11-{number % 28:02}" if name in ("live", "over") else "",
                 )
                 made.add(replace(found, would=deed(found, Rules())[1]))
@@ -112,47 +82,6 @@ def jobs() -> list[FoundJob]:
     ]  # fmt: skip
 
 
-def last(*, hostile: bool = True) -> LastJob:
-    """A marker of ours, as a job of 40 tasks would write it."""
-    clock, statistics = _Told(), Statistics()
-    for number in range(40):
-        clock.at = NOW - 880 + number * 6
-        stop = statistics.begin(TASK_ATTEMPT, clock)
-        clock.at += 20
-        with statistics.timed(PUT_PART, clock):
-            clock.at += 35 + number % 7 * 3
-        clock.at += 5
-        stop(False)
-    clock.at = NOW - 560
-    statistics.begin(COMMIT_JOB, clock)
-    for stage, seconds in ((LOAD_SETS, 1.9), (CHECK_UPLOADS, 0.4), (SAVE_PLAN, 0.12),
-                           (DECIDE, 0.045)):  # fmt: skip
-        with statistics.timed(stage, clock):
-            clock.at += seconds
-    for number in range(200):
-        with statistics.timed(MATERIALIZE_FILE, clock):
-            clock.at += 0.02 + number % 5 * 0.01
-    at = clock.at
-    body = encode_success(
-        new_success(
-            timestamp_ms=int((at + 0.1) * 1000),
-            hostname="driver-7.internal",
-            committer="magic",
-            job_id="2026-11-20",
-            diagnostics={
-                "magic-committer.job": "0" * 32,
-                "magic-committer.started": repr(NOW - 900),
-                "magic-committer.tasks": "40",
-                "magic-committer.files": "200",
-                "magic-committer.bytes": str(17 * 2**30),
-            },
-            filenames=["warehouse/events/part-00000.parquet", *(HOSTILE if hostile else ())],
-            iostatistics=statistics.to_dict(),
-        )
-    )
-    return told_by(body, "_SUCCESS", at)
-
-
 def data() -> ReportData:
     """All of it."""
     assert set(_COUNTS) == set(CLASSES)
@@ -160,9 +89,7 @@ def data() -> ReportData:
         dest="s3://lake/warehouse/events",
         store="https://s3.eu-central-1.amazonaws.com/lake",
         made=NOW,
-        prices=US_EAST_1.name,
-        tally=tally(),
+        sums=sums(),
         jobs=jobs(),
-        last=last(),
         notes=("4 uploads have no age or could not be measured: the store did not tell",),
     )

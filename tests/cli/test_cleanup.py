@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -246,22 +243,12 @@ def test_an_error_that_nobody_expected_is_one_destinations(
     assert "ZeroDivisionError: as the test wants" in ran.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        ([], exits.USAGE),
-        ([TABLE, "--config", "x.toml"], exits.USAGE),
-        (["--config", "/nonexistent/x.toml"], exits.BAD_ARGUMENT),
-        ([TABLE, "--dead-after", "36"], exits.BAD_ARGUMENT),
-        (["table"], exits.BAD_ARGUMENT),
-        ([TABLE, "--lock", "/nonexistent/lock"], exits.BAD_ARGUMENT),
-    ],
-)
-def test_wrong_arguments_have_their_codes(
-    command: Command, s3: MemoryStore, arguments: list[str], code: int
+@pytest.mark.parametrize("arguments", [[], [TABLE, "--dead-after", "36"], ["table"]])
+def test_wrong_arguments_end_before_any_request(
+    command: Command, s3: MemoryStore, arguments: list[str]
 ) -> None:
-    """What cannot be done as asked ends with 40 or 42, before any request."""
-    assert command("cleanup", *arguments).code == code
+    """No path, an age without its unit, and what is no URL."""
+    assert command("cleanup", *arguments).code == exits.USAGE
     assert s3.requests.total() == 0
 
 
@@ -325,82 +312,6 @@ def test_two_cleanups_at_once_do_no_harm(clock: PatientClock) -> None:
         assert live.commit().files == 2
         visible = [key for key in s3.keys() if key.endswith(".csv")]
         assert len(visible) == 4 * 2 + 2
-
-
-def test_a_locked_run_does_nothing(
-    command: Command, s3: MemoryStore, clock: PatientClock, tmp_path: Path
-) -> None:
-    """While another process holds --lock, a run changes nothing, not even the metrics, and ends
-    with 53; the file stays, and the next run goes on."""
-    half_written("dead")
-    clock.ahead += 2 * DAY
-    lock, metrics = tmp_path / "lock", tmp_path / "x.prom"
-    asked = ("cleanup", TABLE, "--lock", lock, "--prometheus", metrics)
-    with open(lock, "w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        s3.requests.clear()
-        ran = command(*asked)
-        assert (ran.code, s3.requests.total(), metrics.exists()) == (exits.BUSY, 0, False)
-        assert "nothing was done" in ran.err
-    assert command(*asked).code == exits.OK
-    assert command(*asked).code == exits.OK
-    assert lock.exists()
-    assert s3.open_uploads() == ()
-
-
-def link(file: Path, aside: Path) -> None:
-    """A link to a file that is there."""
-    aside.write_bytes(b"precious")
-    file.symlink_to(aside)
-
-
-NO_LOCKS: dict[str, tuple[Callable[[Path, Path], object], str]] = {
-    "a link": (link, "a symbolic link"),
-    "a link to nothing": (lambda file, aside: file.symlink_to(aside), "a symbolic link"),
-    "a directory": (lambda file, aside: file.mkdir(), "a directory"),
-    "a FIFO": (lambda file, aside: os.mkfifo(file), "a FIFO"),
-}
-
-
-@pytest.mark.parametrize("what", NO_LOCKS)
-def test_a_lock_that_is_no_plain_file_is_not_opened(
-    command: Command, s3: MemoryStore, tmp_path: Path, what: str
-) -> None:
-    """Who may write to the lock's directory cannot point cron at another file: a link is not
-    followed, what it names is neither made nor touched, nothing is done, and it is said what is
-    there."""
-    make, told = NO_LOCKS[what]
-    lock, aside = tmp_path / "lock", tmp_path / "aside"
-    make(lock, aside)
-    before = aside.read_bytes() if aside.exists() else None
-    ran = command("cleanup", TABLE, "--lock", lock)
-    assert (ran.code, s3.requests.total()) == (exits.BAD_ARGUMENT, 0)
-    assert f"is {told}" in ran.err
-    assert (aside.read_bytes() if aside.exists() else None) == before
-
-
-def test_a_device_is_no_lock(command: Command, s3: MemoryStore) -> None:
-    """A device that every process may open holds nobody off."""
-    ran = command("cleanup", TABLE, "--lock", os.devnull)
-    assert (ran.code, s3.requests.total()) == (exits.BAD_ARGUMENT, 0)
-    assert "is a device" in ran.err
-
-
-def test_only_its_owner_may_hold_a_lock(command: Command, s3: MemoryStore, tmp_path: Path) -> None:
-    """A lock that others may open can be held by them for ever: a new one is its owner's alone."""
-    lock = tmp_path / "lock"
-    assert command("cleanup", TABLE, "--lock", lock).code == exits.OK
-    assert lock.stat().st_mode & 0o777 == 0o600
-
-
-def test_a_system_without_flock_is_told(
-    command: Command, s3: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where there is no fcntl, --lock is refused in a sentence, and nothing is done."""
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    ran = command("cleanup", TABLE, "--lock", tmp_path / "lock")
-    assert (ran.code, s3.requests.total()) == (exits.BAD_ARGUMENT, 0)
-    assert "flock" in ran.err
 
 
 # Metrics ------------------------------------------------------------------------------------------

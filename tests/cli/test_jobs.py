@@ -21,8 +21,8 @@ from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli.conftest import Command, Ran
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, At, committed_task, control, visible
-from tests.promises.machine import DAY, FILES, HOUR, READS, Crash, Machine, crash
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, visible
+from tests.promises.machine import DAY, FILES, HOUR, READS, Machine
 
 STATES = (
     "running", "committing", "completed", "reverting", "reverted", "aborting", "closed",

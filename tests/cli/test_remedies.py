@@ -40,7 +40,7 @@ def test_each_command_that_an_error_names_does_what_it_says(
     yes = ["--yes"] if words[1] in ASKING else []
     ran = command(*words, *yes)
     assert name == "magic-committer"
-    assert ran.code not in (exits.USAGE, exits.BAD_ARGUMENT, exits.FAILED), ran.err
+    assert ran.code not in (exits.USAGE, exits.FAILED), ran.err
     ends = situation.as_commands or situation.ends
     ends[number](machine.s3, before)
 

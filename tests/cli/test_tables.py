@@ -11,10 +11,14 @@ import pytest
 from rich.cells import cell_len
 
 import magic_committer as mc
+from magic_committer._runtime import Progress
 from magic_committer.cli.output import Output
+from magic_committer.cli.progress import shown_progress
 from magic_committer.cli.table import Column, render
+from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore
 from tests.cli.conftest import Command
+from tests.promises.hands import At, Crash, control, crash
 
 WIDTHS = (80, 120, 200)
 KEYS = (
@@ -129,6 +133,18 @@ def test_a_key_that_fits_beside_nothing_gets_its_own_line() -> None:
     ]
 
 
+@pytest.mark.parametrize(("count", "times"), [(37, 1), (38, 2)])
+def test_a_summary_stands_above_its_table(count: int, times: int) -> None:
+    """More than 40 lines push it out of sight: it stands below them, too."""
+    out = io.StringIO()
+    rows = [row(f"t/{number}") for number in range(count)]
+    Output("table", out).rows("row", COLUMNS, rows, fields=(), closing=lambda: "all of them")
+    lines = out.getvalue().splitlines()
+    assert lines.count("all of them") == times
+    assert lines[0] == "all of them"
+    assert (lines[-1] == "all of them") == (times == 2)
+
+
 def test_an_empty_column_is_left_out() -> None:
     """A column in which no row has anything takes no place, and is not missed."""
     lines = render(COLUMNS, [{**row("t/a.csv"), "job": ""}], None)
@@ -166,6 +182,20 @@ def test_prose_is_one_line_in_a_pipe() -> None:
     assert len(render(columns, [{"name": "append", "told": words}], None)) == 3
 
 
+def test_a_result_never_runs_into_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is printed while bars are shown begins on a line that they have left."""
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    with shown_progress(False) as progress:
+        progress(Progress("check", 1, 3, "files"))
+        Output("table", shown).text("job  nightly")
+        progress(Progress("check", 3, 3, "files"))
+        Output("table", shown).text("outcome  committed")
+    for told in ("job  nightly", "outcome  committed"):
+        before = shown.getvalue().partition(told)[0]
+        assert before.endswith("\x1b[2K"), before[-40:]
+
+
 # Commands -----------------------------------------------------------------------------------------
 
 
@@ -178,6 +208,55 @@ def test_a_terminal_is_asked_for_its_width(monkeypatch: pytest.MonkeyPatch, widt
         Output("table", stream).rows("row", COLUMNS, ROWS[:2], fields=())
     assert seen.getvalue().splitlines() == render(COLUMNS, ROWS[:2], width)
     assert piped.getvalue().splitlines() == render(COLUMNS, ROWS[:2], None)
+
+
+def keys_of(store: MemoryStore, length: int) -> dict[str, str]:
+    """Keys of so many characters: of a file of a running job, of an upload without a job, and of a
+    file that a decided job has lost."""
+    keys = {name: f"t/{name}".ljust(length, "k") for name in ("running", "lost")}
+    for name, key in keys.items():
+        job = mc.start("s3://bucket/t", job_id=name, track="s3", accept="listing")
+        with job.task("1") as task, task.open(key.removeprefix("t/")) as file:
+            file.write(b"x")
+    At(store, lambda request: request.verb == "complete_upload", crash)
+    with pytest.raises(Crash):
+        job.commit()
+    store.before = None
+    store.drop_upload(store.open_uploads(keys["lost"])[0].upload_id)
+    orphan = f"t/{unique_name('k' * (length - 38), '0' * 32)}"
+    store.start_upload(orphan)
+    return {**keys, "orphan": orphan}
+
+
+@pytest.mark.parametrize("length", [40, 78, 79, 80])
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("uploads list s3://bucket/t", "running"),
+        ("uploads abort s3://bucket/t --older-than 0 --dry-run", "orphan"),
+        ("uploads abort s3://bucket/t --older-than 0 --yes", "orphan"),
+        ("cleanup s3://bucket/t --leftover-after 0 --dry-run", "orphan"),
+        ("job show s3://bucket/t running", "running"),
+        ("job show s3://bucket/t lost", "lost"),
+        ("job recover s3://bucket/t lost --dry-run --dead-after 0", "lost"),
+        ("inspect s3://bucket/{set}", "running"),
+    ],
+)
+def test_no_command_cuts_a_key_at_80_columns(
+    command: Command,
+    memory_s3: MemoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    key: str,
+    length: int,
+) -> None:
+    """A terminal breaks a line after 80 places: a key of as many is on one line of it."""
+    keys = keys_of(memory_s3, length)
+    monkeypatch.setattr(Output, "_width", lambda _: 80)
+    (stored,) = [k for k in control(memory_s3) if "job-running/00" in k]
+    told = command(*words.format(set=stored).split()).out
+    seen = [line[n : n + 80] for line in told.splitlines() for n in range(0, len(line), 80)]
+    assert any(keys[key] in one for one in seen), told
 
 
 @pytest.mark.parametrize(

@@ -351,7 +351,7 @@ def test_the_marker_is_printed_by_its_url(disk: Disk, command: Command) -> None:
 def test_cleanup_takes_what_is_dead_and_leaves_what_lives(
     disk: Disk, command: Command, tmp_path: Path
 ) -> None:
-    """By a path and by a file, with --recursive, a dry run, and metrics."""
+    """With --recursive, a dry run, and metrics."""
     deeper = disk.below("x")
     disk.job("committing", "decided")
     deeper.job("running", "dead")
@@ -362,9 +362,8 @@ def test_cleanup_takes_what_is_dead_and_leaves_what_lives(
     dry = command("cleanup", disk.url, "--recursive", "--dry-run", "--json").json()
     assert disk.everything() == before
     assert [row["jobs_recovered"] for row in dry["rows"]] == [1, 1]
-    config, metrics = tmp_path / "cleanup.toml", tmp_path / "metrics.prom"
-    config.write_text(f'[[destinations]]\npath = "{disk.url}"\nrecursive = true\n')
-    done = command("cleanup", "--config", config, "--prometheus", metrics, "--json")
+    metrics = tmp_path / "metrics.prom"
+    done = command("cleanup", disk.url, "--recursive", "--prometheus", metrics, "--json")
     assert done.code == exits.OK
     told = done.json()["summary"]
     assert (told["jobs_recovered"], told["jobs_left"]) == (2, 1)
@@ -401,7 +400,7 @@ def test_commands_about_what_s3_alone_has_refuse(disk: Disk, command: Command, w
     disk.job("running", "mine")
     before = disk.everything()
     told = command(*(word.format(disk.url) for word in words.split()))
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE
     assert "this command is about what only S3 has" in " ".join(told.err.split())
     assert disk.everything() == before
 
@@ -422,7 +421,7 @@ def test_options_for_hadoops_jobs_refuse(disk: Disk, command: Command, words: st
 def test_a_file_system_that_cannot_decide_is_refused(command: Command, scheme: str) -> None:
     """With the reason, before anything is done."""
     told = command("job", "list", f"{scheme}://host/x")
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE
     assert "cannot be committed to by renames" in " ".join(told.err.split())
 
 
@@ -430,4 +429,4 @@ def test_a_file_system_that_cannot_decide_is_refused(command: Command, scheme: s
 def test_a_url_of_no_directory_is_refused(command: Command, path: str) -> None:
     """Exit code 40, with how to write it."""
     told = command("job", "list", path)
-    assert told.code == exits.BAD_ARGUMENT
+    assert told.code == exits.USAGE

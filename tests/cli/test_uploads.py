@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,17 +139,12 @@ def test_filters_are_all_met(command: Command, shop: Shop) -> None:
     assert rows(command, "list", T, "--initiator", "role") == []
 
 
-def test_sizes_and_costs_are_told_where_they_are_known(
-    command: Command, shop: Shop, tmp_path: Path
-) -> None:
-    """Parts, bytes and dollars; null, with the reason, where the store would not say; an upload
-    that ended meanwhile is not listed; the price list can be replaced."""
-    attributes = {"t/a": Attributes(storage_class="DEEP_ARCHIVE"), "t/b": Attributes()}
-    attributes["t/c"] = Attributes(storage_class="MINE")
-    for key, born in attributes.items():
-        made = shop.store.create_upload(key, attributes=born)
-        for number in (1, 2):
-            shop.store.put_part(key, made.upload_id, number, memoryview(bytes(1024**2)))
+def test_sizes_are_told_where_they_are_known(command: Command, shop: Shop) -> None:
+    """Parts and bytes; null, with the reason, where the store would not say; an upload that ended
+    meanwhile is not listed."""
+    made = shop.store.create_upload("t/a", attributes=Attributes())
+    for number in (1, 2):
+        shop.store.put_part("t/a", made.upload_id, number, memoryview(bytes(1024**2)))
     shop.store.start_upload("t/gone")
     shop.store.start_upload("t/secret")
 
@@ -160,21 +156,10 @@ def test_sizes_and_costs_are_told_where_they_are_known(
 
     shop.store.before = parts
     told = {row["key"]: row for row in rows(command, "list", T)}
-    assert set(told) == {"t/a", "t/b", "t/c", "t/secret"}
+    assert set(told) == {"t/a", "t/secret"}
     assert (told["t/a"]["parts"], told["t/a"]["bytes"]) == (2, 2 * 1024**2)
-    assert told["t/a"]["dollars_per_month"] == pytest.approx(0.023 / 512)
-    assert told["t/c"]["dollars_per_month"] is None
     assert told["t/secret"]["bytes"] is None
     assert "InvalidArgument" in told["t/secret"]["note"]
-    (tmp_path / "prices.toml").write_text("MINE = 0.5\nSTANDARD = 1\n")
-    costs = {
-        row["key"]: row["dollars_per_month"]
-        for row in rows(command, "list", T, "--prices", str(tmp_path / "prices.toml"))
-    }
-    assert costs == {"t/a": 0.023 / 512, "t/b": 1 / 512, "t/c": 0.5 / 512, "t/secret": None}
-    (tmp_path / "prices.json").write_text('{"STANDARD": "dear"}')
-    ran = command("uploads", "list", T, "--prices", tmp_path / "prices.json")
-    assert (ran.code, "'dear'" in ran.err) == (40, True)
     shop.store.before = None
     asked = shop.store.requests["list_parts"]
     assert {row["bytes"] for row in rows(command, "list", T, "--no-sizes")} == {None}
@@ -182,13 +167,13 @@ def test_sizes_and_costs_are_told_where_they_are_known(
 
 
 def test_people_see_what_it_adds_up_to(command: Command, shop: Shop) -> None:
-    """The table closes with counts, bytes and dollars; the oldest first where wished."""
+    """Counts and bytes stand above the table; the oldest first where wished."""
     pending_job()
     shop.later(HOUR)
     shop.store.start_upload("t/a.csv")
     ran = command("uploads", "list", T, "--sort", "age")
     lines = ran.out.splitlines()
-    assert lines[-1] == "4 uploads, 9 B, <$0.01 a month: live 3, foreign 1"
+    assert lines[0] == "4 uploads, 9 B: live 3, foreign 1"
     rows = [line for line in lines if line.endswith(".csv")]
     assert rows[-1].endswith("  t/a.csv")
     assert (
@@ -211,10 +196,10 @@ def test_expect_says_whether_a_count_is_right(command: Command, shop: Shop) -> N
 
 
 def test_wrong_words_are_told_by_their_codes(command: Command, shop: Shop) -> None:
-    """No path 40; a missing option or one that does not go with another 42; no bucket 44."""
-    assert command("uploads", "list", "./bucket/t").code == 40
-    assert command("uploads", "list", T, "--older-than", "yesterday").code == 40
-    assert command("uploads", "expect", T).code == 42
+    """A wrong path or value, a missing option or one that does not go with another: 2."""
+    assert command("uploads", "list", "./bucket/t").code == 2
+    assert command("uploads", "list", T, "--older-than", "yesterday").code == 2
+    assert command("uploads", "expect", T).code == 2
     for wrong in (
         ("--foreign",),
         ("--hadoop",),
@@ -222,17 +207,17 @@ def test_wrong_words_are_told_by_their_codes(command: Command, shop: Shop) -> No
         ("--owner-class", "live"),
         ("--owner-class", "foreign", "--older-than", "1h"),
     ):
-        assert command("uploads", "abort", T, "--yes", *wrong).code == 42, wrong
+        assert command("uploads", "abort", T, "--yes", *wrong).code == 2, wrong
 
 
 # abort --------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_aborted_unasked(command: Command, shop: Shop) -> None:
-    """Without a terminal and --yes nothing is done (42); a dry run shows it and changes nothing."""
+    """Without a terminal and --yes nothing is done (2); a dry run shows it and changes nothing."""
     orphans = shop.orphans(3)
     shop.later(2 * HOUR)
-    assert command("uploads", "abort", T).code == 42
+    assert command("uploads", "abort", T).code == 2
     shown = rows(command, "abort", T, "--dry-run")
     assert {row["upload_id"] for row in shown} == orphans == shop.open()
     assert {row["action"] for row in shown} == {"would abort"}
@@ -361,6 +346,101 @@ def test_what_was_completed_meanwhile_stays_visible(command: Command, shop: Shop
     assert [row["action"] for row in told] == ["gone"]
     assert shop.store.body(key) == b"abc"
     assert shop.store.requests["abort_upload"] == 0
+
+
+# Of others ----------------------------------------------------------------------------------------
+
+
+ADVISERS = ("uploads list", "uploads abort --dry-run", "cleanup", "report")
+"""Commands that name old uploads of others."""
+PASTED = re.compile(r"^  magic-committer (.*)$", re.MULTILINE)
+"""A line that is a command."""
+
+
+@pytest.mark.parametrize("words", ADVISERS)
+def test_what_is_foreign_and_old_is_named_with_what_removes_it(
+    command: Command, shop: Shop, words: str
+) -> None:
+    """A bucket full of others' old uploads: how many, how many bytes, and a line that removes these
+    and leaves the young one, and the one near a live job."""
+    for number in range(300):
+        key = f"t/{number:03}.csv"
+        shop.store.put_part(key, shop.store.start_upload(key), 1, memoryview(bytes(1024)))
+    shop.later(8 * DAY)
+    stays = {shop.store.start_upload("t/young.csv"), shop.store.start_upload("t/live/near.csv")}
+    mc.start(f"{T}/live", job_id="alive")
+    ran = command(*words.split(), T)
+    told = ran.out + ran.err
+    assert "older than 7d: 300 foreign uploads, 300.0 KiB." in told
+    (line,) = PASTED.findall(told)
+    assert command(*shlex.split(line), "--yes").code == 0
+    assert shop.open() == stays
+
+
+def test_a_cleanup_counts_what_is_too_much_to_look_at(
+    command: Command, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cleanup each hour must not ask about each of many leaks: it names the command that does."""
+    monkeypatch.setattr("magic_committer.cli.cleanup.LOOKED_AT_MAX", 2)
+    for number in range(3):
+        shop.store.start_upload(f"t/{number}.csv")
+    shop.later(8 * DAY)
+    ran = command("cleanup", T)
+    assert "3 uploads are older than 7d, and no name of a job is in theirs." in ran.out
+    assert shop.store.requests["list_parts"] == 0
+    (line,) = PASTED.findall(ran.out)
+    assert "remove them:\n  magic-committer uploads abort" in command(*shlex.split(line)).err
+
+
+def test_nothing_old_of_others_is_no_advice(command: Command, shop: Shop) -> None:
+    """Young uploads of others, and those that the command aborts itself, get none."""
+    shop.store.start_upload("t/a.csv")
+    for words in ADVISERS:
+        ran = command(*words.split(), T)
+        assert "--foreign" not in ran.out + ran.err, words
+    shop.later(8 * DAY)
+    ran = command("uploads", "abort", T, "--dry-run", "--foreign", "--older-than", "7d")
+    assert "--foreign" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("words", ADVISERS)
+def test_what_is_old_beside_a_live_job_is_named_too(
+    command: Command, shop: Shop, words: str
+) -> None:
+    """Alone with a line that removes it; else with the option that does."""
+    shop.store.start_upload("t/a.csv")
+    shop.store.start_upload("u/a.csv")
+    shop.later(8 * DAY)
+    mc.start(T, job_id="alive")
+    ran = command(*words.split(), "s3://bucket")
+    both = "1 foreign upload, 0 B; 1 foreign upload, 0 B, where a live job writes"
+    assert f"{both} (--beside-live-jobs takes" in ran.out + ran.err
+    ran = command(*words.split(), T)
+    (line,) = PASTED.findall(ran.out + ran.err)
+    assert "--beside-live-jobs" in line
+    assert command(*shlex.split(line), "--yes", "--dry-run").out.startswith("Would abort 1 upload")
+
+
+def test_the_command_keeps_the_filters(command: Command, shop: Shop) -> None:
+    """It removes what was listed, and nothing else: filters and a greater age come with it."""
+    shop.store.start_upload("t/a.parquet")
+    shop.store.start_upload("t/b.csv")
+    shop.later(40 * DAY)
+    shop.store.start_upload("t/c.parquet")
+    shop.later(8 * DAY)
+    ran = command("uploads", "list", T, "--key-glob", "*.parquet", "--older-than", "30d")
+    assert "1 foreign upload" in ran.err
+    (line,) = PASTED.findall(ran.err)
+    assert command(*shlex.split(line), "--yes").code == 0
+    assert {one.key for one in shop.store.open_uploads()} == {"t/b.csv", "t/c.parquet"}
+
+
+def test_a_dry_run_never_says_aborted(command: Command, shop: Shop) -> None:
+    """Also where there is nothing to abort."""
+    shop.store.start_upload("t/a.csv")
+    told = command("uploads", "abort", T, "--dry-run").out
+    assert "Would abort 0 uploads. Not touched: foreign 1" in told
+    assert "Aborted" not in told
 
 
 # Jobs ---------------------------------------------------------------------------------------------

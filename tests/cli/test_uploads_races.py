@@ -23,8 +23,7 @@ from magic_committer.testing import PatientClock
 from tests.cli.conftest import Command
 from tests.costly import costly_store
 from tests.hadoops import RELEASES, leave_job
-from tests.promises.hands import DEST, At, visible
-from tests.promises.machine import Crash, crash
+from tests.promises.hands import DEST, At, Crash, crash, visible
 
 HOUR, DAY = 3600.0, 86_400.0
 GONE = "0" * 32

@@ -227,7 +227,7 @@ def test_aws_is_believed_without_a_question(
 
 
 def taken(server: Server) -> None:
-    """Another process's ``exclusive`` job takes all uploads that are open just then."""
+    """An operator's ``uploads abort --foreign`` takes all uploads that are open just then."""
     for upload in server.open_uploads():
         server.drop_upload(upload.upload_id)
 

@@ -1,5 +1,5 @@
-"""A driver that is killed during its commit: run by a test, with a master, a destination, and
-whether its executors complete the files. All of it reaches the store by `AWS_ENDPOINT_URL`."""
+"""A driver that is killed during its commit: run by a test, with a master and a
+destination. All of it reaches the store by `AWS_ENDPOINT_URL`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
-from magic_committer.spark import distribute, write_partitions
+from magic_committer.spark import write_partitions
 
 FILES = 60
 TASKS = 4
@@ -25,7 +25,7 @@ def write_file_each(task: mc.Task, rows: Iterable[int]) -> None:
             file.write(str(row))
 
 
-def main(master: str, dest: str, who: str) -> None:
+def main(master: str, dest: str) -> None:
     """Run the job; it is not expected to end."""
     spark = (
         SparkSession.builder.master(master)
@@ -39,10 +39,7 @@ def main(master: str, dest: str, who: str) -> None:
         .config("spark.executorEnv.AWS_ENDPOINT_URL", os.environ["AWS_ENDPOINT_URL"])
         .getOrCreate()
     )
-    distribute.PIECE_FILES_MIN = FILES // TASKS
-    options = mc.Options(
-        commit_threads=THREADS, distribute_files_min=1 if who == "executors" else None
-    )
+    options = mc.Options(commit_threads=THREADS)
     rows = spark.sparkContext.parallelize(range(FILES), TASKS)
     write_partitions(rows, dest, write_file_each, options=options)
 

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import magic_committer as mc
 from tests.cluster.doomed import FILES
 from tests.kills.proxy import Trigger, killer
@@ -23,16 +21,15 @@ DRIVER_SECONDS_MAX = 150.0
 COMMAND_SECONDS_MAX = 60.0
 
 
-@pytest.mark.parametrize("who", ["driver", "executors"])
 def test_a_driver_killed_during_its_commit_is_recovered(
-    master: str, lake: Lake, chance: random.Random, who: str
+    master: str, lake: Lake, chance: random.Random
 ) -> None:
-    """Some files are visible when it dies, whoever completes them; ``magic-committer job recover``
+    """Some files are visible when it dies; ``magic-committer job recover``
     makes the rest visible, and leaves nothing else."""
     moment = Trigger(COMMITTING, chance.randint(FILES // 4, FILES // 2), chance.random() < 0.5)
     with killer(lake.endpoint, moment) as proxy:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "tests.cluster.doomed", master, lake.dest, who],
+            [sys.executable, "-m", "tests.cluster.doomed", master, lake.dest],
             cwd=ROOT,
             env={**os.environ, "AWS_ENDPOINT_URL": proxy.url},
             stdout=subprocess.DEVNULL,

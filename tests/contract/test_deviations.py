@@ -1,4 +1,4 @@
-"""The table of deviations: what docs/stores.md prints is what the tests hold."""
+"""The table of deviations: what the page prints is what the tests hold."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests import deviations
 TESTS = Path(deviations.__file__).parent
 
 
-def test_the_docs_print_the_table() -> None:
-    """docs/stores.md has the table as it is; `python -m tests.deviations` writes it."""
-    document = deviations.DOCS.read_text(encoding="utf-8")
+def test_the_page_prints_the_table() -> None:
+    """The page has the table as it is; `python -m tests.deviations` writes it."""
+    document = deviations.PAGE.read_text(encoding="utf-8")
     assert deviations.with_table(document) == document
 
 

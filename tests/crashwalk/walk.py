@@ -40,7 +40,7 @@ class Case:
 
     Attributes:
         forgetful: the store forgets an upload that was completed.
-        exclusive, conditional_writes: the job's terms.
+        conditional_writes: the job's term.
         aborts: the job aborts itself when its tasks are done.
         reverts: the process that comes after the first kill takes it back where it can
             (``abort --revert``), and does not finish it.
@@ -53,7 +53,6 @@ class Case:
     given: bool
     unique: bool
     forgetful: bool
-    exclusive: bool = False
     conditional_writes: ConditionalWrites = "on"
     aborts: bool = False
     reverts: bool = False
@@ -68,7 +67,7 @@ class Case:
             "unique names" if self.unique else "user names",
             "forgetful" if self.forgetful else "idempotent",
         ]
-        told += [name for name in ("exclusive", "aborts", "reverts") if getattr(self, name)]
+        told += [name for name in ("aborts", "reverts") if getattr(self, name)]
         if self.conditional_writes == "off":
             told.append("no conditions")
         if self.committer != MAGIC:
@@ -106,10 +105,6 @@ CASES = (
     *(_plain(mode, accept, track) for mode in MODES for accept in ACCEPTS for track in TRACKS),
     *(replace(_plain(mode, "results", "memory"), reverts=True) for mode in MODES),
     *(replace(_plain(mode, "listing", "s3"), aborts=True) for mode in ("append", "replace")),
-    *(
-        replace(_plain(mode, "listing", "s3"), exclusive=True, given=False)
-        for mode in ("append", "replace_partitions")
-    ),
     replace(_plain("append", "results", "memory"), conditional_writes="off"),
     replace(_plain("append", "listing", "s3"), conditional_writes="off"),
     *(
@@ -163,7 +158,6 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
         accept=case.accept,
         track=case.track,
         checksum="off",
-        exclusive=case.exclusive,
         conditional_writes=case.conditional_writes,
         committer=case.committer,
     )

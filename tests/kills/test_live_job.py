@@ -145,7 +145,7 @@ class Bucket:
             "AWS_ACCESS_KEY_ID": str(s3.access_key),
             "AWS_SECRET_ACCESS_KEY": str(s3.secret_key),
         }
-        limits = [f"--{of}=0s" for of in ("dead-after", "leftover-after", "keep-closed")]
+        limits = [f"--{of}=0s" for of in ("dead-after", "leftover-after", "forget-after")]
         command = [sys.executable, "-m", "magic_committer.cli", "cleanup"]
         return subprocess.Popen(
             [*command, DEST, *limits, "--format", "json"],

@@ -125,7 +125,6 @@ NOT_SEARCHED = (
      "here an ETag is a body"),
     ("Uploads are listed again until none shows, pages of listings, batches of deletes",
      "here a listing is consistent and whole, and an abort is final"),
-    ("`exclusive`: uploads first, records second", "not modelled"),
     ("Uploads are open before the decision",
      "it narrows a window that a neighbour's abort can still hit"),
     ("A fresh nonce in every `_SUCCESS`", "not modelled: a late marker is excused for a moment"),

@@ -6,7 +6,6 @@ from __future__ import annotations
 from tests.mutants.by_hand_classic import CLASSIC
 from tests.mutants.by_hand_faces import FACES
 from tests.mutants.by_hand_files import FILES
-from tests.mutants.by_hand_helpers import HELPERS
 from tests.mutants.by_hand_manifest import MANIFEST
 from tests.mutants.by_hand_rules import RULES
 from tests.mutants.by_hand_running import RUNNING
@@ -22,7 +21,7 @@ COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
 STEPS = "commit/steps.py"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
 UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
-CLOSED, READY, NEIGHBOURS = "commit/closed.py", "commit/ready.py", "commit/neighbours.py"
+CLOSED, READY = "commit/closed.py", "commit/ready.py"
 MAGIC = "committers/magic"
 FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
 PURE, PLAIN = "protocol/rules.py", "commit/plain.py"
@@ -62,8 +61,13 @@ _THE_RECORD = (
     ),
     Hand(
         "an unanswered swap has lost", RECORDS, "swap",
-        (("now is None or not same_etag(now.etag, leaves.etag)", "True"),),
+        (("not same_etag(now.etag, leaves.etag)", "True"),),
         "I10: the old state is read, 'not decided' is told, the swap lands",
+    ),
+    Hand(
+        "a lost swap obeys the next job of the id", RECORDS, "swap",
+        (("now.record.uuid != record.uuid", "False"),),
+        "I6: an abort that slept for 30 days reverts the job that has its id now",
     ),
     Hand(
         "ETags only quoted", RECORDS, "swap",
@@ -98,8 +102,8 @@ _THE_MARKER = (
     Hand(
         "record read before the marker", MARKER, "write_marker",
         ((
-            "marker = read_marker(runtime, key)\nseen = records.read(runtime, record_key)",
-            "seen = records.read(runtime, record_key)\nmarker = read_marker(runtime, key)",
+            "marker = read_marker(runtime, key)\nseen = records.read(runtime, own.key)",
+            "seen = records.read(runtime, own.key)\nmarker = read_marker(runtime, key)",
         ),),
         "I8: what the record says does not hold for the marker that is read afterwards",
     ),
@@ -134,6 +138,11 @@ _THE_MARKER = (
         (("Marker(found.etag, '', found.last_modified, found.last_modified)",
           "Marker(found.etag, '', 0.0, found.last_modified)"),),
         "I8: a marker of Hadoop's with SSE-C that came later is overwritten",
+    ),
+    Hand(
+        "the next job of the id is marked", MARKER, "write_marker",
+        (("seen.record.uuid != own.record.uuid", "False"),),
+        "I8: a driver that slept for 30 days marks the job that has its id now",
     ),
     Hand(
         "marked in any state", MARKER, "write_marker",
@@ -212,7 +221,7 @@ _ATTEMPTS = (
     Hand(
         "open files are left out", ATTEMPT, "Attempt._refuse_lost_files",
         (("if still_open:\n    raise FileStillOpen(\n"
-          "        f'attempt {self.attempt!r}: not closed: {name_some(still_open)}',\n"
+          "        f'not closed: {name_some(still_open)} (of attempt {self.attempt!r})',\n"
           "        job_id=self.job.id,\n"
           "        hint=CLOSE_FIRST,\n    )", "pass"),),
         "I2: a task commits without a file that it has not closed",
@@ -791,25 +800,6 @@ _ONE_QUESTION = (
 
 _SWEEPING = (
     Hand(
-        "exclusive: records first", SWEEP, "_Sweep._list_mine",
-        (("unattributed = 0",
-          "unattributed = 0\nalone = not somebody_else("
-          "self.runtime, self.dest, self.paths.record, (), self.in_flight)"),
-         ("others and self._is_alone(others)", "others and alone")),
-        "I6: a job that is set up between the two looks loses its uploads",
-    ),
-    Hand(
-        "exclusive beside who commits", NEIGHBOURS, "_of",
-        (("seen.record.state is State.CLOSED", "seen.record.state is not State.RUNNING"),),
-        "I6: a decided job loses its uploads",
-    ),
-    Hand(
-        "exclusive beside who cannot be read", NEIGHBOURS, "somebody_else",
-        (("return f'the job of {bucket}{one.item} cannot be told: {one.error}'",
-          "continue"),),
-        "I6: a job whose record cannot be read loses its uploads",
-    ),
-    Hand(
         "everybody's uploads", SWEEP, "_Sweep._list_mine",
         (("uuid == self.job.uuid", "uuid is not None"),),
         "I6: a neighbour's uploads are aborted",
@@ -850,8 +840,7 @@ _SWEEPING = (
     ),
     Hand(
         "swept without a look", SWEEP, "_Sweep._targets",
-        (("self.look_first or name in self.strangers or name in self.ended",
-          "name in self.strangers or name in self.ended"),),
+        (("self.look_first or name in self.ended", "name in self.ended"),),
         "I2: a completed upload is aborted, which costs the object on some stores",
     ),
 )  # fmt: skip
@@ -865,11 +854,6 @@ _RECOVERING = (
     Hand(
         "a young job is recovered", FINISH, "_refuse_young", (("age >= dead_after", "True"),),
         "I6: a live job is aborted",
-    ),
-    Hand(
-        "recovery is exclusive", "protocol/record.py", "StartedJob.taken_over",
-        (("replace(job.terms, exclusive=False)", "job.terms"),),
-        "I6: a recovery takes every upload under the destination",
     ),
     Hand(
         "absent and committed", FINISH, "_absent",
@@ -1004,7 +988,7 @@ HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_AT_ONCE, *_EXECUTING,
     *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
-    *CLASSIC, *FACES, *FILES, *HELPERS, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
+    *CLASSIC, *FACES, *FILES, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
     *STREAMS, *TREES,
 )  # fmt: skip
 """All of them."""

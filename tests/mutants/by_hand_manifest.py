@@ -234,7 +234,6 @@ _DECIDED = (
         "manifest: a lost source was published", PUBLISH, "_publish",
         (("return 'unresolved'", "return 'done'"),),
         "I2: a file that is nowhere counts as published",
-        times=2,
     ),
     Hand(
         "manifest: what was taken is deleted", PUBLISH, "take_away",

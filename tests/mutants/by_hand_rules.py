@@ -95,7 +95,7 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "a handle's terms are believed", PREPARE, "refuse_other_terms",
-        (("not differ or mine == replace(theirs, exclusive=False)", "True"),),
+        (("not differ", "True"),),
         "I5: an edited handle decides a plan that nobody can finish or take back",
     ),
     Hand(

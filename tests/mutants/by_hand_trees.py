@@ -9,7 +9,6 @@ PLAN = "committers/manifest/plan.py"
 UNDO, PARTS = "committers/manifest/undo.py", "committers/manifest/parts.py"
 GATHER, RECORDS = "committers/manifest/gather.py", "committers/manifest/records.py"
 ATTEMPT, FILES = "committers/manifest/attempt.py", "committers/manifest/files.py"
-LIMITED = "file_trees/limited.py"
 DIALECTS, FSSPEC = "file_trees/dialects.py", "file_trees/through_fsspec.py"
 BY_URL, SESSIONS = "file_trees/by_url.py", "file_trees/sftp_sessions.py"
 BASE, RENAMING = "file_trees/base.py", "file_trees/renaming.py"
@@ -135,16 +134,6 @@ TREES = (
         "trees: exclusive creation is believed", FSSPEC, "FsspecTree.make_root",
         (("self.create(probe, b'2')", "return"),),
         "a job is decided on a file system that lets two drivers decide it",
-    ),
-    Hand(
-        "trees: a pause saves up turns for ever", LIMITED, "RateLimit.turn",
-        (("max(self._free, now - BURST_SECONDS + self._each)", "max(self._free, 0.0)"),),
-        "after an hour a job asks as much as it can, and the account is throttled",
-    ),
-    Hand(
-        "trees: a wait for a turn goes on after Ctrl-C", LIMITED, "RateLimit.turn",
-        (("work is not None and work.ended", "False"),),
-        "a process that was interrupted goes on asking",
     ),
     Hand(
         "manifest: two names of a file share a place in the trash", UNDO, "_undo",

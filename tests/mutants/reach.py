@@ -23,7 +23,7 @@ FORM = b"1"
 SUITES = ("promises", "unit", "fuzz", "cli")
 """Folders of tests that may kill a mutant, the first of them first."""
 ELSEWHERE = (
-    "cli/test_readme.py", "cli/test_demo.py", "cli/test_manners.py", "promises/test_processes.py",
+    "cli/test_readme.py", "cli/test_manners.py", "promises/test_processes.py",
     "promises/test_other_process.py",
 )  # fmt: skip
 """Their tests start other processes, which import the library as it is, or are forks of a fork."""

@@ -15,7 +15,7 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import SystemClock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
-from magic_committer.stores.base import Part
+from magic_committer.stores.base import ObjectSlice, Part
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.http import BYTES_PER_SECOND_MIN, Deadline
 from tests.certificates import Authority
@@ -186,18 +186,22 @@ def test_a_decided_job_waits_longest() -> None:
 
 
 def test_a_complete_may_take_longer_than_any_other_request() -> None:
-    """S3 may work on a Complete for minutes: one that is answered after ``read_seconds_max`` is
-    sent once, any other request again."""
+    """S3 may work on a Complete for minutes, and copies a part in a while: one that is answered
+    after ``read_seconds_max`` is sent once, any other request again."""
     with scripted_server() as server:
 
         def slowly(asked: Asked) -> Reply:
             time.sleep(1.0)
+            if "x-amz-copy-source" in asked.headers:
+                return document("CopyPart", '<ETag>"e"</ETag>')
             return document("CompleteMultipartUpload") if asked.method == "POST" else Reply()
 
         server.script = slowly
         patient_options = {"complete_seconds_max": 20.0, "retry_seconds_max": 20.0}
         store = S3Store("b", hurried(server.url, read_seconds_max=0.3, **patient_options))
         assert store.complete_upload("k", "u", [Part(1, '"p"', 1)]).attempts == 1
+        store.put_part("k", "u", 1, ObjectSlice("o", "k", '"e"', 0, 9, 9))
+        assert len(server.asked) == 2
         twice = S3Store("b", hurried(server.url, read_seconds_max=0.3, retry_attempts_max=2))
         with pytest.raises(Unanswered) as caught:
             twice.head("k")

@@ -35,9 +35,7 @@ def write(s3: S3Options, files: int) -> mc.JobReport:
         for number in range(files):
             with job.open(f"{number}.csv", "w") as file:
                 file.write("1\n")
-    report: mc.JobReport | None = job.report
-    assert report is not None
-    return report
+    return job.report
 
 
 def complete(method: str, path: str, query: str) -> bool:

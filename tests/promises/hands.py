@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
+
 import magic_committer as mc
 from magic_committer.errors import Unanswered
+from magic_committer.options import Mode
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of, upload_of
@@ -130,3 +133,41 @@ def record_put(state: str) -> Callable[[Request], bool]:
         and r.key.endswith("_job.json")
         and (r.if_match is not None) == (state != "running")
     )
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+def crash() -> None:
+    """Kill the actor here."""
+    raise Crash
+
+
+def killed_at(s3: MemoryStore, verb: str, key: str, job: mc.Job) -> None:
+    """The driver of a job is killed while it commits, before such a request."""
+    failing(s3, verb, key, Crash)
+    with pytest.raises(Crash):
+        job.commit()
+    s3.before = None
+
+
+def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
+    """A job of two files whose driver died after it had completed ``a.csv``."""
+    job = mc.start(DEST, mode=mode)
+    committed_task(job, "1", {"a.csv": b"1"})
+    committed_task(job, "2", {"b.csv": b"2"})
+    dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", crash)
+    with pytest.raises(Crash):
+        job.commit()
+    assert dies.done
+    s3.before = None
+    return job
+
+
+def shared_file(job: mc.Job) -> mc.Task:
+    """An attempt that others may share, with one closed file."""
+    task = job.task("1", attempt="a")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    return task

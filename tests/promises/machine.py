@@ -14,8 +14,10 @@ from magic_committer.testing import PatientClock
 from tests.promises.hands import (
     DEST,
     At,
+    Crash,
     committed_task,
     control,
+    crash,
     killed,
 )
 
@@ -23,15 +25,6 @@ HOUR = 3600.0
 DAY = 24 * HOUR
 READS = {"get", "head", "list", "list_parts", "list_uploads"}
 FILES = {"t/1.csv": b"1", "t/2.csv": b"22"}
-
-
-class Crash(BaseException):
-    """The process is gone."""
-
-
-def crash() -> None:
-    """Kill the actor here."""
-    raise Crash
 
 
 class Machine:

@@ -13,17 +13,13 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.hadoops import OLD_LAYOUT, RELEASES, HadoopJob, leave_job
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, visible
 
 HOUR = 3600.0
 DAY = 24 * HOUR
 CASES = ("magic", "empty-file-and-no-file", "names", "multipart")
 RECORD = "t/__magic_job-hadoops/_job.json"
 OURS = {JOB_METADATA: "0" * 32}
-
-
-class Crash(BaseException):
-    """The process is gone."""
 
 
 def adopted(job: HadoopJob) -> mc.Job:

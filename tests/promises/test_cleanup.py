@@ -9,7 +9,11 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import PermissionDenied
+from magic_committer.errors import (
+    NotSupported,
+    PermissionDenied,
+    StoreError,
+)
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
@@ -17,25 +21,17 @@ from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
+    Crash,
     committed_task,
     control,
+    crash,
     failing,
     killed,
+    killed_at,
     unanswered,
     visible,
 )
-from tests.promises.machine import (
-    DAY,
-    ENDS,
-    FILES,
-    HOUR,
-    READS,
-    STATES,
-    Crash,
-    Machine,
-    crash,
-    left,
-)
+from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, left
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -469,3 +465,81 @@ def test_a_dead_driver_with_live_tasks_leaves_nothing(machine: Machine) -> None:
     assert visible(machine.s3) == {}
     assert left(machine.s3) == ["_job.json"]
     assert machine.s3.open_uploads() == ()
+
+
+def test_a_cleanup_that_finishes_nothing_still_aborts_the_dead(machine: Machine) -> None:
+    """I4: ``finish=False`` is about decided jobs: a running one whose driver is dead is aborted."""
+    machine.job("running")
+    machine.later(2 * DAY)
+    report = mc.cleanup(DEST, finish=False)
+    assert [found.state for found in report.recovered] == ["closed"]
+    assert report.unfinished == ()
+    assert machine.s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("answer", [PermissionDenied, NotSupported])
+def test_a_cleanup_that_cannot_list_uploads_still_ends_the_dead(
+    machine: Machine, answer: type[StoreError]
+) -> None:
+    """I4: that uploads could not be listed is told, and everything else is done."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a"})
+    killed_at(machine.s3, "complete_upload", "t/a.csv", job)
+    machine.later(2 * DAY)
+
+    def before(request: Request) -> None:
+        if request.verb == "list_uploads":
+            raise answer("no listing")
+
+    machine.s3.before = before
+    report = mc.cleanup(DEST)
+    machine.s3.before = None
+    assert any("list" in error for error in report.errors)
+    assert visible(machine.s3) == {"t/a.csv": b"a"}
+
+
+def test_a_job_that_another_ends_during_a_cleanup_is_no_error(machine: Machine) -> None:
+    """Its record is gone when the cleanup is about to finish it: there is nothing to do, and
+    nothing to complain of."""
+    s3 = machine.s3
+    job = machine.job("committing")
+    machine.later(2 * DAY)
+    record = f"t/__magic_job-{job.id}/_job.json"
+    reads = 0
+
+    def before(request: Request) -> None:
+        nonlocal reads
+        reads += (request.verb, request.key) == ("get", record)
+        if reads == 2:
+            s3.before = None
+            assert mc.recover(DEST, job.id).outcome == "committed"
+            s3.delete_object(record)
+
+    s3.before = before
+    report = mc.cleanup(DEST)
+    assert [found.state for found in report.recovered] == ["absent"]
+    assert report.errors == ()
+
+
+def test_litter_that_cannot_be_read_goes_and_is_told(machine: Machine) -> None:
+    """What it names can never be known: it is deleted with its token as the only reason, and an
+    error says that uploads may stay."""
+    litter = "t/__magic_job-gone/left.pendingset"
+    machine.s3.put_object(litter, b"{", metadata={JOB_METADATA: "e" * 32})
+    machine.later(2 * DAY)
+    report = mc.cleanup(DEST)
+    assert machine.s3.keys() == ()
+    assert report.objects_deleted == 1
+    assert [litter in error for error in report.errors] == [True]
+
+
+def test_cleanup_of_many_jobs_looks_at_closed_records_once(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
+    """An operator's cleanup takes closed records itself: the jobs that it ends do not."""
+    for _ in range(12):
+        mc.start(DEST)
+    clock.ahead += 3 * 86_400.0
+    s3.requests.clear()
+    mc.cleanup(DEST)
+    assert s3.requests["get"] <= 4 * 12

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer.commit.closed import DELETED_MAX, IN_FLIGHT, LOOKED_AT_MAX, forget_some
 from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.options import Mode
-from magic_committer.stores.memory import Request
-from tests.promises.hands import DEST, At, committed_task, control, failing
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import PatientClock
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, failing, visible
 from tests.promises.machine import DAY, Machine
 
 NO_CHANCE = (PermissionDenied("no", status=403), Unanswered("no answer"))
@@ -76,6 +81,93 @@ def test_records_of_given_ids_stay_for_thirty_days(machine: Machine) -> None:
     job = leaving()
     assert control(machine.s3) == [record(job)]
     assert mc.start(DEST, job_id="batch-1").state == "running"
+
+
+@pytest.mark.parametrize("paused_at", ["complete_upload", "list"])
+def test_a_driver_that_slept_until_its_id_was_free_leaves_the_next_job_alone(
+    machine: Machine, paused_at: str
+) -> None:
+    """I2, I6: it was paused at its first file or before its sweep, and another process has finished
+    its job. 30 days later the id has a new job, whose attempt has the same name: its set stays, and
+    its files are published."""
+    runs = [mc.start(DEST, job_id="nightly")]
+    _write(runs[0], "0.csv")
+
+    def meanwhile() -> None:
+        mc.recover(DEST, "nightly")
+        _next_run(machine, runs)
+
+    def fits(request: Request) -> bool:
+        sweeps = request.key == "t/__magic_job-nightly/" and "t/0.csv" in visible(machine.s3)
+        return request.verb == paused_at and (sweeps or paused_at != "list")
+
+    pause = At(machine.s3, fits, meanwhile)
+    with suppress(mc.OutcomeUnknown):  # its record is gone
+        runs[0].commit()
+    assert pause.done
+    assert runs[1].commit(expect=1).files == 1
+    assert {"t/0.csv", "t/1.csv"} < set(visible(machine.s3))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_driver_that_slept_until_its_id_was_free_is_told_nothing_of_the_next_job(
+    machine: Machine, committed: bool
+) -> None:
+    """I10: it decided and was paused; its job was undone. What the record says is of the job that
+    has the id now: nobody can tell any more, and that job is not touched."""
+    runs = [mc.start(DEST, job_id="nightly")]
+    _write(runs[0], "0.csv")
+
+    def meanwhile() -> None:
+        mc.abort(DEST, "nightly", revert=True)
+        _next_run(machine, runs)
+        if committed:
+            mc.attach(DEST, "nightly").commit()
+            machine.s3.delete_object("t/_SUCCESS")
+
+    pause = At(machine.s3, lambda r: r.verb == "complete_upload", meanwhile)
+    with pytest.raises(mc.OutcomeUnknown):
+        runs[0].commit()
+    assert pause.done
+    assert runs[1].commit().outcome == "committed"
+    assert set(visible(machine.s3)) >= {"t/1.csv"}
+    assert "t/0.csv" not in visible(machine.s3)
+
+
+def test_an_abort_that_slept_until_its_id_was_free_aborts_nothing_of_the_next_job(
+    machine: Machine,
+) -> None:
+    """I6: it read that its own job runs, and slept. The next job is decided meanwhile: it is not
+    reverted."""
+    runs = [mc.start(DEST, job_id="nightly")]
+
+    def meanwhile() -> None:
+        mc.abort(DEST, "nightly")
+        _next_run(machine, runs)
+        crashes = At(machine.s3, lambda r: r.verb == "complete_upload", crash)
+        with pytest.raises(Crash):
+            runs[1].commit()
+        assert crashes.done
+        machine.s3.before = None
+
+    At(machine.s3, lambda r: r.verb == "put" and r.if_match is not None, meanwhile)
+    with pytest.raises(mc.OutcomeUnknown):
+        mc.abort(DEST, "nightly", revert=True)
+    assert mc.attach(DEST, "nightly").state == "committing"
+
+
+def _write(run: mc.Job, name: str) -> None:
+    with run.task("1", attempt="a") as task, task.open(name) as file:
+        file.write(b"1")
+
+
+def _next_run(machine: Machine, runs: list[mc.Job]) -> None:
+    """30 days later: the id is used again, and a task has committed."""
+    machine.later(30 * DAY)
+    leaving()
+    machine.s3.delete_object("t/_SUCCESS")
+    runs.append(mc.start(DEST, job_id="nightly"))
+    _write(runs[1], "1.csv")
 
 
 @pytest.mark.parametrize("state", ["running", "committing", "completed", "reverting", "aborting"])
@@ -255,3 +347,26 @@ def test_a_hadoop_directory_and_a_newer_record_are_passed_over(machine: Machine)
     job = leaving()
     assert record(job) in control(s3)
     assert len(control(s3)) == 4
+
+
+@pytest.fixture
+def runtime(s3: MemoryStore) -> Runtime:
+    """One process without threads of its own."""
+    return Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+
+
+def test_the_look_at_closed_records_goes_round_once(s3: MemoryStore, runtime: Runtime) -> None:
+    """Each other record is read once, and one's own never."""
+    jobs = [mc.start(DEST, mark_success=False) for _ in range(5)]
+    for job in jobs:
+        mc.abort(DEST, job.id)
+    keys = sorted(f"t/__magic_job-{job.id}/_job.json" for job in jobs)
+    read = Counter[str]()
+
+    def before(request: Request) -> None:
+        if request.verb == "get":
+            read[request.key] += 1
+
+    s3.before = before
+    assert forget_some(runtime, keys[2]) == 0
+    assert read == Counter([*keys[:2], *keys[3:]])

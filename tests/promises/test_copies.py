@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 import magic_committer as mc
+from magic_committer.hadoop.paths import uuid_in_name
 from magic_committer.stores.base import PART_BYTES_MIN
 from magic_committer.stores.memory import Request
+from magic_committer.stores.memory_bucket import Bucket
 from magic_committer.testing import MemoryStore, memory_store
 from magic_committer.upload import stream
 from tests.promises.hands import DEST, visible
@@ -59,7 +61,7 @@ def test_a_prefix_is_published_as_one_job(
     assert report.files == len(STAGED)
     assert {name.removeprefix("t/"): body for name, body in visible(memory_s3).items()} == STAGED
     assert seen == [{}] * len(STAGED)
-    assert set(stage.requests) == {"list"}
+    assert set(stage.requests) == {"list", "head"}  # of the empty object
 
 
 def test_what_is_left_out_is_told(stage: MemoryStore, memory_s3: MemoryStore) -> None:
@@ -67,8 +69,36 @@ def test_what_is_left_out_is_told(stage: MemoryStore, memory_s3: MemoryStore) ->
     with mc.write(DEST) as job:
         assert sorted(job.copy("s3://stage/x/", "one").left_out) == sorted(LEFT_OUT)
         left_out = job.copy("s3://stage/x/", "two", hidden=True).left_out
-    assert sorted(left_out) == ["_SUCCESS", "__magic_job-j/_job.json"]
+    assert sorted(left_out) == ["_SUCCESS", "__magic_job-j/_job.json", "_temporary/0/x"]
     assert "t/two/d/.crc" in memory_s3.keys()
+
+
+def test_an_object_whose_name_ends_in_a_slash_is_told(
+    stage: MemoryStore, memory_s3: MemoryStore
+) -> None:
+    """One with bytes is left out, and told, as no file of a job may have such a name; an empty one
+    is a directory's marker."""
+    stage.put_object("x/dir/", b"bytes")
+    with mc.write(DEST) as job:
+        assert "dir/" in job.copy("s3://stage/x/").left_out
+        with pytest.raises(mc.PathError, match="left out: x/dir/"):
+            job.copy("s3://stage/x/dir/")
+
+
+def test_files_of_other_jobs_with_unique_names_are_copied(
+    stage: MemoryStore, memory_s3: MemoryStore
+) -> None:
+    """I4, I6: each gets the job's own token; the old one names no job any more, so nobody's
+    clean-up takes the upload, and two files stay two. Without ``unique`` that is asked for."""
+    for text in "12":
+        with mc.write("s3://stage/y") as job, job.open("part.csv", "w", unique=True) as file:
+            file.write(text)
+    with pytest.raises(mc.PathError, match="unique=True"), mc.write(DEST) as job:
+        job.copy("s3://stage/y/")
+    with mc.write(DEST) as job:
+        job.copy("s3://stage/y/", unique=True)
+    assert sorted(visible(memory_s3).values()) == [b"1", b"2"]
+    assert {uuid_in_name(key) for key in visible(memory_s3)} == {job.id}
 
 
 def test_one_object_may_have_another_name(stage: MemoryStore, memory_s3: MemoryStore) -> None:
@@ -77,7 +107,8 @@ def test_one_object_may_have_another_name(stage: MemoryStore, memory_s3: MemoryS
     with mc.write(DEST) as job:
         job.copy("s3://stage/x/a.csv")
         job.copy("s3://stage/x/a.csv", "2026/b.csv")
-    assert visible(memory_s3) == {"t/a.csv": b"1", "t/2026/b.csv": b"1"}
+        job.copy("s3://stage/x/a.csv", "2027/")
+    assert visible(memory_s3) == dict.fromkeys(["t/a.csv", "t/2026/b.csv", "t/2027/a.csv"], b"1")
 
 
 def test_a_large_object_goes_by_parts(
@@ -95,26 +126,48 @@ def test_a_large_object_goes_by_parts(
     assert visible(memory_s3) == {"t/a.csv": body}
 
 
-@pytest.mark.parametrize("deed", ["changed", "deleted"])
+@pytest.mark.parametrize("deed", ["changed", "deleted", "changed unseen"])
 def test_an_object_that_does_not_stay_is_not_published(
-    stage: MemoryStore, memory_s3: MemoryStore, deed: str
+    stage: MemoryStore, memory_s3: MemoryStore, deed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was listed is what is copied: otherwise the block fails, nothing is visible, and nothing
-    is open."""
+    """What was listed is what is copied, also where the store ignores the condition (Ceph RGW):
+    otherwise the block fails, nothing is visible, and nothing is open."""
 
     def meddle(request: Request) -> None:
         if request.verb == "create_upload":
             memory_s3.before = None
             stage.delete_object("x/a.csv")
-            if deed == "changed":
+            if deed == "changed unseen":
+                monkeypatch.setattr(Bucket, "_check_etag", lambda *_: None)
+            if deed != "deleted":
                 stage.put_object("x/a.csv", b"2")
 
     memory_s3.before = meddle
     with (
-        pytest.raises(mc.UploadFailed, match=r"a copy of s3://stage/x/a\.csv"),
+        pytest.raises(mc.UploadFailed, match=r"a copy of s3://stage/x/a\.csv.* copy again"),
         mc.write(DEST) as job,
     ):
         job.copy("s3://stage/x/a.csv")
+    assert memory_s3.keys() == ()
+    assert memory_s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("deed", ["changed", "deleted"])
+def test_an_empty_object_that_does_not_stay_is_not_published(
+    stage: MemoryStore, memory_s3: MemoryStore, deed: str
+) -> None:
+    """A writer's first object, say, which it fills meanwhile: it has no part with a condition, and
+    is looked at."""
+
+    def meddle(request: Request, reply: object) -> None:
+        stage.after = None
+        stage.delete_object("x/d/empty.csv")
+        if deed == "changed":
+            stage.put_object("x/d/empty.csv", b"2")
+
+    stage.after = meddle
+    with pytest.raises(mc.UploadFailed, match="copy again"), mc.write(DEST) as job:
+        job.copy("s3://stage/x/")
     assert memory_s3.keys() == ()
     assert memory_s3.open_uploads() == ()
 

@@ -8,7 +8,11 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
+from magic_committer.errors import (
+    PermissionDenied,
+    PreconditionFailed,
+    Unanswered,
+)
 from magic_committer.options import Accept, Track
 from magic_committer.stores.base import Written
 from magic_committer.stores.memory import MemoryStore, Request
@@ -16,6 +20,7 @@ from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
+    Crash,
     committed_task,
     control,
     failing,
@@ -24,10 +29,6 @@ from tests.promises.hands import (
     unanswered,
     visible,
 )
-
-
-class Crash(BaseException):
-    """The process is gone."""
 
 
 def crash() -> None:
@@ -233,7 +234,6 @@ def test_an_upload_that_somebody_aborted_refuses_the_whole_job(
     assert len(raised.value.problems) == 1
     assert s3.keys() == ()
     assert s3.open_uploads() == ()
-    assert job.report is not None
     assert (job.report.outcome, "CommitRefused" in job.report.error) == ("aborted", True)
     assert job.abort().outcome == "aborted"
 
@@ -513,3 +513,63 @@ def test_what_names_an_upload_stays_until_the_upload_is_aborted(s3: MemoryStore)
     s3.before = None
     assert mc.attach(DEST, job.id).abort().outcome == "aborted"
     assert s3.open_uploads() == ()
+
+
+def test_a_driver_whose_job_another_has_committed_and_forgotten_asks_the_marker(
+    s3: MemoryStore,
+) -> None:
+    """I10: another process commits the job while its driver lists the sets, and the record is
+    deleted: the driver, which finds no set of its task, is told by `_SUCCESS` that it is done."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a"})
+
+    def commits() -> None:
+        assert mc.attach(DEST, job.id).commit().outcome == "committed"
+        s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
+
+    tree = f"t/__magic_job-{job.id}/job-{job.id}/"
+    at = At(s3, lambda r: r.verb == "list" and r.key.startswith(tree), commits)
+    assert job.commit(expect=1).outcome == "committed"
+    assert at.done
+
+
+@pytest.mark.parametrize("at", ["the decision", "the decision, unheard", "completed"])
+def test_a_driver_whose_job_is_gone_and_who_cannot_read_the_marker_knows_nothing(
+    s3: MemoryStore, at: str
+) -> None:
+    """I10: a decided job was finished by another process, its record was cleaned away, and the
+    marker gives no answer: unknown (it may have been undone), and never "nothing decided"."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a"})
+    record = f"t/__magic_job-{job.id}/_job.json"
+    swaps = 0
+
+    def finished(request: Request) -> None:
+        s3.before = s3.after = None
+        assert mc.recover(DEST, job.id, dead_after=0).outcome == "committed"
+        s3.delete_object(record)
+        s3.before = silent
+
+    def before(request: Request) -> None:
+        nonlocal swaps
+        if request.verb == "put" and request.key == record:
+            swaps += 1
+            if swaps == 2 and at == "completed":
+                finished(request)
+
+    def after(request: Request, answer: object) -> None:
+        if at != "completed" and request.verb == "put" and request.key == record:
+            finished(request)
+            if at == "the decision, unheard":
+                raise Unanswered("the answer to the decision is lost")
+
+    def silent(request: Request) -> None:
+        if (request.verb, request.key) == ("get", "t/_SUCCESS"):
+            raise Unanswered("no answer")
+
+    s3.before, s3.after = before, after
+    with pytest.raises(mc.OutcomeUnknown):
+        job.commit()
+    s3.before = None
+    assert swaps == (2 if at == "completed" else 1)
+    assert visible(s3) == {"t/a.csv": b"a"}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.errors import (
+    PermissionDenied,
+    Unanswered,
+)
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.protocol.rules import Found, Phase, may_undo
@@ -16,7 +20,19 @@ from magic_committer.stores.base import PART_BYTES_MIN, CreatedUpload
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, At, committed_task, control, killed, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    control,
+    crash,
+    failing,
+    killed,
+    shared_file,
+    visible,
+)
+from tests.promises.machine import DAY, Machine
 
 
 def fence_reads(s3: MemoryStore) -> int:
@@ -141,6 +157,32 @@ def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: 
     with pytest.raises(mc.JobNotRunning):
         task.commit()
     assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("open_before", [True, False])
+def test_an_old_task_takes_no_file_of_the_next_job_of_its_id(
+    machine: Machine, open_before: bool
+) -> None:
+    """I2: a task of a job that has ended, whose record was forgotten, writes the file that the next
+    job's task of the same names has saved: that one is published."""
+    first = mc.start(DEST, job_id="nightly")
+
+    def write(job: mc.Job) -> Any:
+        file = job.task("1", attempt="a").open("x.csv")
+        file.write(job.uuid.encode())
+        return file
+
+    late = write(first) if open_before else None
+    mc.abort(DEST, "nightly")
+    machine.later(30 * DAY)
+    mc.cleanup(DEST)
+    second = mc.start(DEST, job_id="nightly")
+    write(second).close()
+    with pytest.raises(mc.JobNotRunning):
+        (late or write(first)).close()
+    second.task("1", attempt="a").commit()
+    assert second.commit().files == 1
+    assert visible(machine.s3) == {"t/x.csv": second.uuid.encode()}
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
@@ -413,3 +455,26 @@ def test_a_second_read_that_is_forbidden_undoes_nothing(s3: MemoryStore) -> None
     s3.before = None
     assert job.commit(expect=["1"]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
+    s3: MemoryStore, unreadable: bool
+) -> None:
+    """I4: the job is being aborted and nobody accepts anything any more: what is at the key of the
+    set does not matter, and the attempt's upload goes."""
+    job = mc.start(DEST)
+    task = shared_file(job)
+    At(s3, lambda r: r.verb == "list", crash)
+    with pytest.raises(Crash):
+        mc.abort(DEST, job.id)
+    s3.before = None
+    key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{task.attempt_id}.pendingset"
+    if unreadable:
+        s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
+    else:
+        failing(s3, "get", key, PermissionDenied("not this one", status=403))
+    with pytest.raises(mc.JobNotRunning):
+        task.commit()
+    s3.before = None
+    assert s3.open_uploads() == ()

@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.fence import FENCE_SECONDS, Fence
+from magic_committer.errors import (
+    Unanswered,
+)
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
-from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At
+from tests.promises.hands import DEST, At, failing
 
 PATHS = JobPaths(Destination.parse(DEST), "j")
 
@@ -96,3 +100,23 @@ def test_a_read_that_is_under_way_is_not_sent_twice(fenced: Fenced) -> None:
     fenced.fence.check_if_due()
     assert at.done
     assert heads(fenced) == 1
+
+
+def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore) -> None:
+    """I2: the `.pending` of a shared attempt is stored, and the store does not tell whether the job
+    has ended: the file is closed, and whoever commits the attempt commits it."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+
+    def after(request: Request, reply: object) -> None:
+        if request.verb == "put" and request.key.endswith(".pending"):
+            s3.after = None
+            record = f"t/__magic_job-{job.id}/_job.json"
+            failing(s3, "head", record, Unanswered("no answer"))
+
+    with task.open("a.csv") as f:
+        f.write(b"1")
+        s3.after = after
+    assert s3.after is None
+    s3.before = None
+    assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 1

@@ -12,8 +12,8 @@ import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, control, failing, visible
-from tests.promises.machine import DAY, Crash, Machine, crash
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, failing, visible
+from tests.promises.machine import DAY, Machine
 
 UNDONE = {
     "running": "aborted",

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import orjson
 import pytest
 
 import magic_committer as mc
 from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
-from magic_committer.errors import Unanswered
+from magic_committer.errors import (
+    Unanswered,
+)
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
@@ -323,3 +326,17 @@ def test_a_marker_that_does_not_prove_it_is_not_believed(
     with pytest.raises(mc.AlreadyVisible, match="visible already"):
         mc.abort(DEST, "hadoops")
     assert mc.attach(DEST, "hadoops").state == "running"
+
+
+def test_a_file_outside_the_destination_is_no_file_of_a_dead_jvm(s3: MemoryStore) -> None:
+    """I6: a set of an adopted job names a key elsewhere, where there is an object of the same size:
+    the job has nothing visible, and is aborted."""
+    hadoops = leave_job(s3, "3.5.0")
+    mc.adopt(DEST, "hadoops", dead_after=0)
+    document = orjson.loads(s3.body(hadoops.sets[0]))
+    commit = document["commits"][0]
+    commit["destinationKey"] = "elsewhere/x.csv"
+    commit["uri"] = "s3a://bucket/elsewhere/x.csv"
+    s3.put_object("elsewhere/x.csv", b"x" * commit["length"])
+    s3.put_object(hadoops.sets[0], orjson.dumps(document))
+    assert mc.abort(DEST, "hadoops").outcome == "aborted"

@@ -158,7 +158,7 @@ def test_handles_and_results_travel(s3: MemoryStore) -> None:
     result = committed_task(copy, "1", {"a.csv": b"1"})
     result = mc.TaskCommit.from_dict(json.loads(json.dumps(result.to_dict())))
     assert job.commit([pickle.loads(pickle.dumps(result))]).files == 1
-    assert json.loads(json.dumps(job.report.to_dict()))["files"] == 1  # type: ignore[union-attr]
+    assert json.loads(json.dumps(job.report.to_dict()))["files"] == 1
 
 
 @pytest.mark.parametrize(

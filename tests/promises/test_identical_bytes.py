@@ -22,7 +22,8 @@ from magic_committer.protocol.record import JobRecord, ObjectRef
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, committed_task, visible
+from tests.promises.hands import DEST, At, committed_task, half_completed, visible
+from tests.promises.machine import Machine
 
 DAYS = 3 * 86_400.0
 
@@ -225,3 +226,68 @@ def test_a_setup_that_may_land_late_leaves_its_name_taken(s3: MemoryStore) -> No
         late[0].effect()
     (found,) = mc.inspect(DEST)
     assert found.state == "closed"
+
+
+def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> None:
+    """I6: another program writes the same bytes at the key, in parts too, after the revert has seen
+    the job's own object there: the ETag is the same, and the time is not: the object stays."""
+    s3 = machine.s3
+    job = machine.job("committing")
+    heads = 0
+
+    def after(request: Request, reply: object) -> None:
+        nonlocal heads
+        heads += (request.verb, request.key) == ("head", "t/1.csv")
+        if heads == 2:
+            s3.after = None
+            machine.later(10)
+            upload = s3.start_upload("t/1.csv")
+            part = s3.put_part("t/1.csv", upload, 1, memoryview(b"1"))
+            s3.complete_upload("t/1.csv", upload, [part], length=1, checksum=None)
+
+    s3.after = after
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert s3.after is None
+    assert visible(s3) == {"t/1.csv": b"1"}
+
+
+def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
+    machine: Machine,
+) -> None:
+    """I3: the job's own file is stored once more between the revert's look and its DELETE, as by a
+    Complete that was on its way: the DELETE leaves it, and the job is not told to be reverted."""
+    s3 = machine.s3
+    job = machine.job("committing")
+    heads = 0
+
+    def again(request: Request, reply: object) -> None:
+        nonlocal heads
+        heads += (request.verb, request.key) == ("head", "t/1.csv")
+        if heads == 2:
+            s3.after = None
+            machine.later(10)
+            s3.put_object("t/1.csv", b"1", metadata=s3.attributes("t/1.csv").metadata)
+
+    s3.after = again
+    with pytest.raises(mc.AbortIncomplete, match=r"t/1\.csv was not deleted"):
+        mc.abort(DEST, job.id, revert=True)
+    assert visible(s3) == {"t/1.csv": b"1"}
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert visible(s3) == {}
+
+
+def test_a_revert_that_slept_leaves_the_file_of_a_rerun(
+    s3: MemoryStore, clock: PatientClock
+) -> None:
+    """I6: days later the same bytes have been written to the key anew: they are the rerun's."""
+    job = half_completed(s3)
+
+    def days_later() -> None:
+        clock.ahead += 3 * 86_400.0
+        s3.put_object("t/a.csv", b"1")
+
+    heads = iter(range(100))
+    at = At(s3, lambda r: (r.verb, r.key) == ("head", "t/a.csv") and next(heads) == 2, days_later)
+    mc.abort(DEST, job.id, revert=True)
+    assert at.done
+    assert visible(s3) == {"t/a.csv": b"1"}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 
 import magic_committer as mc
-from magic_committer.errors import PermissionDenied
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer.errors import (
+    PermissionDenied,
+)
+from magic_committer.maintenance.inspect import Listing, measure, with_token
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
-from tests.promises.hands import (
-    DEST,
-)
+from tests.promises.hands import DEST, At
 from tests.promises.machine import (
     DAY,
     HOUR,
@@ -91,3 +94,33 @@ def test_one_unreadable_job_does_not_hide_the_others(machine: Machine) -> None:
     report = mc.cleanup(DEST)
     assert [one.outcome for one in report.recovered] == ["aborted"]
     assert any("secret" in error for error in report.errors)
+
+
+def test_a_set_that_goes_while_a_job_is_measured_hides_no_other(machine: Machine) -> None:
+    """An attempt takes its set away just then: what the other tasks have saved is counted."""
+    job = machine.job("running")
+    directory = f"t/__magic_job-{job.id}/"
+    sets = sorted(key for key in machine.s3.keys() if key.endswith(".pendingset"))
+    assert len(sets) == 2
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    at = At(
+        machine.s3,
+        lambda r: (r.verb, r.key) == ("get", sets[0]),
+        lambda: machine.s3.delete_object(sets[0]),
+    )
+    found = measure(runtime, Listing(runtime, directory))
+    assert at.done
+    assert (len(found.tasks), found.files, found.problems) == (1, 1, 0)
+
+
+def test_an_object_that_goes_while_tokens_are_looked_for_carries_none(machine: Machine) -> None:
+    """It is in the listing and not there any more: no reason to give up the look."""
+    machine.s3.put_object("t/__magic_job-x/a.txt")
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    at = At(
+        machine.s3,
+        lambda r: r.verb == "head",
+        lambda: machine.s3.delete_object("t/__magic_job-x/a.txt"),
+    )
+    assert with_token(runtime, "t/__magic_job-x/") == ""
+    assert at.done

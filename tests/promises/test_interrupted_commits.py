@@ -10,8 +10,16 @@ import pytest
 import magic_committer as mc
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, At, StillClock, committed_task, record_put, visible
-from tests.promises.machine import Crash, crash
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    StillClock,
+    committed_task,
+    crash,
+    record_put,
+    visible,
+)
 
 UNDECIDED = "was not decided when its commit was interrupted"
 

@@ -98,7 +98,7 @@ DROP = object()
         ("adopted", "elsewhere", "adopted"),
         ("newer", 1, "unknown"),
         ("terms.mode", "overwrite", "terms.mode"),
-        ("terms.exclusive", "no", "wrong type"),
+        ("terms.mark_success", "no", "wrong type"),
         ("terms.track", DROP, "is missing"),
         ("options.block_bytes", 1, "not between"),
         ("options.commit_threads", True, "wrong type"),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import lzma
 import os
 import pickle
+import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +22,7 @@ from magic_committer.errors import TaskFailed, WrongProcess
 from magic_committer.job import give_up
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import upload_of
+from tests.destinations import There
 from tests.promises.hands import DEST, control, visible
 
 
@@ -88,8 +95,8 @@ def test_it_is_read_in_and_after_with(s3: MemoryStore) -> None:
     with mc.write(DEST) as writing:
         job = writing.job
         assert (job.id, len(job.uuid), job.dest) == (writing.id, 32, f"{DEST}/")
-        assert (job.state, job.report) == ("running", None)
-    assert job.report is writing.report is not None
+        assert job.state == "running"
+    assert job.report is writing.report
     assert job.state == "absent"
 
 
@@ -144,3 +151,151 @@ def test_it_pickles_once_it_has_ended(s3: MemoryStore) -> None:
     with mc.write(DEST) as writing, writing.open("a.csv") as file:
         file.write(b"1")
     assert pickle.loads(pickle.dumps(writing.job)).outcome == "committed"
+
+
+# One file: `mc.open` ------------------------------------------------------------------------------
+
+URL = "s3://bucket/t/a.csv"
+
+
+@pytest.mark.parametrize(
+    ("suffix", "read"),
+    [("", bytes), (".gz", gzip.decompress), (".bz2", bz2.decompress), (".XZ", lzma.decompress)],
+)
+def test_one_file_appears_at_its_close_compressed_by_its_suffix(
+    s3: MemoryStore, suffix: str, read: Callable[[bytes], bytes]
+) -> None:
+    """Nothing is visible before, and nothing but the file after."""
+    with mc.open(URL + suffix, "w", newline="") as file:
+        file.write("1\n" * 1000)
+        assert visible(s3) == {}
+    assert read(visible(s3)[f"t/a.csv{suffix}"]) == b"1\n" * 1000
+    assert len(s3.keys()) == 1
+    assert not s3.open_uploads()
+
+
+def test_one_file_is_compressed_as_the_argument_says(s3: MemoryStore) -> None:
+    """The suffix counts with "infer" only; smart_open's words mean the same."""
+    for name, compression in (("a", "gzip"), ("b", ".gz"), ("c.gz", None), ("d.gz", "disable")):
+        with mc.open(f"{DEST}/{name}", "wb", compression=compression) as file:
+            file.write(b"1")
+    seen = visible(s3)
+    assert gzip.decompress(seen["t/a"]) == gzip.decompress(seen["t/b"]) == b"1"
+    assert seen["t/c.gz"] == seen["t/d.gz"] == b"1"
+    with pytest.raises(mc.OptionError, match="'lz4' is none of"):
+        mc.open(URL, "wb", compression="lz4")
+
+
+def test_a_compression_that_is_missing_is_an_error(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never bytes that are not what the name says."""
+    for name in ("compression.zstd", "backports.zstd"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(mc.OptionError, match=r"pip install backports\.zstd"):
+        mc.open(f"{URL}.zst", "w")
+    assert not s3.requests
+
+
+def _raises(wrap: Callable[[Any], Any]) -> None:
+    with wrap(mc.open(URL, "wb")) as file:
+        file.write(b"half of it")
+        raise KeyError
+
+
+def _closes_finally(wrap: Callable[[Any], Any]) -> None:
+    file = wrap(mc.open(URL, "wb"))
+    try:
+        file.write(b"half of it")
+        raise KeyError
+    finally:
+        file.close()
+
+
+@pytest.mark.parametrize("fails", [_raises, _closes_finally])
+@pytest.mark.parametrize("wrap", [lambda file: file, io.BufferedWriter], ids=["itself", "wrapper"])
+def test_one_file_is_not_published_by_an_exception(
+    s3: MemoryStore, fails: Callable[[Any], None], wrap: Callable[[Any], Any]
+) -> None:
+    """Nor by a wrapper or a ``finally`` that closes it; what was there stays."""
+    with mc.open(URL, "wb") as file:
+        file.write(b"old")
+    with pytest.raises(KeyError):
+        fails(wrap)
+    assert s3.keys() == ("t/a.csv",)
+    assert visible(s3) == {"t/a.csv": b"old"}
+    assert not s3.open_uploads()
+
+
+def test_one_file_in_a_handler_of_an_exception_is_published(s3: MemoryStore) -> None:
+    """The exception was there before the file."""
+    try:
+        raise KeyError
+    except KeyError:
+        with mc.open(URL, "w") as file:
+            file.write("1")
+    assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_one_file_that_is_dropped_is_given_up(s3: MemoryStore) -> None:
+    """Its job is aborted, and the record goes."""
+    with pytest.warns(ResourceWarning, match="was dropped"):
+        mc.open(URL, "wb").write(b"1")
+    until = time.monotonic() + 10
+    while s3.keys() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert s3.keys() == ()
+
+
+@pytest.mark.parametrize("mode", ["r", "rb", "a", "x", "r+"])
+def test_modes_that_do_not_write_a_new_file_name_who_has_them(s3: MemoryStore, mode: str) -> None:
+    """And a call without a mode overwrites nothing."""
+    with pytest.raises(ValueError, match=r"smart_open\.open\('s3://bucket/t/a\.csv'\) or s3fs"):
+        mc.open(URL, mode)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="mode"):
+        mc.open(URL)  # type: ignore[call-overload]
+    assert not s3.requests
+
+
+def test_a_close_that_fails_never_counts_as_published(s3: MemoryStore) -> None:
+    """Each further ``close`` raises the same."""
+    file = mc.open(URL, "wb")
+    file.write(b"1")
+
+    def denied(request: Request) -> None:
+        raise mc.PermissionDenied("you may not", code="AccessDenied", status=403)
+
+    s3.before = denied
+    for _ in range(2):
+        with pytest.raises(mc.UploadFailed, match="you may not"):
+            file.close()
+    s3.before = None
+    assert visible(s3) == {}
+
+
+def test_one_file_replaces_what_is_there_at_its_close(there: There) -> None:
+    """On each kind of destination; a reader finds the old file until then, in one piece."""
+    there.put("a.txt", b"old")
+    with mc.open(f"{there.url}/a.txt", "w", encoding="latin-1") as file:
+        file.write("ä")
+        assert there.read("a.txt") == b"old"
+    assert there.data() == {"a.txt": b"\xe4"}
+    assert not there.left()
+
+
+def test_one_file_of_which_a_write_was_cut_is_not_published(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt may leave bytes in the compressor that the file does not have."""
+
+    def cut(data: object) -> None:
+        raise KeyboardInterrupt
+
+    file = mc.open(f"{URL}.gz", "wb")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(file._file, "write", cut)  # type: ignore[attr-defined]
+        file.write(b"1")
+    for call in (lambda: file.write(b"2"), file.close, file.close):
+        with pytest.raises(mc.UploadFailed, match="what it has interrupted"):
+            call()
+    assert s3.keys() == ()

@@ -11,12 +11,24 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.commit.pendingset import PUT_TRIES_MAX
+from magic_committer.errors import (
+    PermissionDenied,
+    Unanswered,
+)
 from magic_committer.options import Track
 from magic_committer.stores.base import CreatedUpload, UploadInfo, UploadPage
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, At, control, visible
+from tests.costly import costly_store
+from tests.promises.hands import (
+    DEST,
+    At,
+    control,
+    failing,
+    half_completed,
+    visible,
+)
 
 PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/"
 
@@ -304,8 +316,9 @@ def test_a_look_that_fails_leaves_the_file_saved(
     assert job.commit().files == 1
 
 
-def test_a_file_by_path_costs_one_head_and_one_get_more(s3: MemoryStore) -> None:
-    """docs/performance.md: the fence, and whether its attempt is committed already."""
+def test_a_file_by_path_costs_two_heads_and_one_get_more(s3: MemoryStore) -> None:
+    """docs/performance.md: the fence, and whether its attempt is committed already. Where the
+    job's id was given: also that the id has no later job."""
     mc.start(DEST, job_id="1")
     counts = []
     for name in ("x.csv", "y.csv"):
@@ -313,7 +326,7 @@ def test_a_file_by_path_costs_one_head_and_one_get_more(s3: MemoryStore) -> None
         s3.requests.clear()
         f.close()
         counts.append((s3.requests["head"], s3.requests["get"], s3.requests["put"]))
-    assert counts == [(1, 1, 1)] * 2
+    assert counts == [(2, 1, 1)] * 2
     mc.abort(DEST, "1")
 
 
@@ -533,3 +546,52 @@ def test_a_task_that_may_not_see_its_parts_aborts_well(s3: MemoryStore) -> None:
     task.abort()
     s3.before = None
     assert s3.open_uploads() == ()
+
+
+def test_an_attempt_whose_result_nobody_has_leaves_no_tombstone(s3: MemoryStore) -> None:
+    """I4: nobody else can commit it: its commit, which gets no answer, undoes it by a look at its
+    set, and claims nothing."""
+    job = mc.start(DEST, track="memory", accept="results")
+    task = job.task("1")
+    with task.open("a.csv") as f:
+        f.write(b"1")
+    puts = 0
+
+    def before(request: Request) -> None:
+        nonlocal puts
+        if request.verb == "put" and request.key.endswith(".pendingset"):
+            puts += 1
+            if puts <= PUT_TRIES_MAX:
+                raise Unanswered("no answer")
+
+    s3.before = before
+    with pytest.raises(mc.StoreError):
+        task.commit()
+    s3.before = None
+    assert puts == PUT_TRIES_MAX
+    assert s3.open_uploads() == ()
+    assert s3.keys() == (f"t/__magic_job-{job.id}/_job.json",)
+
+
+def test_an_upload_that_cannot_be_aborted_keeps_no_other_open(s3: MemoryStore) -> None:
+    """I4: the abort of an attempt goes on behind a failure, and raises it at its end."""
+    task = mc.start(DEST).task("1")
+    for name in ("a.csv", "b.csv"):
+        task.open(name).write(b"1")
+    failing(s3, "abort_upload", "t/a.csv", PermissionDenied("not this one", status=403))
+    with pytest.raises(PermissionDenied):
+        task.abort()
+    s3.before = None
+    assert [upload.key for upload in s3.open_uploads()] == ["t/a.csv"]
+    task.abort()
+    assert s3.open_uploads() == ()
+
+
+def test_a_revert_does_not_abort_what_became_visible() -> None:
+    """I6: a neighbour has written over our object; on a store where the abort of a completed upload
+    takes the object at its key, the neighbour's stays."""
+    with costly_store() as s3:
+        job = half_completed(s3)
+        s3.put_object("t/a.csv", b"a neighbour's")
+        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+        assert visible(s3) == {"t/a.csv": b"a neighbour's"}

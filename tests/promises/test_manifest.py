@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,8 +30,6 @@ from magic_committer.errors import (
 )
 from magic_committer.file_trees.base import make_directories
 from magic_committer.file_trees.by_url import tree_for
-from magic_committer.file_trees.limited import BURST_SECONDS, limited
-from magic_committer.hadoop.formats import decode_success
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.maintenance.trees import (
     TreeCleaning,
@@ -649,37 +646,3 @@ def test_an_operator_follows_no_link_that_a_writer_has_put_into_a_job(
             mc.abort(url, job.id, revert=True)
     assert [(p.name, p.read_text()) for p in outside.iterdir()] == [("key", "secret")]
     assert not (root / "key").exists()
-
-
-def test_a_summary_tells_of_each_end_also_of_a_failure(tmp_path: Path) -> None:
-    """`report_directory` holds a file for the committed, the refused and the aborted job."""
-    url, reports = f"file://{tmp_path}/t", tmp_path / "reports"
-    options = mc.Options(report_directory=str(reports), validate_renames=True)
-    with mc.write(url, options=options) as job, job.open("a", "w") as file:
-        file.write("1")
-    refused = mc.start(url, job_id="refused", options=options)
-    for name in ("1", "2"):
-        with refused.task(name) as task, task.open("same", "w") as file:
-            file.write(name)
-    with pytest.raises(CommitRefused):
-        refused.commit()
-    told = {path.name: decode_success(path.read_bytes(), path.name) for path in reports.iterdir()}
-    assert told.keys() == {f"summary-{job.id}.json", "summary-refused.json"}
-    good, bad = told[f"summary-{job.id}.json"], told["summary-refused.json"]
-    assert (good.success, good.diagnostics["outcome"]) == (True, "committed")
-    assert (bad.success, bad.diagnostics["outcome"]) == (False, "aborted")
-    assert "two files have the name 'same'" in bad.diagnostics["exception"]
-
-
-def test_the_calls_of_a_job_are_limited_for_the_whole_process(tmp_path: Path) -> None:
-    """`tree_requests_per_second`: each call takes a turn of the one limit; a task has its
-    directory all the same."""
-    options = mc.Options(tree_requests_per_second=40)
-    began = time.monotonic()
-    with mc.write(f"file://{tmp_path}/t", options=options) as job:
-        (job.directory() / "a").write_text("1")
-    limit = limited(tree_for(f"file://{tmp_path}/t"), 40)._limit
-    calls = 20  # at the least: the record, the task, the plan, the rename, the end
-    assert limit._free >= began - BURST_SECONDS + calls / 40
-    with pytest.raises(mc.OptionError):
-        mc.Options(tree_requests_per_second=0.5)

@@ -18,7 +18,6 @@ from magic_committer.file_trees.dialects import (
     LocalDialect,
     SftpDialect,
 )
-from magic_committer.file_trees.limited import LimitedTree
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.through_fsspec import FsspecTree
 from magic_committer.maintenance.trees import abort_tree
@@ -27,7 +26,7 @@ from tests.faulty_tree import Fault, FaultyTree, drawn
 from tests.tree_jobs import World, write
 
 NEW = {"dt=1/a b.csv": b"a", "dt=2/b.csv": b"b" * 100_000, "same.csv": b"after"}
-KINDS = ("local", "fsspec-local", "fsspec-memory", "hdfs", "sftp", "gs", "limited")
+KINDS = ("local", "fsspec-local", "fsspec-memory", "hdfs", "sftp", "gs")
 
 NO_ETAGS = ("fsspec-memory", "hdfs", "sftp")
 
@@ -44,7 +43,6 @@ def world_on(kind: str, place: Path) -> World:
         "hdfs": lambda: FsspecTree(stand_ins.Hdfs(), where, "hdfs://nn/t/", HdfsDialect()),
         "sftp": lambda: FsspecTree(stand_ins.Sftp(), where, "sftp://host/t/", SftpDialect()),
         "gs": lambda: FsspecTree(stand_ins.Google(), "b/t", "gs://b/t/", GoogleDialect()),
-        "limited": lambda: LimitedTree(LocalTree(place), 10_000),
     }
     world.tree = trees[kind]()
     world.tree.make_root()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -23,8 +24,8 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import JobRecord, ObjectRef, State, Terms
-from magic_committer.stores.memory import Request
-from tests.promises.hands import At
+from magic_committer.stores.memory import MemoryStore, Request
+from tests.promises.hands import DEST, At, committed_task, failing
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
@@ -58,7 +59,7 @@ class Finishing:
     def mark(self) -> str:
         """Write the marker, or be told why not."""
         success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
-        return write_marker(self.runtime, MARKER, RECORD, success)
+        return write_marker(self.runtime, MARKER, self.seen, success)
 
     def is_ours(self) -> bool:
         """Whether the marker that is there is this job's."""
@@ -147,11 +148,20 @@ def test_a_record_that_is_gone_marks_no_more(job: Finishing) -> None:
     assert MARKER not in job.s3.keys()
 
 
+def test_a_job_that_has_the_id_now_is_not_marked(job: Finishing) -> None:
+    """I8: the job was finished and forgotten, and the next one of its id is completed: it marks
+    itself, when what it replaces is gone."""
+    of_next = job.s3.body(RECORD).replace(b"0" * 32, b"1" * 32)
+    job.s3.put_object(RECORD, of_next)
+    assert "finished by somebody else" in job.mark()
+    assert MARKER not in job.s3.keys()
+
+
 def test_the_clock_of_this_machine_does_not_count(job: Finishing) -> None:
     """I8: the marker says when its job completed by the store's clock, not by this machine's."""
     runtime = replace(job.runtime, clock=Ahead())
     success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
-    write_marker(runtime, MARKER, RECORD, success)
+    write_marker(runtime, MARKER, job.seen, success)
     told = json.loads(job.s3.body(MARKER))["diagnostics"]["magic-committer.completed"]
     assert float(told) == job.s3.head(RECORD).last_modified
 
@@ -269,3 +279,40 @@ def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finish
     after_another.s3.before = refuse_quotes
     assert after_another.mark() == ""
     assert after_another.is_ours()
+
+
+def test_a_marker_is_written_without_names_that_cannot_be_read(s3: MemoryStore) -> None:
+    """I8: `replace` took the marker away; a set that is spoilt since does not keep it away."""
+    s3.put_object("t/_SUCCESS", b"")
+    job = mc.start(DEST, mode="replace")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+
+    failing(s3, "put", "t/_SUCCESS", PermissionDenied("no", status=403))
+    with pytest.raises(mc.CommitIncomplete):
+        job.commit()
+    s3.before = None
+    s3.put_object(result.key, b"{}", metadata=s3.head(result.key).metadata)
+    recovery = mc.recover(DEST, job.id)
+    assert recovery.outcome == "committed"
+    assert b"magic-committer" in s3.body("t/_SUCCESS")
+
+
+def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore) -> None:
+    """I8: a replace has deleted the old `_SUCCESS` and may not write its own: with that key in
+    ``accept`` the job is finished without it, and says so."""
+    s3.put_object("t/_SUCCESS", b"")
+    job = mc.start(DEST, mode="replace")
+    committed_task(job, "1", {"a.csv": b"a"})
+
+    def before(request: Request) -> None:
+        if (request.verb, request.key) == ("put", "t/_SUCCESS"):
+            raise PermissionDenied("not this key", status=403)
+
+    s3.before = before
+    with pytest.raises(mc.CommitIncomplete) as raised:
+        job.commit()
+    assert raised.value.outstanding == ("t/_SUCCESS",)
+    recovery = mc.recover(DEST, job.id, dead_after=0, accept=["t/_SUCCESS"])
+    assert (recovery.outcome, recovery.state) == ("committed", "closed")
+    assert recovery.report is not None
+    assert f"{'t/_SUCCESS'} was accepted as it is" in recovery.report.warnings

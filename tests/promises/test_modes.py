@@ -8,11 +8,21 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import errors
-from magic_committer.errors import Unanswered
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer.commit.deletes import DELETE_TRIES_MAX, delete_if_same
+from magic_committer.errors import (
+    InvalidRequest,
+    NotSupported,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, committed_task, control, failing, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, failing, visible
 
 
 def run(mode: Mode, files: Mapping[str, bytes]) -> mc.JobReport:
@@ -162,10 +172,6 @@ def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> N
     assert (job.outcome, job.state) == ("reverted", "closed")
     assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]
     assert job.abort().outcome == "reverted"
-
-
-class Crash(BaseException):
-    """The process is gone."""
 
 
 def test_an_undoing_that_crashed_anywhere_is_finished_by_anyone() -> None:
@@ -320,3 +326,82 @@ def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> 
     report = run("replace", {"new.csv": b"new"})
     assert visible(s3) == {"t/new.csv": b"new"}
     assert report.outcome == "committed"
+
+
+@pytest.mark.parametrize(
+    ("answer", "deleted"),
+    [(PreconditionFailed, False), (WriteConflict, False), (InvalidRequest, True),
+     (NotSupported, True)],
+)  # fmt: skip
+def test_a_plain_delete_is_sent_only_where_the_condition_is_called_wrong(
+    s3: MemoryStore, answer: type[StoreError], deleted: bool
+) -> None:
+    """I6: a store that refuses `If-Match` each time, for a reason of the object's, gets no DELETE
+    without it: another writer may be about to replace the object."""
+    etag = s3.put_object("t/old.csv", b"old")
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one" and request.if_match is not None:
+            raise answer("each time")
+
+    s3.before = before
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    if deleted:
+        assert delete_if_same(runtime, "t/old.csv", etag)
+    else:
+        with pytest.raises(answer):
+            delete_if_same(runtime, "t/old.csv", etag)
+    assert (s3.keys() == ()) is deleted
+
+
+@pytest.mark.parametrize("answer", [InvalidRequest, NotSupported])
+@pytest.mark.parametrize("times", range(1, DELETE_TRIES_MAX - 1))
+def test_an_odd_refusal_of_a_condition_sends_no_plain_delete(
+    s3: MemoryStore, answer: type[StoreError], times: int
+) -> None:
+    """I6: a store that calls the condition wrong now and then knows it: every DELETE carries it."""
+    etag = s3.put_object("t/old.csv", b"old")
+    conditions: list[str | None] = []
+
+    def before(request: Request) -> None:
+        if request.verb == "delete_one":
+            conditions.append(request.if_match)
+            if len(conditions) <= times:
+                raise answer("odd")
+
+    s3.before = before
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    assert delete_if_same(runtime, "t/old.csv", etag)
+    assert (s3.keys(), conditions) == ((), [etag] * (times + 1))
+
+
+def test_fail_stops_at_the_first_data_that_it_sees(s3: MemoryStore) -> None:
+    """Mode ``fail`` reads no more pages than it needs to say no."""
+    for number in range(2500):
+        s3.put_object(f"t/{number:04}.csv", b"")
+    mc.start("s3://bucket/empty", mode="fail").abort()
+    s3.requests.clear()
+    with pytest.raises(mc.DestinationExists):
+        mc.start(DEST, mode="fail")
+    assert s3.requests["list"] <= 3
+
+
+@pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
+def test_a_delete_that_is_a_conflict_three_times_is_sent_again(s3: MemoryStore, mode: Mode) -> None:
+    """I7: the store answers 409 to three deletes of old data: the fourth is sent, and the job is
+    committed without a word."""
+    s3.put_object("t/p=1/old.csv", b"old")
+    job = mc.start(DEST, mode=mode)
+    committed_task(job, "1", {"p=1/new.csv": b"new"})
+    left = 3
+
+    def before(request: Request) -> None:
+        nonlocal left
+        if left and request.verb == "delete_one" and request.key == "t/p=1/old.csv":
+            left -= 1
+            raise WriteConflict("at the same time", status=409)
+
+    s3.before = before
+    report = job.commit()
+    assert (report.outcome, report.warnings, left) == ("committed", (), 0)
+    assert visible(s3) == {"t/p=1/new.csv": b"new"}

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import magic_committer as mc
-from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, committed_task, killed, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    committed_task,
+    control,
+    half_completed,
+    killed,
+    visible,
+)
 
 
 def test_foreign_objects_and_uploads_are_never_touched(s3: MemoryStore) -> None:
@@ -52,33 +62,12 @@ def test_dataset1_is_not_dataset10(s3: MemoryStore) -> None:
     """I6: a destination is a directory: names that begin alike are other directories."""
     ten = mc.start("s3://bucket/dataset10")
     open_file = killed(ten, "1", "a.csv", unique=True)
-    with mc.write("s3://bucket/dataset1", exclusive=True) as job, job.open("a.csv") as f:
+    with mc.write("s3://bucket/dataset1") as job, job.open("a.csv") as f:
         f.write(b"1")
     assert len(s3.open_uploads("dataset10/")) == 1
     open_file.abort()
     ten.abort()
     assert visible(s3) == {"dataset1/a.csv": b"1"}
-
-
-def test_exclusive_sweeps_everything_under_the_destination(s3: MemoryStore) -> None:
-    """Who says that nobody else writes there has every open upload there aborted."""
-    s3.start_upload("t/anything.csv")
-    s3.start_upload("elsewhere.csv")
-    with mc.write(DEST, exclusive=True) as job, job.open("a.csv") as f:
-        f.write(b"1")
-    assert [u.key for u in s3.open_uploads()] == ["elsewhere.csv"]
-
-
-def test_exclusive_yields_to_another_live_job(s3: MemoryStore) -> None:
-    """I6: with another live job there, an exclusive job sweeps only its own, and says so."""
-    other = mc.start(DEST)
-    result = committed_task(other, "1", {"other.csv": b"2"})
-    with mc.write(DEST, exclusive=True) as job, job.open("a.csv") as f:
-        f.write(b"1")
-    assert job.report is not None
-    assert "exclusively" in job.report.warnings[0]
-    other.commit([result])
-    assert set(visible(s3)) == {"t/a.csv", "t/other.csv"}
 
 
 def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore) -> None:
@@ -181,3 +170,65 @@ def test_a_foreign_marker_is_replaced(s3: MemoryStore, body: bytes) -> None:
     with mc.write(DEST) as job, job.open("a.csv") as f:
         f.write(b"1")
     assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == job.id
+
+
+def test_an_append_that_is_listed_first_hides_no_other_job(s3: MemoryStore) -> None:
+    """I6: a running append excludes nobody, and the look at the other jobs goes on behind it."""
+    mc.start(DEST, job_id="a")
+    mc.start(DEST, job_id="b", mode="replace")
+    with pytest.raises(mc.ConflictingJob, match="job 'b'"):
+        mc.start(DEST, job_id="c", mode="replace")
+
+
+def test_another_jobs_spoilt_set_is_told_as_that_jobs(s3: MemoryStore) -> None:
+    """I10: a replace beside a job that cannot be read names that job, and ends."""
+    append = half_completed(s3)
+    for key in control(s3):
+        if key.endswith(".pendingset"):
+            s3.put_object(key, b"{}", metadata=s3.head(key).metadata)
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"new.csv": b"new"})
+    with pytest.raises(mc.ConflictingJob, match=append.id):
+        replace.commit()
+    assert (replace.outcome, "t/new.csv" in visible(s3)) == ("aborted", False)
+
+
+def test_a_job_that_ends_between_the_listing_and_the_look_is_not_missed(s3: MemoryStore) -> None:
+    """I6: of two jobs of one partition one decides while the other is about to look at the plans:
+    the other, which looks before it lists, finds its data and is refused."""
+    at_decision, may_decide, has_ended = (threading.Event() for _ in range(3))
+    first, second = (mc.start(DEST, mode="fail_partitions") for _ in range(2))
+    committed_task(first, "1", {"p=1/first.csv": b"1"})
+    committed_task(second, "1", {"p=1/second.csv": b"2"})
+
+    def commit(job: mc.Job) -> str:
+        try:
+            return job.commit().outcome
+        except mc.DestinationExists:
+            return "refused"
+        finally:
+            if job is second:
+                has_ended.set()
+
+    def before(request: Request) -> None:
+        name = threading.current_thread().name
+        decides = request.verb == "put" and request.key.endswith("_job.json")
+        if name.startswith("second") and decides and not at_decision.is_set():
+            at_decision.set()  # it has announced, looked and listed
+            assert may_decide.wait(300)
+        looks = (request.verb, request.key) == ("list", "t/__magic_job-")
+        if name.startswith("first") and looks and not may_decide.is_set():
+            may_decide.set()
+            assert has_ended.wait(300)
+
+    s3.before = before
+    with (
+        ThreadPoolExecutor(1, "second") as one,
+        ThreadPoolExecutor(1, "first") as other,
+    ):
+        seconds = one.submit(commit, second)
+        assert at_decision.wait(300)
+        firsts = other.submit(commit, first)
+        assert (firsts.result(300), seconds.result(300)) == ("refused", "committed")
+    s3.before = None
+    assert visible(s3) == {"t/p=1/second.csv": b"2"}

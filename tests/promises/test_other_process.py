@@ -16,11 +16,14 @@ import boto3
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import WrongProcess
+from magic_committer.errors import (
+    WrongProcess,
+)
 from magic_committer.options import Track
+from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from tests.concrete import attempt_of, upload_of
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import DEST, committed_task, control, shared_file, visible
 from tests.servers import moto_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12
@@ -320,3 +323,26 @@ def test_what_the_hint_says_works_in_forked_workers(server: str) -> None:
     assert job.commit([mc.TaskCommit.from_dict(one) for one in results]).files == 4
     assert len(seen("right/")) == 4
     assert open_uploads("right/") == []
+
+
+def test_a_pending_that_cannot_be_read_fails_its_attempt(s3: MemoryStore) -> None:
+    """I2: the attempt is not committed without that file, and the error is one of the task."""
+    job = mc.start(DEST)
+    shared_file(job)
+    (key,) = (key for key in s3.keys() if key.endswith(".pending"))
+    s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
+    with pytest.raises(mc.TaskFailed, match=r"a\.csv\.pending"):
+        mc.attach(DEST, job.id).task("1", attempt="a").commit()
+
+
+def test_a_set_that_cannot_be_read_when_a_file_is_closed_costs_no_file(s3: MemoryStore) -> None:
+    """I2: whether the attempt is committed already cannot be told: the file is closed and stays
+    saved, for whoever commits the attempt or ends the job."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{task.attempt_id}.pendingset"
+    with task.open("a.csv") as f:
+        f.write(b"1")
+        s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
+    assert [one for one in s3.keys() if one.endswith("a.csv.pending")]
+    assert len(s3.open_uploads("t/a.csv")) == 1

@@ -7,13 +7,17 @@ import pytest
 import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
+from magic_committer.errors import (
+    PermissionDenied,
+)
 from magic_committer.maintenance.abort_uploads import Clearing
 from magic_committer.maintenance.attribution import Places
 from magic_committer.maintenance.uploads import Filters, Rules, Scope, Survey
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
-from tests.promises.hands import DEST, committed_task, visible
+from tests.hadoops import leave_job
+from tests.promises.hands import DEST, committed_task, failing, visible
 from tests.promises.machine import DAY, STATES, Machine
 
 
@@ -147,3 +151,53 @@ def test_a_job_that_is_decided_meanwhile_is_left(machine: Machine) -> None:
     assert dead.run() == {("left", "its job is committing")}
     assert mc.recover(DEST, dead.job.id).outcome == "committed"
     assert set(visible(machine.s3)) == {"t/1.csv", "t/2.csv"}
+
+
+def nobodys(machine: Machine) -> tuple[tuple[str, bool], list[str]]:
+    """How a survey sees the upload ``t/nobodys.csv``: its class, and whether a live job is near;
+    and what the survey could not see."""
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
+    return (found.owner_class, found.near), list(survey.problems)
+
+
+def test_what_lies_beside_a_directory_that_cannot_be_listed_is_not_plainly_foreign(
+    machine: Machine,
+) -> None:
+    """I6: an upload that nothing names may be the job's whose directory cannot be listed: it is
+    near a live job, and the reason is told."""
+    job = machine.job("running")
+    machine.s3.start_upload("t/nobodys.csv")
+    machine.later(2 * DAY)
+    directory = f"t/__magic_job-{job.id}/"
+    failing(machine.s3, "list", directory, PermissionDenied("not this one", status=403))
+    seen, problems = nobodys(machine)
+    assert seen == ("foreign", True)
+    assert [directory in problem for problem in problems] == [True]
+
+
+def test_what_lies_beside_a_job_of_hadoops_is_near_it(machine: Machine) -> None:
+    """I6: a directory whose pendings carry no token of ours is no leftover of ours: an upload
+    beside it that nothing names may be that job's next file."""
+    leave_job(machine.s3, "3.4.1", unfinished=True)
+    machine.s3.start_upload("t/nobodys.csv")
+    assert nobodys(machine)[0] == ("foreign", True)
+
+
+def test_what_lies_beside_litter_of_ours_is_plainly_foreign(machine: Machine) -> None:
+    """A directory without a record, whose pendings carry our token, is of a job that is over: an
+    upload beside it that nothing names is not near a live job."""
+    job = machine.job("running")
+    machine.s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
+    machine.s3.start_upload("t/nobodys.csv")
+    assert nobodys(machine)[0] == ("foreign", False)
+
+
+@pytest.mark.parametrize("state", ["aborting", "reverted"])
+def test_a_job_that_is_only_to_be_swept_is_over_however_young(machine: Machine, state: str) -> None:
+    """Nothing of it becomes visible any more: its uploads are not those of a live job."""
+    machine.job(state)
+    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
+    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    assert {one.owner_class for page in survey.pages() for one in page} == {"over"}

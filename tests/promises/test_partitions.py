@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+
 import pytest
 
 import magic_committer as mc
 from magic_committer.commit.conflict import LISTINGS_MAX
+from magic_committer.errors import (
+    Unanswered,
+)
 from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    committed_task,
+    control,
+    killed_at,
+    visible,
+)
 
 
 def whole_job(mode: Mode, name: str, *, mark_success: bool = True) -> mc.JobReport:
@@ -111,7 +124,6 @@ def test_a_neighbour_that_ends_before_the_listing_is_refused_by_fail(s3: MemoryS
 
 def test_partitions_are_listed_side_by_side() -> None:
     """Of many partitions several listings are under way at once: the window stays small."""
-    import threading
 
     with memory_store("bucket") as s3:
         job = mc.start(DEST, mode="replace_partitions")
@@ -224,3 +236,68 @@ def test_a_replace_beside_appends_that_never_end_still_commits() -> None:
         s3.before = None
         assert "t/old.csv" not in visible(s3)
         assert next(count) == 2 * LISTINGS_MAX
+
+
+def test_an_append_that_is_listed_first_hides_no_plan(s3: MemoryStore) -> None:
+    """I6: a running append has no partitions of its own, and the look at the plans goes on behind
+    it: of two jobs of one partition the second is refused."""
+    mc.start(DEST, job_id="a")
+    first, second = (mc.start(DEST, job_id=name, mode="fail_partitions") for name in "bc")
+    for job in (first, second):
+        committed_task(job, "1", {f"p=1/{job.id}.csv": b"1"})
+    killed_at(s3, "complete_upload", "t/p=1/b.csv", first)
+    with pytest.raises(mc.ConflictingJob, match="job 'b'"):
+        second.commit()
+    assert visible(s3) == {}
+
+
+def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> None:
+    """I4: the look at the plans fails: the announcement is withdrawn, also beside a sweep."""
+    job = mc.start(DEST, mode="replace_partitions")
+    committed_task(job, "1", {"p=1/a.csv": b"1"})
+
+    def announced(request: Request) -> None:
+        if request.verb == "put" and "/_plan-" in request.key:
+            s3.before = None
+            mc.abort(DEST, job.id)
+
+            def fail(later: Request) -> None:
+                if later.verb == "list" and later.key.endswith("__magic_job-"):
+                    raise Unanswered("slow down", status=503)
+
+            s3.before = fail
+
+    s3.before = announced
+    with pytest.raises(Unanswered):
+        job.commit()
+    s3.before = None
+    with suppress(mc.JobNotRunning):
+        job.commit()
+    assert [key for key in control(s3) if "/_plan-" in key] == []
+
+
+def plans(store: MemoryStore) -> list[str]:
+    """Keys of the plans that are stored."""
+    return [key for key in control(store) if "/_plan-" in key]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+def test_an_announcement_that_lands_after_an_abort_is_taken_back(
+    s3: MemoryStore, refused: bool
+) -> None:
+    """I4: another process has aborted and swept the job by the time that its announcement is
+    stored: the driver, refused or beaten, leaves no plan behind."""
+    if refused:
+        s3.put_object("t/p=1/old.csv", b"old")
+    job = mc.start(DEST, mode="fail_partitions")
+    committed_task(job, "1", {"p=1/a.csv": b"a"})
+    at = At(
+        s3,
+        lambda r: r.verb == "put" and "/_plan-" in r.key,
+        lambda: mc.abort(DEST, job.id),
+    )
+    with pytest.raises(mc.JobNotRunning):
+        job.commit()
+    assert at.done
+    assert plans(s3) == []
+    assert s3.open_uploads() == ()

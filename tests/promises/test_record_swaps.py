@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
+import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -326,3 +330,106 @@ def test_a_delete_that_is_always_refused_keeps_the_record(
     s3.before = refuse
     assert records.remove(runtime, seen) is False
     assert stored(runtime).record == seen.record
+
+
+def record_of(job_id: str) -> JobRecord:
+    """The first version of a job's record."""
+    return JobRecord(
+        id=job_id, uuid="0" * 32, state=State.RUNNING, nonce="1" * 32, terms=Terms(),
+        given_id=True, started=0.0,
+    )  # fmt: skip
+
+
+def creates(runtime: Runtime, seen: records.Seen) -> object:
+    """A new record beside the one that is there."""
+    return records.create(runtime, "t/__magic_job-new/_job.json", record_of("new"))
+
+
+def swaps(runtime: Runtime, seen: records.Seen) -> object:
+    """The record that is there moves on."""
+    return records.swap(runtime, seen, seen.record.step(State.ABORTING, "2" * 32))
+
+
+@pytest.mark.parametrize("write", [creates, swaps])
+def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
+    s3: MemoryStore, write: Callable[[Runtime, records.Seen], object]
+) -> None:
+    """A store that does not answer is not pressed: half a second, then twice as long each time, and
+    no wait behind the last try."""
+    clock = PatientClock()
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
+
+    def before(request: Request) -> None:
+        if request.verb == "put":
+            raise Unanswered("no answer")
+
+    s3.before = before
+    with pytest.raises(OutcomeUnknown):
+        write(runtime, seen)
+    assert clock.ahead == 0.5 + 1 + 2 + 4 + 8
+
+
+def test_a_swap_without_conditions_whose_record_is_gone_is_unknown(s3: MemoryStore) -> None:
+    """I10: with ``conditional_writes="off"`` a PUT gets no answer, and then there is no record: it
+    may have been written and deleted."""
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    record = replace(record_of("j"), terms=Terms(conditional_writes="off"))
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
+
+    def lost() -> None:
+        s3.delete_object(seen.key)
+        raise Unanswered("no answer")
+
+    At(s3, lambda r: r.verb == "put", lost)
+    with pytest.raises(OutcomeUnknown):
+        swaps(runtime, seen)
+
+
+def test_without_conditions_too_a_record_is_created_once(s3: MemoryStore) -> None:
+    """I2: with ``conditional_writes="off"`` the record that is there is read first, and another run
+    of the id does not overwrite it."""
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    record = replace(record_of("j"), terms=Terms(conditional_writes="off"))
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
+    with pytest.raises(mc.JobExists):
+        records.create(runtime, seen.key, replace(record, uuid="3" * 32, nonce="4" * 32))
+    now = records.read(runtime, seen.key)
+    assert now is not None
+    assert now.record.uuid == record.uuid
+
+
+def test_a_record_that_another_has_deleted_is_gone(s3: MemoryStore) -> None:
+    """I4: a delete that meets a conflict, and then finds no record, has come to its end."""
+    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
+
+    def another() -> None:
+        s3.delete_object(seen.key)
+        raise WriteConflict("another deletes it")
+
+    At(s3, lambda r: r.verb == "delete_one", another)
+    assert records.remove(runtime, seen)
+
+
+def test_an_unconditional_swap_that_was_sent_twice_is_read_back(
+    s3: MemoryStore, runtime: Runtime
+) -> None:
+    """I10: without conditional writes the first sending of a decision lands unanswered and the
+    second is refused: the swap has won."""
+    record = JobRecord(
+        id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(),
+        terms=Terms(conditional_writes="off"), given_id=True, started=0.0,
+    )  # fmt: skip
+    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
+
+    def before(request: Request) -> None:
+        if request.verb == "put":
+            request.effect()
+            raise PermissionDenied("the token has expired", status=403, attempts=2)
+
+    s3.before = before
+    swapped = records.swap(runtime, seen, seen.record.step(State.ABORTING, runtime.ids()))
+    assert swapped.won
+    assert swapped.now is not None
+    assert swapped.now.record.state is State.ABORTING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -12,27 +13,20 @@ import pytest
 import magic_committer as mc
 from magic_committer import _wiring
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
-from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
+    Crash,
     StillClock,
+    committed_task,
+    crash,
+    half_completed,
     visible,
 )
-from tests.promises.machine import (
-    DAY,
-    ENDS,
-    FILES,
-    HOUR,
-    READS,
-    STATES,
-    Crash,
-    Machine,
-    crash,
-    left,
-)
+from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, left
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -307,7 +301,71 @@ def test_what_earlier_versions_hand_on_is_read() -> None:
     for commit, values in results.items():
         assert mc.TaskCommit.from_dict(values).to_dict() == values, commit
     values = json.loads((OURS / "470c015" / "job.json").read_text())
+    del values["terms"]["exclusive"], values["options"]["distribute_files_min"]  # went, unreleased
     job = mc.Job.from_dict(values)
     assert job.uuid == results["470c015"]["job_uuid"]
     assert job._options == mc.Options()
     assert (job.id, job._started.terms.mode) == ("j", "replace")
+
+
+@pytest.mark.parametrize("end", [mc.abort, mc.recover])
+def test_the_record_says_that_an_operator_has_decided(
+    machine: Machine, end: Callable[..., object]
+) -> None:
+    """I10: a driver whose job an operator has aborted reads in its error that it was no driver."""
+    job = machine.job("running", job_id="given")
+    machine.later(2 * DAY)
+    end(DEST, "given")
+    with pytest.raises(mc.JobNotRunning, match="decided by recovery on"):
+        job.commit()
+
+
+def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> None:
+    """A driver deletes some old ones on its way; who recovers one job touches that job only."""
+    closed = machine.job("closed")
+    machine.later(2 * DAY)
+    mc.recover(DEST, machine.job("committing").id)
+    assert f"t/__magic_job-{closed.id}/_job.json" in machine.s3.keys()
+
+
+def test_a_dry_recovery_of_a_job_without_record_says_that_it_is_one(s3: MemoryStore) -> None:
+    """Whoever reads the result knows that nothing was tried."""
+    assert mc.recover(DEST, "nobody", dry_run=True).dry_run
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_recovery_tells_whose_it_was(machine: Machine, dry_run: bool) -> None:
+    """The UUID of the job is in the result, by which its uploads and objects are known; and whether
+    anything was done."""
+    job = machine.job("committing")
+    told = mc.recover(DEST, job.id, dry_run=dry_run)
+    assert (told.uuid, told.dry_run) == (job.uuid, dry_run)
+
+
+def test_an_accepted_conflict_leaves_no_open_upload(s3: MemoryStore) -> None:
+    """I4: what is at the key is taken as it is; the job's own upload is not needed any more."""
+    job = half_completed(s3, mode="fail")
+    s3.put_object("t/b.csv", b"theirs")
+    recovery = mc.recover(DEST, job.id, accept=["t/b.csv"])
+    assert (recovery.outcome, recovery.state) == ("committed", "closed")
+    assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"theirs"}
+    assert s3.open_uploads() == ()
+
+
+def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore) -> None:
+    """I3: the operator's abort with ``revert`` finds a running job decided a moment later."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"1"})
+
+    def driver_is_faster(request: Request) -> None:
+        if request.verb == "put" and request.key.endswith("_job.json"):
+            s3.before = None
+            At(s3, lambda r: r.verb == "complete_upload", crash)
+            with pytest.raises(Crash):
+                job.commit()
+            s3.before = None
+
+    s3.before = driver_is_faster
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert visible(s3) == {}
+    assert s3.open_uploads() == ()

@@ -9,16 +9,12 @@ import pytest
 import magic_committer as mc
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, visible
-
-
-class Killed(BaseException):
-    """The process is gone."""
+from tests.promises.hands import DEST, At, Crash, committed_task, failing, killed_at, visible
 
 
 def die() -> None:
     """Be killed here."""
-    raise Killed
+    raise Crash
 
 
 @pytest.mark.parametrize("mode", ["replace_partitions", "fail_partitions"])
@@ -36,7 +32,7 @@ def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode
             plans[request.key] = s3.body(request.key)
 
     s3.after = note
-    with pytest.raises(Killed):
+    with pytest.raises(Crash):
         earlier.commit()
     s3.after = None
     key = list(plans)[-1]
@@ -63,7 +59,7 @@ def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: M
     committed_task(append, "1", {"a.csv": b"a"})
     committed_task(append, "2", {"b.csv": b"b"})
     At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), die)
-    with pytest.raises(Killed):
+    with pytest.raises(Crash):
         append.commit()
     s3.before = None
     sets = sorted(key for key in s3.keys() if key.endswith(".pendingset"))
@@ -97,7 +93,7 @@ def completed_append_without_a_set(s3: MemoryStore) -> mc.Job:
         f.write(b"b")
     late.commit()
     At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), die)
-    with pytest.raises(Killed):
+    with pytest.raises(Crash):
         append.commit()
     s3.before = None
     sets = [key for key in s3.keys() if key.endswith(".pendingset")]
@@ -156,7 +152,7 @@ def test_an_append_below_that_is_half_completed_keeps_its_files(
     append = mc.start(f"{DEST}/a", accept="listing")
     committed_task(append, "1", {"1.csv": b"1", "b/2.csv": b"2"})
     half = At(s3, lambda r: r.verb == "complete_upload", die, after=True)
-    with pytest.raises(Killed):
+    with pytest.raises(Crash):
         append.commit()
     assert half.done
     s3.after = None
@@ -191,7 +187,7 @@ def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
     running = mc.start(DEST, mode="replace")
     running.commit([committed_task(running, "1", {"r.csv": b"r"})])
     At(s3, lambda r: r.verb == "complete_upload", die, after=True)
-    with pytest.raises(Killed):
+    with pytest.raises(Crash):
         inner.commit([result])
     s3.after = None
     outer = mc.start(DEST, mode="replace")
@@ -204,3 +200,99 @@ def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
     last = mc.start(DEST, mode="replace")
     last.commit([committed_task(last, "1", {"o.csv": b"o"})])
     assert set(visible(s3)) == {"t/o.csv"}
+
+
+def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStore) -> None:
+    """I7: an object that a decided append is about to rewrite goes between the listing and the look
+    whose it is: it is nobody's, and the replace commits."""
+    s3.put_object("t/a.csv", b"old")
+    append = mc.start(DEST)
+    committed_task(append, "1", {"a.csv": b"a"})
+    killed_at(s3, "complete_upload", "t/a.csv", append)
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"r.csv": b"r"})
+    at = At(
+        s3,
+        lambda r: (r.verb, r.key) == ("head", "t/a.csv"),
+        lambda: s3.delete_object("t/a.csv"),
+    )
+    assert replace.commit().outcome == "committed"
+    assert at.done
+    assert visible(s3) == {"t/r.csv": b"r"}
+
+
+def test_what_a_decided_append_publishes_is_no_reason_to_list_again(s3: MemoryStore) -> None:
+    """The second listing of a replace shows a file that a live, decided append has just made
+    visible: whose it is is known, and two listings are enough."""
+    append = mc.start(DEST)
+    committed_task(append, "1", {"a.csv": b"a"})
+    killed_at(s3, "complete_upload", "t/a.csv", append)
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"r.csv": b"r"})
+    listings = 0
+
+    def goes_on() -> None:
+        failing(s3, "put", "t/_SUCCESS", Crash)
+        with pytest.raises(Crash):
+            mc.recover(DEST, append.id)
+        s3.before = None
+
+    def before(request: Request) -> None:
+        nonlocal listings
+        listings += (request.verb, request.key) == ("list", "t/")
+        if listings == 2 and "t/a.csv" not in s3.keys():
+            goes_on()
+            s3.before = before
+
+    s3.before = before
+    assert replace.commit().outcome == "committed"
+    s3.before = None
+    assert listings == 2
+    assert set(visible(s3)) == {"t/a.csv", "t/r.csv"}
+
+
+def test_an_append_that_rewrites_one_key_and_adds_another_is_not_halved(s3: MemoryStore) -> None:
+    """I2: a replace has listed the old object of a key that an append then rewrites in place, and
+    lists the file that it adds: both stay or both go."""
+    s3.put_object("t/a.csv", b"old")
+    s3.put_object("t/d=1/old.csv", b"old")
+    append = mc.start(DEST)
+    committed_task(append, "1", {"a.csv": b"appended", "d=1/b.csv": b"appended"})
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"r.csv": b"r"})
+    at = At(s3, lambda r: r.verb == "list" and r.key == "t/d=1/", append.commit)
+    assert replace.commit().outcome == "committed"
+    assert at.done
+    there = visible(s3)
+    assert there.pop("t/r.csv") == b"r"
+    assert there in ({}, {"t/a.csv": b"appended", "t/d=1/b.csv": b"appended"})
+
+
+def test_a_replace_lists_as_often_as_appends_end_while_it_lists(s3: MemoryStore) -> None:
+    """I2: of two appends one ends in the first listing of a replace and one in the next: neither is
+    deleted by half."""
+    s3.put_object("t/d=1/old.csv", b"old")
+    appends = []
+    for name in ("a", "b"):
+        append = mc.start(DEST)
+        committed_task(append, "1", {f"{name}.csv": b"1", f"d=1/{name}.csv": b"1"})
+        appends.append(append)
+    replace = mc.start(DEST, mode="replace")
+    committed_task(replace, "1", {"r.csv": b"r"})
+    roots = 0
+
+    def before(request: Request) -> None:
+        nonlocal roots
+        roots += (request.verb, request.key) == ("list", "t/")
+        # The second listing of a round ends at the first file that is new.
+        due = appends and roots == 5 - 2 * len(appends)
+        if due and (request.verb, request.key) == ("list", "t/d=1/"):
+            appends.pop(0).commit()
+
+    s3.before = before
+    assert replace.commit().outcome == "committed"
+    s3.before = None
+    assert appends == []
+    there = set(visible(s3)) - {"t/r.csv"}
+    for name in ("a", "b"):
+        assert len(there & {f"t/{name}.csv", f"t/d=1/{name}.csv"}) in (0, 2), there

@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import Unanswered
+from magic_committer import options
+from magic_committer.errors import (
+    Unanswered,
+)
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, At, committed_task, control, visible
@@ -92,7 +96,7 @@ def test_a_listing_with_more_tasks_than_expected_is_refused(s3: MemoryStore, exp
 @pytest.mark.parametrize("call", ["commit", "abort"])
 @pytest.mark.parametrize(
     ("term", "value"),
-    [("mode", "replace"), ("mark_success", False), ("exclusive", True), ("accept", "listing")],
+    [("mode", "replace"), ("mark_success", False), ("accept", "listing")],
 )
 def test_a_handle_with_other_terms_than_the_record_decides_nothing(
     s3: MemoryStore, call: str, term: str, value: object
@@ -170,3 +174,42 @@ def test_a_replace_that_writes_the_same_bytes_again_keeps_them(s3: MemoryStore, 
         with mc.write(DEST, mode=mode) as job, job.open("a.csv", unique=False) as f:
             f.write(b"1")
     assert visible(s3) == {"t/a.csv": b"1"}
+
+
+def test_a_job_counts_what_its_tasks_counted(s3: MemoryStore) -> None:
+    """The statistics of the report, and those in `_SUCCESS`, hold the sums of all tasks."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a", "b.csv": b"b"})
+    committed_task(job, "2", {"c.csv": b"c"})
+    report = job.commit()
+    marker = orjson.loads(s3.body("t/_SUCCESS"))
+    for found in (report.statistics, marker["iostatistics"]):
+        assert found["counters"]["committer_magic_files_created"] == 3
+
+
+def test_a_task_takes_the_checksum_that_its_job_has_agreed_on(s3: MemoryStore) -> None:
+    """A process that attaches to the job without its options writes parts that the job can
+    complete."""
+    job = mc.start(DEST, options=mc.Options(checksum="CRC32C"))
+    committed_task(mc.attach(DEST, job.id), "1", {"a.csv": b"a"})
+    (upload,) = s3.open_uploads()
+    (part,) = s3.list_parts(upload.key, upload.upload_id)
+    assert part.checksum is not None
+    assert part.checksum.algorithm == "CRC32C"
+
+
+def test_processes_with_different_packages_write_one_job(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default each process takes the checksum that it computes fastest: a file of a worker
+    without awscrt has another one than its neighbour, and the job completes both with theirs."""
+    job = mc.start(DEST)
+    used = []
+    for task, algorithm in (("1", "CRC32"), ("2", "CRC32C")):
+        monkeypatch.setattr(options, "fastest", lambda algorithm=algorithm: algorithm)
+        committed_task(mc.attach(DEST, job.id), task, {f"{task}.csv": b"1"})
+    for upload in s3.open_uploads():
+        used += [part.checksum for part in s3.list_parts(upload.key, upload.upload_id)]
+    assert {one.algorithm for one in used if one} == {"CRC32", "CRC32C"}
+    assert job.commit().outcome == "committed"
+    assert visible(s3) == {"t/1.csv": b"1", "t/2.csv": b"1"}

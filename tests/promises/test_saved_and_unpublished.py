@@ -13,8 +13,7 @@ from magic_committer.options import Accept
 from magic_committer.protocol.record import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
 from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, At, committed_task, control, killed, visible
-from tests.promises.machine import Crash, crash
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, killed, visible
 
 
 def saved(job: mc.Job, task: str, *names: str) -> mc.Task:

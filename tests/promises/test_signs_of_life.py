@@ -102,6 +102,23 @@ def test_a_late_sign_of_life_takes_itself_back(
     end()
 
 
+def test_a_driver_that_slept_until_its_id_was_free_takes_no_sign_of_the_next_job(
+    machine: Machine, ticker: Ticker
+) -> None:
+    """I6: it has written over the sign of a job that lives, and deletes it not: a cleanup would
+    take that job for dead."""
+    first = mc.start(DEST, job_id="nightly")
+    first.keep_alive()
+    mc.abort(DEST, "nightly")
+    machine.later(30 * DAY)
+    assert mc.cleanup(DEST).records_deleted == 1
+    lives = mc.start(DEST, job_id="nightly")
+    machine.later(2 * DAY)
+    assert ticker.tick() == [False]
+    assert mc.cleanup(DEST).recovered == ()
+    assert lives.state == "running"
+
+
 def test_a_sign_whose_put_or_read_fails_leaves_nothing_behind(
     machine: Machine, ticker: Ticker
 ) -> None:

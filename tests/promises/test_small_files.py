@@ -14,8 +14,10 @@ from contextlib import contextmanager
 import pytest
 
 import magic_committer as mc
-from magic_committer.committers.magic import closings
-from magic_committer.errors import StoreError
+from magic_committer.committers.magic import closings, tree
+from magic_committer.errors import (
+    StoreError,
+)
 from magic_committer.options import MiB
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState
@@ -448,3 +450,33 @@ def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str) -> None:
         check=False,
     )
     assert done.stdout == "0 {'aborted'}\n", done.stderr
+
+
+def test_large_pendings_are_not_read_side_by_side(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a task's commit holds of its tree is bounded in bytes, whatever the number of
+    threads."""
+    monkeypatch.setattr(tree, "LOADING_BYTES_MAX", 1)
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+    for name in "abcd":
+        with task.open(f"{name}.csv") as f:
+            f.write(b"1")
+    lock = threading.Lock()
+    now = most = 0
+
+    def before(request: Request) -> None:
+        nonlocal now, most
+        if request.verb == "get" and request.key.endswith(".pending"):
+            with lock:
+                now += 1
+                most = max(most, now)
+            time.sleep(0.02)  # so that the others come, if they are let
+            with lock:
+                now -= 1
+
+    s3.before = before
+    assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 4
+    s3.before = None
+    assert most == 1

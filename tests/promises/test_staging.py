@@ -18,6 +18,7 @@ from magic_committer.errors import OptionError, StoreError
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
+from tests.promises.hands import Crash
 
 DEST = "s3://bucket/t"
 
@@ -143,16 +144,12 @@ def test_a_wrong_name_lists_the_right_ones(s3: MemoryStore) -> None:
         assert registry.named(name).name == name
 
 
-def test_the_environment_names_the_committer(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A job that names none has the one of the variable, in every process."""
-    monkeypatch.setenv("MAGIC_COMMITTER_COMMITTER", "s3=staging")
-    job = mc.start(DEST, job_id="1")
+def test_the_record_names_the_committer(s3: MemoryStore) -> None:
+    """Every process finds it there, by its own name, and not by an alias."""
+    job = mc.start(DEST, job_id="1", committer="staging")
     assert job.committer == "directory"
     assert mc.attach(DEST, "1").committer == "directory"
     assert mc.Job.from_dict(job.to_dict()).committer == "directory"
-    assert mc.start(DEST, committer="magic").committer == "magic"
 
 
 KILLED = """
@@ -237,17 +234,12 @@ def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
         with pytest.raises(OptionError, match=r"task\.directory\(\)"):
             job.discard("a.csv")
         (job.directory() / "a.csv").write_text("1")
-    assert job.report is not None
     assert job.report.files == 1
 
 
 def plain_keys(s3: MemoryStore) -> list[str]:
     """The data that readers see, without the job's UUID in the names."""
     return [re.sub("-mcj[0-9a-f]{32}", "", key) for key in keys(s3)]
-
-
-class Killed(BaseException):
-    """The process is gone."""
 
 
 def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
@@ -258,7 +250,7 @@ def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
         nonlocal sent
         sent += 1
         if sent > requests:
-            raise Killed
+            raise Crash
 
     s3.before = strike
     try:
@@ -272,10 +264,10 @@ def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
             (directory / "b.csv").write_bytes(b"")
             results.append(task.commit())
         job.commit(results)
-    except Killed:
+    except Crash:
         return False
     except mc.UploadFailed as error:  # a thread has died of it before the close could end
-        if "Killed" not in str(error):
+        if "Crash" not in str(error):
             raise
         return False
     finally:

@@ -6,12 +6,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 import magic_committer as mc
-from magic_committer.errors import Unanswered
+from magic_committer.commit import sweep
+from magic_committer.errors import (
+    PermissionDenied,
+    Unanswered,
+)
 from magic_committer.hadoop.formats import decode_pendingset, encode_pendingset
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.costly import costly_store
+from tests.promises.hands import DEST, committed_task, control, killed, visible
 
 
 def leave_set(
@@ -106,3 +113,50 @@ def test_what_names_an_upload_that_stays_stays_too(s3: MemoryStore) -> None:
     assert report.left_open
     mc.recover(DEST, job.id)
     assert open_ids(s3) == []
+
+
+def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each upload that is left is named in a warning, and none is said to be left beside them."""
+    monkeypatch.setattr(sweep, "NAMED_MAX", 2)
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a", "b.csv": b"b"})
+
+    def before(request: Request) -> None:
+        if request.verb == "abort_upload":
+            raise PermissionDenied("not now", status=403)
+
+    s3.before = before
+    warnings = job.abort().warnings
+    s3.before = None
+    assert [("t/a.csv" in one, "t/b.csv" in one) for one in warnings] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_an_abort_of_a_running_job_looks_for_no_object(s3: MemoryStore) -> None:
+    """Nobody can have completed an upload of a job that never was decided: its uploads are aborted
+    and proved gone, and no request is sent for what they might have become."""
+    job = mc.start(DEST)
+    committed_task(job, "1", {"a.csv": b"a"})
+    looked: list[str] = []
+    s3.before = lambda r: looked.append(r.key) if r.verb == "head" else None
+    job.abort()
+    s3.before = None
+    assert "t/a.csv" not in looked
+    assert s3.open_uploads() == ()
+
+
+def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
+    """I4: a listing that lags behind shows what the job has completed, and behind it the upload of
+    a killed attempt: that one is aborted."""
+    with costly_store() as s3:
+        job = mc.start(DEST)
+        committed_task(job, "1", {"a.csv": b"a"})
+        killed(job, "2", "z.csv", unique=True)
+        s3.lags = True
+        job.commit()
+        assert s3.open_uploads() == ()
+        assert visible(s3) == {"t/a.csv": b"a"}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import Unanswered
+from magic_committer.errors import NotSupported, Unanswered
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, committed_task, control, visible
 
@@ -51,7 +51,6 @@ def test_an_exception_aborts_and_goes_on(s3: MemoryStore, error: type[BaseExcept
         committed_task(job, "1", {"a.csv": b"1"})
         raise error("boom")
     assert (job.outcome, visible(s3), s3.open_uploads()) == ("aborted", {}, ())
-    assert job.report is not None
     assert job.report.error == f"{error.__name__}: boom"
     told = getattr(raised.value, "__notes__", [])
     assert len(told) == (0 if error is ValueError else 1)
@@ -129,7 +128,6 @@ def test_a_job_that_another_process_committed_stays_committed(
         committed_task(job, "1", {"a.csv": b"1"})
         mc.attach(DEST, "1").commit()
     assert (job.outcome, job.state, caplog.text) == ("committed", "closed", "")
-    assert job.report is not None
     assert job.report.error == ""
     assert visible(s3) == {"t/a.csv": b"1"}
 
@@ -269,3 +267,19 @@ def test_a_job_in_its_block_is_kept_alive_until_it_is_left(
         job.commit(expect=0)
         assert ends == ["begun"]
     assert ends == ["begun", "ended"]
+
+
+def test_a_refused_start_leaves_no_live_job_where_deletes_have_no_condition(
+    s3: MemoryStore,
+) -> None:
+    """I4: the record cannot be deleted conditionally: it is closed, and shuts nobody out."""
+    s3.put_object("t/old.csv", b"old")
+
+    def refuse(request: Request) -> None:
+        if request.verb == "delete_one" and request.if_match is not None:
+            raise NotSupported("no", status=501)
+
+    s3.before = refuse
+    with pytest.raises(mc.DestinationExists):
+        mc.start(DEST, mode="fail")
+    assert [found.state for found in mc.inspect(DEST)] == ["closed"]

@@ -108,7 +108,8 @@ def test_an_expectation_that_is_not_clear_is_refused(
     with pytest.raises(TypeError, match=told):
         job.commit(expect=expect)
     assert not s3.requests
-    assert job.report is None
+    with pytest.raises(mc.MagicError, match="has no report yet"):
+        job.report  # noqa: B018
     assert job.commit(expect=1).files == 1
 
 
@@ -148,13 +149,22 @@ def test_what_is_no_list_of_results_is_shown(s3: MemoryStore, wrong: Any) -> Non
 
 
 def test_what_is_no_result_in_the_list_is_shown(s3: MemoryStore) -> None:
-    """Tasks, or dicts of results, are told what to pass; nothing was decided."""
+    """Tasks are told what to pass; nothing was decided."""
     job = mc.start(DEST)
     result = committed_task(job, "1", {"a.csv": b"1"})
-    for wrong in (job.task("2"), result.to_dict(), None):
+    for wrong in (job.task("2"), None):
         with pytest.raises(TypeError, match=r"TaskCommits, not .*task\.result"):
             job.commit([result, wrong])  # type: ignore[list-item]
     assert job.commit([result]).files == 1
+
+
+def test_a_result_is_taken_as_it_travelled(s3: MemoryStore) -> None:
+    """As a dict, also by a generator; one that is damaged is refused."""
+    job = mc.start(DEST)
+    result = committed_task(job, "1", {"a.csv": b"1"}).to_dict()
+    with pytest.raises(mc.FormatError, match="job_uuid"):
+        job.commit([{key: value for key, value in result.items() if key != "job_uuid"}])
+    assert job.commit(one for one in [result]).files == 1
 
 
 @pytest.mark.parametrize("task", [None, True, 1.0, b"1"])
@@ -199,10 +209,10 @@ def test_bytes_into_text_and_text_into_bytes_lose_nothing(s3: MemoryStore) -> No
 
 
 def test_a_file_opened_wrongly_is_told_and_the_attempt_goes_on(s3: MemoryStore) -> None:
-    """A `Path` for a name, a dict for attributes, no mode: each says what to pass."""
+    """Bytes for a name, a dict for attributes, no mode: each says what to pass."""
     with mc.write(DEST) as job:
-        with pytest.raises(TypeError, match=r"Pass 'dt=1/a\.csv'"):
-            job.open(Path("dt=1/a.csv"))  # type: ignore[call-overload]
+        with pytest.raises(TypeError, match="text or a Path, not bytes"):
+            job.open(b"a.csv")  # type: ignore[call-overload]
         with pytest.raises(TypeError, match=r"Attributes\(content_type=…\)"):
             job.open("a.csv", attributes={"content_type": "x"})  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="Pass 'wb' or 'w'"):
@@ -277,3 +287,52 @@ def test_hints_speak_in_the_callers_words(
             mc.start(DEST, mode=word)
     assert f"mode {word!r}" in str(raised.value)
     assert f"'append' or {replace!r}" in raised.value.hint
+
+
+def test_where_the_store_is_may_be_said_without_s3options(s3: MemoryStore) -> None:
+    """``endpoint_url``, ``region`` and ``profile`` in place of ``s3``; others cost no request."""
+    job = mc.start(DEST, job_id="1", endpoint_url="http://h:1", region="a", profile="p")
+    assert job._s3 == mc.S3Options(endpoint_url="http://h:1", region="a", profile="p")
+    assert mc.attach(DEST, "1", region="b")._s3.region == "b"
+    assert mc.inspect(DEST, region="a")[0].id == "1"
+    s3.requests.clear()
+    for call in ENTRIES.values():
+        with pytest.raises(TypeError, match="no argument 'regio'"):
+            call(DEST, regio="a")
+        with pytest.raises(mc.OptionError, match="s3= and region="):
+            call(DEST, region="a", s3=mc.S3Options())
+    assert not s3.requests
+
+
+def test_one_call_writes_a_file(s3: MemoryStore) -> None:
+    """``write_bytes`` and ``write_text``, with a `Path` for a name, in a block and in a task."""
+    with mc.write(DEST) as job:
+        assert job.write_bytes(Path("dt=1/a.bin"), b"12") == 2
+        with job.open(Path("dt=1/b.csv"), "w") as file:
+            file.write("1")
+        job.discard(Path("dt=1/b.csv"))
+    started = mc.start(DEST)
+    with started.task(1) as task:
+        assert task.write_text("c.txt", "ä\n", encoding="utf-16", newline="\r\n") == 2
+    started.commit([task.result])
+    assert visible(s3).keys() == {"t/dt=1/a.bin", "t/c.txt"}
+    assert visible(s3)["t/c.txt"].decode("utf-16") == "ä\r\n"
+
+
+@pytest.mark.parametrize(
+    "encoding", ["utf-16", "utf-32", "UTF16", "utf-16-le", "utf-8-sig", "utf-8"]
+)
+def test_text_has_the_mark_that_its_encoding_has(
+    s3: MemoryStore, encoding: str, tmp_path: Path
+) -> None:
+    """Once, as Python's own ``open`` writes it; an empty file has none."""
+    with mc.write(DEST) as job:
+        for name, texts in (("a", ["1", "2\n"]), ("empty", [])):
+            with (
+                job.open(name, "w", encoding=encoding) as file,
+                open(tmp_path / name, "w", encoding=encoding) as plain,
+            ):
+                for text in texts:
+                    assert file.write(text) == plain.write(text)
+    for name in ("a", "empty"):
+        assert visible(s3)[f"t/{name}"] == (tmp_path / name).read_bytes()

@@ -36,7 +36,7 @@ def main() -> int:
         for name, cell in column.cells.items():
             if cell.witness is not None:
                 print("", *table.witness_lines(name, cell.witness), sep="\n")
-    print("", table.generated(columns).partition("## The table")[2].partition("##")[0], sep="\n")
+    print("", table.generated(columns), sep="\n")
     if options.write:
         page = table.PAGE.read_text(encoding="utf-8")
         table.PAGE.write_text(table.page_with(table.generated(columns), page), encoding="utf-8")

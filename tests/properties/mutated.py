@@ -54,7 +54,8 @@ FLAWS = {
         Flaw(
             Hand(
                 "old data goes first", "commit/publish.py", "Publication.complete_all",
-                (("self._let_help()", "self.delete_replaced()\nself._let_help()"),),
+                (("self._visible = unanswered_run = 0",
+                  "self.delete_replaced()\nself._visible = unanswered_run = 0"),),
                 "who dies in the commit leaves neither old data nor new: what S3A does",
             ),
             "partitioned", "nothing lost on failure",

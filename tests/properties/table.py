@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tests.properties.comparison import Column, Witness
 from tests.properties.definitions import PROPERTIES
-from tests.properties.papers import SAID, WHY
 from tests.properties.stage import Moment
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "committers.md"
@@ -17,16 +16,8 @@ END = "<!-- written by `make compare`: end -->"
 
 
 def generated(columns: Sequence[Column]) -> str:
-    """All that the page shows of a comparison."""
-    parts = (
-        _definitions(),
-        "## The table\n\n" + _table(columns),
-        "## Why not\n\nThe shortest schedule that was found for each *no*, in one line. `make"
-        " compare` prints the schedules.\n\n" + "\n".join(_reasons(columns)),
-        "## What is said of them\n\nWhere *A Zero-Rename Committer* and Hadoop's pages say"
-        " something else than the table:\n\n" + "\n".join(_differences(columns)),
-    )
-    return "\n\n".join(parts)
+    """Return all that the page shows of a comparison: the table and what its rows mean."""
+    return f"{_table(columns)}\n\n{_definitions()}"
 
 
 def page_with(text: str, page: str) -> str:
@@ -37,38 +28,17 @@ def page_with(text: str, page: str) -> str:
 
 
 def _definitions() -> str:
-    lines = ["## The properties", ""]
-    lines += [f"* **{one.name}**: {one.says[0].lower()}{one.says[1:]}" for one in PROPERTIES]
-    return "\n".join(lines)
+    return "\n".join(f"* **{one.name}**: {one.says[0].lower()}{one.says[1:]}" for one in PROPERTIES)
 
 
 def _table(columns: Sequence[Column]) -> str:
     head = f"| | {' | '.join(column.name for column in columns)} |"
     rows = [head, f"|---|{'---|' * len(columns)}"]
     for one in PROPERTIES:
-        cells = []
-        for column in columns:
-            cell = column.cells[one.name]
-            cells.append(f"yes ({cell.tries:,})" if cell.holds else "**no**")
+        cells = ("yes" if column.cells[one.name].holds else "**no**" for column in columns)
         rows.append(f"| {one.name} | {' | '.join(cells)} |")
-    return "\n".join(rows)
-
-
-def _reasons(columns: Sequence[Column]) -> Iterator[str]:
-    for column in columns:
-        yield f"\n**{column.name}**\n"
-        for name, cell in column.cells.items():
-            if cell.witness is not None:
-                yield f"* *{name}*: {cell.witness.scenario}. `{cell.witness.words}`"
-
-
-def _differences(columns: Sequence[Column]) -> Iterator[str]:
-    for column in columns:
-        for name, said in SAID.get(column.name, {}).items():
-            if said != column.cells[name].holds:
-                why = WHY.get((column.name, name), "NOT EXPLAINED")
-                word, ours = ("yes", "no") if said else ("no", "yes")
-                yield f"* *{column.name}, {name}*: they say {word}, here {ours}: {why}."
+    tried = " | ".join(f"{column.schedules:,}" for column in columns)
+    return "\n".join([*rows, f"| schedules | {tried} |"])
 
 
 def witness_lines(name: str, witness: Witness) -> Iterator[str]:

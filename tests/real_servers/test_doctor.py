@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from magic_committer.stores.s3 import S3Store
-from tests.deviations import DOCS, STORES
+from tests.deviations import STORES
 from tests.real_servers.keeper import ROOT
 from tests.real_servers.server import Server, environment, outside
 
@@ -26,7 +26,8 @@ PREFIX, PAGED = "uploads by prefix", "past 1,000"
 def row_of_docs(store: str) -> dict[str, str]:
     """What docs/stores.md has measured of a store, by the table's column; without bold and
     footnotes."""
-    measured = DOCS.read_text(encoding="utf-8").partition("## Stores that were measured")[2]
+    page = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
+    measured = page.partition("## Stores that were measured")[2]
     lines = [
         [re.sub(r"[*¹²³⁴]", "", cell).strip() for cell in line.strip("|\n").split(" | ")]
         for line in measured.splitlines()

@@ -33,7 +33,7 @@ RECOVER_SECONDS_MAX = 120.0
 RECOVER_PAUSE_SECONDS = 2.0
 PROMOTED = 1_000
 PROMOTES_KILLED = 6
-LARGE_BYTES = 24 * PART_BYTES_MIN
+LARGE_BYTES = 96 * PART_BYTES_MIN
 SERVER_KILLS = 3
 SERVER_FILES = 300
 DOWN_SECONDS = 1.0
@@ -95,7 +95,7 @@ def expected(files: int = drivers.FILES) -> dict[str, str]:
 
 @pytest.fixture
 def staged(server: Server, bucket: str) -> str:
-    """A prefix of 1,000 objects. One has 24 parts, as one of 6 GiB has by `COPY_PART_BYTES`."""
+    """A prefix of 1,000 objects. One has 96 parts, as one of 6 GiB has by `COPY_PART_BYTES`."""
     client = outside(server.url)
 
     def put(number: int) -> None:
@@ -134,7 +134,7 @@ def test_a_promote_that_is_killed_publishes_all_or_nothing(
         files = place.files()
         assert len(files) in (0, PROMOTED)
         assert files or proxy.killed
-        assert not files or files[drivers.name(0)].endswith("-24")
+        assert not files or files[drivers.name(0)].endswith("-96")
         assert not files or {n: e for n, e in files.items() if n != drivers.name(0)} == {
             n: e for n, e in expected(PROMOTED).items() if n != drivers.name(0)
         }

@@ -20,9 +20,7 @@ def write(url: str, mode: Mode, files: dict[str, bytes]) -> mc.JobReport:
         for name, content in files.items():
             with job.open(name) as file:
                 file.write(content)
-    report = job.report
-    assert report is not None
-    return report
+    return job.report
 
 
 def started(url: str, job_id: str | None = None) -> mc.Job:

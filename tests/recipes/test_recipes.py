@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import json
+import os
 import re
 import runpy
 import sqlite3
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,7 +34,8 @@ from examples.recipes import (
     with_polars,
     with_pyarrow,
 )
-from magic_committer.testing import MemoryStore, memory_store
+from magic_committer.cli.main import run
+from magic_committer.testing import MemoryStore, PatientClock, memory_store
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "examples" / "recipes"
@@ -477,3 +481,92 @@ def test_a_directory_that_is_there_is_published_whole(
     directories.publish(tmp_path, TABLE)
     assert data(memory_s3) == ["v1/model.bin"]
     assert capsys.readouterr().out == "1 file, 3 bytes; left out: .git\n"
+
+
+# The blocks of README and start -------------------------------------------------------------------
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The code blocks of a page in one language, but the programs of `examples/`."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    fenced = re.findall(r"^(.*)\n```(\w*)\n((?:.*\n)*?)```$", text, re.MULTILINE)
+    return [
+        block
+        for before, named, block in fenced
+        if named == language and not before.startswith("<!-- file:")
+    ]
+
+
+class Names(dict[str, Any]):
+    """What the blocks of a page take from their reader's program. ``job_id`` is a dead job's."""
+
+    clock = PatientClock()
+
+    def __missing__(self, name: str) -> Any:
+        if name == "passed":
+            return self["job"].to_dict()
+        if name == "results":
+            return [self["task"].result.to_dict()]
+        if name == "job_id":
+            return dead_job(TABLE, self.clock)
+        return getattr(builtins, name)
+
+
+def dead_job(dest: str, clock: PatientClock) -> str:
+    """A job of which nothing has changed for days."""
+    job = mc.start(dest)
+    clock.ahead += 3 * 86_400
+    return job.id
+
+
+PAGES = ("README.md", "docs/start.md")
+BLOCKS = [(page, block) for page in PAGES for block in blocks(page, "python")]
+
+
+@pytest.mark.parametrize(("page", "block"), [one for one in BLOCKS if "spark" not in one[1]])
+def test_each_block_of_the_first_pages_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str, block: str
+) -> None:
+    """As it stands: what it writes is visible, and no upload is left. A program stands for pg_dump,
+    threads for processes. Spark's block runs in tests/spark."""
+    dump = tmp_path / "pg_dump"
+    dump.write_text('#!/bin/sh\nmkdir -p "$3" && echo 1 > "$3/toc.dat"\n')
+    dump.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    frame = pd.DataFrame({"day": ["a", "b"], "n": [1, 2]})
+    names = Names(
+        mc=mc, df=frame, days=["a", "b"], load=lambda day: frame[frame.day == day], run_id="7",
+        subprocess=subprocess, ProcessPoolExecutor=ThreadPoolExecutor,
+    )  # fmt: skip
+    with memory_store(clock=names.clock) as store, memory_store("your-bucket") as yours:
+        exec(compile(block, page, "exec"), names)
+        keys = [key for one in (store, yours) for key in one.keys()]
+        assert [key for key in keys if "__magic" not in key] or "recover" in block
+        assert (store.open_uploads(), yours.open_uploads()) == ((), ())
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_each_command_of_the_first_pages_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    """As it stands, with ``--yes`` where it asks; ``JOB`` is dead."""
+    (tmp_path / "export").mkdir()
+    (tmp_path / "export" / "a.csv").write_text("1")
+    monkeypatch.chdir(tmp_path)
+    lines = [line for block in blocks(page, "") for line in block.splitlines()]
+    commands = [line.split()[1:] for line in lines if line.startswith("magic-committer ")]
+    assert len(commands) >= 3
+    clock = PatientClock()
+    with (
+        memory_store(),
+        memory_store("staging") as staging,
+        memory_store("your-bucket", clock=clock),
+    ):
+        staging.put_object("export/b.csv", b"2")
+        job = dead_job("s3://your-bucket/table", clock)
+        for command in commands:
+            if command[0] == "lifecycle":
+                continue  # a store in memory has none: tests/cli
+            asks = {"put", "promote", "abort", "recover"} & set(command[:2])
+            given = [job if word == "JOB" else word for word in command]
+            assert run([*given, *["--yes"] * bool(asks)]) == 0, command

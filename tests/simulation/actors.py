@@ -292,8 +292,7 @@ def set_up(world: World, run: JobRun, actor: Actor) -> Uploading | Job:
     if run.handles:
         run.job = committer = api.start(
             DEST.url, mode=terms.mode, accept=terms.accept, track=terms.track, job_id=run.job_id,
-            exclusive=terms.exclusive, mark_success=terms.mark_success, options=OPTIONS,
-            committer=terms.committer,
+            mark_success=terms.mark_success, options=OPTIONS, committer=terms.committer,
         )  # fmt: skip
         run.started = run.job._started
     else:
@@ -341,10 +340,8 @@ def _commit(
     job = world.watch.truth.jobs.get(uuid_of(committer))
     if job is not None and careless == "empty":
         job.nothing_said = True
-    if isinstance(committer, Job):
-        call = partial(committer._commit, results, expect, distribute=run.distribute)
-    else:
-        call = partial(committer.commit_job, results, expect, distribute=run.distribute)
+    commit = committer.commit if isinstance(committer, Job) else committer.commit_job
+    call = partial(commit, results, expect=expect)
     return told(world, committer, f"{actor}: commit", call, handed)
 
 

@@ -61,10 +61,10 @@ def writing(world: World, what: Wrote, actor: Actor) -> None:
     except MagicError as error:
         _told(world, uuid, actor, error, since)
     else:
-        if body is None and writer.report is not None:
+        if body is None:
             handed = [writer._task.attempt_id] if writer._task is not None else []
             world.watch.told(uuid, f"{actor}: write", writer.report.outcome, None, since, handed)
-        elif body is not None:
+        else:
             world.watch.claimed(uuid, f"{actor}: write", body, since)
 
 

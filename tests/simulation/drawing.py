@@ -11,7 +11,7 @@ from magic_committer.maintenance.cleanup import Limits
 from magic_committer.options import Mode
 from magic_committer.protocol.record import Terms
 from tests.concrete import CLASSES, takes
-from tests.simulation import actors, callers, helping, operators, streams
+from tests.simulation import actors, callers, operators, streams
 from tests.simulation.faults import LEADS_TO, SIGNATURE_SECONDS, Fault, draw_faults, leading_to
 from tests.simulation.kinds import ON_LITTER, ON_REPLACED, ON_TREE, ON_TROUBLE
 from tests.simulation.litter import HADOOP, hadoop_job, leave_litter
@@ -166,7 +166,6 @@ def main_job(world: World, focus: Focus) -> Actor:
         mode=modes[int(chance.random() * len(modes))],
         accept=chance.choice(("results", "listing")),
         track=chance.choice(("memory", "memory", "s3")),
-        exclusive=chance.random() < 0.06,
         mark_success=chance.random() < 0.85,
         checksum="off",
     )
@@ -185,8 +184,6 @@ def main_job(world: World, focus: Focus) -> Actor:
         run.handles = chance.random() < HANDLES
         if chance.random() < CARELESS_ODDS:
             run.careless = chance.choice(CARELESS)
-    if "helpers" in focus.others:
-        run.distribute = helping.distributing(world, run)
     if terms.mode != "fail":
         world.foreign_put(f"{DEST.prefix}old.csv", b"old")
     if terms.mode in ("replace", "replace_partitions"):

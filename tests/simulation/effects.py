@@ -362,20 +362,7 @@ class Effects(Batches):
             return
         if actor.serves_all and owner is not None and upload.key in owner.taken_as_is:
             return  # an operator gave this file up: what is at its key stays
-        live_hadoop = upload_id in truth.hadoop and owner is None
-        alone = owner is None or owner.state in (*ENDS, "")
-        if live_hadoop or not (alone and self._is_exclusive(actor)):
-            self.broken(
-                "I6", f"the upload of {upload.key}, of {upload.job}, was aborted by {actor}"
-            )
-
-    def _is_exclusive(self, actor: Actor) -> bool:
-        """Whether it may be sweeping a job whose starter said that nobody else writes there."""
-        return any(
-            job.terms["exclusive"]
-            and (job.uuid == actor.job or (actor.serves_all and job.state in SWEPT))
-            for job in self.truth.jobs.values()
-        )
+        self.broken("I6", f"the upload of {upload.key}, of {upload.job}, was aborted by {actor}")
 
     def _aborted_again(self, upload_id: str, actor: Actor) -> None:
         upload = self.truth.uploads[upload_id]

@@ -13,7 +13,6 @@ from magic_committer.commit import (
     pendingset,
     prepare,
     records,
-    sweep,
 )
 from magic_committer.commit.check import expected
 from magic_committer.commit.complete import Completion
@@ -213,8 +212,6 @@ RULES_OF_LOOKS = (
          ("I2",), 3000, _keyless),
     Rule("only a condition conflicts", "409 and 412 undo a job only where If-None-Match was sent",
          ("I2",), 3000, _any_conflict, IN_CONFLICT),
-    Rule("exclusive yields", "an exclusive job takes nothing while another's job is there",
-         ("I6",), 3000, lambda: [(sweep, "somebody_else", lambda *_: "")], HADOOPS),
     Rule("closed too late", "who closes a file of an attempt that is committed is told",
          ("I2",), 6000, lambda: [(saved.SavedFiles, "late", _fence_only)]),
     Rule("look after a 200", "a 200 to a Complete that was sent again is looked after",

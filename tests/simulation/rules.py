@@ -29,7 +29,6 @@ from magic_committer.commit import (
 )
 from magic_committer.commit.complete import Completion
 from magic_committer.commit.job_commit import JobCommit
-from magic_committer.commit.neighbours import directory_of
 from magic_committer.commit.publish import Publication
 from magic_committer.commit.upload_state import UploadRemover, became
 from magic_committer.committers.magic import saved
@@ -37,6 +36,7 @@ from magic_committer.committers.magic.abort import RetriedCreates
 from magic_committer.errors import CommitIncomplete, JobTooYoung, NotFound
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.maintenance import attribution, cleanup, recover
+from magic_committer.maintenance.attribution import directory_of
 from magic_committer.protocol import rules as protocol_rules
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State

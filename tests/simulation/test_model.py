@@ -4,8 +4,8 @@ The model (tests/model) is searched over all interleavings; the simulation drive
 sample of schedules, in each of which one process is killed, is recorded call by call: what drivers
 sent beside their tasks and their neighbours, and what the recoveries sent that came after.
 
-Left out: calls that raise, and what the model does not know: jobs that are ``exclusive``, public
-handles, careless callers (`drawing.Focus.plain`).
+Left out: calls that raise, and what the model does not know: public handles, careless callers
+(`drawing.Focus.plain`).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_what_actors_send_is_a_path_of_the_model(calls: list[Call]) -> None:
     commits: Counter[str] = Counter()
     for call in calls:
         terms = call.job.terms
-        if call.kind and not terms.exclusive:
+        if call.kind:
             kinds[call.kind] += 1
             commits[terms.mode] += call.kind == "commit"
             commits["given"] += call.kind == "commit" and call.job.given_id

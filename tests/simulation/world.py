@@ -17,7 +17,6 @@ from unittest.mock import patch
 from magic_committer import _wiring
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
-from magic_committer.commit.pieces import Distribute
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.job import Job
 from magic_committer.options import Options
@@ -31,7 +30,7 @@ from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, Str
 
 DEST = Destination.parse("s3://bucket/t")
 STATE_TURNS_MAX = 250
-OPTIONS = Options(commit_threads=4, checksum="off", distribute_files_min=1)
+OPTIONS = Options(commit_threads=4, checksum="off")
 
 
 @dataclass
@@ -48,7 +47,6 @@ class JobRun:
             with a result that lost its key on the way; ``"hopes"``: with whatever is there, and
             without saying how many tasks there were; ``"empty"``: it says that there is nothing.
         after: it is started when that is set.
-        distribute: has its files completed by helpers; None: its driver completes them.
     """
 
     name: str
@@ -61,7 +59,6 @@ class JobRun:
     handles: bool = False
     careless: str = ""
     after: Signal | None = None
-    distribute: Distribute | None = None
     job: Job | None = None
     given: Any = None
     """The iterator that is passed to commit."""

@@ -104,7 +104,7 @@ def test_the_reference_has_an_anchor_for_each_entry() -> None:
 @pytest.mark.parametrize(
     ("page", "entry", "words"),
     [
-        ("writing", "start", ["job_id", "exclusive", "mark_success", "JobExists", "StoreError"]),
+        ("writing", "start", ["job_id", "mark_success", "JobExists", "StoreError"]),
         ("writing", "open_magic", ["fence", "JobNotRunning", "PathError"]),
         ("jobs", "Task.open", ["unique", "attributes", "TaskFailed", "TaskFile"]),
         ("jobs", "Job.commit", ["IncompleteJob", "CommitRefused", "CommitIncomplete", "expect"]),

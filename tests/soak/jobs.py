@@ -106,7 +106,6 @@ def run(way: Way, bucket: str, job: Round, s3: mc.S3Options | None = None) -> To
                     file.write(body)
             if job.kind == "raise":
                 raise Failed
-        assert writing.report is not None
         return Told(writing.report.outcome)
     except Failed as error:
         # A failed abort is a note: whether all of it is undone is then the record's to tell.

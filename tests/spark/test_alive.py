@@ -34,7 +34,7 @@ def test_a_driver_gives_signs_of_life_while_its_tasks_run(
             raise ZeroDivisionError
         return [], []
 
-    order = Order("s3://bucket/t", "append", False, True, None, None, no_progress)
+    order = Order("s3://bucket/t", "append", True, None, None, no_progress)
     with memory_store() as s3:
         if fails:
             with pytest.raises(ZeroDivisionError):

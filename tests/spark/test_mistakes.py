@@ -80,7 +80,7 @@ def test_arguments_of_another_type_are_told_by_both_calls(wrong: dict[str, Any],
 
 def order(mode: Any) -> Order:
     """What a user of Spark asked for."""
-    return Order(DEST, mode, False, True, None, None, lambda step: None)
+    return Order(DEST, mode, True, None, None, lambda step: None)
 
 
 def fill(store: MemoryStore, mode: Any) -> mc.JobReport:

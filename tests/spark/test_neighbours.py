@@ -59,12 +59,11 @@ def test_two_jobs_in_one_directory_at_once(
 
 
 def test_a_directory_whose_name_begins_alike(spark: SparkSession, lake: Lake) -> None:
-    """Jobs in `dataset1`, also exclusive ones, neither see nor touch data and uploads of
-    `dataset10`."""
+    """Jobs in `dataset1` neither see nor touch data and uploads of `dataset10`."""
     other = replace(lake, name=f"{lake.name}0")
     lake.client.put_object(Bucket=BUCKET, Key=f"{other.name}/theirs", Body=b"theirs")
     lake.client.create_multipart_upload(Bucket=BUCKET, Key=f"{other.name}/upload")
-    report = write_dataframe(spark.range(3), lake.dest, mode="error", exclusive=True)
+    report = write_dataframe(spark.range(3), lake.dest, mode="error")
     with pytest.raises(Exception, match="as the test wants"):
         write_partitions(spark.sparkContext.range(3), lake.dest, fail, mode="append")
     assert (report.outcome, report.unattributed) == ("committed", 0)

@@ -56,6 +56,15 @@ def test_names_with_hive_partitions_are_published_as_they_are(
     assert lake.data() == {name: name.encode() for name in names}
 
 
+def test_a_committer_and_an_endpoint_may_be_named(spark: SparkSession, lake: Lake) -> None:
+    """`committer=`, and where the store is without `S3Options`; both hold on the executors."""
+    rdd = spark.sparkContext.parallelize(range(4), 2)
+    more: Any = {"committer": "directory", "endpoint_url": lake.endpoint}
+    write_partitions(rdd, lake.dest, write_lines, mode="append", **more)
+    assert len(lake.data()) == 2
+    assert json.loads(lake.read("_SUCCESS"))["committer"] == "directory"
+
+
 def test_a_partition_larger_than_a_part(spark: SparkSession, lake: Lake) -> None:
     """A file of more than one part arrives whole."""
     mebibyte = bytes(range(256)) * 4096

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,15 @@ def test_the_recipe_adds_lines(spark: SparkSession, lake: Lake) -> None:
     lines = [line for body in lake.data().values() for line in body.splitlines()]
     assert report.files == len(lake.data()) == 2
     assert sorted(json.loads(line)["n"] for line in lines) == list(range(6))
+
+
+def test_the_readmes_block_runs(spark: SparkSession, lake: Lake) -> None:
+    """Its two lines, with the table of this test in place of theirs."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(from magic_committer.spark .*?)^```", text, re.M | re.S)
+    frame = spark.createDataFrame([("a", 1), ("b", 2)], "day string, n int")
+    exec(block.replace("s3://bucket/table", lake.dest), {"df": frame})
+    assert {name.split("/")[0] for name in lake.data()} == {"day=a", "day=b"}
 
 
 def picture(number: int) -> ml_shards.Sample:

@@ -52,7 +52,6 @@ def test_text_becomes_the_type_of_the_field() -> None:
         {
             "max_records_per_file": "10",
             "mark_success": "False",
-            "exclusive": "true",
             "partition_by": '["a,b"]',
             "timeZone": "UTC",
             "fileFormat": "parquet",
@@ -67,7 +66,7 @@ def test_text_becomes_the_type_of_the_field() -> None:
             "options.buffer": "disk",
         }
     )
-    assert (said.max_records_per_file, said.mark_success, said.exclusive) == (10, False, True)
+    assert (said.max_records_per_file, said.mark_success) == (10, False)
     assert (said.partition_by, said.time_zone) == (("a,b",), "UTC")
     assert said.of_format == {"compression": "zstd", "parquet.block.size": "1000000"}
     assert said.s3 == mc.S3Options(

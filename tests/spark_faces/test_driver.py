@@ -188,7 +188,7 @@ def test_ctrl_c_during_the_commit(
     )
     with driver:
         try:
-            gate.notes("completing", 2)
+            gate.notes("completing", 1)
             interrupted = time.monotonic()
             for _ in range(times):
                 driver.send_signal(signal.SIGINT)

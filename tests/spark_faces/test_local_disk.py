@@ -285,18 +285,6 @@ def test_a_commit_of_a_batch_that_died_is_finished_by_the_next_run(
     assert disk.ids() == list(range(2 * ROWS))
 
 
-def test_a_stream_by_a_classic_committer_is_refused_when_it_starts(
-    spark: SparkSession, disk: Disk, feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its batches could not be written once; nothing is written."""
-    feed.give(1)
-    monkeypatch.setenv("MAGIC_COMMITTER_COMMITTER", "v1")
-    with pytest.raises(StreamingQueryException, match="no batch of a streaming query exactly once"):
-        write = foreach_batch(disk.dest)
-        feed.run(feed.rows(spark).writeStream.foreachBatch(write))
-    assert disk.names() == []
-
-
 @pytest.mark.parametrize("dest", ["file://host/x", "ftp://x/y", "/no/url"])
 def test_a_destination_of_no_committer_starts_nothing(spark: SparkSession, dest: str) -> None:
     """The error is ours, and comes before Spark runs anything."""

@@ -229,7 +229,7 @@ def test_a_citation_of_nothing_is_found(source: str) -> None:
         "# (counterexamples.md, #10,\n    # #21)",
         "# (counterexamples.md, K1)",
         '"""docs/stores.md, "A\n    200 that is false"."""',
-        "# (stores.md, 4).",
+        "# (protocol.md, 4).",
         'Rule("decisions.md: Liveness")',
         "# https://example.org/nowhere.md",
     ],

@@ -143,8 +143,8 @@ def test_nothing_is_of_one_machine() -> None:
 
 
 WIDE_PAGES = {
-    *("docs/cli.md", "docs/cli-reference.md", "docs/performance.md"),  # what programs print
-    *("docs/committers.md", "docs/protocol.md", "docs/renames.md"),  # schedules, trees of keys
+    *("docs/cli.md", "docs/cli-reference.md"),  # what programs print
+    *("docs/protocol.md", "docs/renames.md"),  # schedules, trees of keys
     "docs/recipes/cron.md",
 }
 

@@ -24,17 +24,25 @@ ALLOWED = {
     "errors.py": "magic_committer.start(dest)",
     # Names of commands, without arguments.
     "maintenance/unlisted.py": "magic-committer lifecycle ensure",
-    "cli/report_page.py": "magic-committer ",
 }
 """Texts that name a call and are no remedy."""
 
 
 def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and text of each string that is not a docstring; of f-strings their fixed parts."""
+    """Line and text of each string that is not a docstring, nor an example that the decorator
+    `command` puts into a help; of f-strings their fixed parts."""
     told = {
         id(node.value)
         for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    told |= {
+        id(example)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "command"
+        for example in node.args
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -12,8 +11,6 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli.app import load_all, root
-from magic_committer.cli.cleanup_config import _KEYS
-from magic_committer.maintenance.cleanup import Limits
 
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text()
 AGES = ("dead_after", "leftover_after", "forget_after", "forget_given_after")
@@ -57,14 +54,9 @@ def test_the_command_line_has_the_same_names() -> None:
     }  # fmt: skip
 
 
-def test_files_have_the_same_names() -> None:
-    """Keys of the configuration are the fields of `Limits`, in the same words as the API's."""
-    assert set(_KEYS) == {field.name for field in fields(Limits)} >= set(AGES)
-
-
 @pytest.mark.parametrize("age", AGES)
 def test_the_glossary_names_each(age: str) -> None:
-    """One row: in Python, on the command line, in TOML."""
+    """One row: in Python, on the command line."""
     option = age.replace("_", "-")
-    row = re.escape(f"| `{age}` | `--{option}` | `{age}` |")
+    row = re.escape(f"| `{age}` | `--{option}` |")
     assert re.search(row, GLOSSARY)

@@ -80,6 +80,8 @@ def fine(asked: Asked) -> Reply:
         lists = {"uploadId": "Parts", "list-type": "Objects", "uploads": "MultipartUploads"}
         named = [f"List{what}" for name, what in lists.items() if name in asked.query]
         return document(named[0]) if named else Reply(body=b"x", headers=DATED)
+    if "x-amz-copy-source" in asked.headers:
+        return document("CopyPart", '<ETag>"e"</ETag>')
     return Reply(204) if asked.method == "DELETE" else Reply(headers=DATED)
 
 

@@ -42,6 +42,7 @@ S3S: list[tuple[int, str, str, type[errors.StoreError], str]] = [
     (403, "SignatureDoesNotMatch", "put", errors.PermissionDenied, "secret key"),
     (403, "RequestTimeTooSkewed", "put", errors.PermissionDenied, "Set this machine's clock"),
     (403, "AccessDenied", "create_upload", errors.PermissionDenied, "tags s3:PutObjectTagging"),
+    (403, "AccessDenied", "put_part", errors.PermissionDenied, "s3:GetObject on its source"),
     (412, "PreconditionFailed", "put if", errors.PreconditionFailed, ""),
     (409, "ConditionalRequestConflict", "complete if", errors.WriteConflict, ""),
     (400, "BadDigest", "put", errors.InvalidRequest, ""),

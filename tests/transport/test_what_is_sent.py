@@ -12,7 +12,7 @@ import pytest
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import OptionError
-from magic_committer.stores.base import Attributes, Checksum, FileSlice, Part
+from magic_committer.stores.base import Attributes, Checksum, FileSlice, ObjectSlice, Part
 from magic_committer.stores.s3 import S3Store
 from tests.certificates import Authority
 from tests.servers import DATE_SECONDS, Reply, scripted_server
@@ -64,6 +64,12 @@ SENT: list[tuple[Any, Callable[[S3Store], object], Sequence[Headers]]] = [
     ({}, lambda s: s.complete_upload("k", "u", [Part(1, "e", 1, CRC)], length=1, checksum=CRC),
      [{"x-amz-checksum-crc32": CRC.value, "x-amz-checksum-type": "FULL_OBJECT",
        "x-amz-mp-object-size": "1", "": f"<ChecksumCRC32>{CRC.value}</ChecksumCRC32>"}]),
+    # S3 refuses a range, even the whole one, of an object of at most 5 MiB.
+    ({}, lambda s: s.put_part("k", "u", 1, ObjectSlice("o", "a b/é?versionId=1", '"e"', 0, 9, 9)),
+     [{"x-amz-copy-source": "o/a%20b/%C3%A9%3FversionId%3D1", "x-amz-copy-source-if-match": '"e"',
+       "range": None}]),
+    ({}, lambda s: s.put_part("k", "u", 2, ObjectSlice("o", "k", '"e"', 9, 2, 11)),
+     [{"x-amz-copy-source": "o/k", "x-amz-copy-source-range": "bytes=9-10"}]),
     ({"encryption": "SSE-C", "sse_customer_key": KEY}, lambda s: ask(s, *OF_A_KEY),
      [CUSTOMERS] * 7),
     *[({"encryption": kind, "kms_key_id": key_id}, lambda s: ask(s, *OF_A_KEY),

@@ -20,6 +20,8 @@ def files(job: mc.Job, task: mc.Task, writing: mc.Writing) -> None:
     assert_type(task.open("a", "xt", encoding="latin-1", newline=""), mc.TextUpload)
     assert_type(writing.open("a"), mc.TaskFile)
     assert_type(writing.open("a", "w", errors="replace"), mc.TextUpload)
+    assert_type(mc.open("s3://b/x.gz", "wb", region="a"), mc.TaskFile)
+    assert_type(mc.open("s3://b/x", "w", compression=None, encoding="utf-16"), mc.TextUpload)
     assert_type(mc.open_magic("s3://b/x"), mc.UploadStream)
     assert_type(mc.open_magic("s3://b/x", "wt", encoding="utf-8"), mc.TextUpload)
     with task.open("a.csv", "w", attributes=mc.Attributes(content_type="text/csv")) as text:
@@ -46,7 +48,7 @@ def one_process() -> None:
     with mc.write("s3://b/t", mode="overwrite", options=mc.Options(parts_in_flight=2)) as job:
         assert_type(job, mc.Writing)
         assert_type(job.open("a", "w"), mc.TextUpload)
-    assert_type(job.report, mc.JobReport | None)
+    assert_type(job.report, mc.JobReport)
 
 
 def many_processes() -> None:
@@ -57,6 +59,7 @@ def many_processes() -> None:
             file.write("1")
         assert_type(task.result, mc.TaskCommit)
         assert_type(job.commit([task.result], expect=[7]), mc.JobReport)
+        job.commit([task.result.to_dict()])
         job.commit((one for one in [task.result]), expect={"7"})
         job.commit(expect=1)
     again = mc.Job.from_dict(json.loads(json.dumps(job.to_dict())), s3=mc.S3Options(region="eu"))

@@ -16,7 +16,6 @@ def files(task: mc.Task, writing: mc.Writing, mode: str) -> None:
     task.open("a", mode)  # wrong
     task.open("a", "wb", encoding="utf-8")  # wrong
     task.open("a", no_such_option=1)  # wrong
-    task.open(Path("a"))  # wrong
     task.open("a", attributes={"content_type": "text/csv"})  # wrong
     task.open("a", "w").write(b"1")  # wrong
     task.open("a").write("1")  # wrong
@@ -45,17 +44,20 @@ def starting() -> None:
     mc.write("s3://b/t", job_id="1")  # wrong
     mc.write("s3://b/t").commit()  # wrong
     mc.attach("s3://b/t")  # wrong
+    mc.open("s3://b/t")  # wrong
+    mc.open("s3://b/t", "r")  # wrong
+    mc.write("s3://b/t", regio="a")  # wrong
 
 
 def committing(job: mc.Job, task: mc.Task) -> None:
     """Results, expectations, reports."""
     job.commit(task.result)  # wrong
     job.commit([task])  # wrong
-    job.commit([task.result.to_dict()])  # wrong
     job.commit(expect=1.5)  # wrong
     job.commit(expect=[None])  # wrong
     job.task(None)  # wrong
-    job.report.files  # wrong
+    job.report = None  # wrong
+    job.put  # wrong
     job.sole_task("1", "a")  # wrong
     job.attempt_by_path("a")  # wrong
     job.committed_task(task.result)  # wrong

@@ -1,10 +1,9 @@
 """What `make bench` stands on: both servers answer rightly and count, contenders run and are
-checked, tables and charts say what was measured. Nothing here is timed."""
+checked, tables say what was measured. Nothing here is timed."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import socket
 import subprocess
@@ -21,13 +20,12 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
-from benchmarks import charts, docs, plan, report, rounds, server, spark
+from benchmarks import docs, plan, report, rounds, server, spark
 from benchmarks.__main__ import arguments, settings_of
 from benchmarks.measure import Machine, Run, machine
 from benchmarks.plan import Contender, Failed, Measurement
 from benchmarks.results import results
 from benchmarks.rounds import Outcome, Settings
-from benchmarks.sampling import Sampler
 from benchmarks.server import BUCKET, Server
 from benchmarks.wire import Head, Wire, read_body
 from benchmarks.writers import MiB, pieces
@@ -110,7 +108,6 @@ def test_requests_and_bytes_are_counted(running: Server, verify: bool) -> None:
         "CompleteMultipartUpload": 1,
         "HeadObject": 1,
     }
-    assert facts["first"]["UploadPart"] <= facts["last"]["UploadPart"]
     assert (facts["part_bytes"], facts["payload"]) == (PART, "SHA-256")
     crc32 = of("CRC32", b"".join(bodies)).value if verify else None
     assert facts["objects"]["k"] == {"size": PART + 7, "crc32": crc32}
@@ -272,14 +269,11 @@ def test_a_file_of_ours_is_streamed(on: Machine) -> None:
 
 
 def test_a_commit_of_ours_is_measured(on: Machine) -> None:
-    """A commit completes each seeded upload once, and no part is sent for one; its phases make up
-    its time."""
+    """A commit completes each seeded upload once, and no part is sent for one."""
     one = measurement("commit-0ms")
     run = on.run(one, our(one), 120)
     assert run.requests["CompleteMultipartUpload"] == 120
     assert run.requests.get("UploadPart", 0) == 0
-    assert set(run.phases) == {"before", "completing", "after"}
-    assert sum(run.phases.values()) == pytest.approx(run.seconds)
 
 
 def test_a_contender_that_fails_is_named(on: Machine) -> None:
@@ -387,10 +381,10 @@ def test_each_transport_of_the_plan_is_one_that_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("only", "quick", "groups"),
     [
-        ("", False, {"streaming", "small", "commit", "uploads", "start", "requests"}),
-        ("", True, {"streaming", "small", "commit", "uploads", "start", "requests"}),
+        ("", False, {"streaming", "small", "commit", "requests"}),
+        ("", True, {"streaming", "small", "commit", "requests"}),
         ("commit", False, {"commit"}),
-        ("commit-60ms, start", True, {"commit", "start"}),
+        ("commit-60ms, small", True, {"commit", "small"}),
     ],
 )
 def test_measurements_are_picked_by_name(only: str, quick: bool, groups: set[str]) -> None:
@@ -446,7 +440,6 @@ class PlayedMachine(Machine):
         amount: int,
         *,
         verify: bool = False,
-        profile: str = "",
     ) -> Run:
         if contender.name == self._broken:
             raise Failed("it is broken")
@@ -455,7 +448,7 @@ class PlayedMachine(Machine):
         return run_of(contender.name, amount * each, amount)
 
 
-def run_of(name: str, seconds: float, amount: int = 10**9, phase: str = "") -> Run:
+def run_of(name: str, seconds: float, amount: int = 10**9) -> Run:
     """A run that never was."""
     return Run(
         contender=name,
@@ -464,7 +457,6 @@ def run_of(name: str, seconds: float, amount: int = 10**9, phase: str = "") -> R
         cpu_seconds=1.5,
         grown_bytes=35 * MiB,
         requests={"UploadPart": 120, "CreateMultipartUpload": 1},
-        phases={"before": 0.5, phase: seconds - 0.5} if phase else {},
         versions={"a": "1"},
     )
 
@@ -516,7 +508,7 @@ def test_a_slow_contender_is_said_to_have_done_less() -> None:
     assert f"Each 10,000 files; less, as they are slow: {slow} 500 files." in report.notes(told)
 
 
-# Tables, charts, documentation --------------------------------------------------------------------
+# Tables, documentation ----------------------------------------------------------------------------
 
 
 def told_of() -> dict[str, Any]:
@@ -524,7 +516,7 @@ def told_of() -> dict[str, Any]:
     one = measurement("commit-20ms")
     a, peer = one.contenders[0].name, one.peer
     runs = [
-        run_of(a, seconds, 1000, one.verbs) if name == a else run_of(name, seconds, 1000)
+        run_of(name, seconds, 1000)
         for name, seconds in ((a, 1.0), (peer, 2.0), (a, 2.0), (a, 1.25), (peer, 2.0))
     ]
     return results([Outcome(one, runs, load=(1.0, 2.0))], Settings(), "Go", 60.0)
@@ -539,17 +531,19 @@ def test_the_table_has_medians_spreads_and_ratios() -> None:
     assert peer[1:4] == ["500", "500–500", "1.00"]
 
 
-def test_phases_have_a_table_of_their_own() -> None:
-    """Seconds of each phase, and completes a second of the phase that completes."""
+def test_a_group_shares_a_table() -> None:
+    """A column for each measurement, with the ratio in brackets, empty where a contender has no
+    part in it; CPU and memory are the first one's."""
     (one,) = told_of()["measurements"]
-    heading, ours = report.phases(one)
-    assert heading == ["seconds", "files", "before", "completing", "a second"]
-    assert ours[1:] == ["1,000", "0.50", "0.75", "1,333"]
+    heading, ours, peer = report.shared([one, {**one, "column": "b", "rows": one["rows"][:1]}])
+    assert heading == ["", "files/s, 20 ms", "files/s, b", "CPU ms", "MiB"]
+    assert ours[1:] == ["800 (1.60)", "800 (1.60)", "1.50", "35.0"]
+    assert peer[1:] == ["500 (1.00)", "", "1.50", "35.0"]
 
 
 def test_less_is_better_where_time_is_counted() -> None:
     """Where a figure is a time, twice the time is half the ratio."""
-    one = measurement("small-writes")
+    one = measurement("small-files")
     a, peer = one.contenders[0].name, one.peer
     outcome = Outcome(one, [run_of(a, 2.0), run_of(peer, 1.0)])
     (told,) = results([outcome], Settings(), "Go", 1.0)["measurements"]
@@ -563,23 +557,7 @@ def test_the_terminal_shows_no_line_above_80_columns() -> None:
         row["name"] += ", 256 at once"
     text = report.terminal(told, told["measurements"])
     assert max(len(line) for line in text.splitlines()) <= 80
-    assert "completing" in text
-
-
-def test_a_chart_has_a_bar_for_each_row_and_room_for_its_text() -> None:
-    """Bars are as long as their figures; labels and values stay within the picture; both sets of
-    colours are there."""
-    (one,) = told_of()["measurements"]
-    drawn = charts.chart(one)
-    bars = re.findall(r'<rect class="(\w+)" x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', drawn)[1:]
-    assert [kind for kind, _, _ in bars] == ["ours", "peer"]
-    assert float(bars[0][2]) / float(bars[1][2]) == pytest.approx(1.6, abs=0.01)
-    labels = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end">([^<]+)<', drawn)
-    assert all(float(x) - len(name) * charts.LETTER >= 0 for x, name in labels)
-    values = re.findall(r'<text x="([\d.]+)" y="[\d.]+">([^<]+)<', drawn)
-    assert all(float(x) + len(text) * charts.LETTER <= charts.WIDTH for x, text in values)
-    assert len(labels) == len(values) == 2
-    assert "prefers-color-scheme: dark" in drawn
+    assert "(min–max)" in text
 
 
 def test_the_page_keeps_what_is_outside_its_marks() -> None:
@@ -591,14 +569,11 @@ def test_the_page_keeps_what_is_outside_its_marks() -> None:
         docs.placed("no marks", "new")
 
 
-def test_the_page_and_its_charts_show_the_figures_that_are_kept() -> None:
-    """docs/performance.md and the charts are what `--write-docs --from` makes of the JSON."""
+def test_the_page_shows_the_figures_that_are_kept() -> None:
+    """docs/performance.md is what `--write-docs --from` makes of the JSON."""
     kept = json.loads(docs.KEPT.read_text(encoding="utf-8"))
     page = docs.PAGE.read_text(encoding="utf-8")
     assert docs.placed(page, docs.block(kept)) == page
-    drawn = {docs.picture(one): charts.chart(one) for one in kept["measurements"] if one["cpu"]}
-    there = {f.name: f.read_text("utf-8") for f in docs.KEPT.parent.glob("bench-*.svg")}
-    assert there == drawn
 
 
 def test_the_readme_gets_two_rows() -> None:
@@ -614,15 +589,6 @@ def test_the_readme_gets_two_rows() -> None:
     )
     assert made[2].startswith("| speed | **1.60** × obstore streaming, **1.60** × Hadoop's magic")
     assert (made[0], made[3]) == ("| a | b |", "end")
-
-
-def test_the_profiler_names_the_line_that_is_busy() -> None:
-    """A thread that computes is seen where it computes."""
-    sampler = Sampler()
-    with sampler:
-        while "test_benchmarks.py" not in sampler.report():
-            sum(range(1000))
-    assert "test_the_profiler_names_the_line_that_is_busy" in sampler.report()
 
 
 def test_sparks_ratios_are_taken_within_rounds() -> None:

@@ -12,8 +12,17 @@ import pytest
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import NotFound, PreconditionFailed, StoreError, Unanswered
-from magic_committer.stores.base import Attributes, Checksum, Part, objects, uploads
+from magic_committer.stores.base import (
+    PART_BYTES_MIN,
+    Attributes,
+    Checksum,
+    ObjectSlice,
+    Part,
+    objects,
+    uploads,
+)
 from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import memory_store
 
 
 class Clock:
@@ -219,6 +228,14 @@ def _complete(
     )
 
 
+def _copy_a_byte(store: MemoryStore, upload_id: str) -> object:
+    """Copy a range of an object of 5 MiB: S3 takes ranges of larger ones only."""
+    with memory_store("other") as other:
+        source = other.put("small", bytes(PART_BYTES_MIN))
+        copied = ObjectSlice("other", "small", source.etag, 0, 1, PART_BYTES_MIN)
+        return store.put_part("k", upload_id, 1, copied)
+
+
 @pytest.mark.parametrize(
     ("ask", "status", "code"),
     [
@@ -236,6 +253,7 @@ def _complete(
         (lambda s, u, p: s.put("é" * 513, b""), 400, "KeyTooLongError"),
         (lambda s, u, p: s.put("\ud800", b""), 400, "InvalidURI"),
         (lambda s, u, p: s.put("k", b"", metadata={"a": "x" * 2048}), 400, "MetadataTooLarge"),
+        (lambda s, u, p: _copy_a_byte(s, u), 400, "InvalidRequest"),
         (lambda s, u, p: s.delete_one("k", version_id="v"), 400, "InvalidArgument"),
         (lambda s, u, p: s.put("k", b"", if_match="a", if_none_match=True), 400, "InvalidArgument"),
     ],

@@ -147,6 +147,6 @@ def test_a_job_shows_users_what_is_theirs() -> None:
     """`dir` of a job has the calls that the documentation has, and no others."""
     shown = {name for name in dir(mc.Job) if not name.startswith("_")}
     assert shown == {
-        "abort", "commit", "committer", "dest", "from_dict", "id", "keep_alive", "outcome", "state",
-        "task", "to_dict", "track", "uuid",
+        "abort", "commit", "committer", "dest", "from_dict", "id", "keep_alive", "outcome",
+        "report", "state", "task", "to_dict", "track", "uuid",
     }  # fmt: skip

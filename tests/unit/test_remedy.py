@@ -46,7 +46,7 @@ WORDINGS = [
     (
         Remedy("force_abort", D, "1", options={DEAD_AFTER: 5400.0, "dry_run": True}),
         f"magic_committer.force_abort('s3://b/t/', '1', {DEAD_AFTER}=5400, dry_run=True)",
-        "magic-committer job abort s3://b/t/ 1 --force --dead-after 5400s --dry-run",
+        "magic-committer job abort s3://b/t/ 1 --force --dead-after 90m --dry-run",
     ),
     (
         Remedy("adopt", D, "1"),

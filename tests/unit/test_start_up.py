@@ -82,7 +82,6 @@ def test_a_command_loads_no_other_command() -> None:
     assert "cli.jobs" in ours(modules)
     assert not ours(modules) & {
         "cli.cleanup",
-        "cli.demo",
         "cli.doctor",
         "cli.report",
         "cli.uploads",

@@ -113,15 +113,6 @@ def test_a_store_of_ones_own_blocks_no_other_bucket() -> None:
     assert isinstance(store_for("mine"), S3Store)
 
 
-def test_trying_things_in_memory_is_guarded_too() -> None:
-    """`wiring.in_memory`, which the tour uses, lets no other bucket through either."""
-    with _wiring.in_memory("demo") as s3:
-        assert store_for("demo") is s3
-        with pytest.raises(mc.OptionError):
-            store_for("production")
-    assert isinstance(store_for("demo"), S3Store)
-
-
 # Hooks --------------------------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from magic_committer.stores.base import (
 )
 from magic_committer.upload import PartLedger, capacity, part_bytes
 from magic_committer.upload.file import FileState
+from magic_committer.upload.ledger import copied_part_bytes
 from magic_committer.upload.sender import MOVES
 
 TiB = 1024**4
@@ -29,6 +30,20 @@ def test_parts_double_after_every_thousand() -> None:
     """Parts 1 to 1,000 have one size, 1,001 to 2,000 twice that, and so on to 10,000."""
     sizes = [part_bytes(n, 8 * MiB) for n in (1, 1000, 1001, 2000, 2001, 9001, 10_000)]
     assert sizes == [m * MiB for m in (8, 8, 16, 16, 32, 4096, 4096)]
+
+
+@pytest.mark.parametrize(
+    "length", [1, 256 * MiB, 10_000 * 256 * MiB, 10_000 * 256 * MiB + 1, 5 * TiB]
+)
+def test_a_copy_has_parts_of_one_size(length: int) -> None:
+    """As few as 256 MiB allow, at most 10,000, and none larger than a store copies in a minute."""
+    size = copied_part_bytes(length, 256 * MiB)
+    cuts = PartLedger(size, uniform=True).cuts(length)
+    assert len(cuts) <= PART_NUMBER_MAX
+    assert sum(count for _, count in cuts) == length
+    assert {count for _, count in cuts[:-1]} <= {size}
+    assert size == 256 * MiB or length > 10_000 * 256 * MiB
+    assert size <= 525 * MiB
 
 
 def test_the_longest_file() -> None:

@@ -265,7 +265,7 @@ def test_no_view_is_exported_from_a_view() -> None:
     """Each view of what was written can be released: no buffer was taken from it. Before Python
     3.12.7 the collector crashes where it meets another kind."""
     data = b"bytes"
-    flat = stream_module._flat(data, "a file")
+    flat = stream_module.flat(data, "a file")
     views = []
     for one in gc.get_objects():
         with contextlib.suppress(ValueError):  # a released one

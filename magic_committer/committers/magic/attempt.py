@@ -298,6 +298,8 @@ class Attempt:
         awaited = isinstance(stream, UploadStream) and stream.ends_beside
         self._turns.check_open(awaited=awaited)
         self._fence.check_if_due()
+        if self._saved.shared and self.job.given_id:
+            self._fence.check_if_old()
         pending = ready.to_pending(
             self.job,
             self.attempt,
@@ -517,7 +519,7 @@ class Attempt:
         still_open = [f.name for f in self._files.values() if f.stream.state in unfinished]
         if still_open:
             raise FileStillOpen(
-                f"attempt {self.attempt!r}: not closed: {name_some(still_open)}",
+                f"not closed: {name_some(still_open)} (of attempt {self.attempt!r})",
                 job_id=self.job.id,
                 hint=CLOSE_FIRST,
             )

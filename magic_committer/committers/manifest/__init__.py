@@ -17,7 +17,6 @@ import orjson
 
 from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer.commit.outcome import outcome_of
-from magic_committer.commit.pieces import Distribute, Piece
 from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.setup import decider
 from magic_committer.committers.base import Attached, Process
@@ -28,7 +27,6 @@ from magic_committer.committers.manifest.names import TreeJobPaths
 from magic_committer.committers.manifest.parts import Parts
 from magic_committer.committers.manifest.runs import settle_runs
 from magic_committer.committers.manifest.setup import attached, join_job, setup_job
-from magic_committer.committers.manifest.summary import with_summary
 from magic_committer.errors import (
     ConflictingJob,
     JobExists,
@@ -40,7 +38,6 @@ from magic_committer.errors import (
 )
 from magic_committer.file_trees.base import FileTree
 from magic_committer.file_trees.by_url import tree_url
-from magic_committer.file_trees.limited import limited
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
@@ -188,24 +185,17 @@ class ManifestCommitter:
         accept: Collection[str] = (),
         role: str = "driver",
         batch: StreamBatch | None = None,
-        distribute: Distribute | None = None,
     ) -> JobReport:
-        """See `JobCommitter.commit_job`. ``distribute`` is not used: a rename needs no helper."""
+        """See `JobCommitter.commit_job`."""
         if batch is not None:
             self._refuse_batch()
-        committing = self._job_commit(role, accept)
-        return self._reported(lambda: committing.commit(results, expect, batch))
-
-    def complete_piece(self, piece: Piece) -> int:
-        """Not to be called: a rename needs no helper."""
-        raise OptionError(f"committer={self.name!r} gives no pieces of its work to others")
+        return self._job_commit(role, accept).commit(results, expect, batch)
 
     def settle_job(
         self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
     ) -> JobReport:
         """See `JobCommitter.settle_job`. ``leave_visible`` is for adopted jobs of Hadoop only."""
-        settling = self._job_commit("recovery", accept)
-        return self._reported(lambda: settling.settle(state))
+        return self._job_commit("recovery", accept).settle(state)
 
     def look_at_commit(
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
@@ -217,8 +207,7 @@ class ManifestCommitter:
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
         """See `JobCommitter.abort_job`."""
-        aborting = self._job_commit(role)
-        return self._reported(lambda: aborting.abort(revert=revert))
+        return self._job_commit(role).abort(revert=revert)
 
     def sign_of_life(self) -> Callable[[], bool]:
         """See `JobCommitter.sign_of_life`: a small file in the job's directory."""
@@ -241,23 +230,17 @@ class ManifestCommitter:
             return True
         return seen is not None and seen.record.state is State.RUNNING
 
-    def _reported(self, end: Callable[[], JobReport]) -> JobReport:
-        where = self.options.report_directory
-        return end() if where is None else with_summary(self.parts, self.job, where, end)
-
     def _job_commit(self, role: str, accept: Collection[str] = ()) -> TreeJobCommit:
         return self.job_commit_class(self.parts, self.job, role, accept)
 
 
 def parts_of(process: Process, dest: str, options: Options) -> Parts:
     """The components for a destination in this process."""
-    tree, per_second = process.tree_for(dest), options.tree_requests_per_second
     return Parts(
-        tree=tree if per_second is None else limited(tree, per_second),
+        tree=process.tree_for(dest),
         pool=process.pool,
         clock=process.clock,
         ids=process.ids,
         progress=process.progress,
         in_flight=options.commit_threads,
-        validate=options.validate_renames,
     )

@@ -66,7 +66,6 @@ from magic_committer.file_trees.base import (
     remove_tree,
     walk,
 )
-from magic_committer.file_trees.limited import LimitedTree
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.renaming import rename_once
 from magic_committer.hadoop.paths import unique_name
@@ -74,7 +73,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import HANDS_OFF, StartedJob, State, TaskCommit
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import DiskFile, FileState, LocalDirectory, LocalFile
+from magic_committer.upload import FileState, LocalDirectory, LocalFile
 
 logger = logging.getLogger("magic_committer")
 
@@ -195,7 +194,6 @@ class TreeAttempt:
         """
         self._check_process("writing its files")
         tree = self._parts.tree
-        tree = tree.behind if isinstance(tree, LimitedTree) else tree
         if not isinstance(tree, LocalTree):
             raise OptionError(
                 f"{tree.url} is not on a disk of this machine: its tasks have no directory()",
@@ -208,7 +206,7 @@ class TreeAttempt:
 
     # What a writer asks of its files before the commit --------------------------------------------
 
-    def streams(self) -> dict[str, DiskFile]:
+    def streams(self) -> dict[str, TreeFile | LocalFile]:
         """The files that were opened here, by their names; also those that ended badly."""
         with self._turns.lock:
             return dict(self._opened)
@@ -500,7 +498,7 @@ class TreeAttempt:
         still_open = [n for n, f in self._opened.items() if f.state is FileState.OPEN]
         if still_open:
             raise FileStillOpen(
-                f"attempt {self.attempt!r}: not closed: {name_some(still_open)}",
+                f"not closed: {name_some(still_open)} (of attempt {self.attempt!r})",
                 job_id=self.job.id,
                 hint=CLOSE_FIRST,
             )

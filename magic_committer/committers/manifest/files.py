@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from magic_committer.errors import MagicError, StoreError, UploadFailed
 from magic_committer.file_trees.os_errors import telling
-from magic_committer.upload import DiskFile, FileState
+from magic_committer.upload import FileState, PlainFile
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -23,7 +23,7 @@ BUFFER_BYTES = 256 * 1024
 """Bytes that are collected before they are written."""
 
 
-class TreeFile(DiskFile):
+class TreeFile(PlainFile):
     """A file for writing, from its start to its end. One thread at a time may use it.
 
     Args:

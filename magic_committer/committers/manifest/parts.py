@@ -39,7 +39,6 @@ class Parts:
         tree: the destination.
         pool, clock, ids, progress: as in `Process`.
         in_flight: how many threads work at once.
-        validate: look at each file again after its rename.
     """
 
     tree: FileTree
@@ -48,7 +47,6 @@ class Parts:
     ids: Callable[[], str]
     progress: ProgressFunction
     in_flight: int
-    validate: bool = False
 
     def again(self, call: Callable[[], T]) -> T:
         """Make a call that may be repeated, until it is answered.

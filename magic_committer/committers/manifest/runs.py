@@ -49,7 +49,7 @@ def settle_runs(parts: Parts, checkpoint: str) -> None:
         CommitIncomplete, AbortIncomplete, StoreError: a run cannot be settled now.
     """
     for seen in runs_of(parts, checkpoint):
-        job = StartedJob.taken_over(seen.record, parts.tree.url, seen.record.nonce)
+        job = StartedJob.attached(seen.record, parts.tree.url, seen.record.nonce)
         logger.info("job %s, a run of the same query, is settled: %s", job.id, seen.record.state)
         try:
             TreeJobCommit(parts, job, "recovery").settle(seen.record.state)

@@ -303,7 +303,7 @@ class StagingAttempt:
         still_open = [n for n, (f, _) in self._opened.items() if f.state is FileState.OPEN]
         if still_open:
             raise FileStillOpen(
-                f"attempt {self.attempt!r}: not closed: {name_some(still_open)}",
+                f"not closed: {name_some(still_open)} (of attempt {self.attempt!r})",
                 job_id=self.job.id,
                 hint=CLOSE_FIRST,
             )

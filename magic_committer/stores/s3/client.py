@@ -561,10 +561,11 @@ def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
 
 
 def _copied(source: ObjectSlice) -> dict[str, Any]:
+    within = f"bytes={source.offset}-{source.offset + source.length - 1}"
     return {
         "CopySource": f"{source.bucket}/{source.key}",
         "CopySourceIfMatch": source.etag,
-        "CopySourceRange": f"bytes={source.offset}-{source.offset + source.length - 1}",
+        **({} if source.is_whole else {"CopySourceRange": within}),
     }
 
 

@@ -295,6 +295,7 @@ _ABSENT_ALSO = "; without s3:ListBucket an object that is not there answers 403 
 _DENIED_ALSO = {
     "get": _ABSENT_ALSO,
     "head": _ABSENT_ALSO,
+    "put_part": "; a copy needs s3:GetObject on its source as well, with KMS kms:Decrypt",
     "create_upload": "; an ACL needs s3:PutObjectAcl, tags s3:PutObjectTagging,"
     " KMS kms:GenerateDataKey and kms:Decrypt",
 }

@@ -105,7 +105,7 @@ class Attempts:
         self._bucket = bucket
         self._verb, self._key = call.verb, call.key
         self._once, self._conflict_final = call.once, call.conflict_final
-        self._waits = call.operation == "CompleteMultipartUpload"
+        self._waits = call.operation in ("CompleteMultipartUpload", "UploadPartCopy")
         self._patience = patience()
         self._errand = errand()
         self._seconds_max = seconds_max(options)

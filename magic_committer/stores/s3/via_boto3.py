@@ -170,6 +170,9 @@ class ViaBoto3:
         parameters = dict(call.parameters)
         if self._bucket:
             parameters["Bucket"] = self._bucket
+        if "CopySource" in parameters:  # the SDK takes a text for one that may name a version
+            bucket, _, key = parameters["CopySource"].partition("/")
+            parameters["CopySource"] = {"Bucket": bucket, "Key": key}
         if call.operation not in ("PutObject", "UploadPart"):
             return getattr(client, xform_name(call.operation))(**parameters)
         with closing(_opened(call.body)) as body:
