@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -53,7 +53,7 @@ from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.homes import BucketHome, Home, TreeHome
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import Destination
-from magic_committer.options import Options, S3Options, Track
+from magic_committer.options import Options, S3Options, S3Place, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
@@ -495,6 +495,7 @@ class Job:
         s3: S3Options | None = None,
         options: Options | None = None,
         progress: ProgressFunction = no_progress,
+        **place: Unpack[S3Place],
     ) -> Job:
         """Make a handle in this process from what `to_dict` gave. Sends nothing. Repeatable.
 
@@ -505,6 +506,7 @@ class Job:
             options: sizes, numbers and formats; None (default): as the dict says.
             progress: a function that is called during long steps, from threads of this process.
                 Default: no function.
+            place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
 
         Returns:
             The job. ``with`` does not take it, as for `attach`.
@@ -519,7 +521,7 @@ class Job:
         return cls(
             job.started,
             options_of(options) if options is not None else job.options,
-            s3_of(s3) if s3 is not None else job.s3,
+            s3_of(s3, place) if s3 is not None or place else job.s3,
             state=job.state,
             outcome=job.outcome,
             progress=progress,
