@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from urllib.parse import unquote
 
 from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._quantities import name_some
@@ -33,6 +34,7 @@ from magic_committer.stores.base import (
     Attributes,
     ObjectSlice,
     ObjectStore,
+    listed,
     objects,
     same_etag,
 )
@@ -85,6 +87,13 @@ class SourceObject:
             raise UploadFailed(
                 f"s3://{whole.bucket}/{whole.key} has the ETag {now}, not {whole.etag}",
                 hint=SOURCE_CHANGED,
+            )
+        decoded = unquote(whole.key)
+        if decoded != whole.key and listed(store, decoded) is not None:
+            raise UploadFailed(
+                f"whether s3://{whole.bucket}/{whole.key} was copied, or {decoded!r} beside it,"
+                " cannot be told: some stores decode a source's name twice (Ceph RGW)",
+                hint="Rename one of the two, and copy again",
             )
 
     def is_small(self, sink: Sink) -> bool:

@@ -141,7 +141,7 @@ def test_parts_are_copied_from_an_object(
 ) -> None:
     """Each is that range of the object with that ETag; Complete takes what the store answered."""
     body = FULL + TAIL
-    copied = prefix + "from a+b%20/é"
+    copied = prefix + "from a+b/é"
     source = store.put(copied, body)
     upload_id = _create(store, prefix + "k", algorithm)
     cuts = [(0, len(FULL)), (len(FULL), len(TAIL))]
@@ -155,6 +155,16 @@ def test_parts_are_copied_from_an_object(
     assert [part.size for part in parts] == [len(FULL), len(TAIL)]
     store.complete_upload(prefix + "k", upload_id, parts, length=len(body))
     assert store.get(prefix + "k", max_bytes=len(body)).body == body
+
+
+def test_a_part_is_copied_from_a_key_with_an_escape(store: ObjectStore, prefix: str) -> None:
+    """A ``%20`` in a key is three characters of it."""
+    source = store.put(prefix + "a%20b", b"body")
+    upload_id = _create(store, prefix + "k")
+    whole = ObjectSlice(store.bucket, prefix + "a%20b", source.etag, 0, 4, 4)
+    part = store.put_part(prefix + "k", upload_id, 1, whole)
+    store.complete_upload(prefix + "k", upload_id, [part])
+    assert store.get(prefix + "k", max_bytes=4).body == b"body"
 
 
 def test_a_part_is_copied_from_that_version_only(store: ObjectStore, prefix: str) -> None:

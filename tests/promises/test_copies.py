@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import unquote
 
 import pytest
 
 import magic_committer as mc
 from magic_committer.hadoop.paths import uuid_in_name
-from magic_committer.stores.base import PART_BYTES_MIN
+from magic_committer.stores.base import PART_BYTES_MIN, ObjectSlice, Part
 from magic_committer.stores.memory import Request
 from magic_committer.stores.memory_bucket import Bucket
 from magic_committer.testing import MemoryStore, memory_store
@@ -150,6 +152,25 @@ def test_an_object_that_does_not_stay_is_not_published(
         job.copy("s3://stage/x/a.csv")
     assert memory_s3.keys() == ()
     assert memory_s3.open_uploads() == ()
+
+
+def test_a_store_that_decodes_a_name_twice_publishes_no_other_object(
+    stage: MemoryStore, memory_s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ceph RGW does, which looks at no ETag either: the copy of the neighbour is an error."""
+    really = Bucket.copy_part
+
+    def twice(bucket: Bucket, key: str, upload: str, number: int, source: ObjectSlice) -> Part:
+        name = unquote(source.key)
+        other = replace(source, key=name, etag=stage.head(name).etag)
+        return really(bucket, key, upload, number, other)
+
+    monkeypatch.setattr(Bucket, "copy_part", twice)
+    stage.put_object("x/a%20b", b"1")
+    stage.put_object("x/a b", b"2")
+    with pytest.raises(mc.UploadFailed, match="cannot be told"), mc.write(DEST) as job:
+        job.copy("s3://stage/x/a%20b")
+    assert memory_s3.keys() == ()
 
 
 @pytest.mark.parametrize("deed", ["changed", "deleted"])
