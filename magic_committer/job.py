@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -30,6 +30,7 @@ from magic_committer._arguments import (
     expected_of,
     name_of,
     options_of,
+    result_of,
     results_of,
     s3_of,
     task_id_of,
@@ -58,6 +59,8 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.upload import TaskFile
+
+T = TypeVar("T")
 
 logger = logging.getLogger("magic_committer")
 
@@ -330,7 +333,9 @@ class Job:
         results = results_of(results)
         batch = batch_of(batch)
         self._check_at_home("committed")
-        wanted: Any = self._whole(results) if isinstance(results, Iterator) else results
+        if isinstance(results, Iterator):
+            results = self._whole(results)
+        wanted = None if results is None else map(result_of, results)
         if batch is not None or self._ended("committed") is None:
             with self._telling():
                 committer = self._committer()
@@ -338,7 +343,7 @@ class Job:
         assert self._report is not None
         return self._report
 
-    def _whole(self, results: Iterator[Any]) -> Iterable[Any]:
+    def _whole(self, results: Iterator[T]) -> Iterable[T]:
         """Refuse an iterator that an earlier call has used. An iterator gives its items once: what
         is left of it is only a part of the results. The refusal comes when the items are read,
         because a job that is decided does not read them."""
@@ -346,7 +351,7 @@ class Job:
             self._used.append(results)
             return results
 
-        def refuse() -> Iterator[Any]:
+        def refuse() -> Iterator[T]:
             raise OptionError(
                 f"an earlier commit of job {self.id!r} has used up a part of these results, or all:"
                 f" {type(results).__name__} gives them once",

@@ -403,8 +403,7 @@ class JobCommit:
 
     def _own_now(self) -> records.Seen | None:
         """The stored record; None if there is none, or if the id has been used again since."""
-        seen = records.read(self.runtime, self.paths.record)
-        return seen if seen is not None and seen.record.uuid == self.job.uuid else None
+        return records.read_own(self.runtime, self.paths.record, self.job.uuid)
 
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""

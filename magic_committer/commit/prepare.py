@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 
-from magic_committer._arguments import result_of
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled_keys
@@ -75,7 +74,7 @@ def wanted_results(
                 hint="What lies on the store may hold attempts whose input was cut",
             )
         return None
-    wanted = [result_of(one) for one in results]
+    wanted = list(results)
     tasks: set[str] = set()
     for result in wanted:
         if result.job_uuid != job.uuid:

@@ -116,6 +116,12 @@ def read(runtime: Runtime, key: str) -> Seen | None:
     return Seen(key, record, info.etag, info.last_modified, info.seen_at)
 
 
+def read_own(runtime: Runtime, key: str, uuid: str) -> Seen | None:
+    """As `read`; None also if a later job has the given id: its record has another UUID."""
+    seen = read(runtime, key)
+    return seen if seen is not None and seen.record.uuid == uuid else None
+
+
 def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
     """Check a record against its key. Pure.
 

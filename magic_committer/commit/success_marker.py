@@ -141,15 +141,13 @@ def write_marker(runtime: Runtime, key: str, own: records.Seen, success: Success
     for _ in range(MARKER_TRIES_MAX):
         try:
             marker = read_marker(runtime, key)
-            seen = records.read(runtime, own.key)
+            seen = records.read_own(runtime, own.key, own.record.uuid)
         except Unanswered as error:
             last = error
             continue
         if before is not None and before == marker:
             quoted = not quoted  # unchanged and refused: the quoting was not understood (Ceph RGW)
         before = marker
-        if seen is not None and seen.record.uuid != own.record.uuid:
-            seen = None  # the id has been used again since
         if seen is None or seen.record.state is not State.COMPLETED:
             return "the job was finished by somebody else"
         record = seen.record

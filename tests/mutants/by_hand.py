@@ -102,8 +102,10 @@ _THE_MARKER = (
     Hand(
         "record read before the marker", MARKER, "write_marker",
         ((
-            "marker = read_marker(runtime, key)\nseen = records.read(runtime, own.key)",
-            "seen = records.read(runtime, own.key)\nmarker = read_marker(runtime, key)",
+            "marker = read_marker(runtime, key)\n"
+            "seen = records.read_own(runtime, own.key, own.record.uuid)",
+            "seen = records.read_own(runtime, own.key, own.record.uuid)\n"
+            "marker = read_marker(runtime, key)",
         ),),
         "I8: what the record says does not hold for the marker that is read afterwards",
     ),
@@ -141,7 +143,8 @@ _THE_MARKER = (
     ),
     Hand(
         "the next job of the id is marked", MARKER, "write_marker",
-        (("seen.record.uuid != own.record.uuid", "False"),),
+        (("records.read_own(runtime, own.key, own.record.uuid)",
+          "records.read(runtime, own.key)"),),
         "I8: a driver that slept for 30 days marks the job that has its id now",
     ),
     Hand(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 import orjson
@@ -228,24 +229,33 @@ def test_a_setup_that_may_land_late_leaves_its_name_taken(s3: MemoryStore) -> No
     assert found.state == "closed"
 
 
-def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> None:
-    """I6: another program writes the same bytes at the key, in parts too, after the revert has seen
-    the job's own object there: the ETag is the same, and the time is not: the object stays."""
-    s3 = machine.s3
-    job = machine.job("committing")
+def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> None:
+    """Somebody does this ten seconds later than a revert has looked at ``t/1.csv`` once more."""
     heads = 0
 
     def after(request: Request, reply: object) -> None:
         nonlocal heads
         heads += (request.verb, request.key) == ("head", "t/1.csv")
         if heads == 2:
-            s3.after = None
+            machine.s3.after = None
             machine.later(10)
-            upload = s3.start_upload("t/1.csv")
-            part = s3.put_part("t/1.csv", upload, 1, memoryview(b"1"))
-            s3.complete_upload("t/1.csv", upload, [part], length=1, checksum=None)
+            deed()
 
-    s3.after = after
+    machine.s3.after = after
+
+
+def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> None:
+    """I6: another program writes the same bytes at the key, in parts too, after the revert has seen
+    the job's own object there: the ETag is the same, and the time is not: the object stays."""
+    s3 = machine.s3
+    job = machine.job("committing")
+
+    def by_parts() -> None:
+        upload = s3.start_upload("t/1.csv")
+        part = s3.put_part("t/1.csv", upload, 1, memoryview(b"1"))
+        s3.complete_upload("t/1.csv", upload, [part], length=1, checksum=None)
+
+    at_the_second_look(machine, by_parts)
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert s3.after is None
     assert visible(s3) == {"t/1.csv": b"1"}
@@ -258,17 +268,10 @@ def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
     Complete that was on its way: the DELETE leaves it, and the job is not told to be reverted."""
     s3 = machine.s3
     job = machine.job("committing")
-    heads = 0
-
-    def again(request: Request, reply: object) -> None:
-        nonlocal heads
-        heads += (request.verb, request.key) == ("head", "t/1.csv")
-        if heads == 2:
-            s3.after = None
-            machine.later(10)
-            s3.put_object("t/1.csv", b"1", metadata=s3.attributes("t/1.csv").metadata)
-
-    s3.after = again
+    at_the_second_look(
+        machine,
+        lambda: s3.put_object("t/1.csv", b"1", metadata=s3.attributes("t/1.csv").metadata),
+    )
     with pytest.raises(mc.AbortIncomplete, match=r"t/1\.csv was not deleted"):
         mc.abort(DEST, job.id, revert=True)
     assert visible(s3) == {"t/1.csv": b"1"}
