@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
+from magic_committer.file_trees import disk
 from magic_committer.options import S3Options, Transport
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.tree import TreeStore
 from tests import deviations
 from tests.servers import HurriedClock, moto_options, moto_server
 
@@ -27,11 +31,15 @@ STORE = "MAGIC_COMMITTER_TEST_STORE"
 
 BY_BOTO3 = "-boto3"
 """Ends the name of a store that is asked by boto3; the same ones without it by the fast way."""
+CONTROL = "tree-control"
+"""A directory, where the keys are those of control objects. ``tree-links`` cannot rename
+exclusively, as NFS."""
 NAMES = (
     "memory",
     "memory-paged",
     "moto",
     "moto-boto3",
+    *("tree", CONTROL, "tree-links"),
     *(("real", "real-boto3") if ENDPOINT in os.environ else ()),
 )
 
@@ -47,7 +55,7 @@ def by_chance(name: str, test: str) -> bool:
 
 
 def _row(name: str) -> str:
-    name = name.removesuffix(BY_BOTO3)
+    name = name.removesuffix(BY_BOTO3).removesuffix("-links")
     return os.environ.get(STORE, "") if name == "real" else name
 
 
@@ -59,6 +67,12 @@ def opened(name: str) -> Iterator[ObjectStore]:
         return
     if name == "memory-paged":
         yield MemoryStore(page_keys=2, forgetful_complete=True)
+        return
+    if name.startswith("tree"):
+        with TemporaryDirectory() as root, ExitStack() as stack:
+            if name == "tree-links":
+                stack.enter_context(patch.object(disk, "rename_by", lambda *_: False))
+            yield TreeStore(root, "contract")
         return
     transport: Transport = "boto3" if name.endswith(BY_BOTO3) else "fast"
     if name.startswith("moto"):

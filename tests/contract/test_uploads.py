@@ -118,7 +118,7 @@ def test_a_part_may_come_from_a_file(store: ObjectStore, prefix: str, tmp_path: 
     upload_id = _create(store, prefix + "k")
     body = FileSlice(str(tmp_path / "blocks"), 6, len(FULL))
     part = store.put_part(prefix + "k", upload_id, 1, body)
-    assert (part.size, part.etag) == (len(FULL), f'"{hashlib.md5(FULL).hexdigest()}"')
+    assert part.size == len(FULL)
     store.complete_upload(prefix + "k", upload_id, [part])
     assert store.get(prefix + "k", max_bytes=len(FULL)).body == FULL
 

@@ -21,7 +21,7 @@ LAYERS = (
     (
         "upload",
         "commit",
-        "file_trees",
+        "file_trees stores.tree",
         "stores.s3",
         "stores.memory stores.memory_bucket",
         "stores.unconditional",
@@ -40,7 +40,7 @@ LAYERS = (
 """From the bottom up. A module may import those of lower layers and of its own group; the groups of
 one layer do not import each other. A package counts as one module, unless its parts are named."""
 
-ADAPTERS = {"stores.s3", "stores.memory", "stores.memory_bucket"}
+ADAPTERS = {"stores.s3", "stores.memory", "stores.memory_bucket", "stores.tree"}
 WIRED_BY = {"_wiring", "testing"}
 """The modules that may choose an adapter: everybody else is handed a store."""
 

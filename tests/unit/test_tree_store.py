@@ -1,0 +1,557 @@
+"""A local directory as a store, beyond S3's rules: what it copies, syncs, follows and refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from magic_committer._pool import ThreadPool
+from magic_committer.errors import (
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+)
+from magic_committer.file_trees import disk
+from magic_committer.stores import tree
+from magic_committer.stores.base import Attributes, Part, objects, uploads
+from magic_committer.stores.tree import UPLOADS, TreeStore
+from tests.tree_store import Calls
+
+PLAIN = Attributes()
+RECORD = "t/__magic_job-1/_job.json"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> TreeStore:
+    """An empty directory."""
+    return TreeStore(tmp_path / "root", "bucket")
+
+
+def _pending(store: TreeStore, key: str, *bodies: bytes) -> tuple[str, list[Part]]:
+    upload = store.create_upload(key, attributes=PLAIN).upload_id
+    return upload, [
+        store.put_part(key, upload, number, memoryview(body))
+        for number, body in enumerate(bodies, 1)
+    ]
+
+
+def _waiting(tmp_path: Path) -> list[Path]:
+    return sorted((tmp_path / "root" / UPLOADS).glob("*"))
+
+
+def _body(store: TreeStore, key: str) -> bytes:
+    return store.get(key, max_bytes=2**20).body
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def test_parts_that_come_in_order_are_never_copied(store: TreeStore, tmp_path: Path) -> None:
+    """The file that they are written to is the one that becomes visible."""
+    upload, parts = _pending(store, "t/k", b"one", b"two", b"three")
+    inode = _waiting(tmp_path)[0].stat().st_ino
+    store.complete_upload("t/k", upload, parts)
+    assert _body(store, "t/k") == b"onetwothree"
+    assert (tmp_path / "root/t/k").stat().st_ino == inode
+    assert _waiting(tmp_path) == []
+
+
+def test_parts_that_many_threads_send_are_not_copied(store: TreeStore, tmp_path: Path) -> None:
+    """One that comes a moment early waits for its turn."""
+    upload, _ = _pending(store, "t/k")
+    inode = _waiting(tmp_path)[0].stat().st_ino
+    pool = ThreadPool(8)
+    try:
+        sent = pool.each(
+            lambda n: store.put_part("t/k", upload, n, memoryview(b"%03d" % n * 5000)),
+            range(1, 41),
+            in_flight=8,
+        )
+        parts = sorted((one.unwrap() for one in sent), key=lambda part: part.number)
+    finally:
+        pool.close()
+    store.complete_upload("t/k", upload, parts)
+    assert _body(store, "t/k") == b"".join(b"%03d" % n * 5000 for n in range(1, 41))
+    assert (tmp_path / "root/t/k").stat().st_ino == inode
+
+
+def test_a_joined_upload_is_completed_by_another(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who dies between joining the parts and the rename leaves an upload with the same parts."""
+    monkeypatch.setattr(tree, "TURN_SECONDS", 0.0)
+    upload, _ = _pending(store, "t/k")
+    parts = [store.put_part("t/k", upload, n, memoryview(b"%d" % n * 9)) for n in (3, 1, 2)][::-1]
+    parts.sort(key=lambda part: part.number)
+    move = disk.move
+
+    def dies(source: str, target: str, *, exclusive: bool) -> None:
+        if not target.endswith("/k"):
+            return move(source, target, exclusive=exclusive)
+        raise OSError(errno.EIO, "dies")
+
+    monkeypatch.setattr(disk, "move", dies)
+    with pytest.raises(Unanswered):
+        store.complete_upload("t/k", upload, parts)
+    monkeypatch.setattr(disk, "move", move)
+    other = TreeStore(tmp_path / "root", "bucket")
+    assert list(other.list_parts("t/k", upload)) == parts
+    other.complete_upload("t/k", upload, parts)
+    assert _body(store, "t/k") == b"1" * 9 + b"2" * 9 + b"3" * 9
+    assert _waiting(tmp_path) == []
+
+
+@pytest.mark.parametrize("other_dies", [True, False])
+def test_two_processes_that_join_parts_publish_the_same_bytes(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_dies: bool
+) -> None:
+    """The other one has joined them, and completed the upload or died, while this one was reading
+    the parts where they were before."""
+    monkeypatch.setattr(tree, "TURN_SECONDS", 0.0)
+    upload, _ = _pending(store, "t/k")
+    sent = [store.put_part("t/k", upload, n, memoryview(b"%d" % n * n)) for n in (3, 1, 2)]
+    parts = sorted(sent, key=lambda part: part.number)
+    other = TreeStore(tmp_path / "root", "bucket")
+    named, move, busy = tree._named, disk.move, list[int]()
+
+    def dies(source: str, target: str, *, exclusive: bool) -> None:
+        if other_dies and len(busy) == 1:
+            busy.append(2)
+            raise OSError(errno.EIO, "dies")
+        move(source, target, exclusive=exclusive)
+
+    def read(*given: Any) -> Any:
+        if not busy:
+            busy.append(1)
+            with suppress(Unanswered):
+                other.complete_upload("t/k", upload, parts)
+        return named(*given)
+
+    monkeypatch.setattr(tree, "_named", read)
+    monkeypatch.setattr(disk, "move", dies)
+    if other_dies:
+        store.complete_upload("t/k", upload, parts)
+    else:
+        with pytest.raises(NotFound):
+            store.complete_upload("t/k", upload, parts)
+    assert _body(store, "t/k") == b"122333"
+
+
+def test_a_part_whose_bytes_are_gone_is_not_stored(store: TreeStore, tmp_path: Path) -> None:
+    """After a power cut a file may be shorter than its mark says: the part is lost, and told so."""
+    upload, parts = _pending(store, "t/k", b"bytes")
+    os.truncate(_waiting(tmp_path)[0], 0)
+    assert store.list_parts("t/k", upload) == ()
+    with pytest.raises(InvalidRequest):
+        store.complete_upload("t/k", upload, parts)
+
+
+# Versions -----------------------------------------------------------------------------------------
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
+    """Have somebody act when the store has looked, before it renames a new version into place."""
+    move, busy = disk.move, list[int]()
+
+    def paused(source: str, target: str, *, exclusive: bool) -> None:
+        if ".~" in target and not busy:
+            busy.append(1)
+            act()
+        move(source, target, exclusive=exclusive)
+
+    monkeypatch.setattr(disk, "move", paused)
+
+
+def _swapped(other: TreeStore, etag: str) -> None:
+    other.put(RECORD, b"other", if_match=etag)
+
+
+def _deleted(other: TreeStore, etag: str) -> None:
+    other.delete_one(RECORD, if_match=etag)
+
+
+def _used_again(other: TreeStore, etag: str) -> None:
+    other.delete_one(RECORD, if_match=etag)
+    other.put(RECORD, b"other", if_none_match=True)
+
+
+def _replaced(other: TreeStore, etag: str) -> None:
+    other.put(RECORD, b"other")
+
+
+@pytest.mark.parametrize("act", [_swapped, _deleted, _used_again, _replaced])
+@pytest.mark.parametrize("verb", ["put", "delete"])
+def test_a_paused_swap_wins_nothing(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Any, verb: str
+) -> None:
+    """What another process did between the look and the swap stays, and the swap is refused."""
+    etag = store.put(RECORD, b"first", if_none_match=True).etag
+    other = TreeStore(tmp_path / "root", "bucket")
+    _meanwhile(monkeypatch, lambda: act(other, etag))
+    with pytest.raises((NotFound, PreconditionFailed)):
+        if verb == "put":
+            store.put(RECORD, b"mine", if_match=etag)
+        else:
+            store.delete_one(RECORD, if_match=etag)
+    monkeypatch.undo()
+    if act is _deleted:
+        assert list(objects(store, "")) == []
+    else:
+        assert _body(other, RECORD) == b"other"
+        assert [one.size for one in objects(other, "")] == [5]
+
+
+def test_versions_of_one_record_are_listed_as_one_object(store: TreeStore) -> None:
+    """With the size, the ETag and the metadata of the newest; and deleted as one."""
+    etag = store.put(RECORD, b"1", if_none_match=True).etag
+    for body in (b"22", b"333"):
+        etag = store.put(RECORD, body, metadata={"n": "x"}, if_match=etag).etag
+    (found,) = objects(store, "t/")
+    assert (found.key, found.size, found.etag) == (RECORD, 3, etag)
+    assert store.head(RECORD).metadata == {"n": "x"}
+    assert store.delete([RECORD]) == {}
+    assert list(objects(store, "")) == []
+
+
+# What lasts ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is synced, in order, and what is renamed: ``> target``."""
+    told: list[str] = []
+    rename = disk.rename_by
+
+    def sync(path: str, *, whole: bool = False) -> None:
+        told.append("all" if whole else path)
+
+    def renamed(flag: int, source: str, target: str) -> bool:
+        told.append(f"> {target}")
+        return rename(flag, source, target)
+
+    monkeypatch.setattr(disk, "sync", sync)
+    monkeypatch.setattr(disk, "rename_by", renamed)
+    return told
+
+
+def test_parts_last_before_the_set_that_names_them_is_there(
+    store: TreeStore, tmp_path: Path, synced: list[str]
+) -> None:
+    """So do the names in their directory. The put's own name lasts when it answers."""
+    _pending(store, "t/k", b"one", b"two")
+    assert synced == []
+    store.put("t/__magic_job-1/_a.pendingset", b"set", if_none_match=True)
+    (made,) = [at for at, what in enumerate(synced) if what.startswith(">")]
+    files = [str(path) for path in _waiting(tmp_path)]
+    assert len(files) == 2
+    assert {*files, str(tmp_path / "root" / UPLOADS)} <= set(synced[:made])
+    assert str(tmp_path / "root/t/__magic_job-1") in synced[made:]
+
+
+def test_a_rename_lasts_with_the_next_put(
+    store: TreeStore, tmp_path: Path, synced: list[str]
+) -> None:
+    """Of a Complete the directory that has the file now; of a delete the one that had it."""
+    upload, parts = _pending(store, "t/p=1/k", b"one")
+    store.put("t/__magic_job-1/_a.pendingset", b"set", if_none_match=True)
+    synced.clear()
+    store.complete_upload("t/p=1/k", upload, parts)
+    store.delete_one("t/p=1/k")
+    assert synced == []
+    store.put(RECORD, b"", if_none_match=True)
+    assert str(tmp_path / "root/t") in synced[: synced.index(f"> {tmp_path / 'root' / RECORD}")]
+
+
+@pytest.mark.parametrize(("release", "whole"), [("6.1.0-9", True), ("5.7.19", False)])
+def test_many_files_are_synced_by_one_call_that_tells_errors(
+    store: TreeStore, synced: list[str], monkeypatch: pytest.MonkeyPatch, release: str, whole: bool
+) -> None:
+    """``syncfs`` tells none before Linux 5.8: there each file is synced."""
+    system = os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result((*system[:2], release, *system[3:])))
+    for number in range(40):
+        _pending(store, f"t/{number}", b"x")
+    store.put(RECORD, b"", if_none_match=True)
+    assert ("all" in synced) == whole
+    assert (len(synced) < 10) == whole
+
+
+def test_what_could_not_be_synced_is_lost_for_good(
+    store: TreeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync would succeed, and the bytes not be there: each put fails until the upload is
+    aborted."""
+    upload, _ = _pending(store, "t/k", b"one")
+    sync = disk.sync
+
+    def fails(path: str, **how: Any) -> None:
+        if path.endswith(upload):
+            raise OSError(errno.EIO, "the disk is broken")
+        sync(path, **how)
+
+    monkeypatch.setattr(disk, "sync", fails)
+    with pytest.raises(Unanswered):
+        store.put(RECORD, b"", if_none_match=True)
+    monkeypatch.setattr(disk, "sync", sync)
+    with pytest.raises(Unanswered, match="broken"):
+        store.put(RECORD, b"", if_none_match=True)
+    assert list(objects(store, "")) == []
+    store.abort_upload("t/k", upload)
+    store.put(RECORD, b"", if_none_match=True)
+
+
+def test_a_name_that_may_not_last_is_no_refusal(
+    store: TreeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The put is visible already: the answer is Unanswered, whatever the system said."""
+    sync = disk.sync
+
+    def fails(path: str, **how: Any) -> None:
+        if path.endswith("__magic_job-1"):
+            raise PermissionError(errno.EACCES, "no")
+        sync(path, **how)
+
+    monkeypatch.setattr(disk, "sync", fails)
+    with pytest.raises(Unanswered):
+        store.put(RECORD, b"x", if_none_match=True)
+    assert _body(store, RECORD) == b"x"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EACCES])
+def test_a_disk_may_fail_at_any_call(tmp_path: Path, number: int) -> None:
+    """Each is a StoreError, nothing half is visible, and all of it may be called again."""
+    at, failed = 0, True
+    while failed:
+        at += 1
+        store = TreeStore(tmp_path / str(at), "bucket")
+        struck: list[int] = []
+
+        def fail(struck: list[int] = struck) -> None:
+            if not struck:
+                struck.append(1)
+                raise OSError(number, os.strerror(number))
+
+        def work(store: TreeStore = store) -> None:
+            upload, parts = _pending(store, "t/k", b"one", b"two")
+            etag = store.put(RECORD, b"first", if_none_match=True).etag
+            etag = store.put(RECORD, b"second", if_match=etag).etag
+            store.complete_upload("t/k", upload, parts)
+            store.delete_one(RECORD, if_match=etag)
+
+        with suppress(StoreError), Calls(at, fail, syncs=False).watched():
+            work()
+        failed = bool(struck)
+        assert {one.key: one.size for one in objects(store, "t/k")} in ({}, {"t/k": 6})
+        other = TreeStore(tmp_path / str(at), "bucket")
+        other.delete([RECORD])
+        work(other)
+        assert (tmp_path / str(at) / "t/k").read_bytes() == b"onetwo"
+    assert at > 25
+
+
+# What is refused ----------------------------------------------------------------------------------
+
+
+def test_a_link_is_never_followed(store: TreeStore, tmp_path: Path) -> None:
+    """Neither a directory on the way nor the file itself; listings do not show what is behind."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "k").write_bytes(b"theirs")
+    (tmp_path / "root/t").mkdir(parents=True)
+    (tmp_path / "root/t/link").symlink_to(outside)
+    (tmp_path / "root/t/k").symlink_to(outside / "k")
+    for write in (
+        lambda: store.put("t/link/new", b"x"),
+        lambda: store.create_upload("t/link/new", attributes=PLAIN),
+    ):
+        with pytest.raises(InvalidRequest, match="is a link"):
+            write()
+    with pytest.raises(NotFound):
+        store.head("t/link/k")
+    with pytest.raises(InvalidRequest, match="is a link"):
+        store.get("t/k", max_bytes=9)
+    store.delete_one("t/link/k")
+    assert list(objects(store, "")) == []
+    assert list(objects(store, "t/link/")) == []
+    assert (outside / "k").read_bytes() == b"theirs"
+    assert sorted(path.name for path in outside.iterdir()) == ["k"]
+
+
+def test_nothing_is_made_behind_a_link(store: TreeStore, tmp_path: Path) -> None:
+    """One that came after the upload was created: Complete is refused, and the upload stays."""
+    upload, parts = _pending(store, "t/link/new/k", b"x")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root/t").mkdir(parents=True)
+    (tmp_path / "root/t/link").symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidRequest, match="is a link"):
+        store.complete_upload("t/link/new/k", upload, parts)
+    assert os.listdir(tmp_path / "outside") == []
+    assert list(store.list_parts("t/link/new/k", upload)) == parts
+
+
+def test_what_waits_lies_in_the_root(store: TreeStore, tmp_path: Path) -> None:
+    """It is refused where its directory is a link, which could lead to another file system."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / UPLOADS).symlink_to(tmp_path / "outside")
+    with pytest.raises(InvalidRequest, match="elsewhere"):
+        store.put("t/k", b"x")
+    assert os.listdir(tmp_path / "outside") == []
+
+
+def test_what_is_mounted_below_is_refused_before_bytes_are_sent(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bind mount too, which has the device of what it shows."""
+    (tmp_path / "root/t/bind").mkdir(parents=True)
+    of = disk.mount_of
+    monkeypatch.setattr(disk, "mount_of", lambda path: f"{of(path)}{path.endswith('bind')}")
+    with pytest.raises(InvalidRequest, match="mounted") as caught:
+        store.create_upload("t/bind/p=1/k", attributes=PLAIN)
+    assert caught.value.code == "EXDEV"
+    store.create_upload("t/other/k", attributes=PLAIN)
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_file_system_without_attributes_is_refused(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: bool
+) -> None:
+    """At the first write, with what to do; and nothing is left."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    if missing:
+        monkeypatch.delattr(os, "setxattr")
+    else:
+        monkeypatch.setattr(os, "setxattr", refuse)
+    with pytest.raises(NotSupported, match="ext4"):
+        store.put(RECORD, b"")
+    assert _waiting(tmp_path) == []
+
+
+@pytest.mark.parametrize("there", ["t/a", "t/a/b"])
+def test_a_file_and_a_directory_cannot_have_one_name(store: TreeStore, there: str) -> None:
+    """It is refused when the upload is created; and by Complete, if the other came between: the
+    upload stays open, and nothing was overwritten."""
+    wanted = "t/a" if there != "t/a" else "t/a/b"
+    upload, parts = _pending(store, wanted, b"x")
+    store.put(there, b"there")
+    with pytest.raises(InvalidRequest) as caught:
+        store.complete_upload(wanted, upload, parts)
+    assert caught.value.code == "KeyIsNoPath"
+    for write in (
+        lambda: store.put(wanted, b"x"),
+        lambda: store.create_upload(wanted, attributes=PLAIN),
+    ):
+        with pytest.raises(InvalidRequest):
+            write()
+    assert [one.upload_id for one in uploads(store, "")] == [upload]
+    assert _body(store, there) == b"there"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "/a", "a/", "a//b", "a/./b", "../a", "a\0b", "x" * 256, "é" * 128, f"a/{UPLOADS}/b"]
+)
+def test_a_key_that_no_tree_can_hold_is_refused(store: TreeStore, key: str) -> None:
+    """By every verb that would make it; to delete it is fine, as it is not there."""
+    for verb in (
+        lambda: store.put(key, b""),
+        lambda: store.create_upload(key, attributes=PLAIN),
+        lambda: store.get(key, max_bytes=1),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            verb()
+        assert caught.value.status == 400
+    store.delete_one(key)
+
+
+def test_attributes_that_a_file_cannot_have_are_refused(store: TreeStore) -> None:
+    """All but metadata."""
+    with pytest.raises(InvalidRequest, match="no such attributes"):
+        store.create_upload("t/k", attributes=Attributes(content_type="text/csv"))
+
+
+def test_a_name_that_is_no_text_is_refused(store: TreeStore, tmp_path: Path) -> None:
+    """A listing that left it out would say that there is no data."""
+    (tmp_path / "root/t").mkdir(parents=True)
+    Path(os.fsdecode(os.fsencode(tmp_path / "root/t") + b"/\xff.csv")).write_bytes(b"x")
+    with pytest.raises(InvalidRequest, match="UTF-8"):
+        list(objects(store, "t/"))
+
+
+# What dead processes leave ------------------------------------------------------------------------
+
+
+def test_what_a_dead_process_left_goes_after_a_day(store: TreeStore, tmp_path: Path) -> None:
+    """What waits without an upload, and later versions of what was deleted; not open uploads."""
+    upload, _ = _pending(store, "t/k", b"one", b"two")
+    store.put(RECORD, b"first", if_none_match=True)
+    waiting = tmp_path / "root" / UPLOADS
+    old = [waiting / "_new-1", waiting / f"_{'0' * 32}", waiting / f"_{'1' * 32}.parts"]
+    old.append(tmp_path / "root/t/__magic_job-1/_gone.json.~1-2-3.2")
+    for path in old:
+        path.write_bytes(b"left")
+    assert {one.upload_id for one in uploads(store, "")} == {upload}
+    assert [one.key for one in objects(store, "t/__magic")] == [RECORD]
+    assert all(path.exists() for path in old)
+    for path in (*old, *_waiting(tmp_path)):
+        os.utime(path, (0, 0))
+    assert {one.upload_id for one in uploads(store, "")} == {upload}
+    assert [one.key for one in objects(store, "t/__magic")] == [RECORD]
+    assert not any(path.exists() for path in old)
+    assert len(store.list_parts("t/k", upload)) == 2
+
+
+@pytest.mark.parametrize("look", ["list", "complete", "abort"])
+def test_an_upload_that_is_visible_already_has_ended(
+    store: TreeStore, tmp_path: Path, look: str
+) -> None:
+    """Without an exclusive rename who dies between the link and the unlink leaves one file with two
+    names: whoever looks at the upload ends it, and the object stays."""
+    upload, parts = _pending(store, "t/k", b"one")
+    (tmp_path / "root/t").mkdir()
+    os.link(_waiting(tmp_path)[0], tmp_path / "root/t/k")
+    if look == "list":
+        assert list(uploads(store, "")) == []
+    elif look == "abort":
+        store.abort_upload("t/k", upload)
+    else:
+        with pytest.raises(NotFound) as caught:
+            store.complete_upload("t/k", upload, parts, if_none_match=True)
+        assert caught.value.code == "NoSuchUpload"
+    assert _waiting(tmp_path) == []
+    assert _body(store, "t/k") == b"one"
+
+
+def test_marks_of_others_are_not_believed(store: TreeStore, tmp_path: Path) -> None:
+    """What nobody of us has written is no part, no metadata and no upload."""
+    upload, _ = _pending(store, "t/k", b"one")
+    path = _waiting(tmp_path)[0]
+    for row in ("x", [1, 2], [1, "e", -3, None, 0], [1, "e", 3, "x", 0]):
+        os.setxattr(path, "user.magic-committer", orjson.dumps({"k": "t/k", "p": row}))
+        assert store.list_parts("t/k", upload) == ()
+    (tmp_path / "root/other").write_bytes(b"x")
+    for mark in (b"no JSON", b"[]", b'{"m": 1}'):
+        os.setxattr(tmp_path / "root/other", "user.magic-committer", mark)
+        assert store.head("other").metadata == {}
+
+
+def test_a_directory_that_a_delete_leaves_empty_goes(store: TreeStore, tmp_path: Path) -> None:
+    """With those above it, and what waited; the root stays, and so does what is not empty."""
+    for key in ("t/p=1/q=1/a", "t/p=1/b", RECORD):
+        store.put(key, b"x")
+    store.delete(["t/p=1/q=1/a", RECORD])
+    assert sorted(os.listdir(tmp_path / "root/t")) == ["p=1"]
+    assert sorted(os.listdir(tmp_path / "root/t/p=1")) == ["b"]
+    store.delete_one("t/p=1/b")
+    assert os.listdir(tmp_path / "root") == []
