@@ -104,21 +104,18 @@ def _check(started: StartedJob) -> None:
     if not _UUID.fullmatch(started.uuid):
         raise FormatError(SOURCE, "uuid", f"is {started.uuid!r}, not 32 hexadecimal digits")
     checks: list[tuple[str, Callable[[], object]]] = [
-        ("id", lambda: check_id("job id", started.id))
+        ("id", lambda: check_id("job id", started.id)),
+        ("dest", lambda: Destination.parse(started.dest)),
+        ("adopted", lambda: started.paths),
     ]
-    if is_s3_url(started.dest) or started.terms.committer == MAGIC:
-        checks += [
-            ("dest", lambda: Destination.parse(started.dest)),
-            ("adopted", lambda: started.paths),
-        ]
-    elif started.adopted:
+    if started.adopted and not is_s3_url(started.dest):
         raise FormatError(SOURCE, "adopted", f"is {started.adopted!r}: the job is not on S3")
     for name, check in checks:
         try:
             check()
         except PathError as error:
             raise FormatError(SOURCE, name, error.message, hint=error.hint) from error
-    if is_s3_url(started.dest) and Destination.parse(started.dest).url != started.dest:
+    if Destination.parse(started.dest).url != started.dest:
         raise FormatError(SOURCE, "dest", f"is {started.dest!r}, not as a job writes it")
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from weakref import WeakValueDictionary
 
 from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
@@ -21,6 +22,7 @@ from magic_committer.errors import NotSupported, OptionError
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import ObjectStore
+from magic_committer.stores.urls import is_tree, local_path, scheme_of
 from magic_committer.upload import BlockSource
 
 if TYPE_CHECKING:
@@ -120,12 +122,37 @@ def runtime_for(
     """
     pool.ready_for_late()
     progress = harmless(progress)
+    if is_tree(bucket):
+        return Runtime(store=_tree_store(bucket, held), pool=pool, progress=progress)
     known = _registered_for(bucket)
     if known is not None:
         return Runtime(store=known.store, pool=pool, clock=known.clock, progress=progress)
     from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long
 
     return Runtime(store=connect(bucket, s3, held), pool=pool, progress=progress)
+
+
+_tree_stores: WeakValueDictionary[str, ObjectStore] = WeakValueDictionary()
+"""One for each directory: it knows what was written and may not last yet."""
+
+
+def _tree_store(url: str, held: Held | None) -> ObjectStore:
+    from magic_committer.stores.tree import TreeStore  # late: jobs on S3 have no tree
+
+    for one in reversed(_registered):
+        if one.bucket == url:
+            return one.store
+    store = _tree_stores.get(url)
+    if store is None:
+        if scheme_of(url) != "file":
+            raise OptionError(
+                f"{url}: only a directory of this machine is a store",
+                hint="Leave committer out",
+            )
+        store = _tree_stores.setdefault(url, TreeStore(local_path(url), url))
+    if held is not None:
+        held[url] = store
+    return store
 
 
 def process_for(s3: S3Options, progress: ProgressFunction, held: Held | None = None) -> Process:

@@ -23,7 +23,6 @@ from weakref import WeakSet
 from magic_committer import _wiring
 from magic_committer._patience import cleaning_up, ending
 from magic_committer.committers.base import TaskAttempt
-from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import (
     CommitIncomplete,
     MagicError,
@@ -40,6 +39,7 @@ from magic_committer.job import Job, Task, give_up, leave_alone, may_be_running
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.urls import is_tree_url
 from magic_committer.upload import FileState, PlainFile, TaskFile
 from magic_committer.upload.stream import flat
 
@@ -128,7 +128,7 @@ class Writing(FileCalls):
             self._job._keep_at_home()
             _entered.add(self)
             dest = self._job.dest
-            if is_s3_url(dest) or is_file_tree(dest):
+            if is_s3_url(dest) or is_tree_url(dest):
                 self._leave_urls = open_writes.enter(dest, self._files)
         except BaseException as error:  # a signal: the job is there, and nobody leaves the block
             _entered.discard(self)

@@ -14,12 +14,12 @@ from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import not_found
 from magic_committer.cli.output import Prose
 from magic_committer.cli.shell import Shell
-from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.force import UNREADABLE, force_abort
 from magic_committer.maintenance.giving_up import GivenUp
 from magic_committer.protocol.record import State
+from magic_committer.stores.urls import is_tree_url
 
 KEYS_ASKED_MAX = 5
 """Visible files that the question names."""
@@ -84,9 +84,9 @@ def _lines(given: GivenUp) -> Iterator[tuple[str, str]]:
     yield "record", given.state
     yield "outcome", given.outcome or "not known"
     yield "problem", Prose(given.why)
-    if given.dry_run and not is_file_tree(given.dest):
+    if given.dry_run and not is_tree_url(given.dest):
         yield "open", counted(given.open, "upload")
-    elif given.report is None and not is_file_tree(given.dest):
+    elif given.report is None and not is_tree_url(given.dest):
         yield "aborted", counted(given.aborted, "upload")
         yield "deleted", counted(given.deleted, "file")
     for key in given.visible:

@@ -23,9 +23,7 @@ from magic_committer.cli.reach import Reach, recursive, stopped
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.table import Column
 from magic_committer.commit.success_marker import DIAGNOSTIC_COMPLETED, DIAGNOSTIC_UUID
-from magic_committer.committers.registry import scheme_of
 from magic_committer.errors import FormatError, InvalidRequest, OptionError
-from magic_committer.file_trees.local import local_path
 from magic_committer.hadoop.formats import Pending, PendingSet, SuccessData
 from magic_committer.hadoop.paths import Destination, parse_url
 from magic_committer.maintenance.below import Flat, is_committers
@@ -44,6 +42,7 @@ from magic_committer.protocol.ledger import Ledger
 from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import JobRecord
 from magic_committer.protocol.strict import plain
+from magic_committer.stores.urls import local_path, scheme_of
 
 ROWS_SHOWN_MAX = 200
 """Files of a pendingset, or sets of a plan, in a table; the formats for programs have all."""

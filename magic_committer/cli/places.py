@@ -10,10 +10,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from magic_committer.committers.registry import is_file_tree
 from magic_committer.errors import PathError
-from magic_committer.file_trees.by_url import tree_url
 from magic_committer.hadoop.paths import Destination
+from magic_committer.stores.urls import is_tree_url, tree_url
 
 _BARE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z", re.DOTALL)
 """A bucket's name as S3 takes it for new buckets, with or without a path."""
@@ -55,7 +54,7 @@ def place(text: str) -> Place:
     Raises:
         PathError: it is none, or its file system cannot decide jobs.
     """
-    if is_file_tree(text):
+    if is_tree_url(text):
         return TreePlace(tree_url(text))
     return Destination.parse(s3_url(text))
 
@@ -66,7 +65,7 @@ def on_s3(text: str) -> str:
     Raises:
         PathError: it is another kind of destination.
     """
-    if is_file_tree(text):
+    if is_tree_url(text):
         raise PathError(
             f"{text} is a directory of files: this command is about what only S3 has",
             hint="The commands `job`, `put` and `cleanup` take it",

@@ -43,8 +43,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any, cast
 
 from magic_committer._modes import in_words_of
 from magic_committer._runtime import Runtime
@@ -77,6 +78,7 @@ from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
 from magic_committer.protocol.record import ObjectRef, StartedJob, State
 from magic_committer.stores.base import ObjectInfo, ObjectPage
+from magic_committer.stores.urls import is_tree
 
 LISTINGS_MAX = 5
 """How often a ``replace`` begins to list the data while other jobs keep publishing into it. After
@@ -284,9 +286,9 @@ def _of_decided_jobs(
             Or a job below is decided, and is no append.
     """
     theirs, kept = list[KeySet](), set[str]()
-    here = ((dest, other) for other in _live_others(runtime, job, dest, tidy=False))
-    for home, other in chain(here, _live_below(runtime, dest, jobs_below, in_flight)):
-        record = other.record
+    here = ((_At(runtime, dest), o) for o in _live_others(runtime, job, dest, tidy=False))
+    for at, other in chain(here, _live_below(runtime, dest, jobs_below, in_flight)):
+        record, home = other.record, at.dest
         if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
             continue
         if record.terms.mode in EXCLUDING:
@@ -297,15 +299,16 @@ def _of_decided_jobs(
             continue
         their = StartedJob.attached(record, home.url, other.etag)
         keys, visible = KeySet(), set[str]()
-        with _until_swept(runtime, job, other, home), _told_of(job, other, home):
-            plan = load_plan(runtime, their, record.plan)
-            for uploads, _ in stored_uploads(runtime, their, plan.sets, missing_is_fine=False):
+        with _until_swept(at.runtime, job, other, home), _told_of(job, other, home):
+            plan = load_plan(at.runtime, their, record.plan)
+            for uploads, _ in stored_uploads(at.runtime, their, plan.sets, missing_is_fine=False):
                 for upload in uploads:
-                    keys.add(upload.key)
-                shared = [upload for upload in uploads if upload.key in there]
-                looks = runtime.pool.each(_is_visible(runtime), shared, in_flight=in_flight)
+                    keys.add(at.prefix + upload.key)
+                shared = [upload for upload in uploads if at.prefix + upload.key in there]
+                looks = runtime.pool.each(_is_visible(at.runtime), shared, in_flight=in_flight)
                 with closing(looks) as outcomes:
-                    visible.update(outcome.item.key for outcome in outcomes if outcome.unwrap())
+                    seen = (outcome.item.key for outcome in outcomes if outcome.unwrap())
+                    visible.update(at.prefix + key for key in seen)
             theirs.append(keys)
             kept |= visible
     return theirs, kept
@@ -493,20 +496,40 @@ def _live_others(
             tidied += forget(runtime, seen)
 
 
+def at_home(runtime: Runtime, dest: Destination) -> tuple[Runtime, Destination]:
+    """The components for a destination, and how it is called there: on a file system the store of a
+    directory does not serve those below it."""
+    if not is_tree(dest.bucket) or not dest.prefix:
+        return runtime, dest
+    store = cast("Any", runtime.store).below(dest.prefix)
+    return replace(runtime, store=store), Destination(store.bucket, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A destination with its components; ``prefix`` is before its keys in a listing from above."""
+
+    runtime: Runtime
+    dest: Destination
+    prefix: str = ""
+
+
 def _live_below(
     runtime: Runtime, dest: Destination, directories: Iterable[str], in_flight: int
-) -> Iterator[tuple[Destination, records.Seen]]:
+) -> Iterator[tuple[_At, records.Seen]]:
     """The live jobs of directories that a listing showed, each with its destination. One GET for
     each; a directory without a record (Hadoop's, or litter) is passed over."""
 
-    def read(directory: str) -> tuple[Destination, records.Seen | None]:
+    def read(directory: str) -> tuple[_At, records.Seen | None]:
         parent, _, name = directory[:-1].rpartition("/")
         try:
             home = Destination(dest.bucket, f"{parent}/")
         except PathError:  # no job of ours: ``t//__magic_job-…/``
-            return dest, None
+            return _At(runtime, dest), None
         with told_what_to_do(home.url, name.removeprefix(MAGIC_JOB_PREFIX)):
-            return home, records.read(runtime, directory + RECORD)
+            there, own = at_home(runtime, home)
+            at = _At(there, own, home.prefix.removesuffix(own.prefix))
+            return at, records.read(there, f"{own.prefix}{name}/{RECORD}")
 
     with closing(runtime.pool.each(read, sorted(directories), in_flight=in_flight)) as outcomes:
         for outcome in outcomes:

@@ -78,7 +78,7 @@ def plain_set(data: bytes, bucket: str) -> PlainSet | None:
     if parsed is None or tuple(parsed[0]) != PENDINGSET_NAMES:
         return None
     version, job_id, commits, extra, statistics = parsed[0].values()
-    if type(version) is not int or version != PENDINGSET_VERSION or "/" in bucket:
+    if type(version) is not int or version != PENDINGSET_VERSION:
         return None
     if type(job_id) is not str or type(commits) is not list or type(statistics) is not dict:
         return None

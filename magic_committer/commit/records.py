@@ -51,6 +51,7 @@ from magic_committer.hadoop.paths import (
 from magic_committer.protocol.record import JOB_METADATA, RECORD_BYTES_MAX, JobRecord
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import Written, same_etag
+from magic_committer.stores.urls import url_of
 
 SWAP_TRIES_MAX = 6
 """How often a swap without a clear answer is sent. Each time includes the store's own retries."""
@@ -315,7 +316,7 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
 
 
 def _ask_again(runtime: Runtime, key: str, job_id: str) -> tuple[Remedy, ...]:
-    dest = f"s3://{runtime.store.bucket}/{key[: key.rindex(MAGIC_JOB_PREFIX)]}"
+    dest = url_of(runtime.store.bucket, key[: key.rindex(MAGIC_JOB_PREFIX)])
     return (Remedy("show", dest, job_id, "ask again later"),)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from magic_committer.committers.base import CommitterClass
 from magic_committer.errors import OptionError, WrongType
+from magic_committer.stores.urls import is_tree_url, local_path, scheme_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -33,31 +34,11 @@ ALIASES: Mapping[str, str] = {"staging": "directory", "file": "v1"}
 """Other names that are understood: Hadoop's. A record has the name of `COMMITTERS`. Hadoop's
 ``file`` is `FileOutputCommitter`: of its two algorithms the one that keeps more promises."""
 
-OF_SCHEME: Mapping[str, str] = {
-    "s3": "magic",
-    "s3a": "magic",
-    "s3n": "magic",
-    **dict.fromkeys(("file", "hdfs", "sftp", "ssh", "gs", "gcs", "memory"), "manifest"),
-    # Not taken, with a reason that `file_trees` knows:
-    **dict.fromkeys(("abfs", "abfss", "az", "adl", "smb", "webhdfs"), "manifest"),
-}
-"""The committer of a destination for which nobody names one, by the URL's scheme."""
-
-_DEFAULT = "magic"
-
-
-def scheme_of(dest: object) -> str:
-    """The scheme of a URL, in lower case; "" for what is none. ``file:/x``, as Java writes it, is
-    ``file:///x``. Pure."""
-    scheme, _, rest = dest.partition(":") if isinstance(dest, str) else ("", "", "")
-    scheme = scheme.lower()
-    return scheme if rest.startswith("/" if scheme == "file" else "//") else ""
-
 
 def default_for(dest: object) -> str:
     """The committer of a destination for which nobody names one. A destination of a scheme that
     nobody knows gets magic, which refuses it with the URLs that it takes. Pure."""
-    return OF_SCHEME.get(scheme_of(dest), _DEFAULT)
+    return "manifest" if is_tree_url(dest) else "magic"
 
 
 def committer_for(dest: str, said: str | None) -> CommitterClass:
@@ -69,9 +50,13 @@ def committer_for(dest: str, said: str | None) -> CommitterClass:
     return named(default_for(dest) if said is None else said)
 
 
-def is_file_tree(dest: object) -> bool:
-    """Whether the jobs of a destination are jobs of renames, by its URL's scheme. Pure."""
-    return OF_SCHEME.get(scheme_of(dest)) == "manifest"
+def by_renames(dest: str, job_id: str = "") -> bool:
+    """Whether a job, or all jobs of a destination, are jobs of renames: until these are jobs of the
+    one protocol, too."""
+    if scheme_of(dest) != "file":
+        return is_tree_url(dest)
+    root = local_path(dest)
+    return not any(root.glob(f"__magic_job-{job_id}" if job_id else "__magic_job-*"))
 
 
 def known_names() -> list[str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
 
-from magic_committer.errors import OptionError, PathError, StoreError
+from magic_committer.errors import OptionError, StoreError
 from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.dialects import DIALECTS, INSTEAD, REFUSED, Dialect
-from magic_committer.file_trees.local import LocalTree, local_path
+from magic_committer.file_trees.dialects import DIALECTS, Dialect
+from magic_committer.file_trees.local import LocalTree
+from magic_committer.stores.urls import host_and_path, local_path, tree_url
 
 _INSTALL = "pip install 'magic-committer[fsspec]'"
 _DRIVERS = {
@@ -46,42 +46,8 @@ def tree_for(url: str) -> FileTree:
     return LocalTree(local_path(url)) if scheme == "file" else _through_fsspec(plain, scheme)
 
 
-def tree_url(url: str) -> str:
-    """The URL that the tree of a directory has: in one form, with a ``/`` at its end. Pure.
-
-    Args:
-        url: as for `tree_for`.
-
-    Raises:
-        PathError: it is no URL of a directory, or holds a password; or the file system cannot keep
-            what a job is decided by, and the message says why.
-
-    Example:
-        >>> tree_url("hdfs://node/data/a table")
-        'hdfs://node/data/a%20table/'
-    """
-    if not isinstance(url, str):
-        raise PathError(f"{url!r} is no URL", hint="Write 'file:///data/table'")
-    scheme = url.partition(":")[0].lower() if ":" in url else ""
-    if scheme == "file":
-        return LocalTree(local_path(url)).url
-    if scheme in REFUSED:
-        raise PathError(
-            f"{url!r} cannot be committed to by renames: {REFUSED[scheme]}",
-            hint=INSTEAD.get(scheme, ""),
-        )
-    if scheme not in DIALECTS:
-        raise PathError(
-            f"{url!r}: nobody has said how {scheme or 'this'} creates a file exclusively, and a job"
-            " is decided by one",
-            hint=f"Write to one of {', '.join(sorted(DIALECTS))}",
-        )
-    host, path = _parts(url, scheme)
-    return f"{scheme}://{host}{quote(path)}/"
-
-
 def _through_fsspec(url: str, scheme: str) -> FileTree:
-    host, path = _parts(url, scheme)
+    host, path = host_and_path(url, scheme)
     whole = f"{scheme}://{host}{path}"
     try:
         import fsspec  # noqa: F401  # the drivers below need it
@@ -122,34 +88,3 @@ def _class_of(dialect: Dialect) -> Any:
 def _unconnected(error: StoreError) -> StoreError:
     error.sent = False
     return error
-
-
-def _parts(url: str, scheme: str) -> tuple[str, str]:
-    """Host and path of a URL; the path is decoded.
-
-    Raises:
-        PathError: it names no directory, or holds a password.
-    """
-    example = f"Write '{scheme}://host/data/table'"
-    parts = urlsplit(url)
-    path = unquote(parts.path).rstrip("/")
-    if parts.password is not None:
-        raise PathError(
-            f"the URL of {parts.hostname} holds a password, and URLs go into records and logs",
-            hint="Use a key, or an agent",
-        )
-    if scheme == "hdfs" and parts.username is not None:
-        raise PathError(
-            f"{url!r} names a user, which hdfs-native takes from elsewhere",
-            hint=f"Set HADOOP_USER_NAME={parts.username}, or get a ticket of Kerberos; and write"
-            f" 'hdfs://{parts.netloc.rpartition('@')[2]}{parts.path}'",
-        )
-    if parts.query or parts.fragment or set(path) & {"?", "#", "\0"} or "::" in url:
-        raise PathError(f"{url!r} has more than a host and a path", hint=example)
-    elements = path.split("/")[1:]
-    if "" in elements or "." in elements or ".." in elements:
-        raise PathError(f"{url!r} has an empty element, '.' or '..'", hint=example)
-    whole = scheme in ("gs", "gcs", "memory")  # their host is a bucket, or the first directory
-    if not (parts.netloc if whole else path):
-        raise PathError(f"{url!r} names no directory", hint=example)
-    return parts.netloc, path

@@ -4,7 +4,7 @@ fsspec gives all file systems the same verbs, and each of them means something e
 replaces, refuses, copies and deletes, or does nothing and tells nobody. The committers need two
 promises (`base`): a create of which one succeeds, whole; and a rename that uses its source up. A
 `Dialect` says how one kind keeps them. What cannot keep them is refused by name, with the reason
-(`REFUSED`).
+(`stores.urls.REFUSED`).
 
 | protocol | create | rename | etag | directories | driver |
 |---|---|---|---|---|---|
@@ -344,29 +344,6 @@ DIALECTS: Mapping[str, type[Dialect]] = {
     "gcs": GoogleDialect,
 }
 """The dialects by fsspec's protocol."""
-
-_BY_COPY = (
-    "adlfs renames by a copy that it does not wait for, and then deletes the source: a file can be"
-    " lost"
-)
-REFUSED: Mapping[str, str] = {
-    "abfs": _BY_COPY,
-    "abfss": _BY_COPY,
-    "az": _BY_COPY,
-    "adl": "Data Lake Storage Gen1 is retired",
-    "smb": "Samba looks before it renames, so two drivers may both decide one job",
-    "webhdfs": "fsspec forgets whether a rename took place, and reads a DataNode's error as data",
-    "s3": "a rename on S3 is a copy",
-    "s3a": "a rename on S3 is a copy",
-}
-"""Why a protocol is not taken."""
-INSTEAD: Mapping[str, str] = {
-    "smb": "Mount the share, and write to file:///…",
-    "webhdfs": "Write to hdfs://…, with hdfs-native",
-    "s3": "The committer 'magic' writes there, without renames: committer='magic'",
-    "s3a": "The committer 'magic' writes there, without renames: committer='magic'",
-}
-"""What can be done instead of a refused protocol."""
 
 
 def kind_of(info: Info) -> EntryKind:

@@ -23,14 +23,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, cast
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote
 
 from magic_committer._runtime import new_id
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
     NotSupported,
-    PathError,
     Unanswered,
 )
 from magic_committer.file_trees.base import EntryKind, TreeEntry, TreePromises, check_path
@@ -44,42 +43,10 @@ PATH_BYTES_MAX = os.pathconf("/", "PC_PATH_MAX") - 1 if hasattr(os, "pathconf") 
 
 _NO_LINKS = frozenset((errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK))
 
-_ENCODED_ONLY = frozenset("?#\t\n\r")
-
 _WRITE_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
 """Not blocking: the open of a FIFO would wait for a writer."""
-
-
-def local_path(url: str) -> Path:
-    """The directory that a URL ``file:///path`` names; ``file:/path`` is the same.
-
-    Raises:
-        PathError: it is another kind of URL, names another machine, or is no absolute path.
-    """
-    if set(url) & _ENCODED_ONLY:  # `urlsplit` would cut or drop them: another directory
-        raise PathError(
-            f"{url!r} has a character that a URL can hold only percent-encoded",
-            hint="Write pathlib.Path('/data/table').as_uri()",
-        )
-    parts = urlsplit(url)
-    if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-        raise PathError(f"{url!r} names no local directory", hint="Write 'file:///data/table'")
-    try:
-        path = unquote(parts.path, errors="strict")
-        path.encode()
-    except UnicodeError as error:
-        raise PathError(
-            f"{url!r} is not UTF-8: {error}", hint="Name a directory whose name is text"
-        ) from error
-    if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
-        raise PathError(
-            f"{url!r} is no absolute path without '..'", hint="Write 'file:///data/table'"
-        )
-    if path.strip("/") == "":
-        raise PathError(f"{url!r} is the root of the machine", hint="Name a directory below it")
-    return Path("/" + path.lstrip("/"))  # two slashes at the start are kept by `Path`
 
 
 class LocalTree:

@@ -16,6 +16,7 @@ from magic_committer.errors import InvalidRequest, NotFound
 from magic_committer.hadoop.paths import Destination, check_name, is_control_element, is_s3_url
 from magic_committer.options import MiB
 from magic_committer.stores.base import ObjectInfo, ObjectStore
+from magic_committer.stores.urls import is_tree, scheme_of, tree_url
 
 if TYPE_CHECKING:
     from magic_committer.file_trees.base import FileTree, TreeEntry
@@ -78,8 +79,6 @@ def roots_of(dest: str) -> tuple[str, ...]:
     if is_s3_url(dest):
         place = Destination.parse(dest)
         return (f"{place.bucket}/{place.prefix}",)
-    from magic_committer.file_trees.by_url import tree_url  # late: jobs on S3 have no tree
-
     encoded = tree_url(dest).partition("://")[2]
     return tuple(dict.fromkeys((unquote(encoded), encoded)))
 
@@ -105,19 +104,20 @@ def directory_info(name: str) -> Info:
 
 
 class BucketHome:
-    """A destination on S3.
+    """A destination that is a store.
 
     Args:
         dest: the destination.
-        store: its bucket.
+        store: its bucket, or its directory.
     """
-
-    holds = "object"
-    schemes = frozenset((PROTOCOL, "s3", "s3a", "s3n"))
 
     def __init__(self, dest: Destination, store: ObjectStore) -> None:
         self.url = dest.url
         self.roots = roots_of(dest.url)
+        tree = is_tree(dest.bucket)
+        self.holds = "file" if tree else "object"
+        schemes = (scheme_of(dest.bucket),) if tree else ("s3", "s3a", "s3n")
+        self.schemes = frozenset((PROTOCOL, *schemes))
         self._dest = dest
         self._store = store
 

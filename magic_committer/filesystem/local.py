@@ -24,11 +24,11 @@ from typing import Protocol
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress
 from magic_committer.errors import PathError, UploadFailed, WrongType
-from magic_committer.file_trees.local import local_path
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import SUCCESS, check_name, is_s3_url, shown
 from magic_committer.options import MiB
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.urls import local_path
 from magic_committer.upload import TaskFile
 
 COPY_BYTES = 1 * MiB

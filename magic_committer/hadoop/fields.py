@@ -15,6 +15,7 @@ import orjson
 from magic_committer.hadoop import json
 from magic_committer.hadoop.json import Invalid, Reader
 from magic_committer.stores.base import KEY_BYTES_MAX
+from magic_committer.stores.urls import is_tree
 
 SUCCESS_NAME = "org.apache.hadoop.fs.s3a.commit.files.SuccessData/1"
 UPLOAD_ID_CHARS_MAX = 4096
@@ -69,9 +70,9 @@ def upload_id(document: Mapping[str, Any], name: str) -> str:
 
 
 def bucket(document: Mapping[str, Any], name: str) -> str:
-    """A bucket's name."""
+    """A bucket's name, or the URL of a directory."""
     value = _plain(document, name)
-    if "/" in value:
+    if "/" in value and not is_tree(value):
         raise Invalid(name, "has a '/'")
     return value
 

@@ -42,10 +42,12 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import PurePath
 from typing import Literal
+from urllib.parse import unquote
 
 from magic_committer._hints import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
 from magic_committer.errors import PathError, WrongType
 from magic_committer.stores.base import KEY_BYTES_MAX
+from magic_committer.stores.urls import is_tree, is_tree_url, tree_url, url_of
 
 # Names (org.apache.hadoop.fs.s3a.commit.CommitConstants, Hadoop 3.5.0)
 MAGIC = "__magic"
@@ -202,12 +204,15 @@ def _check_fits(key: str) -> str:
 
 
 def java_uri(bucket: str, key: str) -> str:
-    """The `uri` field as Java's ``Path.toUri().toString()`` writes it for an s3a path.
+    """The `uri` field as Java's ``Path.toUri().toString()`` writes it for an s3a path; the URL of
+    a file.
 
     It percent-encodes the ASCII characters that ``java.net.URI`` does not allow in a path (blank,
     ``%``, ``?``, ``#``, brackets, …), and white space beyond ASCII. Other non-ASCII characters and
     ``+``, ``&``, ``=`` stay (run against Hadoop 3.5.0).
     """
+    if is_tree(bucket):
+        return url_of(bucket, key)
     return f"s3a://{bucket}/{_NOT_RAW_IN_JAVA.sub(_quote, key)}"
 
 
@@ -422,6 +427,9 @@ def is_hidden(relative: str) -> bool:
 class Destination:
     """The directory that a job writes to. ``prefix`` ends in "/", or is "" for a whole bucket.
 
+    A directory on a file system is a bucket of its own: ``bucket`` is its URL, without the last
+    slash, and ``prefix`` is "".
+
     Raises:
         PathError: the prefix is, or is below, a committer's directory; it has an empty, ``.`` or
             ``..`` element or control characters; or it leaves no room for keys below it.
@@ -431,7 +439,7 @@ class Destination:
     prefix: str
 
     def __post_init__(self) -> None:
-        if not _BUCKET.match(self.bucket):
+        if not _BUCKET.match(self.bucket) and not is_tree(self.bucket):
             raise PathError(f"{shown(self.bucket)} is no bucket's name")
         if not self.prefix:
             return
@@ -455,15 +463,24 @@ class Destination:
         """Read a URL. With or without a trailing "/" it is the same destination.
 
         Raises:
-            PathError: see `parse_url` and the class.
+            PathError: see `parse_url`, `tree_url` and the class.
         """
+        if is_tree_url(url):
+            whole = tree_url(url)
+            for element in unquote(whole).split("/"):
+                if is_control_element(element):
+                    raise PathError(
+                        f"{shown(url)} lies in a committer's own directory {element!r}",
+                        hint=swept_there("destination"),
+                    )
+            return cls(whole.removesuffix("/"), "")
         location = parse_url(url)
         path = location.key.removesuffix("/")
         return cls(location.bucket, f"{path}/" if location.key else "")
 
     @property
     def url(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}"
+        return url_of(self.bucket, self.prefix)
 
     @property
     def success_key(self) -> str:

@@ -24,7 +24,7 @@ from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.committers.manifest import parts_of
 from magic_committer.committers.manifest.ledgers import TreeLedgers
 from magic_committer.committers.manifest.parts import Parts
-from magic_committer.committers.registry import is_file_tree
+from magic_committer.committers.registry import by_renames
 from magic_committer.errors import JobNotFound, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.adopt import Adoption, adopt_job
@@ -61,6 +61,7 @@ from magic_committer.maintenance.trees import (
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport
+from magic_committer.stores.urls import is_tree_url
 
 __all__ = [
     "Adoption",
@@ -111,7 +112,7 @@ def inspect(
         WrongType, PathError, OptionError: as for `start`.
     """
     s3 = s3_of(s3, place)
-    if is_file_tree(dest):
+    if by_renames(dest):
         return list(inspect_tree(_parts(dest), seconds("dead_after", dead_after)))
     runtime, destination = _reach(dest, s3, no_progress)
     return list(inspect_all(runtime, destination, seconds("dead_after", dead_after)))
@@ -176,7 +177,7 @@ def recover(
         StoreError: the store refused a request, or cannot be reached.
     """
     s3 = s3_of(s3, place)
-    if is_file_tree(dest):
+    if by_renames(dest, job_id):
         return recover_tree(
             _parts(dest, options, progress),
             job_id,
@@ -244,7 +245,7 @@ def abort(
         StoreError: the store refused a request, or cannot be reached.
     """
     s3 = s3_of(s3, place)
-    if is_file_tree(dest):
+    if by_renames(dest, job_id):
         return abort_tree(_parts(dest, options, progress), job_id, revert=revert)
     runtime, destination = _reach(dest, s3, progress)
     seen = records.read(runtime, JobPaths(destination, job_id).record)
@@ -307,7 +308,7 @@ def force_abort(
         WrongType, PathError, OptionError: as for `start`.
     """
     s3 = s3_of(s3, place)
-    if is_file_tree(dest):
+    if by_renames(dest, job_id):
         limit = seconds("dead_after", dead_after)
         parts = _parts(dest, options, progress)
         return force_abort_tree(parts, job_id, dead_after=limit, dry_run=dry_run)
@@ -374,6 +375,12 @@ def adopt(
         StoreError: the store refused a request, or cannot be reached.
     """
     s3 = s3_of(s3, place)
+    if is_tree_url(dest):
+        raise PathError(
+            f"{dest} is on a file system: there are no jobs of Hadoop's magic committer, which this"
+            " call is about",
+            hint="Pass a path on S3",
+        )
     runtime, destination = _reach(dest, s3, no_progress)
     limit = seconds("dead_after", dead_after)
     return adopt_job(
@@ -437,7 +444,7 @@ def cleanup(
         forget_given_after=seconds("forget_given_after", forget_given_after),
         finish=finish,
     )
-    if is_file_tree(dest):
+    if by_renames(dest):
         return TreeCleaning(_parts(dest, options, progress), limits, dry_run=dry_run).run()
     runtime, destination = _reach(dest, s3, progress)
     options = options_of(options)
@@ -476,7 +483,7 @@ def read_stream(
     """
     s3 = s3_of(s3, place)
     query = StreamBatch(query, 0).query
-    if is_file_tree(dest):
+    if by_renames(dest):
         parts = _parts(dest)
         return stream_state(TreeLedgers(parts), parts.tree.url, query)
     runtime, destination = _reach(dest, s3, no_progress)
@@ -518,7 +525,7 @@ def abort_stream(
     """
     s3 = s3_of(s3, place)
     options = options_of(options)
-    if is_file_tree(dest):
+    if by_renames(dest):
         found = abort_jobs_of_tree(_parts(dest, options, progress), checkpoint_of(checkpoint))
         return tuple(found)
     runtime, destination = _reach(dest, s3, progress)
@@ -532,11 +539,5 @@ def _parts(
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:
-    if is_file_tree(dest):
-        raise PathError(
-            f"{dest} is on a file system: there are no jobs of Hadoop's magic committer, which this"
-            " call is about",
-            hint="Pass a path on S3",
-        )
     destination = Destination.parse(dest)
     return _wiring.runtime_for(destination.bucket, s3, progress), destination

@@ -45,6 +45,7 @@ from magic_committer.maintenance.reports import NAMED_MAX, age_of
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo
+from magic_committer.stores.urls import url_of
 
 
 def each(
@@ -121,7 +122,7 @@ class Places:
         for prefix, listed in each(self._runtime, self._list, sorted(new), self._in_flight):
             place = self._known[prefix] = Place()
             if isinstance(listed, MagicError):
-                where = f"s3://{self._runtime.store.bucket}/{prefix}"
+                where = url_of(self._runtime.store.bucket, prefix)
                 place.problems.append(f"the jobs under {where} cannot be told: {listed}")
             else:
                 place.directories = listed

@@ -28,7 +28,7 @@ from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.committers.manifest import parts_of
 from magic_committer.committers.manifest.existing import data as tree_data
-from magic_committer.committers.registry import committer_for, is_file_tree
+from magic_committer.committers.registry import by_renames, committer_for
 from magic_committer.errors import CommitIncomplete, DestinationExists
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, give_up
@@ -99,7 +99,7 @@ class Order:
 
     def finds_data(self) -> bool:
         """Whether the destination holds data."""
-        if is_file_tree(self.dest):
+        if by_renames(self.dest):
             process = _wiring.process_for(s3_of(self.s3), self.progress)
             parts = parts_of(process, self.dest, options_of(self.options))
             return any(True for _ in tree_data(parts, None))

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeVar
 
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
+from magic_committer.stores.urls import url_of
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -589,8 +590,8 @@ def looked(
             raise refused from error
         if not there:
             raise NotFound(
-                f"{refused.operation} s3://{store.bucket}/{key}: it is refused (403), and a listing"
-                " shows no object there",
+                f"{refused.operation} {url_of(store.bucket, key)}: it is refused (403), and a"
+                " listing shows no object there",
                 operation=refused.operation,
                 bucket=store.bucket,
                 key=key,

@@ -66,6 +66,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 import orjson
 
@@ -190,7 +191,8 @@ class TreeStore:
         self._root = os.fspath(root).rstrip("/")
         self._waiting = f"{self._root}/{UPLOADS}"
         self._bucket = bucket
-        self._now = (clock or SystemClock()).now
+        self._clock = clock or SystemClock()
+        self._now = self._clock.now
         self._ids = ids
         self._homes: set[str] = set()  # directories that are real ones, on the root's own mount
         self._mount = ""
@@ -208,6 +210,12 @@ class TreeStore:
     @property
     def bucket(self) -> str:
         return self._bucket
+
+    def below(self, prefix: str) -> TreeStore:
+        """The store of a directory below, whose jobs keep what waits in it."""
+        directory = prefix.removesuffix("/")
+        bucket = f"{self._bucket}/{quote(directory)}"
+        return TreeStore(self._at(directory), bucket, clock=self._clock, ids=self._ids)
 
     @property
     def identity(self) -> str:

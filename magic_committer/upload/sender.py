@@ -48,6 +48,7 @@ from magic_committer.stores.base import (
     CreatedUpload,
     Part,
 )
+from magic_committer.stores.urls import url_of
 from magic_committer.upload.blocks import ObjectBlock, PartSource
 from magic_committer.upload.file import FileState
 from magic_committer.upload.window import SendWindow
@@ -194,7 +195,7 @@ class PartSender:
     @property
     def url(self) -> str:
         """The URL of the final object, for people."""
-        return f"s3://{self._runtime.store.bucket}/{self.key}"
+        return url_of(self._runtime.store.bucket, self.key)
 
     @property
     def ours(self) -> bool:

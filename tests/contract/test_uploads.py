@@ -118,9 +118,19 @@ def test_a_part_may_come_from_a_file(store: ObjectStore, prefix: str, tmp_path: 
     upload_id = _create(store, prefix + "k")
     body = FileSlice(str(tmp_path / "blocks"), 6, len(FULL))
     part = store.put_part(prefix + "k", upload_id, 1, body)
-    assert part.size == len(FULL)
     store.complete_upload(prefix + "k", upload_id, [part])
     assert store.get(prefix + "k", max_bytes=len(FULL)).body == FULL
+
+
+def test_a_part_of_a_file_has_the_etag_of_its_bytes(
+    store: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    """A part's ETag and size are those of the slice."""
+    (tmp_path / "blocks").write_bytes(b"before" + FULL + b"after")
+    upload_id = _create(store, prefix + "k")
+    body = FileSlice(str(tmp_path / "blocks"), 6, len(FULL))
+    part = store.put_part(prefix + "k", upload_id, 1, body)
+    assert (part.size, part.etag) == (len(FULL), f'"{hashlib.md5(FULL).hexdigest()}"')
 
 
 def test_a_slice_beyond_its_file_is_refused(

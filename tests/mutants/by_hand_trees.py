@@ -177,7 +177,7 @@ TREES = (
         "bytes are written twice after Ctrl-C",
     ),
     Hand(
-        "trees: a URL is cut", LOCAL, "local_path",
+        "trees: a URL is cut", "stores/urls.py", "local_path",
         (("set(url) & _ENCODED_ONLY", "False"),),
         "a job writes to another directory than it was told",
     ),

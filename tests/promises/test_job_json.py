@@ -91,7 +91,7 @@ DROP = object()
         ("uuid", "x", "32 hexadecimal digits"),
         ("id", "a/b", "cannot be part of a key"),
         ("dest", "s3://bucket/t", "not as a job writes it"),
-        ("dest", "file:///t", "not an S3 URL"),
+        ("dest", "ftp://t", "not an S3 URL"),
         ("state", "walking", "none of"),
         ("outcome", "done", "none of"),
         ("given_id", 1, "wrong type"),

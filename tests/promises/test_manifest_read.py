@@ -37,7 +37,6 @@ from magic_committer.errors import (
 )
 from magic_committer.file_trees import local
 from magic_committer.file_trees.base import FileTree, TreeEntry, parent_of, walk
-from magic_committer.file_trees.by_url import tree_url
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.os_errors import translated
 from magic_committer.maintenance.cleanup import Limits
@@ -49,6 +48,7 @@ from magic_committer.maintenance.trees import (
     recover_tree,
 )
 from magic_committer.protocol.record import ObjectRef
+from magic_committer.stores.urls import tree_url
 from tests.tree_jobs import URL, Killed, Watched, World, die, write
 
 

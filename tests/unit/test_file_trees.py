@@ -27,8 +27,6 @@ from magic_committer.file_trees.base import FileTree, make_directories, remove_t
 from magic_committer.file_trees.by_url import tree_for
 from magic_committer.file_trees.dialects import (
     DIALECTS,
-    INSTEAD,
-    REFUSED,
     GoogleDialect,
     HdfsDialect,
     LocalDialect,
@@ -37,9 +35,10 @@ from magic_committer.file_trees.dialects import (
     kind_of,
     seconds_of,
 )  # fmt: skip
-from magic_committer.file_trees.local import LocalTree, local_path
+from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.memory import MemoryTree
 from magic_committer.file_trees.through_fsspec import FsspecTree, of_driver
+from magic_committer.stores.urls import INSTEAD, REFUSED, local_path
 from tests import tree_stand_ins as stand_ins
 from tests.faulty_tree import FaultyTree
 

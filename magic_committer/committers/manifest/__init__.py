@@ -37,11 +37,11 @@ from magic_committer.errors import (
     StoreError,
 )
 from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.by_url import tree_url
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
 from magic_committer.protocol.strict import plain
+from magic_committer.stores.urls import tree_url
 
 __all__ = ["ManifestCommitter"]
 

@@ -46,6 +46,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.urls import url_of
 from magic_committer.upload import FileState, LocalDirectory, LocalFile
 from magic_committer.upload.local import refuse_full
 
@@ -144,7 +145,7 @@ class StagingAttempt:
             file = LocalFile(
                 directory,
                 name,
-                f"s3://{self._dest.bucket}/{key}",
+                url_of(self._dest.bucket, key),
                 bytes_max=self._options.local_bytes_max,
                 on_close=partial(self._move_in, directory, name),
             )
