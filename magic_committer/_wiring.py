@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 from weakref import WeakValueDictionary
 
 from magic_committer._patience import of_handler
@@ -24,9 +24,6 @@ from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.urls import is_tree, local_path, scheme_of
 from magic_committer.upload import BlockSource
-
-if TYPE_CHECKING:
-    from magic_committer.file_trees.base import FileTree
 
 logger = logging.getLogger("magic_committer")
 
@@ -166,28 +163,7 @@ def process_for(s3: S3Options, progress: ProgressFunction, held: Held | None = N
     def runtime(bucket: str) -> Runtime:
         return runtime_for(bucket, s3, progress, held)
 
-    return Process(runtime, pool, blocks, progress=harmless(progress), tree_for=_tree_for)
-
-
-_trees: dict[str, FileTree] = {}
-
-
-def register_tree(tree: FileTree) -> None:
-    """Use ``tree`` for its URL in this process, in place of the file system: for tests. Holds for
-    all threads."""
-    _trees[tree.url] = tree
-
-
-def unregister_tree(tree: FileTree) -> None:
-    """Undo `register_tree`. Repeatable."""
-    _trees.pop(tree.url, None)
-
-
-def _tree_for(url: str) -> FileTree:
-    from magic_committer.file_trees.by_url import tree_for  # late: jobs on S3 have no tree
-
-    tree = tree_for(url)
-    return _trees.get(tree.url, tree)
+    return Process(runtime, pool, blocks, progress=harmless(progress))
 
 
 def committer_of(

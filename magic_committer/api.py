@@ -29,7 +29,7 @@ from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.committers.base import CommitterClass
 from magic_committer.committers.magic import open_plain
-from magic_committer.committers.registry import by_renames, committer_for, named
+from magic_committer.committers.registry import committer_for, default_for, named
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
 from magic_committer.filesystem.calls import BinaryMode, TextMode, text_options
 from magic_committer.hadoop.paths import MagicPath, check_name, parse_magic_path, url_text
@@ -208,8 +208,7 @@ def attach(
         StoreError: the store did not answer the question.
     """
     options, s3 = options_of(options), s3_of(s3, place)
-    renames = by_renames(dest, job_id if isinstance(job_id, str) else "")
-    kind = named("manifest" if renames else "magic")
+    kind = named(default_for(dest))
     held: _wiring.Held = {}
     process = _wiring.process_for(s3, progress, held)
     found = kind.attach(process, dest, name_of("job_id", job_id) or "")

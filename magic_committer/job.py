@@ -38,10 +38,10 @@ from magic_committer._arguments import (
 from magic_committer._hints import no_attribute
 from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
-from magic_committer._runtime import ProgressFunction, Runtime, no_progress
+from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
-from magic_committer.committers.base import JobCommitter, Process, TaskAttempt
+from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.errors import (
     CommitIncomplete,
     JobNotRunning,
@@ -51,7 +51,7 @@ from magic_committer.errors import (
     WrongProcess,
 )
 from magic_committer.filesystem.calls import FileCalls
-from magic_committer.filesystem.homes import BucketHome, Home, TreeHome
+from magic_committer.filesystem.homes import StoreHome
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options, S3Options, S3Place, Track
@@ -674,18 +674,11 @@ class Task(FileCalls):
         if self._sink is None:
             job, attempt = self._job, self._attempt
             files, waiting = attempt.streams(), attempt.waiting
-            home: Home
-            parts: Process | Runtime
-            if waiting is None:
-                dest = Destination.parse(job.dest)
-                parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress, job._held)
-                home = BucketHome(dest, parts.store)
-            else:
-                parts = _wiring.process_for(job._s3, job._progress, job._held)
-                home = TreeHome(waiting.tree)
+            dest = Destination.parse(job.dest)
+            parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress, job._held)
             self._sink = Sink(
                 title=f"task {self.task_id!r} of job {job.id!r}",
-                home=home,
+                home=StoreHome(dest, parts.store),
                 pool=parts.pool,
                 clock=parts.clock,
                 progress=parts.progress,

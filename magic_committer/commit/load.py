@@ -49,8 +49,13 @@ from magic_committer.commit.ready import (
     upload_of,
 )
 from magic_committer.errors import FormatError, InvalidRequest, NotFound
-from magic_committer.hadoop.formats import PENDINGSET_BYTES_MAX, PendingSet, decode_pendingset
-from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination
+from magic_committer.hadoop.formats import PENDINGSET_BYTES_MAX, PendingSet
+from magic_committer.hadoop.manifests import decode_set
+from magic_committer.hadoop.paths import (
+    Destination,
+    owner_of,
+    set_name,
+)
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import (
     ATTEMPT_METADATA,
@@ -342,7 +347,7 @@ def _reading(
                 raise _LargerError from error
             raise FormatError(ref.key, "", f"has over {PENDINGSET_BYTES_MAX} bytes") from error
         if owns is not None:
-            _hold_owner(stored, owns)
+            _hold_owner(stored, owns, runtime.store.bucket)
         return _parse(stored, ref, job_id, runtime.store.bucket, listed=owns is not None)
 
     larger: list[SetRef] = []
@@ -384,14 +389,14 @@ def _beside(
     )
 
 
-def _hold_owner(stored: StoredObject, owns: Owns) -> None:
+def _hold_owner(stored: StoredObject, owns: Owns, bucket: str) -> None:
     """Pass over an object of another job, by its metadata or by its body."""
     if owns(stored.info.metadata):
         return
     if (stored.info.metadata or {}).get(JOB_METADATA):
         raise _PassedOverError
     try:
-        extra = decode_pendingset(stored.body, stored.info.key).extra_data or {}
+        extra = decode_set(stored.body, stored.info.key, bucket).extra_data or {}
     except FormatError:
         raise _NobodysError from None  # a set that cannot be read cannot name its owner either
     if not (uuid := extra.get(EXTRA_JOB)):
@@ -404,7 +409,7 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     key, info = ref.key, stored.info
     if ref.etag and not same_etag(info.etag, ref.etag):
         raise FormatError(key, "", "is not the version that the task wrote: its ETag differs")
-    either = plain_set(stored.body, bucket) or decode_pendingset(stored.body, key)
+    either = plain_set(stored.body, bucket) or decode_set(stored.body, key, bucket)
     if is_tombstone(either.extra_data):
         if listed:
             raise _PassedOverError
@@ -427,7 +432,8 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     if uuid and not (task and attempt):
         raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
     if not uuid:  # Hadoop's set: named for the task; its uploads name the attempt
-        task = task or ref.task or key.rpartition("/")[2].removesuffix(PENDINGSET_SUFFIX)
+        uuid = owner_of("", key) or ""
+        task = task or ref.task or set_name(key)
         attempt = attempt or _first_attempt(either)
     return _Read(info, task, attempt, uuid, rows, either.iostatistics)
 

@@ -33,10 +33,10 @@ from magic_committer.errors import (
 from magic_committer.hadoop.formats import (
     PENDINGSET_BYTES_MAX,
     Pending,
-    decode_pendingset,
     encode_pendingset,
     new_pendingset,
 )
+from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.record import (
@@ -121,12 +121,12 @@ class AttemptSet:
             FormatError: the object at the key cannot be read.
             StoreError: the set may or may not be stored. If `refused` is True, it is not stored.
         """
-        answer = self._put_once(body)
+        answer = self.put_once(body)
         if isinstance(answer, Written):
             return StoredSet(tuple(pendings), answer.etag, len(body))
         stored = self._with(answer, pendings)
         if stored is None:
-            raise self._other_files()
+            raise self.other_files()
         return stored
 
     def claim(self) -> AtKey:
@@ -147,11 +147,11 @@ class AttemptSet:
             iostatistics={},
         )
         body = encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
-        answer = self._put_once(body)
+        answer = self.put_once(body)
         return AtKey(Found.CLAIMED) if isinstance(answer, Written) else answer
 
-    def _put_once(self, body: bytes) -> Written | AtKey:
-        """Store ``body`` unless there is an object; then give what is there."""
+    def put_once(self, body: bytes) -> Written | AtKey:
+        """Store ``body`` unless there is an object; then give what is there. Raises as `put`."""
         self.refused = False
         failure: StoreError | None = None
         for number in range(PUT_TRIES_MAX):
@@ -212,7 +212,7 @@ class AttemptSet:
             return AtKey(Found.NOTHING)
         if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid:
             return AtKey(Found.FOREIGN)
-        pendingset = decode_pendingset(stored.body, self.key)
+        pendingset = decode_set(stored.body, self.key, self._runtime.store.bucket)
         if ready.is_tombstone(pendingset.extra_data):
             return AtKey(Found.CLAIMED)
         before = tuple(pendingset.commits)
@@ -234,7 +234,7 @@ class AttemptSet:
             hint=ANOTHER_ATTEMPT,
         )
 
-    def _other_files(self) -> TaskFailed:
+    def other_files(self) -> TaskFailed:
         return TaskFailed(
             f"attempt {self._attempt!r} was committed before, with other files",
             job_id=self._job.id,

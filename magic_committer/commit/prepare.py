@@ -16,7 +16,7 @@ from magic_committer.commit.conflict import Replaced, refuse_existing_data, repl
 from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
 from magic_committer.commit.outcome import end
 from magic_committer.errors import CommitRefused, IncompleteJob, OptionError
-from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination, is_s3_url
+from magic_committer.hadoop.paths import SET_SUFFIXES, Destination
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import Plan, PlannedSet
@@ -85,7 +85,7 @@ def wanted_results(
                 " its key is empty: it does not name the pendingset that holds them",
                 hint="Pass what task.commit() returned, as it is, or run the task again",
             )
-        if result.key and not result.etag and is_s3_url(job.dest):
+        if result.key and not result.etag:
             raise OptionError(
                 f"the result of task {result.task!r} has no ETag: it does not say which version of"
                 f" {result.key} the task wrote",
@@ -132,7 +132,7 @@ def _listed(runtime: Runtime, job: StartedJob) -> Iterator[SetRef]:
     prefix = job.paths.job_attempt
     for page in runtime.store.list(prefix, delimiter="/"):
         for info in page.objects:
-            if info.key.endswith(PENDINGSET_SUFFIX):
+            if info.key.endswith(SET_SUFFIXES):
                 yield SetRef(info.key, info.etag, size=info.size)
 
 

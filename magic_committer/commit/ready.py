@@ -24,7 +24,9 @@ from magic_committer.hadoop.paths import (
     PENDINGSET_SUFFIX,
     Destination,
     check_name,
+    owner_of,
     shown,
+    waiting_path,
 )
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
@@ -156,12 +158,15 @@ class RowCheck:
         self._job = job
         self._dest = dest
         self._token = f"{job.uuid}."
+        self._waits = job.paths.waits
         self._right: set[str] = set()
         """Directories in which a plain name is right."""
 
     def problem(self, row: Row) -> str | None:
         """What is wrong with the upload of a row; None if nothing is."""
         key, token, parts = row[0], row[3], len(row[6])
+        if self._waits:
+            return self._look_at_waiting(key, row[1], parts)
         name = key.rpartition("/")[2]
         if not _PLAIN_NAME.match(name) or name.endswith(_COMMITTERS_OWN):
             return self._look(key, token, parts)
@@ -172,6 +177,11 @@ class RowCheck:
         if problem is None and len(self._right) < DIRECTORIES_MAX:
             self._right.add(directory)
         return problem
+
+    def _look_at_waiting(self, key: str, upload_id: str, parts: int) -> str | None:
+        if waiting_path(key, upload_id) is None or owner_of("", upload_id) != self._waits:
+            return f"{key}: its upload {upload_id!r} is no file of a task of this job"
+        return self._look(key, self._token, parts)
 
     def _is_ours(self, token: str) -> bool:
         return token.startswith(self._token)

@@ -6,7 +6,7 @@ attempt that made the upload sees the fence (protocol.md, "The fence"). Order (d
 1. list the job's directory; read what no plan names, for the ids in it;
 2. abort those uploads, by id;
 3. list the uploads under the destination and abort those whose names carry the job's UUID; repeat
-   until none shows;
+   until none shows; or remove the job's directory of waiting files, which is named after it;
 4. delete the job's control objects, the plan first: as long as the plan is there, all its
    pendingsets are.
 
@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any, cast
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
@@ -34,15 +35,17 @@ from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
-from magic_committer.hadoop.formats import Pending, decode_pending, decode_pendingset
+from magic_committer.hadoop.formats import Pending, decode_pending
+from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
     PENDING_SUFFIX,
-    PENDINGSET_SUFFIX,
     PLAN_PREFIX,
     RECORD,
+    SAVED_SUFFIXES,
+    SET_SUFFIXES,
     Destination,
     JobPaths,
-    uuid_in_name,
+    owner_of,
 )
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import (
@@ -123,8 +126,12 @@ def sweep(
     run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first, tells)
     found = run.control_objects()
     known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
-    run.abort_all(run.named_uploads(found, known))
-    run.abort_listed()
+    named = run.named_uploads(found, known)
+    if job.paths.waits:
+        swept.aborted = run.clear(job.paths.task_attempts)
+    else:
+        run.abort_all(named)
+        run.abort_listed()
     if accepted_attempts is not None:
         swept.warnings += run.unpublished(accepted_attempts)
     for upload, removed in islice(swept.left.values(), NAMED_MAX):
@@ -133,6 +140,8 @@ def sweep(
         swept.failed(f"{len(swept.left) - NAMED_MAX} more uploads could not be aborted")
     if not swept.left and not run.unread:  # otherwise the next sweep needs the names in them
         run.delete(found, known)
+        if job.paths.waits and not swept.again:  # what nobody knows, and empty directories
+            run.clear(job.paths.tree)
     return swept
 
 
@@ -174,7 +183,7 @@ class _Sweep:
         try:
             return [
                 info
-                for directory in self.paths.directories
+                for directory in self.paths.control_directories
                 for page in self.runtime.store.list(directory)
                 for info in page.objects
                 if info.key != self.paths.record
@@ -188,9 +197,7 @@ class _Sweep:
     def named_uploads(self, found: Iterable[ObjectInfo], accepted: Set[str]) -> list[UploadName]:
         """Uploads that leftover `.pending`s and unaccepted `.pendingset`s name."""
         leftover = (
-            info
-            for info in found
-            if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)) and info.key not in accepted
+            info for info in found if info.key.endswith(SAVED_SUFFIXES) and info.key not in accepted
         )
         named: list[UploadName] = []
         outcomes = each_listed(self.runtime, self._read_named, leftover, self.in_flight)
@@ -219,7 +226,7 @@ class _Sweep:
         if info.key.endswith(PENDING_SUFFIX):
             pendings = (decode_pending(stored.body, info.key),)
         else:
-            pendings = tuple(decode_pendingset(stored.body, info.key).commits)
+            pendings = decode_set(stored.body, info.key, self.runtime.store.bucket).commits
         for pending in pendings:
             if not self.dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
@@ -227,6 +234,15 @@ class _Sweep:
             UploadName.of(from_pending(pending, f"{info.key}: {number}"))
             for number, pending in enumerate(pendings)
         ], metadata
+
+    def clear(self, directory: str) -> int:
+        """Remove a directory of waiting files, which is the job's alone: what is left in it nobody
+        publishes, whoever wrote it. Gives how many files there were."""
+        try:
+            return int(cast("Any", self.runtime.store).clear(directory))
+        except StoreError as error:
+            self.swept.failed(f"files of tasks could not be removed: {error}")
+            return 0
 
     def abort_listed(self) -> None:
         """Abort the job's uploads by name until a listing shows no open one."""
@@ -260,7 +276,7 @@ class _Sweep:
             for upload in (one for page in pages for one in page.uploads):
                 if self.spared(upload_name(upload.key, upload.upload_id)):
                     continue
-                uuid = uuid_in_name(upload.key)
+                uuid = owner_of(upload.key, upload.upload_id)
                 if uuid == self.job.uuid:
                     mine.append(upload)
                     continue
@@ -314,7 +330,7 @@ class _Sweep:
         if not self.tells or metadata.get(JOB_METADATA) != self.job.uuid:
             return
         task, attempt = metadata.get(TASK_METADATA, ""), metadata.get(ATTEMPT_METADATA, "")
-        if key.endswith(PENDINGSET_SUFFIX):
+        if key.endswith(SET_SUFFIXES):
             self.with_set.add(attempt)
             self.in_sets[task] += len(uploads)
         else:

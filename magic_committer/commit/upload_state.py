@@ -37,6 +37,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload, upload_name
 from magic_committer.commit.steps import Pause, Start, Steps, by_verbs
 from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswered
+from magic_committer.hadoop.formats import SIZE_ONLY
 from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.stores.base import (
     AbortUpload,
@@ -122,6 +123,8 @@ def became(upload: ReadyUpload | UploadName, info: ObjectInfo) -> bool:
     """
     if upload.token:
         return (info.metadata or {}).get(TOKEN_METADATA) == upload.token
+    if upload.multipart_etag.startswith(SIZE_ONLY):
+        return upload.multipart_etag == f"{SIZE_ONLY}{info.size}"
     return bool(upload.multipart_etag) and same_etag(info.etag, upload.multipart_etag)
 
 

@@ -44,12 +44,6 @@ if TYPE_CHECKING:
     from magic_committer.file_trees.base import FileTree
 
 
-def _tree_for(url: str) -> FileTree:
-    from magic_committer.file_trees.by_url import tree_for  # late: jobs on S3 have no tree
-
-    return tree_for(url)
-
-
 @dataclass(frozen=True, slots=True)
 class Process:
     """What a committer is built from in one process. Never pickled.
@@ -59,7 +53,6 @@ class Process:
             does not call it, and needs no connection.
         pool, clock, ids, progress: the components that need no store.
         blocks: the process's memory for the blocks of open files.
-        tree_for: the file tree of a destination's URL; a committer of uploads does not call it.
     """
 
     runtime_for: Callable[[str], Runtime]
@@ -68,7 +61,6 @@ class Process:
     clock: Clock = field(default_factory=SystemClock)
     ids: Callable[[], str] = new_id
     progress: ProgressFunction = no_progress
-    tree_for: Callable[[str], FileTree] = _tree_for
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from magic_committer.committers.base import CommitterClass
 from magic_committer.errors import OptionError, WrongType
-from magic_committer.stores.urls import is_tree_url, local_path, scheme_of
+from magic_committer.stores.urls import is_tree_url
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -48,15 +48,6 @@ def committer_for(dest: str, said: str | None) -> CommitterClass:
         WrongType, OptionError: as for `named`.
     """
     return named(default_for(dest) if said is None else said)
-
-
-def by_renames(dest: str, job_id: str = "") -> bool:
-    """Whether a job, or all jobs of a destination, are jobs of renames: until these are jobs of the
-    one protocol, too."""
-    if scheme_of(dest) != "file":
-        return is_tree_url(dest)
-    root = local_path(dest)
-    return not any(root.glob(f"__magic_job-{job_id}" if job_id else "__magic_job-*"))
 
 
 def known_names() -> list[str]:

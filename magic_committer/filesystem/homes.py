@@ -1,15 +1,14 @@
 """The destination of a task as a file system meets it: which paths mean it, and what it holds.
 
-A `Home` only reads. `BucketHome` is a destination on S3, `TreeHome` one on a file system. What a
-committer keeps there for itself is not shown; nor is a link, or anything behind one: whoever may
-write to the destination may have made it lead elsewhere.
+A `Home` only reads. What a committer keeps there for itself is not shown; nor is a link, or
+anything behind one: whoever may write to the destination may have made it lead elsewhere.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote
 
 from magic_committer.errors import InvalidRequest, NotFound
@@ -17,9 +16,6 @@ from magic_committer.hadoop.paths import Destination, check_name, is_control_ele
 from magic_committer.options import MiB
 from magic_committer.stores.base import ObjectInfo, ObjectStore
 from magic_committer.stores.urls import is_tree, scheme_of, tree_url
-
-if TYPE_CHECKING:
-    from magic_committer.file_trees.base import FileTree, TreeEntry
 
 PROTOCOL = "magic"
 READ_BYTES_MAX = 64 * MiB
@@ -103,7 +99,7 @@ def directory_info(name: str) -> Info:
     return {"name": name, "type": "directory", "size": 0}
 
 
-class BucketHome:
+class StoreHome:
     """A destination that is a store.
 
     Args:
@@ -165,71 +161,6 @@ class BucketHome:
             "name": name, "type": "file", "size": one.size, "mtime": one.last_modified,
             "ETag": one.etag, "pending": False,
         }  # fmt: skip
-
-
-class TreeHome:
-    """A destination on a file system.
-
-    Args:
-        tree: the file system, rooted there.
-    """
-
-    holds = "file"
-
-    def __init__(self, tree: FileTree) -> None:
-        self.url = tree.url
-        self.schemes = frozenset((PROTOCOL, tree.url.partition("://")[0]))
-        self.roots = roots_of(tree.url)
-        self._tree = tree
-
-    def check(self, name: str) -> None:
-        from magic_committer.committers.manifest.names import check_tree_name  # late, as above
-
-        check_tree_name(name)
-
-    def look(self, name: str) -> Info | None:
-        if _is_committers(name) or not self._is_real(name):
-            return None
-        entry = self._tree.stat(name)
-        return _of_entry(entry) if entry is not None else None
-
-    def children(self, name: str) -> Iterator[Info]:
-        if _is_committers(name) or not self._is_real(f"{name}/" if name else ""):
-            return
-        for entry in self._tree.list(name):
-            info = _of_entry(entry)
-            if info is not None and not _is_committers(entry.path):
-                yield info
-
-    def reader(self, name: str) -> BinaryIO:
-        return self._tree.reader(name)
-
-    def _is_real(self, path: str) -> bool:
-        """Whether the directories that a path is in are directories, and no links."""
-        from magic_committer.file_trees.base import parent_of  # late, as above
-
-        above = parent_of(path)
-        if not above or not self._tree.promises.directories:
-            return True
-        entry = self._tree.stat(above)
-        return entry is not None and entry.kind == "directory" and self._is_real(above)
-
-
-def _of_entry(entry: TreeEntry) -> Info | None:
-    if entry.kind == "directory":
-        return directory_info(entry.path)
-    if entry.kind == "other":
-        return None
-    return {
-        "name": entry.path, "type": "file", "size": entry.size, "mtime": entry.modified,
-        "ETag": entry.etag, "pending": False,
-    }  # fmt: skip
-
-
-def _is_committers(name: str) -> bool:
-    from magic_committer.committers.manifest.names import TEMPORARY  # late, as above
-
-    return name.partition("/")[0] == TEMPORARY
 
 
 def _is_control(name: str) -> bool:

@@ -48,6 +48,7 @@ from magic_committer.hadoop import fields, json
 from magic_committer.hadoop.fields import EMPTY_STATISTICS, SUCCESS_NAME
 from magic_committer.hadoop.json import Document, Fields, Invalid, Unknown
 from magic_committer.stores.base import PART_NUMBER_MAX
+from magic_committer.stores.urls import is_tree
 
 PENDING_VERSION = 2
 PENDINGSET_VERSION = 3
@@ -85,6 +86,10 @@ class UploadEtag:
     checksum: str | None = None
     unknown: Unknown = ()
     order: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+
+SIZE_ONLY = "size:"
+"""Begins what stands for the ETag of a file whose task has told none: its size is all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,8 @@ class Pending:
         With SSE-KMS or SSE-C a part's etag looks like an MD5 but is none: the result is then no
         object's ETag.
         """
+        if is_tree(self.bucket) and len(self.etags) == 1:  # a file that waits, and keeps its own
+            return self.etags[0].etag or f"{SIZE_ONLY}{self.length}"
         digest = hashlib.md5(usedforsecurity=False)
         for part in self.etags:
             value = part.etag.strip('"')

@@ -10,6 +10,12 @@ The layout below a destination ``D``, in Hadoop 3.4's shape so that its tools se
     D/__magic_job-<job>/job-<job>/00/tasks/<attempt>/__base/<name>  marker; + ``.pending``
     D/__magic_stream/_<query>.json                                  a streaming query's ledger
 
+On a file system, a job whose tasks' files wait at the destination has Hadoop's other layout beside
+that, with the job's UUID, so that Hadoop's Manifest Committer takes part in it::
+
+    D/_temporary/manifest_<uuid>/00/tasks/<attempt>/<name>          a file of a task
+    D/_temporary/manifest_<uuid>/00/manifests/_<attempt>-manifest.json
+
 Invariants:
 
 * The last element of every control key begins with ``_``, as readers that go by the last element
@@ -61,6 +67,17 @@ TASKS = "tasks"
 PENDING_SUFFIX = ".pending"
 PENDINGSET_SUFFIX = ".pendingset"
 SUCCESS = "_SUCCESS"
+TEMPORARY = "_temporary"
+"""Committers work in this directory on file systems; Hadoop's readers skip it."""
+MANIFEST_JOB_PREFIX = "manifest_"
+MANIFEST_SUFFIX = "-manifest.json"
+"""Hadoop loads every file of the manifests' directory that ends so."""
+SET_SUFFIXES = (PENDINGSET_SUFFIX, MANIFEST_SUFFIX)
+"""What the key of a set ends with: all that an attempt has committed."""
+SAVED_SUFFIXES = (PENDING_SUFFIX, *SET_SUFFIXES)
+"""What the key of an object that names uploads ends with."""
+WAITING_COMMITTERS = frozenset(("manifest", "v1", "v2"))
+"""Committers whose tasks' files wait at the destination, in `TEMPORARY`."""
 RECORD = "_job.json"
 ALIVE = "_alive.json"
 PLAN_PREFIX = "_plan-"
@@ -84,6 +101,8 @@ _SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _BUCKET = re.compile(rf"[A-Za-z0-9._-]{{1,{BUCKET_CHARS_MAX}}}\Z")
 _ID = re.compile(rf"[A-Za-z0-9._=-]{{1,{ID_CHARS_MAX}}}\Z")
 _UUID = re.compile(r"[0-9a-f]{32}\Z")
+_WAITS = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}([0-9a-f]{{32}})/")
+_WAITING = re.compile(rf"{_WAITS.pattern}00/{TASKS}/[^/]+/")
 _TOKEN = re.compile(r"(?:^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|\Z)")
 _SLASHES_EATEN = re.compile(r"(s3[an]?):/+", re.IGNORECASE)
 # Control characters, lone surrogates and the two characters that XML cannot hold.
@@ -414,6 +433,33 @@ def uuid_in_name(key: str) -> str | None:
     return owners.pop() if len(owners) == 1 else None
 
 
+def waiting_id(path: str, etag: str = "") -> str:
+    """The upload id of a file that waits in a job's directory of a file system: its path, relative
+    to the destination, and its ETag; "": not known. No other id of an upload looks so."""
+    return f"{path}#{etag}"
+
+
+def waiting_path(key: str, upload_id: str) -> tuple[str, str] | None:
+    """Path and ETag of a waiting file, by the id of its upload; None: it is another upload. A file
+    waits for one key only: the one that its path ends with."""
+    path, mark, etag = upload_id.rpartition("#")
+    home = _WAITING.match(path)
+    return (path, etag) if mark and home and path[home.end() :] == key else None
+
+
+def owner_of(key: str, upload_id: str) -> str | None:
+    """The UUID of the job that owns an upload, by its id or its key; None if neither tells. The id
+    of a waiting file is a path, and any other path in the job's directory tells as well."""
+    home = _WAITS.match(upload_id)
+    return home[1] if home else uuid_in_name(key)
+
+
+def set_name(key: str) -> str:
+    """What a set is named after: Hadoop's for its task."""
+    name = key.rpartition("/")[2]
+    return name.removesuffix(PENDINGSET_SUFFIX).removesuffix(MANIFEST_SUFFIX)
+
+
 def is_hidden(relative: str) -> bool:
     """Whether an element starts with ``_`` or ``.``: readers of tables ignore such files. An empty
     element (``a//b``, or after a prefix's last slash) is not hidden."""
@@ -547,12 +593,14 @@ class JobPaths:
 
     ``adopted`` is for an adopted Hadoop job: where its pendingsets are below the destination,
     ``__magic_job-<id>/job-<id>/NN/`` or, up to 3.3, ``__magic/job-<id>/[NN/]``. A wrong id or
-    directory raises `PathError`, and so does a key that is too long.
+    directory raises `PathError`, and so does a key that is too long. ``waits`` is the UUID of a
+    job whose tasks' files wait at the destination (`WAITING_COMMITTERS`).
     """
 
     dest: Destination
     job_id: str
     adopted: str = ""
+    waits: str = ""
 
     def __post_init__(self) -> None:
         check_id("job id", self.job_id)
@@ -578,13 +626,17 @@ class JobPaths:
     @property
     def job_attempt(self) -> str:
         """The directory of the pendingsets."""
+        if self.waits:
+            return f"{self.tree}00/manifests/"
         hadoops = f"{self.dest.prefix}{self.adopted}"
         return hadoops if self.adopted else f"{self.directory}{JOB_PREFIX}{self.job_id}/00/"
 
     @property
     def tree(self) -> str:
         """The directory of everything that the tasks left: `directory`, or the job's directory of
-        Hadoop 3.3."""
+        Hadoop 3.3, or that of its waiting files."""
+        if self.waits:
+            return f"{self.dest.prefix}{TEMPORARY}/{MANIFEST_JOB_PREFIX}{self.waits}/"
         older = self.adopted.startswith(f"{MAGIC}/")
         return f"{self.dest.older_jobs_prefix}{self.job_id}/" if older else self.directory
 
@@ -593,11 +645,17 @@ class JobPaths:
         return tuple(dict.fromkeys((self.directory, self.tree)))
 
     @property
+    def control_directories(self) -> tuple[str, ...]:
+        """Where control objects are: without the directory of waiting files."""
+        return (self.directory, self.job_attempt) if self.waits else self.directories
+
+    @property
     def task_attempts(self) -> str:
-        return f"{self.job_attempt}{TASKS}/"
+        return f"{self.tree}00/{TASKS}/" if self.waits else f"{self.job_attempt}{TASKS}/"
 
     def pendingset(self, attempt: str) -> str:
-        name = f"{HIDDEN}{check_id('attempt', attempt)}{PENDINGSET_SUFFIX}"
+        suffix = MANIFEST_SUFFIX if self.waits else PENDINGSET_SUFFIX
+        name = f"{HIDDEN}{check_id('attempt', attempt)}{suffix}"
         return _check_fits(f"{self.job_attempt}{name}")
 
     def attempt_directory(self, attempt: str) -> str:

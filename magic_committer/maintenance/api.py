@@ -21,10 +21,6 @@ from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
 from magic_committer.commit.ledgers import StoreLedgers
-from magic_committer.committers.manifest import parts_of
-from magic_committer.committers.manifest.ledgers import TreeLedgers
-from magic_committer.committers.manifest.parts import Parts
-from magic_committer.committers.registry import by_renames
 from magic_committer.errors import JobNotFound, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.adopt import Adoption, adopt_job
@@ -48,15 +44,7 @@ from magic_committer.maintenance.reports import (
 from magic_committer.maintenance.streams import (
     StreamState,
     abort_jobs_of,
-    abort_jobs_of_tree,
     stream_state,
-)
-from magic_committer.maintenance.trees import (
-    TreeCleaning,
-    abort_tree,
-    force_abort_tree,
-    inspect_tree,
-    recover_tree,
 )
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
@@ -112,8 +100,6 @@ def inspect(
         WrongType, PathError, OptionError: as for `start`.
     """
     s3 = s3_of(s3, place)
-    if by_renames(dest):
-        return list(inspect_tree(_parts(dest), seconds("dead_after", dead_after)))
     runtime, destination = _reach(dest, s3, no_progress)
     return list(inspect_all(runtime, destination, seconds("dead_after", dead_after)))
 
@@ -177,14 +163,6 @@ def recover(
         StoreError: the store refused a request, or cannot be reached.
     """
     s3 = s3_of(s3, place)
-    if by_renames(dest, job_id):
-        return recover_tree(
-            _parts(dest, options, progress),
-            job_id,
-            dead_after=seconds("dead_after", dead_after),
-            accept=accept,
-            dry_run=dry_run,
-        )
     runtime, destination = _reach(dest, s3, progress)
     return recover_job(
         runtime,
@@ -245,8 +223,6 @@ def abort(
         StoreError: the store refused a request, or cannot be reached.
     """
     s3 = s3_of(s3, place)
-    if by_renames(dest, job_id):
-        return abort_tree(_parts(dest, options, progress), job_id, revert=revert)
     runtime, destination = _reach(dest, s3, progress)
     seen = records.read(runtime, JobPaths(destination, job_id).record)
     if seen is None:
@@ -308,10 +284,6 @@ def force_abort(
         WrongType, PathError, OptionError: as for `start`.
     """
     s3 = s3_of(s3, place)
-    if by_renames(dest, job_id):
-        limit = seconds("dead_after", dead_after)
-        parts = _parts(dest, options, progress)
-        return force_abort_tree(parts, job_id, dead_after=limit, dry_run=dry_run)
     runtime, destination = _reach(dest, s3, progress)
     return _force_abort(
         runtime,
@@ -444,8 +416,6 @@ def cleanup(
         forget_given_after=seconds("forget_given_after", forget_given_after),
         finish=finish,
     )
-    if by_renames(dest):
-        return TreeCleaning(_parts(dest, options, progress), limits, dry_run=dry_run).run()
     runtime, destination = _reach(dest, s3, progress)
     options = options_of(options)
     return Cleaning(runtime, destination, limits, dry_run=dry_run, options=options).run()
@@ -483,9 +453,6 @@ def read_stream(
     """
     s3 = s3_of(s3, place)
     query = StreamBatch(query, 0).query
-    if by_renames(dest):
-        parts = _parts(dest)
-        return stream_state(TreeLedgers(parts), parts.tree.url, query)
     runtime, destination = _reach(dest, s3, no_progress)
     return stream_state(StoreLedgers(runtime, destination), destination.url, query)
 
@@ -525,17 +492,8 @@ def abort_stream(
     """
     s3 = s3_of(s3, place)
     options = options_of(options)
-    if by_renames(dest):
-        found = abort_jobs_of_tree(_parts(dest, options, progress), checkpoint_of(checkpoint))
-        return tuple(found)
     runtime, destination = _reach(dest, s3, progress)
     return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
-
-
-def _parts(
-    dest: str, options: Options | None = None, progress: ProgressFunction = no_progress
-) -> Parts:
-    return parts_of(_wiring.process_for(S3Options(), progress), dest, options_of(options))
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:

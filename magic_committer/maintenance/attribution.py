@@ -35,9 +35,8 @@ from magic_committer.hadoop.paths import (
     JOB_PREFIX,
     MAGIC,
     MAGIC_JOB_PREFIX,
-    PENDING_SUFFIX,
-    PENDINGSET_SUFFIX,
     RECORD,
+    SAVED_SUFFIXES,
     Destination,
 )
 from magic_committer.maintenance.inspect import Listing, pendings_of
@@ -264,7 +263,7 @@ class Index:
 
         def naming() -> Iterator[ObjectInfo]:
             for info in listing:
-                if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+                if info.key.endswith(SAVED_SUFFIXES):
                     yield info
 
         outcomes = each_listed(

@@ -49,11 +49,10 @@ from magic_committer.errors import (
     StoreError,
 )
 from magic_committer.hadoop.paths import (
-    PENDING_SUFFIX,
-    PENDINGSET_SUFFIX,
     RECORD,
+    SAVED_SUFFIXES,
     Destination,
-    uuid_in_name,
+    owner_of,
 )
 from magic_committer.maintenance.attribution import Places, directory_of, each
 from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
@@ -272,7 +271,7 @@ class Cleaning:
             self._left_ages.get(token, 0.0), age_of(now.seen_at, now.last_modified)
         )
         aborted, left = 0, False
-        if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+        if info.key.endswith(SAVED_SUFFIXES):
             aborted, left = self._abort_pendings(now)
         if left:
             self._counts["uploads_aborted"] += aborted
@@ -344,7 +343,7 @@ class Cleaning:
                 if self._scope.shows_more_than_keys(page.uploads):
                     self._listing_doubted = False
                 for upload in page.uploads:
-                    uuid = uuid_in_name(upload.key)
+                    uuid = owner_of(upload.key, upload.upload_id)
                     began = upload.initiated
                     age = None if began is None else age_of(page.seen_at, began)
                     if uuid is not None:

@@ -43,12 +43,11 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import (
     MAGIC_JOB_PREFIX,
-    PENDING_SUFFIX,
-    PENDINGSET_SUFFIX,
     PLAN_PREFIX,
+    SAVED_SUFFIXES,
     Destination,
     JobPaths,
-    uuid_in_name,
+    owner_of,
 )
 from magic_committer.maintenance.inspect import Listing, pendings_of
 from magic_committer.maintenance.reports import NAMED_MAX
@@ -261,7 +260,7 @@ class GivingUp:
 
     def _by_sets(self) -> Iterator[UploadName]:
         """Give the uploads that the control objects name."""
-        sets = (i for i in self._listed() if i.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)))
+        sets = (i for i in self._listed() if i.key.endswith(SAVED_SUFFIXES))
         reading = self.runtime.pool.each(self._read, sets, in_flight=LOADING_SETS_MAX)
         with closing(reading) as outcomes:
             for outcome in outcomes:
@@ -273,7 +272,7 @@ class GivingUp:
         with suppress(NotSupported):
             for page in self.runtime.store.list_uploads(self.dest.prefix):
                 for listed in page.uploads:
-                    if uuid_in_name(listed.key) in self.uuids:
+                    if owner_of(listed.key, listed.upload_id) in self.uuids:
                         yield UploadName(listed.key, listed.upload_id)
 
     def _read(self, info: ObjectInfo) -> tuple[str, list[ReadyUpload]]:
@@ -302,7 +301,7 @@ class GivingUp:
     def _is_ours(self, upload: ReadyUpload) -> bool:
         token = upload.token.partition(".")[0]
         ours = token in self.uuids or (not token and self.adopted)
-        by_name = uuid_in_name(upload.key)
+        by_name = owner_of(upload.key, upload.upload_id)
         return ours and self.dest.contains(upload.key) and by_name in (None, *self.uuids)
 
     def _look_at(self, uploads: Iterator[UploadName]) -> None:

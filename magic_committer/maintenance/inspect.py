@@ -47,12 +47,14 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.hadoop.formats import Pending, decode_pending, decode_pendingset
+from magic_committer.hadoop.formats import Pending, decode_pending
+from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
     ALIVE,
     PENDING_SUFFIX,
-    PENDINGSET_SUFFIX,
     RECORD,
+    SAVED_SUFFIXES,
+    SET_SUFFIXES,
     Destination,
     JobPaths,
 )
@@ -128,7 +130,7 @@ def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict
         pendings = [decode_pending(stored.body, info.key)]
         extras = [pendings[0].extra_data]
     else:
-        pendingset = decode_pendingset(stored.body, info.key)
+        pendingset = decode_set(stored.body, info.key, runtime.store.bucket)
         pendings = list(pendingset.commits)
         extras = [pendingset.extra_data, *(pending.extra_data for pending in pendings)]
     for extra in extras:
@@ -164,7 +166,7 @@ class Measured:
         """Count one control object."""
         if metadata.get(JOB_METADATA):
             self.ours = info.key
-        if info.key.endswith(PENDINGSET_SUFFIX) and EXTRA_ABORTED not in metadata:
+        if info.key.endswith(SET_SUFFIXES) and EXTRA_ABORTED not in metadata:
             self.tasks.add(metadata.get(TASK_METADATA) or info.key)
         self.files += len(pendings)
         self.bytes += sum(pending.length for pending in pendings)
@@ -187,7 +189,7 @@ def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Mea
 
     def worth_reading() -> Iterator[ObjectInfo]:
         for info in listing:
-            if info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+            if info.key.endswith(SAVED_SUFFIXES):
                 yield info
             elif info.key.endswith(f"/{ALIVE}"):
                 measured.sign = info
@@ -356,7 +358,7 @@ def with_token(runtime: Runtime, directory: str) -> str:
 
     def others() -> Iterator[ObjectInfo]:
         for info in Listing(runtime, directory):
-            if not info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+            if not info.key.endswith(SAVED_SUFFIXES):
                 yield info
 
     outcomes = runtime.pool.each(

@@ -16,7 +16,13 @@ from magic_committer.commit.plans import load_plan
 from magic_committer.commit.ready import ReadyUpload, from_pending
 from magic_committer.commit.upload_state import UploadState, upload_state
 from magic_committer.errors import FormatError, NotFound
-from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination, JobPaths
+from magic_committer.hadoop.paths import (
+    SAVED_SUFFIXES,
+    SET_SUFFIXES,
+    Destination,
+    JobPaths,
+    set_name,
+)
 from magic_committer.maintenance.inspect import (
     Listing,
     inspect_job,
@@ -143,7 +149,7 @@ def _left(
         owns = StartedJob.attached(record, dest.url, "").owns
     known: set[str] = set()
     for info in Listing(runtime, *directories):
-        if not info.key.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+        if not info.key.endswith(SAVED_SUFFIXES):
             continue
         try:
             pendings, metadata = pendings_of(runtime, info)
@@ -153,8 +159,8 @@ def _left(
         if owns is not None and not owns(metadata):
             continue
         task = ""
-        if info.key.endswith(PENDINGSET_SUFFIX):
-            name = info.key.rpartition("/")[2].removesuffix(PENDINGSET_SUFFIX)
+        if info.key.endswith(SET_SUFFIXES):
+            name = set_name(info.key)
             task = metadata.get(TASK_METADATA) or name
         for upload in uploads:
             if upload.name not in known:

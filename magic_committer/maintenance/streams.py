@@ -17,15 +17,11 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.ledgers import Ledgers
 from magic_committer.commit.runs import runs_of
-from magic_committer.committers.manifest import records as tree_records
-from magic_committer.committers.manifest.job_commit import TreeJobCommit
-from magic_committer.committers.manifest.parts import Parts
-from magic_committer.committers.manifest.runs import runs_of as tree_runs_of
 from magic_committer.errors import JobNotRunning, OutcomeUnknown
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.recover import abort_job
 from magic_committer.options import Options
-from magic_committer.protocol.record import JobReport, StartedJob, State
+from magic_committer.protocol.record import JobReport, State
 
 logger = logging.getLogger("magic_committer")
 
@@ -96,29 +92,6 @@ def abort_jobs_of(
             if not _has_ended(runtime, seen):
                 raise
             logger.info("job %s has ended meanwhile: %s", seen.record.id, error.message)
-    return reports
-
-
-def abort_jobs_of_tree(parts: Parts, checkpoint: str) -> list[JobReport]:
-    """The same for jobs of renames; see `magic_committer.abort_stream`.
-
-    Args:
-        parts: the components.
-        checkpoint: the hash of the query's checkpoint.
-    """
-    reports = []
-    for seen in tree_runs_of(parts, checkpoint):
-        if seen.record.state not in (State.RUNNING, State.ABORTING):
-            continue
-        job = StartedJob.attached(seen.record, parts.tree.url, seen.record.nonce)
-        try:
-            reports.append(TreeJobCommit(parts, job, "recovery").abort())
-        except JobNotRunning as error:  # decided meanwhile, or ended
-            logger.info("job %s was not aborted: %s", job.id, error.message)
-        except OutcomeUnknown as error:
-            if tree_records.read(parts, seen.paths) is not None:
-                raise
-            logger.info("job %s has ended meanwhile: %s", job.id, error.message)
     return reports
 
 

@@ -31,7 +31,7 @@ from magic_committer.commit import records, steps
 from magic_committer.commit.ahead import ahead
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
-from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, parse_url, uuid_in_name
+from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of, parse_url
 from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS, age_of
 from magic_committer.protocol.keyset import KeySet
@@ -363,7 +363,7 @@ class Survey:
     def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> _Ownership:
         directory = directory_of(upload.key)
         told = {one.uuid: one.job for one in named if one.uuid}
-        in_name = uuid_in_name(upload.key)
+        in_name = owner_of(upload.key, upload.upload_id)
         if in_name:
             told.setdefault(in_name, "")
         verdicts = [self._of_job(directory, uuid, job) for uuid, job in told.items()]

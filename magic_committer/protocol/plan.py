@@ -26,7 +26,7 @@ import orjson
 from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError, OptionError, PathError
 from magic_committer.hadoop.json import INT64_MAX
-from magic_committer.hadoop.paths import PENDINGSET_SUFFIX, Destination, is_hidden
+from magic_committer.hadoop.paths import SET_SUFFIXES, Destination, is_hidden
 from magic_committer.options import BY_PARTITION, REPLACING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import ObjectRef, StartedJob
@@ -290,8 +290,8 @@ def _is_set_of(key: str, attempt: str, job: StartedJob) -> bool:
         ours = job.paths.pendingset(attempt)
     except PathError:
         ours = ""
-    if not job.adopted:
+    if key == ours or not (job.adopted or job.paths.waits):
         return key == ours
     home = job.paths.job_attempt  # Hadoop's sets are named for the task
     name = key.removeprefix(home)
-    return key.startswith(home) and "/" not in name and name.endswith(PENDINGSET_SUFFIX)
+    return key.startswith(home) and "/" not in name and name.endswith(SET_SUFFIXES)

@@ -35,7 +35,7 @@ import orjson
 
 from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError, OptionError, PathError
-from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths
 from magic_committer.options import (
     Accept,
     ChecksumOption,
@@ -49,6 +49,7 @@ from magic_committer.protocol.strict import Reader, given_dict, plain, read_docu
 from magic_committer.report import Decider as Decider
 from magic_committer.report import JobReport as JobReport
 from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
+from magic_committer.stores.urls import is_tree
 
 # Limits and wire names ----------------------------------------------------------------------------
 
@@ -227,7 +228,7 @@ class JobRecord:
 
     def paths(self, dest: Destination) -> JobPaths:
         """The keys of the job's control objects."""
-        return JobPaths(dest, self.id, self.adopted)
+        return JobPaths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
 
     def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
         """The record after an arrow of `TRANSITIONS`.
@@ -342,6 +343,12 @@ def _object_ref(read: Reader) -> ObjectRef:
     return ObjectRef(key, etag, modified)
 
 
+def _waits(dest: Destination, terms: Terms, uuid: str) -> str:
+    """``waits`` of a job's paths."""
+    waits = terms.committer in WAITING_COMMITTERS and is_tree(dest.bucket)
+    return uuid if waits else ""
+
+
 # Values that travel -------------------------------------------------------------------------------
 
 
@@ -373,14 +380,16 @@ class StartedJob:
     @property
     def paths(self) -> JobPaths:
         """The keys of the job's control objects."""
-        return JobPaths(Destination.parse(self.dest), self.id, self.adopted)
+        dest = Destination.parse(self.dest)
+        return JobPaths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
 
     def owns(self, metadata: Mapping[str, str] | None) -> bool:
         """Whether a control object in the job's directories belongs to the job, by its metadata.
         Objects of Hadoop's tasks have no token; objects of a zombie of another run have that run's
-        token."""
+        token. The directory of waiting files is named after the job, whoever wrote into it."""
         uuid = (metadata or {}).get(JOB_METADATA, "")
-        return uuid == self.uuid or (not uuid and bool(self.adopted))
+        hadoops = bool(self.adopted) or bool(self.paths.waits)
+        return uuid == self.uuid or (not uuid and hadoops)
 
     @classmethod
     def attached(cls, record: JobRecord, dest: str, etag: str) -> StartedJob:

@@ -26,9 +26,7 @@ from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
 from magic_committer._runtime import Progress, ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
-from magic_committer.committers.manifest import parts_of
-from magic_committer.committers.manifest.existing import data as tree_data
-from magic_committer.committers.registry import by_renames, committer_for
+from magic_committer.committers.registry import committer_for
 from magic_committer.errors import CommitIncomplete, DestinationExists
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, give_up
@@ -99,10 +97,6 @@ class Order:
 
     def finds_data(self) -> bool:
         """Whether the destination holds data."""
-        if by_renames(self.dest):
-            process = _wiring.process_for(s3_of(self.s3), self.progress)
-            parts = parts_of(process, self.dest, options_of(self.options))
-            return any(True for _ in tree_data(parts, None))
         dest = Destination.parse(self.dest)
         runtime = _wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
         with closing(existing(runtime, dest, None, in_flight=1)) as found:

@@ -201,6 +201,22 @@ class ObjectPage:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingFile:
+    """A file of a task that waits, as it was seen.
+
+    Attributes:
+        path: relative to the store's root.
+        regular: False: it is a link, a socket and so on, and cannot be published.
+    """
+
+    path: str
+    size: int
+    etag: str
+    modified: float
+    regular: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UploadPage:
     """One page of open uploads, at most 1,000. ``seen_at`` is the ``Date`` of the reply."""
 

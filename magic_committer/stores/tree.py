@@ -65,6 +65,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -82,7 +83,10 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.file_trees import disk
+from magic_committer.file_trees.base import FileTree
+from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.os_errors import translated
+from magic_committer.hadoop.paths import MANIFEST_JOB_PREFIX, TEMPORARY, waiting_id, waiting_path
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -101,6 +105,7 @@ from magic_committer.stores.base import (
     StoredObject,
     UploadInfo,
     UploadPage,
+    WaitingFile,
     Written,
     same_etag,
 )
@@ -122,6 +127,7 @@ LAYOUTS_MAX = 1024
 """Of how many uploads a store remembers where the next part goes."""
 
 _VERSION = re.compile(r"(.+)\.~[0-9a-f]+-[0-9a-f]+-[0-9a-f]+\.[0-9]+\Z", re.DOTALL)
+_IN_JOB = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/")
 _ID = re.compile(r"[0-9a-f]{32}\Z")
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
 _STATUS: Mapping[type[StoreError], int] = {
@@ -191,6 +197,7 @@ class TreeStore:
         self._root = os.fspath(root).rstrip("/")
         self._waiting = f"{self._root}/{UPLOADS}"
         self._bucket = bucket
+        self._tree = LocalTree(Path(self._root))
         self._clock = clock or SystemClock()
         self._now = self._clock.now
         self._ids = ids
@@ -359,6 +366,8 @@ class TreeStore:
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
         with self._verb("list_parts", key):
+            if (waiting := waiting_path(key, upload_id)) is not None:
+                return (_whole(self._waiting_file(*waiting)),)
             with self._opened(key, upload_id) as (descriptor, mark):
                 rows, _ = self._rows(upload_id, descriptor, mark)
             return tuple(_part(rows[number]) for number in sorted(rows))
@@ -374,7 +383,14 @@ class TreeStore:
         if_none_match: bool = False,
     ) -> Written:
         with self._verb("complete_upload", key):
-            path, target = self._at_upload(upload_id), self._path(key)
+            path, _ = self._at_upload(upload_id), self._path(key)
+            if (waiting := waiting_path(key, upload_id)) is not None:
+                seen = self._waiting_file(*waiting)
+                _named(parts, {1: (1, disk.etag_of(seen), seen.st_size, None, 0)}, length)
+                path = self._at(waiting[0])
+                self._move_to(key, path, exclusive=if_none_match)
+                self._remove_empty(os.path.dirname(path))
+                return Written(f'"{disk.etag_of(seen)}"')
             with self._opened(key, upload_id) as (descriptor, mark):
                 rows, seen = self._rows(upload_id, descriptor, mark)
                 named = _named(parts, rows, length)
@@ -385,24 +401,34 @@ class TreeStore:
                     seen = self._join(path, descriptor, mark, named)
             if path in self._unsynced.files:
                 self._settle()
-            try:
-                self._to_home(key, lambda: disk.move(path, target, exclusive=if_none_match), path)
-            except FileNotFoundError:
-                if os.path.lexists(path):
-                    raise Unanswered("others remove its directory all the time") from None
-                raise _no_upload() from None
-            except FileExistsError:
-                self._check_home(key)  # perhaps it is a directory
-                raise PreconditionFailed(
-                    "a file is there already", code="PreconditionFailed"
-                ) from None
+            self._move_to(key, path, exclusive=if_none_match)
             self._ended(path, mark)
-            self._unsynced.directories[os.path.dirname(target)] = object()
             return Written(f'"{disk.etag_of(seen)}"')
+
+    def _move_to(self, key: str, path: str, *, exclusive: bool) -> None:
+        """Rename an upload's file to its key."""
+        target = self._at(key)
+        try:
+            self._to_home(key, lambda: disk.move(path, target, exclusive=exclusive), path)
+        except FileNotFoundError:
+            if os.path.lexists(path):
+                raise Unanswered("others remove its directory all the time") from None
+            raise _no_upload() from None
+        except FileExistsError:
+            self._check_home(key)  # perhaps it is a directory
+            raise PreconditionFailed("a file is there already", code="PreconditionFailed") from None
+        self._unsynced.directories[os.path.dirname(target)] = object()
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with self._verb("abort_upload", key):
             path = self._at_upload(upload_id)
+            if (waiting := waiting_path(key, upload_id)) is not None:
+                path = self._at(waiting[0])
+                with suppress(NotFound, FileNotFoundError):
+                    self._waiting_file(*waiting)
+                    os.unlink(path)
+                self._remove_empty(os.path.dirname(path))
+                return
             try:
                 with self._opened(key, upload_id) as (_, mark):
                     os.unlink(path)  # from here on there is no upload
@@ -421,6 +447,7 @@ class TreeStore:
                     self._remove_stale(path, path[: -len(name) + 33] if ".parts" in name else "")
                 elif seen and key.startswith(prefix) and not self._is_visible(key, seen, name[1:]):
                     found.append(UploadInfo(key, name[1:], mark.get("t")))
+        found += self._waiting_uploads(prefix)
         found.sort(key=lambda one: (one.key, one.initiated or 0.0))
         for at in range(0, max(1, len(found)), PAGE_KEYS_MAX):
             yield UploadPage(tuple(found[at : at + PAGE_KEYS_MAX]), self._now())
@@ -433,6 +460,82 @@ class TreeStore:
         with suppress(FileNotFoundError):
             os.unlink(path)
         self._remove_empty(os.path.dirname(path))
+
+    # Files that wait in a job's directory ------------------------------------------------------
+
+    @property
+    def tree(self) -> FileTree:
+        """The file system, rooted where the store is: a task's files are written by its verbs."""
+        return self._tree
+
+    def waiting_files(self, directory: str) -> Iterator[WaitingFile]:
+        """Everything below a directory of a job that is no directory. Links are not followed."""
+        level = [directory.rstrip("/")]
+        while level:
+            above = level.pop()
+            try:
+                scan = os.scandir(self._at(above))
+            except disk.NOT_THERE:
+                continue
+            with scan:
+                for entry in scan:
+                    path = f"{above}/{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        level.append(path)
+                        continue
+                    with suppress(FileNotFoundError):
+                        seen = entry.stat(follow_symlinks=False)
+                        regular = modes.S_ISREG(seen.st_mode)
+                        etag = disk.etag_of(seen)
+                        yield WaitingFile(path, seen.st_size, etag, seen.st_mtime, regular)
+
+    def clear(self, directory: str) -> int:
+        """Remove a directory of a job with everything below it. Gives how many files there were.
+        Repeatable.
+
+        Raises:
+            StoreError: something is left.
+        """
+        with self._verb("clear", directory):
+            if not _IN_JOB.match(directory) or self._has_link(f"{directory}x"):
+                raise InvalidRequest("it is no directory of a job", code="NoDirectory")
+            removed, at = 0, self._at(directory.rstrip("/"))
+            for above, directories, files in os.walk(at, topdown=False):
+                for name in files:
+                    with suppress(FileNotFoundError):
+                        os.unlink(f"{above}/{name}")
+                        removed += 1
+                for name in directories:
+                    path = f"{above}/{name}"
+                    with suppress(FileNotFoundError):
+                        os.unlink(path) if os.path.islink(path) else os.rmdir(path)
+            self._remove_empty(at)
+            if os.path.isdir(at):
+                raise Unanswered("others write into it")
+            return removed
+
+    def _waiting_file(self, path: str, etag: str) -> os.stat_result:
+        """A waiting file, if it is the one that its id names.
+
+        Raises:
+            NotFound: there is no such upload.
+        """
+        seen = disk.lstat(self._at(path))
+        if seen is None or not modes.S_ISREG(seen.st_mode) or self._has_link(path):
+            raise _no_upload()
+        if etag and disk.etag_of(seen) != etag:
+            raise _no_upload()
+        return seen
+
+    def _waiting_uploads(self, prefix: str) -> Iterator[UploadInfo]:
+        for job in disk.names(self._at(TEMPORARY)):
+            tasks = f"{TEMPORARY}/{job}/00/tasks/"
+            if not _IN_JOB.match(tasks) or self._has_link(tasks):
+                continue
+            for file in self.waiting_files(tasks):
+                key = file.path[len(tasks) :].partition("/")[2]
+                if key and key.startswith(prefix):
+                    yield UploadInfo(key, waiting_id(file.path, file.etag), file.modified)
 
     # Versions of an object ------------------------------------------------------------------------
 
@@ -933,6 +1036,10 @@ def _changed() -> PreconditionFailed:
 
 _Child = tuple[str, os.DirEntry[str] | None, bool]
 """A name with the file, and whether it has later versions; a directory has neither."""
+
+
+def _whole(seen: os.stat_result) -> Part:
+    return Part(1, f'"{disk.etag_of(seen)}"', seen.st_size)
 
 
 def _is_control(key: str) -> bool:

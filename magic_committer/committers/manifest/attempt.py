@@ -1,4 +1,8 @@
-"""One attempt of a task in a job of renames: files in a directory of its own, then one manifest.
+"""One attempt of a task whose files wait at the destination, in a directory of the attempt.
+
+An upload here is a file that any program may write. Its id names its path and its ETag, so Complete
+is one rename, and the set is Hadoop's task manifest: the job's driver, its recovery and its sweep
+are those of every job.
 
 Invariants:
 
@@ -6,118 +10,130 @@ Invariants:
   (``track="memory"``). Its files are below ``00/tasks/<attempt>/``, where no reader of the
   destination looks.
 * The commit names every file that was closed well, and what else is in `directory`, with size and
-  etag, in one manifest that appears whole. Before it does, the files last through a power cut, and
-  the job was seen running.
-* A manifest whose write got no clear answer may be there: the attempt is ``SENT`` from then on, and
-  keeps its files, unless the job's record says that nobody can accept them any more.
-* A file that was given up is gone before the manifest is written: v1 publishes whatever is in the
-  directory, and with `directory` every attempt does.
-* If the job has ended, its directory is gone, and whatever the attempt writes fails.
+  ETag, in one manifest, which is created once. Before it is, the files last through a power cut.
+* The record is read before the first file is made, before the manifest is stored, and after that
+  (`fence`): so the job's sweep sees the files, or the attempt sees that it is late.
+* A file that was given up is gone before the manifest is written.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, ClassVar, NoReturn, Self
+from typing import BinaryIO, NoReturn, Protocol, Self, TypeVar, cast
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
 from magic_committer._quantities import name_some
-from magic_committer.commit.outcome import ended, outcome_of
+from magic_committer._runtime import Runtime
+from magic_committer.commit.fence import Fence
+from magic_committer.commit.pendingset import AtKey, AttemptSet, names
+from magic_committer.committers.magic.abort import late_in, settle
 from magic_committer.committers.magic.turns import Turns
-from magic_committer.committers.manifest import records
 from magic_committer.committers.manifest.files import TreeFile
-from magic_committer.committers.manifest.names import (
-    TreeJobPaths,
-    check_path_fits,
-    check_tree_name,
-    is_hidden_name,
-)
-from magic_committer.committers.manifest.parts import Parts
-from magic_committer.committers.manifest.task_manifest import (
-    MANIFEST_BYTES_MAX,
-    ManifestFile,
-    TaskManifest,
-    encode_manifest,
-)
 from magic_committer.errors import (
     FileStillOpen,
-    JobNotRunning,
     MagicError,
     NotFound,
     OptionError,
     PathError,
     PreconditionFailed,
-    StoreError,
     TaskFailed,
+    Unanswered,
     WrongProcess,
 )
-from magic_committer.file_trees.base import (
-    FileTree,
-    TreeEntry,
-    add_parents,
-    make_directories,
-    parent_of,
-    remove_tree,
-    walk,
-)
+from magic_committer.file_trees.base import FileTree, add_parents, make_directories, parent_of
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.file_trees.renaming import rename_once
-from magic_committer.hadoop.paths import unique_name
+from magic_committer.hadoop import statistics
+from magic_committer.hadoop.manifests import (
+    MANIFEST_BYTES_MAX,
+    ManifestFile,
+    TaskManifest,
+    check_file_name,
+    decode_set,
+    encode_manifest,
+)
+from magic_committer.hadoop.paths import check_id, is_hidden, unique_name, waiting_id
+from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.protocol.record import HANDS_OFF, StartedJob, State, TaskCommit
-from magic_committer.protocol.rules import Phase
-from magic_committer.stores.base import Attributes
+from magic_committer.protocol.record import StartedJob, TaskCommit
+from magic_committer.protocol.rules import Found, Phase, may_undo
+from magic_committer.stores.base import Attributes, ObjectStore, WaitingFile
 from magic_committer.upload import FileState, LocalDirectory, LocalFile
+
+T = TypeVar("T")
 
 logger = logging.getLogger("magic_committer")
 
 COPY_BYTES = 1024**2
 """Bytes of a local file that are copied at once."""
+TRIES_MAX = 6
+"""How often a call without an answer is made."""
+PAUSE_SECONDS = 0.1
+"""Pause before the second try, in seconds. It doubles each time: 3 seconds in all."""
+
+
+class WaitingStore(ObjectStore, Protocol):
+    """A store that is a file tree, where files can wait."""
+
+    @property
+    def tree(self) -> FileTree:
+        """The file system, rooted where the store is."""
+        ...
+
+    def waiting_files(self, directory: str) -> Iterator[WaitingFile]:
+        """Everything below a directory of a job that is no directory."""
+        ...
+
+    def clear(self, directory: str) -> int:
+        """Remove a directory of a job with everything below it. Repeatable."""
+        ...
 
 
 class TreeAttempt:
     """An attempt in the process that writes it.
 
     Args:
-        parts: the components.
+        runtime: the components; the store is a `WaitingStore`.
         job: its job.
         options: where local files are, and how many bytes they may have.
         task, attempt: the task's id and the attempt's name.
     """
 
-    paths_class: ClassVar[type[TreeJobPaths]] = TreeJobPaths
-
     def __init__(
-        self, parts: Parts, job: StartedJob, options: Options, task: str, attempt: str
+        self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
     ) -> None:
         self.job = job
-        self.task = task
-        self.attempt = attempt
+        self.task = check_id("task id", task)
+        self.attempt = check_id("attempt", attempt)
         self.result: TaskCommit | None = None
-        self._parts = parts
+        self._runtime = runtime
+        self._store = cast("WaitingStore", runtime.store)
+        self._tree = self._store.tree
         self._options = options
-        self._paths = self.paths_class(job.uuid)
-        self._root = self._paths.attempt(attempt)
+        self._paths = job.paths
+        self._root = self._paths.attempt_directory(attempt).rstrip("/")
+        self._set = AttemptSet(runtime, job, self._paths, task, attempt)
+        self._fence = Fence(runtime, job, self._paths)
+        self.statistics = Statistics()
+        self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
         self._pid = os.getpid()
         self._turns = Turns(job.id, attempt)
         self._opened: dict[str, TreeFile | LocalFile] = {}
         self._made: set[str] = set()
         self._local: LocalDirectory | None = None
         self._given = self._unique = False
-        self._left_out: list[str] = []
         self._left: set[str] = set()
         """Names whose files were given up, and may still be there."""
         self._torn = ""
         """Why nobody can tell any more what the attempt has; "": nothing."""
         self._manifest: bytes | None = None
         self._files: tuple[ManifestFile, ...] = ()
-        self._spare = self._paths.spare(parts.ids())
 
     def __repr__(self) -> str:
         return f"<TreeAttempt {self.attempt!r} of task {self.task!r} {self.phase.value}>"
@@ -178,7 +194,7 @@ class TreeAttempt:
             file = LocalFile(
                 self._local,
                 name,
-                f"{self._parts.tree.url}{name}",
+                f"{self._tree.url}{name}",
                 bytes_max=self._options.local_bytes_max,
                 on_close=partial(self._take_in, name),
             )
@@ -193,7 +209,7 @@ class TreeAttempt:
             TaskFailed, JobNotRunning, StoreError: as for `open`.
         """
         self._check_process("writing its files")
-        tree = self._parts.tree
+        tree = self._tree
         if not isinstance(tree, LocalTree):
             raise OptionError(
                 f"{tree.url} is not on a disk of this machine: its tasks have no directory()",
@@ -219,11 +235,11 @@ class TreeAttempt:
     @property
     def tree(self) -> FileTree:
         """The destination."""
-        return self._parts.tree
+        return self._tree
 
     def reader(self, name: str) -> BinaryIO:
         """See `WaitingFiles.reader`."""
-        return self._parts.again(lambda: self._parts.tree.reader(f"{self._root}/{name}"))
+        return self._again(lambda: self._tree.reader(f"{self._root}/{name}"))
 
     def discard(self, name: str) -> None:
         """Take a file out of the attempt, open or closed, and remove it. Repeatable after a
@@ -244,7 +260,7 @@ class TreeAttempt:
                     self._left.add(name)
                 file.take_out()
             if name in self._left:
-                self._parts.again(partial(self._drop, name))
+                self._again(partial(self._drop, name))
             with self._turns.lock:
                 if self._opened.get(name) is file:
                     del self._opened[name]
@@ -274,9 +290,9 @@ class TreeAttempt:
             seen = self._look_at(name)
             before, self._torn = self._torn, f"{name!r} could not be renamed to {new!r}"
             try:
-                self._parts.again(
+                self._again(
                     lambda: rename_once(
-                        self._parts.tree, source, target, seen.size, seen.etag, replace=False
+                        self._tree, source, target, seen.size, seen.etag, replace=False
                     )
                 )
             except PreconditionFailed as error:
@@ -285,7 +301,7 @@ class TreeAttempt:
             self._torn = before
             del self._opened[name]
             self._opened[new] = file
-            file.renamed(f"{self._parts.tree.url}{new}")
+            file.renamed(f"{self._tree.url}{new}")
         return new
 
     def _own(self, name: str) -> TreeFile | LocalFile:
@@ -308,17 +324,17 @@ class TreeAttempt:
         """Remove what was written of a file that is not to be published. Repeatable. What cannot be
         removed is removed by the commit, or the commit fails."""
         self._left.add(name)
-        self._parts.tree.remove(f"{self._root}/{name}")
+        self._tree.remove(f"{self._root}/{name}")
         self._left.discard(name)
 
     def _tree_file(self, name: str) -> TreeFile:
         path = f"{self._root}/{name}"
         self._make_directories(parent_of(path))
         if name in self._left:
-            self._parts.again(partial(self._drop, name))
+            self._again(partial(self._drop, name))
         return TreeFile(
             self._new_file(path),
-            f"{self._parts.tree.url}{name}",
+            f"{self._tree.url}{name}",
             drop=partial(self._drop, name),
             may_close=partial(self._turns.check_open, awaited=True),
         )
@@ -332,18 +348,11 @@ class TreeAttempt:
     def _name(self, name: str, unique: bool, attributes: Attributes) -> str:
         if attributes != Attributes():
             raise OptionError(
-                f"{self._parts.tree.url} holds files, which have no attributes:"
-                f" {attributes!r:.120}",
+                f"{self._tree.url} holds files, which have no attributes: {attributes!r:.120}",
                 hint="Leave attributes out",
             )
-        check_tree_name(name, uuid=self.job.uuid)
-        name = unique_name(name, self.job.uuid) if unique else name
-        self._check_fits(name)
-        return name
-
-    def _check_fits(self, name: str) -> None:
-        longer = max(self.attempt, self.task, key=len)
-        check_path_fits(name, self._parts.tree.promises.path_bytes_max, longer)
+        check_file_name(name, uuid=self.job.uuid)
+        return unique_name(name, self.job.uuid) if unique else name
 
     def _refuse_twice(self, name: str) -> None:
         opened = self._opened.get(name)
@@ -353,10 +362,12 @@ class TreeAttempt:
     def _make_directories(self, directory: str) -> None:
         if directory in self._made:
             return
+        if not self._made:  # a late attempt stops here, before it makes anything
+            self._fence.created()
+            self._fence.check()
+            self._again(self._tree.make_root)
         try:
-            make_directories(self._parts.tree, directory, below=self._paths.job_attempt)
-        except NotFound as error:
-            raise self._ended(error) from error
+            self._again(partial(make_directories, self._tree, directory))
         except PreconditionFailed as error:
             raise PathError(
                 f"attempt {self.attempt!r}: {directory[len(self._root) + 1 :]!r} is a file already",
@@ -365,10 +376,11 @@ class TreeAttempt:
         self._made.add(directory)
 
     def _new_file(self, path: str) -> BinaryIO:
+        self._fence.created()
         try:
-            return self._parts.tree.open(path)
+            return self._tree.open(path)
         except NotFound as error:
-            raise self._ended(error) from error
+            raise self._lost(error) from error
         except PreconditionFailed as error:
             raise self._has_already(path[len(self._root) + 1 :]) from error
 
@@ -383,23 +395,22 @@ class TreeAttempt:
         with suppress(OSError):  # the directory goes with the attempt
             local.unlink()
 
-    def _ended(self, why: NotFound) -> MagicError:
-        """The error for a directory that is gone: the job's record says why."""
-        try:
-            seen = records.read(self._parts, self._paths)
-        except StoreError:
-            return why
-        if seen is not None and seen.record.state is State.RUNNING:
-            return TaskFailed(
-                f"attempt {self.attempt!r}: its directory was removed: {why.message}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
-        return self._late(seen)
+    def _lost(self, why: NotFound) -> MagicError:
+        """The error for a directory that is gone: perhaps the job has ended."""
+        return self._fence.must_undo() or TaskFailed(
+            f"attempt {self.attempt!r}: its directory was removed: {why.message}",
+            job_id=self.job.id,
+            hint=ANOTHER_ATTEMPT,
+        )
 
-    def _late(self, seen: records.SeenVersion | None) -> JobNotRunning:
-        """The error of this attempt, whose job does not run any more."""
-        return late(self.job, seen)
+    def _again(self, call: Callable[[], T]) -> T:
+        """Make a call that may be repeated, until it is answered."""
+        for number in range(TRIES_MAX - 1):
+            try:
+                return call()
+            except Unanswered:
+                self._runtime.clock.sleep(PAUSE_SECONDS * 2**number)
+        return call()
 
     # Its ends -------------------------------------------------------------------------------------
 
@@ -419,22 +430,57 @@ class TreeAttempt:
             return self.result
         self._check_process("committing it")
         with patient(), self._turns.commit():
+            return self.result or self._commit()
+
+    def _commit(self) -> TaskCommit:
+        first, result = self.phase is Phase.OPEN, TaskCommit(self.job.uuid, self.task, self.attempt)
+        try:
             if self._manifest is None:
-                try:
-                    self._files = self._gather()
-                    self._make_last()
-                except BaseException as error:
-                    self._abort_after(error)
-                    raise
-            self.result = self._save()
-            self._turns.phase = Phase.COMMITTED
-        many, self._files, self._manifest = len(self._files), (), None  # nobody needs them any more
+                self._files = self._gather()
+                self._make_last()
+                self._manifest = self._encode()
+            if self._files or self.job.terms.accept != "results":
+                self._fence.created()  # what another program has written, too
+                self._fence.check()
+                self._turns.phase = Phase.SENT
+                result = TaskCommit(
+                    job_uuid=self.job.uuid,
+                    task=self.task,
+                    attempt=self.attempt,
+                    key=self._set.key,
+                    etag=self._put(self._manifest),
+                    pendingset_bytes=len(self._manifest),
+                    files=len(self._files),
+                    bytes=sum(file.size for file in self._files),
+                )
+        except BaseException as error:
+            if first and self._set.refused:
+                self._turns.phase = Phase.OPEN
+            self._abort_after(error)
+            raise
+        late = self._fence.must_undo() if result.key else None
+        if late is not None:
+            self._abort_after(late)
+            raise late
+        self._turns.phase, self.result = Phase.COMMITTED, result
+        self._files, self._manifest = (), None  # nobody needs them any more
         self._remove_local()
         logger.info(
-            "job %s: attempt %s of task %s committed %d files",
-            self.job.id, self.attempt, self.task, many,
+            "job %s: attempt %s of task %s committed, %d files, %d bytes",
+            self.job.id, self.attempt, self.task, result.files, result.bytes,
         )  # fmt: skip
-        return self.result
+        return result
+
+    def _put(self, manifest: bytes) -> str:
+        """Store the manifest, once. Gives its ETag."""
+        answer = self._set.put_once(manifest)
+        if not isinstance(answer, AtKey):
+            return answer.etag
+        bucket = self._store.bucket
+        ours = names(decode_set(manifest, self._set.key, bucket).commits)
+        if answer.stored is None or names(answer.stored.pendings) != ours:
+            raise self._set.other_files()
+        return answer.stored.etag
 
     def abort(self) -> None:
         """Remove the attempt's files. Repeatable; a missing attempt is no error.
@@ -449,21 +495,31 @@ class TreeAttempt:
             self._abort()
 
     def _abort(self) -> None:
-        if self.phase in (Phase.SENT, Phase.COMMITTED):
-            seen = records.read(self._parts, self._paths)
-            if seen is not None and seen.record.state in HANDS_OFF:
-                raise TaskFailed(
-                    f"attempt {self.attempt!r} is committed, or may be: the job may have accepted"
-                    " it",
-                    job_id=self.job.id,
-                    hint="Leave it out of job.commit(...), or abort the job",
-                )
+        failures: list[BaseException] = []
+        there, _ = settle(self.job, self._set, self._fence, self.phase, failures, sole=True)
+        if not self._may_undo(there.found):
+            self._fence.must_undo()
+        if not self._may_undo(there.found):
+            raise TaskFailed(
+                f"attempt {self.attempt!r} is committed, or may be",
+                job_id=self.job.id,
+                hint="Leave it out of job.commit(...), or abort the job",
+            )
         self._turns.phase = Phase.ABORTED
         for file in self._opened.values():
             if file.state is FileState.OPEN:
                 file.abort()
         self._remove_local()
-        remove_tree(self._parts.tree, self._root)
+        if self._made:
+            self._again(lambda: self._store.clear(f"{self._root}/"))
+        if failures:
+            raise failures[0]
+        if there.found is Found.SET:
+            self._set.take_back()
+
+    def _may_undo(self, found: Found) -> bool:
+        late = late_in(self._fence)
+        return may_undo(self.phase, sole=True, accept=self.job.terms.accept, found=found, late=late)
 
     def _abort_after(self, error: BaseException) -> None:
         try:
@@ -510,78 +566,69 @@ class TreeAttempt:
                 hint=ANOTHER_ATTEMPT,
             )
         for name in sorted(self._left):
-            self._parts.again(partial(self._drop, name))
+            self._again(partial(self._drop, name))
         names = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
         if self._given:
             names |= self._found_in_directory(names)
         return tuple(self._look_at(name) for name in sorted(names))
 
     def _found_in_directory(self, opened: set[str]) -> set[str]:
-        tree, found = self._parts.tree, set[str]()
-        entries = [e for e in walk(tree, self._root) if e.kind != "directory"]
-        self._left_out.clear()
-        for entry in entries:
-            name = entry.path[len(self._root) + 1 :]
-            if name in opened:
+        found = set[str]()
+        for file in list(self._store.waiting_files(self._root)):
+            name = file.path[len(self._root) + 1 :]
+            if name in opened or is_hidden(name):
                 continue
-            if is_hidden_name(name):
-                self._left_out.append(entry.path)
-                continue
-            _refuse_no_file(self.job, entry)
-            check_tree_name(name, uuid=self.job.uuid)
+            self._refuse_no_file(file.path, file.regular)
+            check_file_name(name, uuid=self.job.uuid)
             if self._unique:
                 own = unique_name(name, self.job.uuid)
-                tree.rename(entry.path, f"{self._root}/{own}", replace=False)
+                if own != name:
+                    self._tree.rename(file.path, f"{self._root}/{own}", replace=False)
                 name = own
-            self._check_fits(name)
             found.add(name)
         return found
 
     def _look_at(self, name: str) -> ManifestFile:
         path = f"{self._root}/{name}"
-        entry = self._parts.again(lambda: self._parts.tree.stat(path))
-        if entry is None:
-            seen = records.read(self._parts, self._paths)
-            if seen is None or seen.record.state is not State.RUNNING:
-                raise self._late(seen)
-            raise TaskFailed(
+        try:
+            (part,) = self._again(lambda: self._store.list_parts(name, waiting_id(path)))
+        except NotFound as error:
+            self._refuse_no_file(path, self._again(lambda: self._tree.stat(path)) is None)
+            raise self._fence.must_undo() or TaskFailed(
                 f"{path} was a file of the task, and is gone",
                 job_id=self.job.id,
                 hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
                 " with file.abort() before it is closed",
+            ) from error
+        return ManifestFile(name, part.size, part.etag.strip('"'))
+
+    def _refuse_no_file(self, path: str, regular: bool) -> None:
+        if not regular:
+            raise TaskFailed(
+                f"{path} is no ordinary file, and cannot be published",
+                job_id=self.job.id,
+                hint="Copy what it leads to; or begin its name with _ or ., which is not published",
             )
-        _refuse_no_file(self.job, entry)
-        return ManifestFile(name, entry.size, entry.etag)
 
     def _make_last(self) -> None:
-        tree, paths = self._parts.tree, [f"{self._root}/{file.name}" for file in self._files]
-        directories = sorted(self._directories_of(paths))
-        try:
-            self._parts.again(lambda: tree.sync(paths, directories))
-        except NotFound as error:
-            raise self._ended(error) from error
-
-    def _directories_of(self, paths: list[str]) -> set[str]:
-        """The directories whose entries must last."""
-        directories = {self._paths.tasks}
+        """Make files and directories last. (What the manifest's PUT makes last is what the store
+        itself has written.)"""
+        paths = [f"{self._root}/{file.name}" for file in self._files]
+        directories = {""} if paths else set()
         for path in paths:
             add_parents(directories, path)
-        return directories
+        try:
+            self._again(lambda: self._tree.sync(paths, sorted(directories)))
+        except NotFound as error:
+            raise self._lost(error) from error
 
-    # Its manifest ---------------------------------------------------------------------------------
-
-    def _save(self) -> TaskCommit:
-        seen = records.read(self._parts, self._paths)
-        if seen is None or seen.record.state is not State.RUNNING:
-            raise self._late(seen)
-        files = self._files
-        by_results = self.job.terms.accept == "results"
-        if by_results and not files:
-            return TaskCommit(self.job.uuid, self.task, self.attempt)
-        if self._manifest is None:
-            manifest = TaskManifest(self.job.id, self.job.uuid, self.task, self.attempt, files)
-            self._manifest = encode_manifest(manifest, self._parts.tree.url, self._root)
-        data = self._manifest
+    def _encode(self) -> bytes:
+        self._stop_clock(False)
+        manifest = TaskManifest(
+            self.job.id, self.job.uuid, self.task, self.attempt, self._files,
+            statistics=self.statistics.to_dict(),
+        )  # fmt: skip
+        data = encode_manifest(manifest, self._tree.url, self._root)
         if len(data) > MANIFEST_BYTES_MAX:
             raise TaskFailed(
                 f"attempt {self.attempt!r}: its manifest has {len(data)} bytes, more than"
@@ -589,70 +636,4 @@ class TreeAttempt:
                 job_id=self.job.id,
                 hint="Write fewer files in each task",
             )
-        self._turns.phase = Phase.SENT
-        path = self._paths.result(self.attempt) if by_results else self._paths.manifest(self.task)
-        try:
-            self._create(path if by_results else self._spare, data)
-            if not by_results:
-                self._put_in_place(path)
-        except NotFound as error:
-            raise self._ended(error) from error
-        return TaskCommit(
-            job_uuid=self.job.uuid,
-            task=self.task,
-            attempt=self.attempt,
-            key=path,
-            etag=sha256(data).hexdigest(),
-            pendingset_bytes=len(data),
-            files=len(files),
-            bytes=sum(file.size for file in files),
-        )
-
-    def _create(self, path: str, data: bytes) -> None:
-        """Create a file that nobody else creates. Repeatable with the same bytes."""
-
-        def create() -> None:
-            try:
-                self._parts.tree.create(path, data)
-            except PreconditionFailed:
-                if self._parts.tree.read(path, MANIFEST_BYTES_MAX) != data:
-                    raise
-
-        self._parts.again(create)
-
-    def _put_in_place(self, path: str) -> None:
-        """Rename the spare manifest over the one of an earlier attempt of the task. Repeatable. Its
-        source is used up by our own rename only."""
-        tree = self._parts.tree
-
-        def rename() -> None:
-            try:
-                tree.rename(self._spare, path)
-            except NotFound:
-                if tree.stat(self._paths.manifests) is None or tree.stat(path) is None:
-                    raise
-
-        self._parts.again(rename)
-        self._parts.again(lambda: tree.sync([], [self._paths.manifests]))
-
-
-def _refuse_no_file(job: StartedJob, entry: TreeEntry) -> None:
-    if entry.kind != "file":
-        raise TaskFailed(
-            f"{entry.path} is no ordinary file, and cannot be published",
-            job_id=job.id,
-            hint="Copy what it leads to; or begin its name with _ or ., which is not published",
-        )
-
-
-def late(job: StartedJob, seen: records.SeenVersion | None) -> JobNotRunning:
-    """The error of an attempt whose job does not run any more."""
-    if seen is None:
-        late = ended(job.dest, job.id, State.ABSENT, "", ", this attempt is too late")
-        late.advice = (
-            f"It has ended; or this machine does not share {job.dest} with the one that started it"
-        )
-        return late
-    return ended(
-        job.dest, job.id, seen.record.state, outcome_of(seen.record), ", this attempt is too late"
-    )
+        return data

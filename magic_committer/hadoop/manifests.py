@@ -12,23 +12,32 @@ written (docs/security.md).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote
 
 import orjson
 
-from magic_committer.committers.manifest.names import check_tree_name
 from magic_committer.errors import FormatError, PathError
+from magic_committer.hadoop.formats import Pending, PendingSet, UploadEtag, decode_pendingset
 from magic_committer.hadoop.json import Invalid, refuse_crowded
-from magic_committer.hadoop.paths import check_id
+from magic_committer.hadoop.paths import (
+    MANIFEST_SUFFIX,
+    TEMPORARY,
+    check_id,
+    check_name,
+    waiting_id,
+)
+from magic_committer.stores.urls import is_tree, url_of
 
 TYPE = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.files.TaskManifest/1"
 VERSION = 1
 MANIFEST_BYTES_MAX = 256 * 1024**2
 """Bytes of a manifest: one million files with long names."""
 EXTRA_JOB = "magic-committer.job"
+EXTRA_TASK = "magic-committer.task"
+EXTRA_ATTEMPT = "magic-committer.attempt"
 
 _SAFE = "/!$&'()*+,;=:@-._~"
 """What Java's URI leaves as it is in a path; it leaves non-ASCII letters too, and we encode them:
@@ -62,6 +71,7 @@ class TaskManifest:
         task, attempt: the task's id and the attempt's name.
         files: what it publishes.
         directories: further directories to be made, relative to the destination.
+        statistics: the task's counters.
     """
 
     job_id: str
@@ -70,6 +80,7 @@ class TaskManifest:
     attempt: str
     files: tuple[ManifestFile, ...] = ()
     directories: tuple[str, ...] = ()
+    statistics: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def bytes(self) -> int:
@@ -86,15 +97,17 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
         attempt_directory: the attempt's directory, relative to the destination.
     """
     base = uri_of(root, attempt_directory)
-    files = []
+    files, home = [], _bare(root)
     for file in manifest.files:
         path = quote(file.name, safe=_SAFE)
-        entry: dict[str, Any] = {"s": f"{base}/{path}", "d": f"{_bare(root)}{path}", "z": file.size}
+        entry: dict[str, Any] = {"s": f"{base}/{path}", "d": f"{home}{path}", "z": file.size}
         if file.etag:
             entry["e"] = file.etag
         files.append(entry)
     document = {
-        "extraData": {EXTRA_JOB: manifest.uuid},
+        "extraData": {
+            EXTRA_JOB: manifest.uuid, EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt,
+        },
         "type": TYPE,
         "version": VERSION,
         "jobId": manifest.job_id,
@@ -107,8 +120,8 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
             {"d": uri_of(root, path), "t": ABSENT, "l": path.count("/") + 1}
             for path in manifest.directories
         ],
-        "iostatistics": {},
-    }
+        "iostatistics": manifest.statistics,
+    }  # fmt: skip
     return orjson.dumps(document)
 
 
@@ -146,6 +159,7 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
     prefix = f"{tasks}/{attempt}/"
     extra = document.get("extraData") or {}
     uuid = extra.get(EXTRA_JOB, "") if isinstance(extra, Mapping) else ""
+    statistics = document.get("iostatistics")
     return TaskManifest(
         job_id=_text(document, "jobId", source),
         uuid=uuid if isinstance(uuid, str) else "",
@@ -163,6 +177,7 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
             )
             for number, entry in enumerate(_entries(document, "directories", source))
         ),
+        statistics=statistics if isinstance(statistics, dict) else {},
     )
 
 
@@ -235,6 +250,70 @@ def _file(
 
 def _name(name: str, field: str, source: str) -> str:
     try:
-        return check_tree_name(name)
+        check_file_name(name)
     except PathError as error:
         raise FormatError(source, field, error.message) from error
+    return name
+
+
+def check_file_name(name: str, *, uuid: str = "") -> None:
+    """Check the name of a file that waits in a job's directory: `check_name`, and that it does not
+    lie in the directory where committers work.
+
+    Raises:
+        PathError: the message says which rule the name breaks.
+    """
+    check_name(name, uuid=uuid)
+    if name.partition("/")[0] == TEMPORARY:
+        raise PathError(
+            f"{name!r} lies in {TEMPORARY}, where committers work",
+            hint="What lies in there is deleted when a job ends: choose another name",
+        )
+
+
+def set_of(data: bytes, key: str, root: str) -> PendingSet:
+    """Read a manifest as the set of uploads that it is: of each file, whose id names its path and
+    its ETag (`paths.waiting_id`).
+
+    Args:
+        data: the file's bytes.
+        key: where it lies, relative to the destination.
+        root: the destination's URL, without a ``/`` at its end.
+
+    Raises:
+        FormatError: as for `decode_manifest`.
+    """
+    attempts, _, _ = key.rpartition("/manifests/")
+    manifest = decode_manifest(data, f"{root}/", f"{attempts}/tasks", key)
+    extra = {EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt}
+    if manifest.uuid:
+        extra[EXTRA_JOB] = manifest.uuid
+    home = f"{attempts}/tasks/{manifest.attempt}"
+    return PendingSet(
+        job_id="",
+        commits=tuple(_pending(file, home, root, manifest) for file in manifest.files),
+        extra_data=extra,
+        iostatistics=manifest.statistics,
+    )
+
+
+def _pending(file: ManifestFile, home: str, root: str, manifest: TaskManifest) -> Pending:
+    return Pending(
+        uri=url_of(root, file.name),
+        upload_id=waiting_id(f"{home}/{file.name}", file.etag),
+        bucket=root,
+        destination_key=file.name,
+        etags=(UploadEtag(file.etag),),
+        length=file.size,
+        task_id=manifest.attempt,
+    )
+
+
+def decode_set(data: bytes, key: str, bucket: str) -> PendingSet:
+    """Read what an attempt has committed: a `.pendingset`, or a manifest.
+
+    Raises:
+        FormatError: it cannot be read.
+    """
+    manifest = key.endswith(MANIFEST_SUFFIX) and is_tree(bucket)
+    return set_of(data, key, bucket) if manifest else decode_pendingset(data, key)
