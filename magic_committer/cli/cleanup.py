@@ -20,7 +20,7 @@ from magic_committer._runtime import ProgressFunction, SystemClock
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.files import replace_file
-from magic_committer.cli.places import Place, TreePlace, is_bucket
+from magic_committer.cli.places import Place, is_bucket
 from magic_committer.cli.plain import note
 from magic_committer.cli.prometheus import Metric, exposition
 from magic_committer.cli.reach import Reach, below, recursive
@@ -37,7 +37,6 @@ from magic_committer.maintenance.reports import (
     LEFTOVER_AFTER_SECONDS,
     CleanupReport,
 )
-from magic_committer.maintenance.trees import TreeCleaning
 from magic_committer.maintenance.uploads import OLD_SECONDS, Scope, Survey, sized
 from magic_committer.options import Options
 
@@ -258,9 +257,7 @@ def _expanded(
 
 def _cleaning(
     shell: Shell, dest: Place, limits: Limits, dry_run: bool, progress: ProgressFunction
-) -> Cleaning | TreeCleaning:
-    if isinstance(dest, TreePlace):
-        return TreeCleaning(shell.parts(dest, progress), limits, dry_run=dry_run)
+) -> Cleaning:
     runtime = shell.runtime(dest.bucket, progress)
     return Cleaning(runtime, dest, limits, dry_run=dry_run, options=Options())
 
@@ -302,8 +299,6 @@ def _advice(shell: Shell, dest: Place, nameless: int, progress: ProgressFunction
     Raises:
         StoreError: it is not known.
     """
-    if isinstance(dest, TreePlace):
-        return None
     way = way_of(shell.s3)
     if nameless > LOOKED_AT_MAX:
         line = [*way, "uploads", "list", dest.url, "--older-than", duration(OLD_SECONDS)]

@@ -19,7 +19,6 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.force import UNREADABLE, force_abort
 from magic_committer.maintenance.giving_up import GivenUp
 from magic_committer.protocol.record import State
-from magic_committer.stores.urls import is_tree_url
 
 KEYS_ASKED_MAX = 5
 """Visible files that the question names."""
@@ -84,9 +83,9 @@ def _lines(given: GivenUp) -> Iterator[tuple[str, str]]:
     yield "record", given.state
     yield "outcome", given.outcome or "not known"
     yield "problem", Prose(given.why)
-    if given.dry_run and not is_tree_url(given.dest):
+    if given.dry_run:
         yield "open", counted(given.open, "upload")
-    elif given.report is None and not is_tree_url(given.dest):
+    elif given.report is None:
         yield "aborted", counted(given.aborted, "upload")
         yield "deleted", counted(given.deleted, "file")
     for key in given.visible:

@@ -12,14 +12,14 @@ import click
 
 from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, ProgressFunction
-from magic_committer.cli import exits, trees
+from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.ending import Ending, no_such_job, not_found
 from magic_committer.cli.forcing import give_up
 from magic_committer.cli.job_reports import tell_recovery, tell_report
 from magic_committer.cli.output import Prose
-from magic_committer.cli.places import Place, TreePlace
+from magic_committer.cli.places import Place
 from magic_committer.cli.quantities import batch_words, pending_words, time_words
 from magic_committer.cli.reach import Reach, recursive
 from magic_committer.cli.shell import DURATION, PLACE, Shell, age_option, command
@@ -35,8 +35,6 @@ from magic_committer.maintenance.reports import (
     FoundJob,
     Recovery,
 )
-from magic_committer.maintenance.tree_details import show_tree_job
-from magic_committer.maintenance.trees import inspect_tree
 from magic_committer.protocol.record import State
 
 job = group("job", "job list s3://bucket --recursive", "job show s3://bucket/table nightly")
@@ -179,8 +177,6 @@ def show(
 
 def _jobs_at(shell: Shell, path: Place, dead_after: float) -> Iterator[FoundJob]:
     """The jobs directly under a path."""
-    if isinstance(path, TreePlace):
-        return inspect_tree(shell.parts(path), dead_after)
     return inspect_all(shell.runtime(path.bucket), path, dead_after)
 
 
@@ -188,14 +184,10 @@ def _show_at(
     shell: Shell, path: Place, job_id: str, dead_after: float, files_max: int
 ) -> ShownJob | None:
     """One job under a path; None if it is not there."""
-    if isinstance(path, TreePlace):
-        return show_tree_job(shell.parts(path), job_id, dead_after, files_max)
     return show_job(shell.runtime(path.bucket), path, job_id, dead_after, files_max)
 
 
 def _not_found_at(shell: Shell, path: Place, job_id: str) -> JobNotFound:
-    if isinstance(path, TreePlace):
-        return trees.tree_job_not_found(shell.parts(path), job_id)
     return not_found(shell.runtime(path.bucket), path, job_id)
 
 
@@ -311,9 +303,6 @@ def commit(
     if expect is not None and tasks:
         raise click.UsageError("give --expect or --task, not both")
     wanted = list(tasks) or expect
-    if isinstance(path, TreePlace):
-        trees.refuse_for_hadoop(path, adopt=adopt)
-        return trees.commit(shell, path, job_id, wanted, accept, dry_run=dry_run, yes=yes)
     with shell.progress() as progress, Calls(shell, path, job_id, "commit") as calls:
         ending = Ending.find(shell, progress, calls, adopt, settled)
         if ending.has_committed:
@@ -379,11 +368,6 @@ def abort(
     """
     if force and adopt:
         raise click.UsageError("--force is for jobs that have a record: leave --adopt out")
-    if isinstance(path, TreePlace):
-        trees.refuse_for_hadoop(path, adopt=adopt, leave_visible=leave_visible)
-        if force:
-            return trees.give_up(shell, path, job_id, settled, dry_run=dry_run, yes=yes)
-        return trees.abort(shell, path, job_id, revert=revert, dry_run=dry_run, yes=yes)
     if force:
         return give_up(shell, path, job_id, settled, dry_run=dry_run, yes=yes)
     with shell.progress() as progress, Calls(shell, path, job_id, "abort") as calls:
@@ -441,9 +425,6 @@ def recover(
     """
     settled = LEFTOVER_AFTER_SECONDS if dead_after is None else dead_after
     limit = DEAD_AFTER_SECONDS if dead_after is None else dead_after
-    if isinstance(path, TreePlace):
-        trees.refuse_for_hadoop(path, adopt=adopt, leave_visible=leave_visible)
-        return trees.recover(shell, path, job_id, accept, limit, dry_run=dry_run, yes=yes)
     with shell.progress() as progress, Calls(shell, path, job_id, "recover") as calls:
         try:
             ending = Ending.find(shell, progress, calls, adopt, settled)

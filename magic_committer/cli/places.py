@@ -7,39 +7,22 @@ bucket) refuse the second kind here, before they do anything.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from urllib.parse import quote
 
 from magic_committer.errors import PathError
 from magic_committer.hadoop.paths import Destination
-from magic_committer.stores.urls import is_tree_url, tree_url
+from magic_committer.stores.urls import is_tree, is_tree_url
 
 _BARE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z", re.DOTALL)
 """A bucket's name as S3 takes it for new buckets, with or without a path."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreePlace:
-    """A destination whose jobs are jobs of renames.
-
-    Attributes:
-        url: as jobs write it, with a ``/`` at its end.
-    """
-
-    url: str
-
-    def below(self, directory: str) -> TreePlace:
-        """The place of a directory below it, by its path relative to it."""
-        return TreePlace(f"{self.url}{quote(directory)}/")
-
-
-Place = Destination | TreePlace
+Place = Destination
 """A destination of jobs."""
 
 
 def is_bucket(path: Place) -> bool:
     """Whether a path is a whole bucket. Pure."""
-    return isinstance(path, Destination) and not path.prefix
+    return not path.prefix and not is_tree(path.bucket)
 
 
 def s3_url(text: str) -> str:
@@ -54,9 +37,7 @@ def place(text: str) -> Place:
     Raises:
         PathError: it is none, or its file system cannot decide jobs.
     """
-    if is_tree_url(text):
-        return TreePlace(tree_url(text))
-    return Destination.parse(s3_url(text))
+    return Destination.parse(text if is_tree_url(text) else s3_url(text))
 
 
 def on_s3(text: str) -> str:

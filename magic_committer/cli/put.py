@@ -28,19 +28,17 @@ from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.calls import Calls
 from magic_committer.cli.job_reports import code_of_report, report_lines
 from magic_committer.cli.output import Prose
-from magic_committer.cli.places import Place, TreePlace
+from magic_committer.cli.places import Place
 from magic_committer.cli.shell import DIRECTORY, MODE, PLACE, URL, Shell, command
 from magic_committer.commit.conflict import existing, partitions_of
-from magic_committer.committers.manifest.existing import data
-from magic_committer.committers.manifest.names import check_tree_name
-from magic_committer.committers.manifest.parts import Parts
 from magic_committer.errors import CommitIncomplete, UploadFailed
-from magic_committer.file_trees.base import parent_of
 from magic_committer.filesystem.local import PutItem, PutReport, files_in, refuse_itself
 from magic_committer.filesystem.objects import objects_in
+from magic_committer.hadoop.manifests import check_file_name
 from magic_committer.hadoop.paths import Destination, is_s3_url
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.urls import is_tree
 
 LOOKING_IN_FLIGHT = 16
 """Listings of the destination at the same time."""
@@ -87,8 +85,6 @@ class Putting:
 
     def look(self, shell: Shell, progress: ProgressFunction) -> Present:
         """What is there now. Only listings are sent."""
-        if isinstance(self.dest, TreePlace):
-            return self._look_at_files(shell.parts(self.dest, progress))
         return self._look_at_objects(shell.runtime(self.dest.bucket, progress), self.dest)
 
     def _look_at_objects(self, runtime: Runtime, dest: Destination) -> Present:
@@ -109,29 +105,13 @@ class Putting:
                 deleted = sum(info.key not in kept for info in found)
         return Present(over, deleted)
 
-    def _look_at_files(self, parts: Parts) -> Present:
-        names = {file.name for file in self.files}
-        directories = sorted({parent_of(name) for name in names})
-        within = directories if self.mode in BY_PARTITION else None
-        if self.mode in FAILING:
-            first = next(data(parts, within), None)
-            return Present(refused=f"{parts.tree.url}{first.path}" if first is not None else "")
-        over = deleted = 0
-        if not self.unique:
-            for directory in directories:
-                over += sum(entry.path in names for entry in parts.tree.list(directory))
-        if self.mode in REPLACING:
-            kept = set[str]() if self.unique else names
-            deleted = sum(entry.path not in kept for entry in data(parts, within))
-        return Present(over, deleted)
-
     def would(self, present: Present) -> str:
         """What a run does, in a sentence without its stop. Pure."""
         what = f"{counted(len(self.files), 'file')}, {bytes_words(self.bytes)}"
         if present.refused:
             return f"Refuse to put {what} into {self.dest.url}: there is data, {present.refused}"
         told = f"Put {what} into {self.dest.url}"
-        kind = "file" if isinstance(self.dest, TreePlace) else "object"
+        kind = "file" if is_tree(self.dest.bucket) else "object"
         fate = []
         if present.over:
             fate.append(f"write over {counted(present.over, kind)} there")
@@ -214,9 +194,9 @@ def put(shell: Shell, directory: str, dest: Place, hidden: bool, **how: Any) -> 
     """
     refuse_itself(directory, dest.url)
     files, left_out = files_in(directory, hidden=hidden)
-    if isinstance(dest, TreePlace):
+    if is_tree(dest.bucket):
         for file in files:
-            check_tree_name(file.name)
+            check_file_name(file.name)
     return _publish(shell, directory, dest, files, left_out, hidden=hidden, **how)
 
 

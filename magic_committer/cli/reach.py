@@ -11,16 +11,11 @@ import click
 
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.places import Place, TreePlace
+from magic_committer.cli.places import Place
 from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Shell
 from magic_committer.errors import MagicError, StoreError
 from magic_committer.maintenance.below import OBJECTS_MAX, Below, Flat, has_deeper, jobs_below
-from magic_committer.maintenance.tree_details import (
-    tree_has_deeper,
-    tree_job_ids,
-    trees_below,
-)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -73,23 +68,8 @@ def below(
     Raises:
         StoreError: what is below it could not be listed.
     """
-    places: dict[Place, tuple[str, ...]] = {}
-    if not isinstance(path, TreePlace):
-        on_s3 = jobs_below(shell.runtime(path.bucket, progress), path, objects_max)
-        for dest, ids in on_s3.jobs.items():
-            places[dest] = ids
-        return places, unseen(path, on_s3)
-    parts = shell.parts(path, progress)
-    found = trees_below(parts, objects_max)
-    for directory in found.found:
-        there = parts if not directory else shell.parts(path.below(directory), progress)
-        places[TreePlace(there.tree.url)] = tuple(tree_job_ids(there))
-    if not found.stopped_at:
-        return places, ()
-    return places, (
-        f"{found.entries:,} files were listed below {path.url}; {found.stopped_at} and more were"
-        " not looked at: give a deeper path, or a greater --max-objects",
-    )
+    found = jobs_below(shell.runtime(path.bucket, progress), path, objects_max)
+    return found.jobs, unseen(path, found)
 
 
 class Reach:
@@ -154,11 +134,7 @@ class Reach:
         if self._objects_max is not None or path.url in self.not_looked_at:
             return False
         try:
-            if isinstance(path, TreePlace):
-                deeper = tree_has_deeper(self._shell.parts(path))
-            else:
-                deeper = has_deeper(self._shell.runtime(path.bucket), path)
-            if not deeper:
+            if not has_deeper(self._shell.runtime(path.bucket), path):
                 return False
         except StoreError:
             pass  # nobody knows what is below: it was not looked at in any case

@@ -24,17 +24,15 @@ from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import COMMON, Explained, common, given_so_far
 from magic_committer.cli.output import Output
-from magic_committer.cli.places import TreePlace, on_s3, place
+from magic_committer.cli.places import on_s3, place
 from magic_committer.cli.plain import Format, note
 from magic_committer.cli.progress import hide_progress, shown_progress
 from magic_committer.cli.quantities import parse_duration
 from magic_committer.cli.table import wrapped
 from magic_committer.cli.wording import commands, told
-from magic_committer.committers.manifest import parts_of
-from magic_committer.committers.manifest.parts import Parts
 from magic_committer.errors import MagicError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination
-from magic_committer.options import Options, S3Options
+from magic_committer.options import S3Options
 from magic_committer.remedy import reword_notes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,10 +51,6 @@ class Shell:
     def runtime(self, bucket: str, progress: ProgressFunction = no_progress) -> Runtime:
         """The components for a bucket."""
         return _wiring.runtime_for(bucket, self.s3, progress)
-
-    def parts(self, path: TreePlace, progress: ProgressFunction = no_progress) -> Parts:
-        """The components for a destination of renames."""
-        return parts_of(_wiring.process_for(self.s3, progress), path.url, Options())
 
     def buckets(self) -> list[str]:
         """All buckets of the account."""

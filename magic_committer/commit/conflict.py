@@ -502,7 +502,7 @@ def at_home(runtime: Runtime, dest: Destination) -> tuple[Runtime, Destination]:
     if not is_tree(dest.bucket) or not dest.prefix:
         return runtime, dest
     store = cast("Any", runtime.store).below(dest.prefix)
-    return replace(runtime, store=store), Destination(store.bucket, "")
+    return replace(runtime, store=store), dest.alone
 
 
 @dataclass(frozen=True, slots=True)

@@ -529,6 +529,11 @@ class Destination:
         return url_of(self.bucket, self.prefix)
 
     @property
+    def alone(self) -> Destination:
+        """This destination as its own jobs have it: on a file system it is a bucket of its own."""
+        return Destination.parse(self.url) if is_tree(self.bucket) else self
+
+    @property
     def success_key(self) -> str:
         return f"{self.prefix}{SUCCESS}"
 

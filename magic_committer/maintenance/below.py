@@ -23,6 +23,7 @@ from magic_committer.hadoop.paths import (
     is_control_element,
 )
 from magic_committer.stores.base import ObjectInfo
+from magic_committer.stores.urls import url_of
 
 OBJECTS_MAX = 10_000_000
 """Objects that are listed below one path, unless the caller says another number. S3 gives 1,000 of
@@ -107,9 +108,9 @@ def jobs_below(runtime: Runtime, dest: Destination, objects_max: int = OBJECTS_M
     problems = []
     for prefix, ids in jobs.items():
         try:
-            by_destination[Destination(dest.bucket, prefix)] = tuple(ids)
+            by_destination[Destination(dest.bucket, prefix).alone] = tuple(ids)
         except PathError as error:
-            where = f"s3://{dest.bucket}/{prefix}"
+            where = url_of(dest.bucket, prefix)
             problems.append(f"there are jobs under {where} that cannot be looked at: {error}")
     return Below(by_destination, flat.objects, flat.stopped_at, tuple(problems))
 
