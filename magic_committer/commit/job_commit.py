@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
-from magic_committer.commit import records
+from magic_committer.commit import early, records
 from magic_committer.commit.batches import (
     Claimant,
     batch_needed,
@@ -253,12 +253,29 @@ class JobCommit:
             offer = self._offer(seen, wanted, expect, spool)
             if not isinstance(offer, Offer):
                 return self._obey(offer)
+            if self.job.terms.committer == "v1":
+                self._publish_early(offer.publication)
             with interrupted(deciding(self.job)):
                 with self._timed(stats.DECIDE):
                     swapped = self._swap_to_committing(seen, offer)
                 if not swapped.won or swapped.now is None:
                     return self._obey(swapped.now)
                 return self._publish(swapped.now, offer.publication, self.may_remove)
+
+    def _publish_early(self, publication: Publication) -> None:
+        """Algorithm 1: make the files visible before anything is decided. Repeatable.
+
+        Raises:
+            MagicError: the first reason why not all are visible. The job runs on.
+            DestinationExists: mode ``fail`` met another writer's file. The same.
+        """
+        early.begin(self.runtime, self.job)
+        try:
+            failure = publication.complete_all()
+        except Conflict as conflict:
+            raise destination_exists(self.job, str(conflict)) from conflict
+        if failure is not None:
+            raise failure.__cause__ or failure
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads. The job need not be started:
@@ -524,22 +541,26 @@ class JobCommit:
         the record that it has left, to be obeyed: what looked wrong may have been its work."""
         try:
             with interrupted(half_aborted(self.job)):
-                swapped = self._swap_to_aborting(seen)
+                stays = early.stays(self.runtime, self.job)
+                swapped = self._swap_to_aborting(seen, stays)
         except (StoreError, OutcomeUnknown) as error:
             error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
             raise
         if not swapped.won:
             return swapped.now
         aborted = self._abandon(swapped.now, self.may_remove)
+        if stays:
+            why.add_note(stays)
         for warning in aborted.warnings:
             why.add_note(warning)
         why.report = aborted
         raise why
 
     def _refuse_if_published(self, leave_visible: bool) -> str:
-        """For a Hadoop job: what its JVM made visible, which an abort would leave."""
+        """What an abort would leave visible: of a Hadoop job what its JVM made visible, and of one
+        of ours what algorithms 1 and 2 did."""
         if not self.job.adopted:
-            return ""
+            return early.stays(self.runtime, self.job)
         return refuse_if_published(
             self.runtime, self.job, self.in_flight, leave_visible=leave_visible
         )

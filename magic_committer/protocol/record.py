@@ -206,7 +206,7 @@ class JobRecord:
         checkpoint: for a job of a streaming query: the hash of the query's checkpoint; else "".
         batch: from ``committing`` on, for a job of a streaming query: what it publishes. Whoever
             completes the job writes it to the query's ledger (`magic_committer.protocol.ledger`).
-        stays: for an adopted job that is aborted: how many of its files are visible and stay, in a
+        stays: for a job that is aborted though files of it are visible: that they stay, in a
             sentence; "": none. It is for people.
     """
 

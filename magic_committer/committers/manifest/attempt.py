@@ -442,6 +442,7 @@ class TreeAttempt:
             if self._files or self.job.terms.accept != "results":
                 self._fence.created()  # what another program has written, too
                 self._fence.check()
+                self._before_set()
                 self._turns.phase = Phase.SENT
                 result = TaskCommit(
                     job_uuid=self.job.uuid,
@@ -470,6 +471,9 @@ class TreeAttempt:
             self.job.id, self.attempt, self.task, result.files, result.bytes,
         )  # fmt: skip
         return result
+
+    def _before_set(self) -> None:
+        """What is done when everything that the manifest names lasts."""
 
     def _put(self, manifest: bytes) -> str:
         """Store the manifest, once. Gives its ETag."""
