@@ -6,6 +6,7 @@ A test that needs a store of another kind overrides ``s3`` in its own file; ``ma
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -13,6 +14,7 @@ from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises import hands
 from tests.promises.machine import Machine
+from tests.tree_bucket import tree_bucket
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,9 +31,17 @@ def clock() -> PatientClock:
 
 
 @pytest.fixture
-def s3(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``, empty, which goes by `clock`."""
-    with memory_store(clock=clock) as store:
+def s3(
+    request: pytest.FixtureRequest, clock: PatientClock, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MemoryStore]:
+    """The bucket ``bucket``, empty, which goes by `clock`: a dict, or a directory (`on_trees`)."""
+    with ExitStack() as stack:
+        store: MemoryStore
+        if getattr(request, "param", "s3") == "tree":
+            root = tmp_path_factory.mktemp("tree")
+            store = stack.enter_context(tree_bucket(root, "bucket", clock=clock))
+        else:
+            store = stack.enter_context(memory_store(clock=clock))
         yield store
         store.before = store.after = None  # what still ends, ends unhindered
 
