@@ -1,7 +1,7 @@
 """Whole jobs on a local directory as a store, for tests that kill them at a call of the system.
 
-`Calls` stands before the system's calls that change something, in `magic_committer.stores.tree`,
-and counts them. What happens between two of them is seen by nobody: so a death before each of them
+`Calls` stands before the system's calls that change something, in `magic_committer.stores.tree`
+and below it, and counts them. What happens between two of them is seen by nobody: so a death before each of them
 is every death.
 """
 
@@ -20,13 +20,13 @@ from magic_committer import _wiring
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock
 from magic_committer.commit import probe
-from magic_committer.file_trees import disk
+from magic_committer.file_trees import disk, local
 from magic_committer.stores import tree
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
 from magic_committer.upload import sender
 
-DEST = "s3://tree/t"
+COMMITTERS = ("magic", "manifest")
 OLD = {"p=0/old.csv": b"old", "p=1/old.csv": b"older"}
 NEW = {
     f"p=1/{task}{name}.csv": f"{task}{name}".encode() * 40
@@ -83,6 +83,7 @@ class Calls:
             for module, name, value in (
                 (tree, "os", self),
                 (disk, "os", self),
+                (local, "os", self),
                 (disk, "rename_by", self._counted("renameat2", disk.rename_by)),
                 (disk, "sync", self._counted("sync", sync)),
             ):
@@ -97,11 +98,11 @@ def die() -> None:
 
 @contextmanager
 def served(root: Path, clock: Clock | None = None, threads: int = 0) -> Iterator[TreeStore]:
-    """A directory is the bucket ``tree``, of a process that has learnt nothing yet. Without threads
-    everything runs in the caller's."""
-    store = TreeStore(root, "tree")
+    """A directory in ``root`` is the destination, of a process that has learnt nothing yet. Without
+    threads everything runs in the caller's."""
+    store = TreeStore(root / "t", dest(root))
     probe._known.pop(store.identity, None)
-    _wiring.register_store(store, clock, other_buckets="raise")
+    _wiring.register_store(store, clock)
     try:
         with patch.object(_wiring, "pool", ThreadPool(threads)):
             yield store
@@ -117,26 +118,34 @@ def lay_out(root: Path, files: dict[str, bytes]) -> None:
         (root / "t" / name).write_bytes(data)
 
 
-def run_job(mode: str, track: mc.Track = "memory") -> None:
+def dest(root: Path) -> str:
+    """The URL of the destination."""
+    return (root / "t").as_uri()
+
+
+def run_job(root: Path, mode: str, committer: str, track: mc.Track = "memory") -> None:
     """A job of three tasks and five files."""
-    job = mc.start(DEST, mode=cast("mc.Mode", mode), accept="results", track=track)
+    job = mc.start(
+        dest(root), mode=cast("mc.Mode", mode), committer=committer, accept="results", track=track
+    )
     results = []
     for task in "012":
         with job.task(task) as attempt:
             for name in (name for name in NEW if name[4] == task):
-                with attempt.open(name, unique=True) as file:
+                with attempt.open(name, unique=committer == "magic") as file:
                     file.write(NEW[name])
         results.append(attempt.result)
     job.commit(results)
 
 
-def recover() -> None:
+def recover(root: Path) -> None:
     """What an operator does who knows that the driver is dead."""
-    for found in mc.inspect(DEST):
+    url = dest(root)
+    for found in mc.inspect(url):
         with suppress(mc.JobNotRunning):
-            mc.recover(DEST, found.id, dead_after=0)
+            mc.recover(url, found.id, dead_after=0)
     for _ in range(2):  # the first one ends what is left, the next one forgets it
-        report = mc.cleanup(DEST, dead_after=0, leftover_after=0, forget_after=0)
+        report = mc.cleanup(url, dead_after=0, leftover_after=0, forget_after=0)
         assert report.errors == ()
 
 
@@ -172,13 +181,13 @@ def after(mode: str) -> dict[str, bytes]:
 
 def left(root: Path) -> list[str]:
     """What is left of committers, when a day has passed and somebody has looked."""
-    for path in (*root.glob(f"{UPLOADS}/*"), *root.rglob("*.~*")):
+    for path in (*root.glob(f"t/{UPLOADS}/*"), *root.rglob("*.~*")):
         os.utime(path, (0, 0))
-    store = TreeStore(root, "tree")
+    store = TreeStore(root / "t", dest(root))
     found = [one.key for one in uploads(store, "")]
     found += [one.key for one in objects(store, "") if "__magic" in one.key]
     names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
-    return found + [name for name in names if "__magic" in name]
+    return found + [name for name in names if "__magic" in name or "_temporary" in name]
 
 
 def check(root: Path, mode: str) -> bool:

@@ -158,7 +158,7 @@ class RowCheck:
         self._job = job
         self._dest = dest
         self._token = f"{job.uuid}."
-        self._waits = job.paths.waits
+        self._waits = job.waits
         self._right: set[str] = set()
         """Directories in which a plain name is right."""
 

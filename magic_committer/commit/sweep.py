@@ -127,7 +127,7 @@ def sweep(
     found = run.control_objects()
     known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
     named = run.named_uploads(found, known)
-    if job.paths.waits:
+    if job.waits:
         swept.aborted = run.clear(job.paths.task_attempts)
     else:
         run.abort_all(named)
@@ -140,7 +140,7 @@ def sweep(
         swept.failed(f"{len(swept.left) - NAMED_MAX} more uploads could not be aborted")
     if not swept.left and not run.unread:  # otherwise the next sweep needs the names in them
         run.delete(found, known)
-        if job.paths.waits and not swept.again:  # what nobody knows, and empty directories
+        if job.waits and not swept.again:  # what nobody knows, and empty directories
             run.clear(job.paths.tree)
     return swept
 

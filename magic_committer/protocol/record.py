@@ -380,15 +380,19 @@ class StartedJob:
     @property
     def paths(self) -> JobPaths:
         """The keys of the job's control objects."""
-        dest = Destination.parse(self.dest)
-        return JobPaths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
+        return JobPaths(Destination.parse(self.dest), self.id, self.adopted, self.waits)
+
+    @property
+    def waits(self) -> str:
+        """The job's UUID, if its tasks' files wait at the destination; else ""."""
+        return _waits(Destination.parse(self.dest), self.terms, self.uuid)
 
     def owns(self, metadata: Mapping[str, str] | None) -> bool:
         """Whether a control object in the job's directories belongs to the job, by its metadata.
         Objects of Hadoop's tasks have no token; objects of a zombie of another run have that run's
         token. The directory of waiting files is named after the job, whoever wrote into it."""
         uuid = (metadata or {}).get(JOB_METADATA, "")
-        hadoops = bool(self.adopted) or bool(self.paths.waits)
+        hadoops = bool(self.adopted) or bool(self.waits)
         return uuid == self.uuid or (not uuid and hadoops)
 
     @classmethod

@@ -624,6 +624,7 @@ class TreeStore:
                 self._unsynced.directories.pop(directory, None)
                 directory = os.path.dirname(directory)
                 self._unsynced.directories[directory] = object()
+        with suppress(OSError):
             os.rmdir(self._waiting)
 
     # Parts of an upload ---------------------------------------------------------------------------

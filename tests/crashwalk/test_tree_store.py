@@ -9,56 +9,61 @@ from pathlib import Path
 
 import pytest
 
+import magic_committer as mc
+
 from magic_committer.errors import MagicError
 from magic_committer.file_trees import disk
 from magic_committer.testing import PatientClock
 from tests import tree_store
 from tests.simulation.tally import quiet
-from tests.tree_store import MODES, Calls, Killed
+from tests.tree_store import COMMITTERS, MODES, Calls, Killed
 
 POINTS_MIN = 100
 SECOND_KILLS = 8
 """Of how many points the recovery is killed as well, at a drawn call."""
 
 
-def _killed(root: Path, mode: str, at: int) -> bool:
+def _killed(root: Path, mode: str, committer: str, at: int) -> bool:
     """Run a job that is killed there, and recover it. False: it has fewer calls."""
     tree_store.lay_out(root, tree_store.before(mode))
     calls = Calls(at, tree_store.die, syncs=False)
     with tree_store.served(root, PatientClock()):
         try:
             with calls.watched():
-                tree_store.run_job(mode, "s3" if mode == "append" else "memory")
+                track: mc.Track = "s3" if (committer, mode) == ("magic", "append") else "memory"
+                tree_store.run_job(root, mode, committer, track)
         except (Killed, MagicError):  # a death in a file's close is told as its failure
             assert at
     return 0 < at <= len(calls.names)
 
 
+@pytest.mark.parametrize("committer", COMMITTERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_job_may_die_at_any_call_of_the_system(mode: str, tmp_path: Path) -> None:
+def test_a_job_may_die_at_any_call_of_the_system(mode: str, committer: str, tmp_path: Path) -> None:
     """Another process recovers it to all or nothing, and nothing of it is left."""
     at, outcomes = 1, set()
     with quiet():
-        while _killed(tmp_path / str(at), mode, at):
-            with tree_store.served(tmp_path / str(at), PatientClock()):
-                tree_store.recover()
-            outcomes.add(tree_store.check(tmp_path / str(at), mode))
-            shutil.rmtree(tmp_path / str(at))
+        while _killed(root := tmp_path / str(at), mode, committer, at):
+            with tree_store.served(root, PatientClock()):
+                tree_store.recover(root)
+            outcomes.add(tree_store.check(root, mode))
+            shutil.rmtree(root)
             at += 1
     assert tree_store.check(tmp_path / str(at), mode)  # the last one that nobody killed
     assert outcomes == {False, True}
     assert at > POINTS_MIN
 
 
+@pytest.mark.parametrize("committer", COMMITTERS)
 @pytest.mark.parametrize("mode", MODES)
 def test_its_recovery_may_die_at_any_call_too(
-    mode: str, tmp_path: Path, chance: random.Random
+    mode: str, committer: str, tmp_path: Path, chance: random.Random
 ) -> None:
     """A second recovery ends what the first one left."""
     for number in range(SECOND_KILLS):
         root = tmp_path / str(number)
         with quiet():
-            if not _killed(root, mode, chance.randint(10, 2 * POINTS_MIN)):
+            if not _killed(root, mode, committer, chance.randint(10, 2 * POINTS_MIN)):
                 continue
             calls = Calls(chance.randint(1, 40), tree_store.die, syncs=False)
             with (
@@ -66,9 +71,9 @@ def test_its_recovery_may_die_at_any_call_too(
                 suppress(Killed, MagicError),
                 calls.watched(),
             ):
-                tree_store.recover()
+                tree_store.recover(root)
             with tree_store.served(root, PatientClock()):
-                tree_store.recover()
+                tree_store.recover(root)
         tree_store.check(root, mode)
 
 
@@ -80,5 +85,5 @@ def test_a_complete_that_copies_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(disk, "move", copied)
     with quiet(), pytest.raises((AssertionError, MagicError)):
-        _killed(tmp_path, "append", 0)
+        _killed(tmp_path, "append", "magic", 0)
         tree_store.check(tmp_path, "append")

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from magic_committer.committers.manifest.task_manifest import (
+from magic_committer.hadoop.manifests import (
     ManifestFile,
     TaskManifest,
     decode_manifest,
