@@ -14,7 +14,7 @@ from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises import hands
 from tests.promises.machine import Machine
-from tests.tree_bucket import tree_bucket
+from tests.tree_bucket import jobs_of_renames, tree_bucket
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -37,9 +37,13 @@ def s3(
     """The bucket ``bucket``, empty, which goes by `clock`: a dict, or a directory (`on_trees`)."""
     with ExitStack() as stack:
         store: MemoryStore
-        if getattr(request, "param", "s3") == "tree":
+        kind = getattr(request, "param", "s3")
+        if kind == "tree":
             root = tmp_path_factory.mktemp("tree")
             store = stack.enter_context(tree_bucket(root, "bucket", clock=clock))
+        elif kind == "manifest":
+            root = tmp_path_factory.mktemp("tree")
+            store = stack.enter_context(jobs_of_renames(root, clock=clock))
         else:
             store = stack.enter_context(memory_store(clock=clock))
         yield store

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 from unittest.mock import patch
@@ -20,13 +21,17 @@ from unittest.mock import patch
 from magic_committer import _wiring
 from magic_committer._runtime import Clock
 from magic_committer.commit.probe import trust_memory
+from magic_committer.committers import registry
+from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import StoreError
 from magic_committer.file_trees import disk
+from magic_committer.hadoop.paths import Destination
 from magic_committer.stores import tree
 from magic_committer.stores.base import (
     Attributes,
     Checksum,
     ChecksumAlgorithm,
+    ObjectInfo,
     ObjectPage,
     ObjectSlice,
     Part,
@@ -37,11 +42,21 @@ from magic_committer.stores.base import (
     objects,
     uploads,
 )
-from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.tree import TreeStore
 
 FORWARDED = frozenset(("tree", "waiting_files", "clear", "below"))
 """What a tree has beside the port."""
+
+
+class _Objects:
+    """What the store holds, by key."""
+
+    def __init__(self, store: TreeStore) -> None:
+        self.store = store
+
+    def __getitem__(self, key: str) -> ObjectInfo:
+        return self.store.head(key)
 
 
 class _Effects:
@@ -49,6 +64,7 @@ class _Effects:
 
     def __init__(self, store: TreeStore, page_keys: int) -> None:
         self.store, self.page_keys = store, page_keys
+        self.objects = _Objects(store)
 
     def get(self, key: str, max_bytes: int) -> StoredObject:
         return self.store.get(key, max_bytes=max_bytes)
@@ -81,7 +97,13 @@ class _Effects:
         return self.store.create_upload(key, attributes=attributes, checksum=checksum).upload_id
 
     def put_part(
-        self, key: str, upload_id: str, number: int, body: bytes, _: bytes, checksum: Checksum | None
+        self,
+        key: str,
+        upload_id: str,
+        number: int,
+        body: bytes,
+        digest: bytes,
+        checksum: Checksum | None = None,
     ) -> Part:
         return self.store.put_part(key, upload_id, number, memoryview(body), checksum=checksum)
 
@@ -114,10 +136,13 @@ class _Effects:
     def copy_part(self, key: str, upload_id: str, number: int, source: ObjectSlice) -> Part:
         return self.store.put_part(key, upload_id, number, source)
 
-    def __getattr__(self, name: str) -> Any:  # head, delete
-        if name in ("abort",):
-            return self.store.abort_upload
-        return getattr(self.store, name)
+    def abort(self, key: str, upload_id: str) -> None:
+        self.store.abort_upload(key, upload_id)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("head", "delete"):
+            return getattr(self.store, name)
+        raise AttributeError(name)
 
 
 class TreeBucket(MemoryStore):
@@ -226,6 +251,75 @@ def tree_bucket(root: Path, bucket: str, *, clock: Clock, **rules: Any) -> Itera
     trust_memory(store.identity)
     try:
         with stamped(clock.now):
+            yield store
+    finally:
+        _wiring.unregister_store(store)
+
+
+class JobsOfRenames(TreeBucket):
+    """A directory whose jobs are of the committer ``manifest``: what their callers and tests call
+    ``s3://bucket/t`` is the root of the tree, and no other destination is there."""
+
+    PREFIX = "t/"
+
+    def _send(self, request: Request, effect: Callable[[], Any]) -> Any:
+        shown = replace(
+            request,
+            key=self.PREFIX + request.key if request.verb != "delete" else "",
+            keys=tuple(self.PREFIX + key for key in request.keys),
+        )
+        return super()._send(shown, effect)
+
+    def keys(self, prefix: str = "") -> tuple[str, ...]:
+        found = (self.PREFIX + key for key in super().keys())
+        return tuple(key for key in found if key.startswith(prefix))
+
+    def body(self, key: str) -> bytes:
+        return super().body(key.removeprefix(self.PREFIX))
+
+    def attributes(self, key: str) -> Attributes:
+        return super().attributes(key.removeprefix(self.PREFIX))
+
+    def open_uploads(self, prefix: str = "") -> tuple[UploadInfo, ...]:
+        found = (replace(one, key=self.PREFIX + one.key) for one in super().open_uploads())
+        return tuple(one for one in found if one.key.startswith(prefix))
+
+    def put_object(
+        self, key: str, body: bytes = b"", *, metadata: Mapping[str, str] | None = None
+    ) -> str:
+        return super().put_object(key.removeprefix(self.PREFIX), body, metadata=metadata)
+
+    def delete_object(self, key: str) -> None:
+        super().delete_object(key.removeprefix(self.PREFIX))
+
+    def start_upload(self, key: str, *, initiator: str = "another program") -> str:
+        return super().start_upload(key.removeprefix(self.PREFIX))
+
+    def drop_upload(self, upload_id: str) -> None:
+        key = next(one.key for one in super().open_uploads() if one.upload_id == upload_id)
+        self.files.abort_upload(key, upload_id)
+
+
+@contextmanager
+def jobs_of_renames(root: Path, *, clock: Clock) -> Iterator[JobsOfRenames]:
+    """Use a directory for the destination ``s3://bucket/t``, with ``manifest`` as its committer."""
+    url, parse = root.as_uri(), Destination.parse.__func__  # type: ignore[attr-defined]
+
+    def parsed(cls: type[Destination], text: str) -> Destination:
+        renamed = re.sub(r"\As3a?://bucket/t(?=/|\Z)", url, text) if isinstance(text, str) else text
+        found: Destination = parse(cls, renamed)
+        return found
+
+    store = JobsOfRenames(root, url, clock=clock)
+    _wiring.register_store(store, clock, other_buckets="raise")
+    trust_memory(store.identity)
+    try:
+        with (
+            stamped(clock.now),
+            patch.object(Destination, "parse", classmethod(parsed)),
+            patch.object(registry, "default_for", lambda _: "manifest"),
+            patch.object(ManifestCommitter, "destination", classmethod(lambda _, dest: dest)),
+        ):
             yield store
     finally:
         _wiring.unregister_store(store)
