@@ -879,6 +879,16 @@ class TreeStore:
                 )
             self._homes.add(at)
 
+    def refuse(self, key: str) -> None:
+        """See that a file can be renamed to a key, before a job is decided.
+
+        Raises:
+            InvalidRequest: it cannot; the message says what is in the way.
+        """
+        with self._verb("look", key):
+            self._path(key)
+            self._check_home(key)
+
     def _to_home(self, key: str, rename: Callable[[], None], source: str = "") -> None:
         """Rename a file to its key, with the directories that this needs: others remove empty ones.
 
