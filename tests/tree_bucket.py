@@ -45,10 +45,6 @@ from magic_committer.stores.base import (
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.tree import TreeStore
 
-FORWARDED = frozenset(("tree", "waiting_files", "clear", "below"))
-"""What a tree has beside the port."""
-
-
 class _Objects:
     """What the store holds, by key."""
 
@@ -172,9 +168,9 @@ class TreeBucket(MemoryStore):
         return f"TreeBucket({str(self.root)!r})"
 
     def __getattr__(self, name: str) -> Any:
-        if name in FORWARDED:
-            return getattr(self.files, name)
-        raise AttributeError(name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.files, name)  # what a tree has beside the port
 
     @property
     def bucket(self) -> str:

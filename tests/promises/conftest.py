@@ -1,7 +1,7 @@
 """Each kind of destination, the store in memory behind the public calls, and its machine.
 
 What is promised on S3 holds on a directory: the tests of the modules in `ON_TREES` that take `s3`
-run on both, and those of `BY_RENAMES` once more with ``committer="manifest"`` there. What a test
+or `fresh` run on both, and those of `BY_RENAMES` once more with ``committer="manifest"`` there. What a test
 says of S3 alone has a reason in `S3_ALONE`.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 import pytest
 
 from tests.destinations import disk, there
-from tests.in_memory import buried, clock, machine, s3
+from tests.in_memory import buried, clock, fresh, kind, machine, s3
 
-__all__ = ["buried", "clock", "disk", "machine", "s3", "there"]
+__all__ = ["buried", "clock", "disk", "fresh", "kind", "machine", "s3", "there"]
 
 ON_TREES = frozenset(
     f"test_{name}"
@@ -23,7 +23,7 @@ ON_TREES = frozenset(
     signs_of_life streams sweep_litter sweeps_in_batches told_after_the_decision told_outcomes
     two_handles uploads_state visibility""".split()
 )
-BY_RENAMES = frozenset(("test_recovery",))
+BY_RENAMES = frozenset(("test_recovery", "test_streams"))
 
 _CONTENT = "the ETag of S3 is the content's; a file that was written again is another one"
 _ADDED = "Hadoop's magic jobs are on S3"
@@ -47,11 +47,11 @@ NOT_BY_RENAMES = {
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """The stores of a test that takes `s3`."""
     module, name = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__
-    if "s3" not in metafunc.fixturenames or "s3" in vars(metafunc.module):
+    if "kind" not in metafunc.fixturenames:
         return
     if module not in ON_TREES or name in S3_ALONE:
         return
     kinds = ["s3", "tree"]
     if module in BY_RENAMES and name not in NOT_BY_RENAMES:
         kinds.append("manifest")
-    metafunc.parametrize("s3", kinds, indirect=True)
+    metafunc.parametrize("kind", kinds, indirect=True)
