@@ -17,13 +17,13 @@ __all__ = ["buried", "clock", "disk", "fresh", "kind", "machine", "s3", "there"]
 ON_TREES = frozenset(
     f"test_{name}"
     for name in """after_the_decision cleanup closed_records decision exist_ok fence fence_reads
-    giving_up identical_bytes inspect interrupted_closes interrupted_commits late_aborts late_writes
+    giving_up hostile_streams identical_bytes inspect interrupted_closes interrupted_commits late_aborts late_writes
     marker_races modes neighbours neighbours_writes oldest_wins partitions record_swaps recovery
     refused_files replace_beside results retried_creates saved_and_unpublished set_identity
     signs_of_life streams sweep_litter sweeps_in_batches told_after_the_decision told_outcomes
     two_handles uploads_state visibility""".split()
 )
-BY_RENAMES = frozenset(("test_recovery", "test_streams"))
+BY_RENAMES = frozenset(("test_recovery", "test_streams", "test_hostile_streams"))
 
 _CONTENT = "the ETag of S3 is the content's; a file that was written again is another one"
 _ADDED = "Hadoop's magic jobs are on S3"
@@ -40,6 +40,10 @@ S3_ALONE = {
 }
 NOT_BY_RENAMES = {
     "test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word": "its keys are shorter",
+    "test_batches_follow_each_other": "names the destination",
+    "test_a_copied_checkpoint_is_refused_and_its_rows_are_not_passed_over": "names a key",
+    "test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished": "names a key",
+    "test_an_operator_may_take_a_broken_ledger_as_it_is": "names a key",
     "test_an_accepted_conflict_leaves_no_open_upload": "its keys are shorter",
 }
 
