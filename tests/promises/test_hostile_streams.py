@@ -138,6 +138,25 @@ def test_a_link_in_the_ledgers_place_is_not_followed(tmp_path: Path) -> None:
     job.abort()
 
 
+@pytest.mark.parametrize("committer", ["magic", "manifest"])
+def test_a_batch_on_a_real_disk_is_published_once(committer: str, tmp_path: Path) -> None:
+    """By the calls that users make."""
+    dest = tmp_path.as_uri()
+    reports = []
+    for _ in range(2):
+        job = mc.start(dest, committer=committer, checkpoint="file:///checkpoint")
+        with job.task("0") as task, task.open("a.csv", "w", unique=True) as file:
+            file.write("1")
+        reports.append(job.commit(batch=mc.StreamBatch(QUERY, 7)))
+    assert [report.skipped for report in reports] == [False, True]
+    state = mc.read_stream(dest, QUERY)
+    assert state is not None
+    assert (state.done, state.done_by) == (7, reports[0].uuid)
+    assert len([p for p in tmp_path.iterdir() if p.suffix == ".csv"]) == 1
+    left = mc.start(dest, checkpoint="file:///checkpoint")
+    assert [one.job_id for one in mc.abort_stream(dest, "file:///checkpoint")] == [left.id]
+
+
 @pytest.mark.parametrize("committer", ["v1", "v2"])
 def test_the_classic_committers_take_no_batch(committer: str, tmp_path: Path) -> None:
     """What a dead run has made visible stays, and the next run writes it again."""

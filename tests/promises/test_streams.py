@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.promises.hands import (
     crash,
     failing,
     record_put,
+    unanswered,
     visible,
 )
 from tests.promises.machine import DAY, Machine
@@ -251,6 +253,22 @@ def test_an_operator_who_finishes_the_dead_driver_s_job_writes_the_ledger(
                 mc.recover(DEST, job.id, dead_after=0)
             publish(7)
             assert rows(store) == ["6", "6", "7", "7"], number
+
+
+def test_an_answer_that_is_lost_at_any_request_counts_once(fresh: Fresh) -> None:
+    """Each request of a commit takes effect in turn, and nobody is told; the query goes on, with
+    the same batch if the commit failed."""
+    for number in range(1, requests_of_a_commit(fresh) + 1):
+        with fresh(StillClock()) as store:
+            publish(6)
+            job, results = run_of(7)
+            At(store, Nth(number), unanswered, after=True)
+            with suppress(mc.MagicError):
+                assert not commit(job, results, 7).skipped
+            store.after = None
+            publish(7)
+            publish(8)
+            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
 
 
 # Two drivers --------------------------------------------------------------------------------------
