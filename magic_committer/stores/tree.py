@@ -1000,7 +1000,7 @@ class TreeStore:
         metadata = mark.get("m", {}) if mark is not None else None
         if not isinstance(metadata, dict | None):
             metadata = {}
-        modified = float(int(seen.st_mtime))
+        modified = seen.st_mtime
         return ObjectInfo(
             key, seen.st_size, f'"{disk.etag_of(seen)}"', modified, self._now(), metadata
         )
