@@ -199,7 +199,6 @@ class TreeStore:
         self._bucket = bucket
         self._tree = LocalTree(Path(self._root))
         self._clock = clock or SystemClock()
-        self._now = self._clock.now
         self._ids = ids
         self._homes: set[str] = set()  # directories that are real ones, on the root's own mount
         self._mount = ""
@@ -213,6 +212,9 @@ class TreeStore:
 
     def __repr__(self) -> str:
         return f"TreeStore({self._root!r}, {self._bucket!r})"
+
+    def _now(self) -> float:
+        return self._clock.now()
 
     @property
     def bucket(self) -> str:
