@@ -612,7 +612,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     world.put(f"{late.job.paths.attempt_directory(attempt.attempt)}a", b"1")
     world.put(late.job.paths.pendingset(attempt.attempt), b"{}")
     report = mc.cleanup(world.url, leftover_after=0, dry_run=True)
-    assert [line.partition(":")[0] for line in report.did] == [late.job.paths.tree]
+    assert late.job.paths.tree in [line.partition(":")[0] for line in report.did]
     mc.cleanup(world.url, leftover_after=0)
     assert late.job.uuid not in " ".join(world.control())
     alive.commit_job()
