@@ -604,7 +604,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     """Its job had ended when it made its files: nobody else knows them. Those of a job that lives
     stay."""
     world = World()
-    late, alive = world.start(), world.start()
+    late, alive = world.start(), world.start(accept="listing")
     attempt = late.attempt("1")
     attempt.open("a", unique=False, attributes=mc.Attributes()).close()
     late.abort_job()
