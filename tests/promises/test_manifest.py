@@ -600,6 +600,25 @@ def test_a_destination_that_is_a_file_is_told(tmp_path: Path) -> None:
     assert (tmp_path / "t").read_text() == "precious"
 
 
+def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
+    """Its job had ended when it made its files: nobody else knows them. Those of a job that lives
+    stay."""
+    world = World()
+    late, alive = world.start(), world.start(accept="listing")
+    attempt = late.attempt("1")
+    attempt.open("a", unique=False, attributes=mc.Attributes()).close()
+    late.abort_job()
+    write(alive, "1", {"b": b"1"})
+    world.put(f"{late.job.paths.attempt_directory(attempt.attempt)}a", b"1")
+    world.put(late.job.paths.pendingset(attempt.attempt), b"{}")
+    report = mc.cleanup(world.url, leftover_after=0, dry_run=True)
+    assert late.job.paths.tree in [line.partition(":")[0] for line in report.did]
+    mc.cleanup(world.url, leftover_after=0)
+    assert late.job.uuid not in " ".join(world.control())
+    alive.commit_job()
+    assert world.data() == {"b": b"1"}
+
+
 # URLs ---------------------------------------------------------------------------------------------
 
 

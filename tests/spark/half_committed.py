@@ -54,7 +54,7 @@ class KilledInBatch(MagicStreamWriter):
 
 
 def die_when_decided() -> None:
-    """Kill this process when it begins to complete files, or to rename them."""
+    """Kill this process when it begins to complete files."""
 
     def die(*_: Any, **__: Any) -> Any:
         os._exit(9)
