@@ -45,7 +45,7 @@ from tests.simulation.scheduler import (
     Strand,
     StrandPool,
 )
-from tests.tree_bucket import TreeBucket, stamped
+from tests.tree_bucket import TreeBucket, in_memory, stamped
 
 DEST = Destination.parse("s3://bucket/t")
 STEP_SECONDS = 0.01
@@ -254,7 +254,7 @@ class Stage:
     def new_directory(self) -> Path:
         """A directory of this machine, which goes with the stage; its files have the stage's time."""
         self._ends.enter_context(stamped(lambda: self.scheduler.now))
-        return Path(self._ends.enter_context(TemporaryDirectory(prefix="stage"))) / "t"
+        return Path(self._ends.enter_context(TemporaryDirectory(dir=in_memory()))) / "t"
 
     def close(self) -> None:
         """End what is left of this stage in the process that plays it."""

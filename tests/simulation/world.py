@@ -30,7 +30,7 @@ from tests.concrete import CLASSES, Uploading
 from tests.simulation.faults import NOT_ON_TREES, Injector
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
-from tests.tree_bucket import TreeBucket, stamped
+from tests.tree_bucket import TreeBucket, in_memory, stamped
 
 DEST = Destination.parse("s3://bucket/t")
 STATE_TURNS_MAX = 250
@@ -105,7 +105,7 @@ class World:
         self._ends = ExitStack()
         page_keys, forgetful = 3 if chance.random() < 0.1 else 1000, chance.random() < 0.5
         if tree:
-            root = self._ends.enter_context(TemporaryDirectory(prefix="schedule"))
+            root = self._ends.enter_context(TemporaryDirectory(dir=in_memory()))
             self._ends.enter_context(stamped(lambda: self.scheduler.now))
             self.store: MemoryStore = TreeBucket(
                 Path(root) / "bucket", "bucket", clock=_Now(self.scheduler), page_keys=page_keys,
