@@ -141,6 +141,7 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     if litter:
         leave_litter(world)
     hadoop = chance.random() < 0.1 or bool({"Hadoop", "adopter"} & set(focus.others))
+    hadoop = hadoop and not focus.tree  # its magic jobs are on S3
     if hadoop:
         hadoop_job(world)
     others(world, focus, driver)
