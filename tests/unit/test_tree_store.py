@@ -631,7 +631,7 @@ def test_a_waiting_file_behind_a_link_is_none(tmp_path: Path, link: str) -> None
     upload, parts, path = _file(root, "a")
     (root / link).rename(tmp_path / "elsewhere")
     (root / link).symlink_to(tmp_path / "elsewhere")
-    assert uploads(store, "") == []
+    assert list(uploads(store, "")) == []
     with pytest.raises(NotFound):
         store.complete_upload("a", upload, parts)
     with suppress(InvalidRequest):
