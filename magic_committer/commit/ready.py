@@ -182,8 +182,9 @@ class RowCheck:
         """Whether an upload is a file of an attempt of this job: as `waiting_path`, but quicker."""
         path, _, _ = upload_id.rpartition("#")
         home = len(path) - len(key)
-        in_job = path.startswith(self._waits) and path[home:] == key and path[home - 1] == "/"
-        return in_job and "/" not in path[len(self._waits) : home - 1]
+        attempt = path[len(self._waits) : home - 1]
+        named = path.startswith(self._waits) and attempt != "" and "/" not in attempt
+        return named and home > len(self._waits) and path[home - 1 :] == f"/{key}"
 
     def _is_ours(self, token: str) -> bool:
         return token.startswith(self._token)
