@@ -398,7 +398,7 @@ class TreeStore:
                 _named([replace(part, etag=etag) for part in parts], {1: row}, length)
                 path = self._at(waiting[0])
                 self._move_to(key, path, exclusive=if_none_match)
-                self._remove_empty(os.path.dirname(path))
+                self._unsynced.directories[os.path.dirname(path)] = object()
                 return Written(f'"{disk.etag_of(seen)}"')
             with self._opened(key, upload_id) as (descriptor, mark):
                 rows, seen = self._rows(upload_id, descriptor, mark)
@@ -530,8 +530,13 @@ class TreeStore:
             NotFound: there is no such upload.
         """
         seen = disk.lstat(self._at(path))
-        if seen is None or not modes.S_ISREG(seen.st_mode) or self._has_link(path):
+        if seen is None or not modes.S_ISREG(seen.st_mode):
             raise _no_upload()
+        if os.path.dirname(self._at(path)) not in self._homes:
+            try:
+                self._check_home(path)
+            except InvalidRequest:  # a link is on the way, or a mount
+                raise _no_upload() from None
         if etag and disk.etag_of(seen) != etag:
             raise _no_upload()
         return seen
