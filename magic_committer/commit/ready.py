@@ -28,6 +28,7 @@ from magic_committer.hadoop.paths import (
 )
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
+from magic_committer.stores.urls import is_tree
 
 EXTRA_TOKEN = "magic-committer.token"
 EXTRA_CHECKSUM = "magic-committer.checksum"
@@ -127,7 +128,8 @@ def from_pending(pending: Pending, source: str) -> ReadyUpload:
         FormatError: our own fields in ``extraData`` do not fit the other fields.
     """
     extra = pending.extra_data or {}
-    told = extra.get(EXTRA_PART_BYTES, "")
+    whole = str(pending.length) if is_tree(pending.bucket) else ""  # a file that waits
+    told = extra.get(EXTRA_PART_BYTES, whole)
     sizes = part_sizes(told, len(pending.etags), pending.length, source)
     parts = tuple(
         Part(number, etag.etag, size, _checksum(etag.checksum_algorithm, etag.checksum))

@@ -63,7 +63,7 @@ import stat as modes
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -391,10 +391,14 @@ class TreeStore:
             path, _ = self._at_upload(upload_id), self._path(key)
             if (waiting := waiting_path(key, upload_id)) is not None:
                 seen = self._waiting_file(*waiting)
-                _named(parts, {1: (1, disk.etag_of(seen), seen.st_size, None, 0)}, length)
+                etag = parts[0].etag or disk.etag_of(seen)  # Hadoop's manifests tell none
+                row: Row = (1, disk.etag_of(seen), seen.st_size, None, 0)
+                if sum(part.size for part in parts) != seen.st_size:
+                    raise _no_upload()
+                _named([replace(part, etag=etag) for part in parts], {1: row}, length)
                 path = self._at(waiting[0])
                 self._move_to(key, path, exclusive=if_none_match)
-                self._remove_empty(os.path.dirname(path))
+                self._unsynced.directories[os.path.dirname(path)] = object()
                 return Written(f'"{disk.etag_of(seen)}"')
             with self._opened(key, upload_id) as (descriptor, mark):
                 rows, seen = self._rows(upload_id, descriptor, mark)
@@ -526,8 +530,13 @@ class TreeStore:
             NotFound: there is no such upload.
         """
         seen = disk.lstat(self._at(path))
-        if seen is None or not modes.S_ISREG(seen.st_mode) or self._has_link(path):
+        if seen is None or not modes.S_ISREG(seen.st_mode):
             raise _no_upload()
+        if os.path.dirname(self._at(path)) not in self._homes:
+            try:
+                self._check_home(path)
+            except InvalidRequest:  # a link is on the way, or a mount
+                raise _no_upload() from None
         if etag and disk.etag_of(seen) != etag:
             raise _no_upload()
         return seen

@@ -63,7 +63,7 @@ MANIFEST = (
         "manifest: files of a link are published",
         STORE,
         "TreeStore._waiting_file",
-        (("self._has_link(path)", "False"),),
+        (("self._check_home(path)", "pass"),),
         "a forged directory of a task moves files from elsewhere into the table",
     ),
     Hand(

@@ -273,7 +273,7 @@ def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
         with attempt.open("a", unique=False, attributes=mc.Attributes()) as file:
             file.write(b"1")
         watched.at = watched.count + number
-        watched._before = lambda world=world, job=job: world.again(job).abort_job()  # type: ignore[misc]
+        watched._before = lambda world=world, job=job: world.again(job).abort_job()
         try:
             attempt.commit()
             break
