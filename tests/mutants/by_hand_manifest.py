@@ -48,7 +48,7 @@ MANIFEST = (
     Hand(
         "manifest: hidden files are published",
         ATTEMPT,
-        "TreeAttempt._found_in_directory",
+        "TreeAttempt._add_found",
         (("is_hidden(name)", "False"),),
         "a program's own files are in the table",
     ),
@@ -97,8 +97,8 @@ MANIFEST = (
     Hand(
         "manifest: files of other jobs",
         READY,
-        "RowCheck._look_at_waiting",
-        (("owner_of('', upload_id) != self._waits", "False"),),
+        "RowCheck._waits_here",
+        (("path.startswith(self._waits)", "True"),),
         "a forged manifest publishes the files of another job",
     ),
     Hand(
