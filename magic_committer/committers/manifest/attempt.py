@@ -47,7 +47,7 @@ from magic_committer.errors import (
     WrongProcess,
 )
 from magic_committer.file_trees.base import FileTree, add_parents, make_directories, parent_of
-from magic_committer.file_trees.local import LocalTree
+from magic_committer.file_trees.disk import LocalTree
 from magic_committer.file_trees.renaming import rename_once
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.manifests import (
