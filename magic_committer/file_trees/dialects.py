@@ -148,7 +148,7 @@ class MemoryDialect(Dialect):
             fs.store[target].path = target
 
     def etag(self, info: Info) -> str:
-        return f"{int(info['created'].timestamp() * 1e6):x}-{info['size']:x}"
+        return super().etag({"mtime": info["created"], "size": info["size"]})
 
 
 class SftpDialect(Dialect):

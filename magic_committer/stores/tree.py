@@ -134,7 +134,6 @@ _STATUS: Mapping[type[StoreError], int] = {
 }
 
 Row = tuple[int, str, int, tuple[str, str] | None, int]
-_NO_ROW: Row = (0, "", 0, None, 0)
 """A stored part: number, ETag, size, checksum, and where it begins in the upload's file."""
 
 
@@ -335,7 +334,9 @@ class TreeStore:
             else:
                 if mark["m"] and not _is_control(key):
                     raise self._no_attributes()
-                self._make_path(f"{self._at_upload(upload_id)}/{key}")
+                path = f"{self._at_upload(upload_id)}/{key}"
+                self._make_path(path)
+                self._write(path, None, b"")
             return CreatedUpload(upload_id)
 
     def put_part(
@@ -369,8 +370,7 @@ class TreeStore:
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
         with self._verb("list_parts", key):
             if (waiting := self._waits(key, upload_id)) is not None:
-                seen = self._waiting_file(*waiting)
-                return (_whole(seen),) if seen is not None else ()
+                return (_whole(self._waiting_file(*waiting)),)
             with self._opened(key, upload_id) as (descriptor, mark):
                 rows, _ = self._rows(upload_id, descriptor, mark)
             return tuple(_part(rows[number]) for number in sorted(rows))
@@ -389,8 +389,7 @@ class TreeStore:
             self._path(key)
             if (waiting := self._waits(key, upload_id)) is not None:
                 found = self._waiting_file(*waiting)
-                whole: Row = (1, found.etag, found.size, None, 0) if found else _NO_ROW
-                _named(parts, {whole[0]: whole}, length)
+                _named(parts, {1: (1, found.etag, found.size, None, 0)}, length)
                 self._move_to(key, waiting[0], exclusive=if_none_match)
                 self._left(waiting[0])
                 return Written(parts[0].etag)
@@ -427,8 +426,8 @@ class TreeStore:
             path = self._at_upload(upload_id)
             if (waiting := self._waits(key, upload_id)) is not None:
                 with suppress(NotFound):
-                    if self._waiting_file(*waiting) is not None:
-                        self._tree.remove(waiting[0])
+                    self._waiting_file(*waiting)
+                    self._tree.remove(waiting[0])
                     self._remove_empty(parent_of(waiting[0]))
                 return
             try:
@@ -488,8 +487,7 @@ class TreeStore:
         body = b"".join(piece.pieces()) if isinstance(piece, FileSlice) else bytes(piece)
         if isinstance(piece, FileSlice) and len(body) != piece.length:
             raise InvalidRequest("the file is shorter than the slice", code="IncompleteBody")
-        if self._tree.promises.directories and self._tree.stat(parent_of(path)) is None:
-            raise _no_upload()
+        self._waiting_file(path, "")
         with self._new(None, body) as new:
             try:
                 self._tree.rename(new.path, path)
@@ -553,16 +551,13 @@ class TreeStore:
             self._remove_empty(parent_of(at))
             return removed
 
-    def _waiting_file(self, path: str, etag: str) -> TreeEntry | None:
-        """A waiting file, if it is the one that its id names; None: its upload has no part yet.
+    def _waiting_file(self, path: str, etag: str) -> TreeEntry:
+        """A waiting file, if it is the one that its id names.
 
         Raises:
             NotFound: there is no such upload.
         """
         seen = self._tree.stat(path)
-        created = path.startswith(UPLOADS) and self._tree.promises.directories
-        if seen is None and created and self._tree.stat(parent_of(path)) is not None:
-            return None
         if seen is None or seen.kind != "file" or self._has_link(path):
             raise _no_upload()
         if etag and seen.etag != etag:
