@@ -62,6 +62,7 @@ class TreePromises:
         tells_apart: two files that are written at different times have different etags, also within
             one second.
         syncs: what is written lasts only when it is synced. False: when it is closed.
+        answers_at_once: a call takes microseconds.
         refusal: why modes that look at what is there are refused; "": they are not.
     """
 
@@ -69,6 +70,7 @@ class TreePromises:
     directories: bool = True
     tells_apart: bool = True
     syncs: bool = False
+    answers_at_once: bool = False
     refusal: str = ""
 
 

@@ -38,6 +38,7 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 SYNC_EACH_MAX = 32
 """Up to so many files and directories are synced one by one, more of them by one ``syncfs``."""
 
+_REMOTE = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "9p", "afs", "gpfs", "beegfs")
 _MARK = "user.magic-committer"
 _LACKS = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -62,8 +63,13 @@ class LocalTree:
     def promises(self) -> TreePromises:
         """Known when the root is there."""
         if self._promises is None:
-            refusal = _of_mount(self._root)
-            self._promises = TreePromises(attributes=True, syncs=True, refusal=refusal)
+            kind, options = mount_options(self._root)
+            self._promises = TreePromises(
+                attributes=True,
+                syncs=True,
+                answers_at_once=not kind.startswith(_REMOTE),
+                refusal=_refusal_of(kind, options),
+            )
         return self._promises
 
     def at(self, path: str) -> str:
@@ -99,22 +105,15 @@ class LocalTree:
 
     def list(self, directory: str) -> Iterator[TreeEntry]:
         prefix = f"{directory}/" if directory else ""
-        with telling("list", self.url, directory):
-            try:
-                scan = os.scandir(self.at(directory))
-            except NOT_THERE:
-                return
-        with scan:
-            while True:
-                with telling("list", self.url, directory):
-                    child = next(scan, None)  # it asks the disk too
-                    if child is None:
-                        return
-                    try:
-                        found = _entry(prefix + child.name, child.stat(follow_symlinks=False))
-                    except FileNotFoundError:  # removed meanwhile
-                        continue
-                yield found
+        try:
+            with os.scandir(self.at(directory)) as scan:
+                for child in scan:
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        yield _entry(prefix + child.name, child.stat(follow_symlinks=False))
+        except NOT_THERE:
+            return
+        except OSError as error:
+            raise translated(error, "list", self.url, directory) from error
 
     def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
         try:
@@ -398,9 +397,8 @@ def sync(path: str, *, whole: bool = False) -> None:
         os.close(descriptor)
 
 
-def _of_mount(root: str) -> str:
-    """Why the modes that look are refused on this mount; "": they are not."""
-    kind, options = mount_options(root)
+def _refusal_of(kind: str, options: set[str]) -> str:
+    """Why the modes that look are refused on such a mount; "": they are not. Pure."""
     if not kind.startswith("nfs") or ({"lookupcache=none", "lookupcache=pos"} & options):
         return ""
     return (

@@ -59,11 +59,11 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import orjson
@@ -89,11 +89,14 @@ from magic_committer.stores.base import (
     METADATA_BYTES_MAX,
     PAGE_KEYS_MAX,
     PART_NUMBER_MAX,
+    Answer,
+    Ask,
     Attributes,
     Checksum,
     ChecksumAlgorithm,
     CreatedUpload,
     FileSlice,
+    Many,
     ObjectInfo,
     ObjectPage,
     ObjectSlice,
@@ -104,8 +107,11 @@ from magic_committer.stores.base import (
     UploadPage,
     WaitingFile,
     Written,
+    ask_by_verb,
     same_etag,
 )
+
+T = TypeVar("T")
 
 UPLOADS = "__magic_uploads"
 """The directory of what waits. No key has such an element."""
@@ -118,6 +124,8 @@ TURN_SECONDS = 0.2
 """How long a part waits for those with smaller numbers to take their places."""
 STALE_SECONDS = 24 * 3600.0
 """So old is what nobody will go on with."""
+DIRECTORIES_MAX = 10_000
+"""How many of the jobs' directories a store remembers to be no links."""
 LAYOUTS_MAX = 1024
 """Of how many uploads a store remembers where the next part goes."""
 
@@ -196,6 +204,7 @@ class TreeStore:
         self._now = self._clock.now
         self._ids = ids
         self._homes: set[str] = set()  # directories that are real ones, on the root's own mount
+        self._ours: set[str] = set()  # directories of jobs that are no links
         self._mount: str | None = None
         self._begin()
         renewed_in_children(self, TreeStore._begin)
@@ -514,6 +523,22 @@ class TreeStore:
         attributes = self._tree.promises.attributes
         return attributes or _is_control(key) or _SET.match(key) is not None
 
+    def many(self) -> Many | None:
+        """On a disk of this machine a call takes microseconds, and a thread as many: there each is
+        asked for in the caller's thread. See `stores.base.many_of`."""
+        return self if self._tree.promises.answers_at_once else None
+
+    def ask_each(
+        self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
+    ) -> Generator[tuple[T, Answer], None, None]:
+        """See `stores.base.Many`."""
+        while (asked := next_ask()) is not None:
+            try:
+                answer = ask_by_verb(self, asked[1])
+            except StoreError as error:
+                answer = error
+            yield asked[0], answer
+
     # Files that wait in a job's directory ------------------------------------------------------
 
     @property
@@ -690,6 +715,7 @@ class TreeStore:
                 if not self._tree.remove_directory(directory):
                     return
                 self._homes.discard(directory)
+                self._ours.discard(directory)
                 self._unsynced.directories.pop(directory, None)
                 directory = parent_of(directory)
                 self._unsynced.directories[directory] = object()
@@ -919,11 +945,15 @@ class TreeStore:
 
     def _has_link(self, key: str) -> bool:
         """Whether a directory on the way to a key is a link."""
-        at = parent_of(key)
-        while at and at not in self._homes:
+        at, ours = parent_of(key), self._ours
+        while at and at not in ours and at not in self._homes:
             seen = self._tree.stat(at)
             if seen is not None and seen.kind == "other":
                 return True
+            if seen is not None and seen.kind == "directory" and _IN_JOB.match(at):
+                if len(ours) >= DIRECTORIES_MAX:
+                    ours.clear()
+                ours.add(at)
             at = parent_of(at)
         return False
 
@@ -1071,28 +1101,39 @@ class TreeStore:
         modified = float(int(seen.modified))
         return ObjectInfo(key, seen.size, f'"{seen.etag}"', modified, self._now(), metadata)
 
-    @contextmanager
-    def _verb(self, verb: str, key: str) -> Iterator[None]:
-        """Give each error of a verb its place, and translate those of the system."""
-        try:
-            yield
-        except StoreError as error:
-            if not error.bucket or error.bucket == self._tree.url:
-                told = error.message.partition(": ")[2] if error.bucket else error.message
-                error.message = f"{verb} of {self.identity}/{key:.200}: {told}"
-                error.args = (error.message,)
-                error.operation, error.bucket, error.key = verb, self._bucket, key
-                kinds = (kind for kind in _STATUS if isinstance(error, kind))
-                error.status = next((_STATUS[kind] for kind in kinds), 0)
-                if error.code == "EISDIR":
-                    error.code = "KeyIsNoPath"
-                if isinstance(error, NotFound) and not error.code.startswith("NoSuch"):
-                    error.code = "NoSuchKey"
-            raise
-        except OSError as error:
-            told_so = translated(error, verb, f"{self.identity}/", key)
-            told_so.bucket, told_so.status = self._bucket, _STATUS.get(type(told_so), 0)
-            raise told_so from error
+    def _verb(self, verb: str, key: str) -> _Verb:
+        return _Verb(self._tree.url, self._bucket, verb, key)
+
+
+class _Verb:
+    """Gives each error of a verb its place, and translates those of the system."""
+
+    __slots__ = ("bucket", "key", "url", "verb")
+
+    def __init__(self, url: str, bucket: str, verb: str, key: str) -> None:
+        self.url = url
+        self.bucket = bucket
+        self.verb = verb
+        self.key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StoreError):
+            told = translated(error, self.verb, self.url, self.key)
+            told.bucket, told.status = self.bucket, _STATUS.get(type(told), 0)
+            raise told from error
+        if isinstance(error, StoreError) and error.bucket in ("", self.url):
+            told_so = error.message.partition(": ")[2] if error.bucket else error.message
+            error.message = f"{self.verb} of {self.url}{self.key:.200}: {told_so}"
+            error.args = (error.message,)
+            error.operation, error.bucket, error.key = self.verb, self.bucket, self.key
+            error.status = next((_STATUS[kind] for kind in _STATUS if isinstance(error, kind)), 0)
+            if error.code == "EISDIR":
+                error.code = "KeyIsNoPath"
+            if isinstance(error, NotFound) and not error.code.startswith("NoSuch"):
+                error.code = "NoSuchKey"
 
 
 class _NoPath(InvalidRequest):
