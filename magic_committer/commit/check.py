@@ -38,6 +38,7 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import StartedJob
 from magic_committer.remedy import Remedy
+from magic_committer.stores.base import not_held
 
 PROBLEMS_MAX = 100
 """How many problems are named. There may be millions of the same kind."""
@@ -153,6 +154,8 @@ def check_uploads(
     if not checked.problems:
         keys = spooled_keys(accepted, spool) if any_long else ()
         for problem in _not_held(runtime, job, keys, taken_as_is):
+            checked.problem(problem)
+        for problem in not_held(runtime.store, lambda: spooled_keys(accepted, spool)):
             checked.problem(problem)
         unchecked = _rows(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):

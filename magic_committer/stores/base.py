@@ -552,6 +552,20 @@ def many_of(store: ObjectStore) -> Many | None:
     return None if many is None else many()
 
 
+def refusal_of(store: ObjectStore, committer: str, mode: str) -> str:
+    """Why a store cannot serve such jobs, by its method ``refusal``; "": it can, or does not say."""
+    refusal: Callable[[str, str], str] | None = getattr(store, "refusal", None)
+    return "" if refusal is None else refusal(committer, mode)
+
+
+def not_held(store: ObjectStore, keys: Callable[[], Iterable[str]]) -> Iterator[str]:
+    """Why a store cannot hold the objects of these keys, all together: a sentence for each that it
+    cannot, by its method ``not_held``. ``keys`` is called once for each pass over them."""
+    held: Callable[[Callable[[], Iterable[str]]], Iterator[str]] | None
+    held = getattr(store, "not_held", None)
+    return iter(()) if held is None else held(keys)
+
+
 def transport_of(store: ObjectStore) -> str:
     """What sends the store's requests, in one phrase, and why not the fastest way: its pair
     ``transport``. "" if it has no way to say so."""

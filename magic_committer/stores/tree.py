@@ -80,10 +80,18 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.file_trees import disk
-from magic_committer.file_trees.base import FileTree, MarkedFile, TreeEntry, parent_of, walk
+from magic_committer.file_trees.base import (
+    FileTree,
+    MarkedFile,
+    TreeEntry,
+    add_parents,
+    parent_of,
+    walk,
+)
 from magic_committer.file_trees.disk import LocalTree
 from magic_committer.file_trees.os_errors import translated
 from magic_committer.hadoop.paths import MANIFEST_JOB_PREFIX, TEMPORARY, waiting_id, waiting_path
+from magic_committer.options import EXCLUDING, REPLACING
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -538,6 +546,46 @@ class TreeStore:
             except StoreError as error:
                 answer = error
             yield asked[0], answer
+
+    # What this file system cannot do ------------------------------------------------------------
+
+    def refusal(self, committer: str, mode: str) -> str:
+        """See `stores.base.refusal_of`."""
+        promises = self._tree.promises
+        if committer == "magic" and not promises.attributes:
+            return "the file system has no attributes to tell its files from others' (manifest can)"
+        if mode in REPLACING and not promises.tells_apart:
+            return "its times are whole seconds: what was there and a newer file look the same"
+        return promises.refusal if mode in EXCLUDING else ""
+
+    def not_held(self, keys: Callable[[], Iterable[str]]) -> Iterator[str]:
+        """See `stores.base.not_held`. One look for each directory, and one for each key in a
+        directory that is there."""
+        folds = self._tree.stat(UPLOADS.swapcase()) is not None
+        directories: dict[str, bool] = {}
+        folded: set[str] = set()
+        for key in keys():
+            directory = parent_of(key)
+            try:
+                self._path(key)
+                if directory not in directories:
+                    self._check_home(key)
+                    directories[directory] = self._tree.stat(directory) is not None
+                elif directories[directory]:
+                    self._check_home(key)
+            except InvalidRequest as error:
+                yield f"{key}: {error.message}"
+            if folds and (low := key.casefold()) in folded:
+                yield f"{key}: another file has this name but for its case"
+            elif folds:
+                folded.add(low)
+        above: set[str] = set()
+        for directory in directories:
+            add_parents(above, f"{directory}/x")
+        if self._tree.promises.directories:
+            for key in keys():
+                if key in above:
+                    yield f"{key}: another file lies below this name: it is a directory"
 
     # Files that wait in a job's directory ------------------------------------------------------
 
