@@ -367,14 +367,16 @@ def move(source: str, target: str, *, exclusive: bool) -> None:
     """Rename a file; ``exclusive``: only if nothing is at the target."""
     if not exclusive:
         os.rename(source, target)
-    elif not rename_by(_NOREPLACE, source, target):
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except FileExistsError:
-            if not os.path.samestat(os.lstat(source), os.lstat(target)):
-                raise
-        with suppress(FileNotFoundError):
-            os.unlink(source)
+        return
+    try:
+        if rename_by(_NOREPLACE, source, target):
+            return
+        os.link(source, target, follow_symlinks=False)
+    except FileExistsError:  # it may have both names already
+        if not os.path.samestat(os.lstat(source), os.lstat(target)):
+            raise
+    with suppress(FileNotFoundError):
+        os.unlink(source)
 
 
 def syncs_file_systems() -> bool:
