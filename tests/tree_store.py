@@ -26,7 +26,7 @@ from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
 from magic_committer.upload import sender
 
-DEST = "s3://tree/t"
+COMMITTERS = ("magic", "manifest")
 OLD = {"p=0/old.csv": b"old", "p=1/old.csv": b"older"}
 NEW = {
     f"p=1/{task}{name}.csv": f"{task}{name}".encode() * 40
@@ -95,11 +95,16 @@ def die() -> None:
     raise Killed
 
 
+def place(root: Path) -> str:
+    """The destination of the jobs below a directory."""
+    return (root / "t").as_uri()
+
+
 @contextmanager
 def served(root: Path, clock: Clock | None = None, threads: int = 0) -> Iterator[TreeStore]:
-    """A directory is the bucket ``tree``, of a process that has learnt nothing yet. Without threads
+    """The destination is a store of a process that has learnt nothing yet. Without threads
     everything runs in the caller's."""
-    store = TreeStore(root, "tree")
+    store = TreeStore(root / "t", place(root))
     probe._known.pop(store.identity, None)
     _wiring.register_store(store, clock, other_buckets="raise")
     try:
@@ -117,9 +122,15 @@ def lay_out(root: Path, files: dict[str, bytes]) -> None:
         (root / "t" / name).write_bytes(data)
 
 
-def run_job(mode: str, track: mc.Track = "memory") -> None:
+def run_job(root: Path, mode: str, track: mc.Track = "memory", committer: str = "magic") -> None:
     """A job of three tasks and five files."""
-    job = mc.start(DEST, mode=cast("mc.Mode", mode), accept="results", track=track)
+    job = mc.start(
+        place(root),
+        mode=cast("mc.Mode", mode),
+        accept="results",
+        track=track,
+        committer=committer,
+    )
     results = []
     for task in "012":
         with job.task(task) as attempt:
@@ -130,13 +141,13 @@ def run_job(mode: str, track: mc.Track = "memory") -> None:
     job.commit(results)
 
 
-def recover() -> None:
+def recover(root: Path) -> None:
     """What an operator does who knows that the driver is dead."""
-    for found in mc.inspect(DEST):
+    for found in mc.inspect(place(root)):
         with suppress(mc.JobNotRunning):
-            mc.recover(DEST, found.id, dead_after=0)
+            mc.recover(place(root), found.id, dead_after=0)
     for _ in range(2):  # the first one ends what is left, the next one forgets it
-        report = mc.cleanup(DEST, dead_after=0, leftover_after=0, forget_after=0)
+        report = mc.cleanup(place(root), dead_after=0, leftover_after=0, forget_after=0)
         assert report.errors == ()
 
 
@@ -172,13 +183,13 @@ def after(mode: str) -> dict[str, bytes]:
 
 def left(root: Path) -> list[str]:
     """What is left of committers, when a day has passed and somebody has looked."""
-    for path in (*root.glob(f"{UPLOADS}/*"), *root.rglob("*.~*")):
+    for path in (*root.glob(f"t/{UPLOADS}/*"), *root.rglob("*.~*")):
         os.utime(path, (0, 0))
-    store = TreeStore(root, "tree")
+    store = TreeStore(root / "t", "tree")
     found = [one.key for one in uploads(store, "")]
     found += [one.key for one in objects(store, "") if "__magic" in one.key]
     names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
-    return found + [name for name in names if "__magic" in name]
+    return found + [name for name in names if "__magic" in name or "_temporary" in name]
 
 
 def check(root: Path, mode: str) -> bool:

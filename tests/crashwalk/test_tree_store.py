@@ -16,38 +16,43 @@ from magic_committer.testing import PatientClock
 from tests import tree_store
 from tests.power import Power
 from tests.simulation.tally import quiet
-from tests.tree_store import MODES, Calls, Killed
+from tests.tree_store import COMMITTERS, MODES, Calls, Killed
 
 POINTS_MIN = 100
 SECOND_KILLS = 8
 """Of how many points the recovery is killed as well, at a drawn call."""
 
 
-def _killed(root: Path, mode: str, at: int) -> bool:
+def _killed(root: Path, mode: str, at: int, committer: str = "magic") -> bool:
     """Run a job that is killed there, and recover it. False: it has fewer calls."""
     tree_store.lay_out(root, tree_store.before(mode))
     calls = Calls(at, tree_store.die, syncs=False)
     with tree_store.served(root, PatientClock()):
         try:
             with calls.watched():
-                tree_store.run_job(mode, "s3" if mode == "append" else "memory")
+                by_s3 = mode == "append" and committer == "magic"
+                tree_store.run_job(root, mode, "s3" if by_s3 else "memory", committer)
         except (Killed, MagicError):  # a death in a file's close is told as its failure
             assert at
     return 0 < at <= len(calls.names)
 
 
+@pytest.mark.parametrize("committer", COMMITTERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_a_job_may_die_at_any_call_of_the_system(mode: str, tmp_path: Path) -> None:
+def test_a_job_may_die_at_any_call_of_the_system(mode: str, committer: str, tmp_path: Path) -> None:
     """Another process recovers it to all or nothing, and nothing of it is left."""
-    at, outcomes = 1, set()
+    at, outcomes, died = 1, set(), True
     with quiet():
-        while _killed(tmp_path / str(at), mode, at):
-            with tree_store.served(tmp_path / str(at), PatientClock()):
-                tree_store.recover()
-            outcomes.add(tree_store.check(tmp_path / str(at), mode))
-            shutil.rmtree(tmp_path / str(at))
+        while died:
+            root = tmp_path / str(at)
+            died = _killed(root, mode, at, committer)
+            if died:
+                with tree_store.served(root, PatientClock()):
+                    tree_store.recover(root)
+            outcomes.add(tree_store.check(root, mode))
+            assert died or tree_store.check(root, mode)
+            shutil.rmtree(root)
             at += 1
-    assert tree_store.check(tmp_path / str(at), mode)  # the last one that nobody killed
     assert outcomes == {False, True}
     assert at > POINTS_MIN
 
@@ -68,9 +73,9 @@ def test_its_recovery_may_die_at_any_call_too(
                 suppress(Killed, MagicError),
                 calls.watched(),
             ):
-                tree_store.recover()
+                tree_store.recover(root)
             with tree_store.served(root, PatientClock()):
-                tree_store.recover()
+                tree_store.recover(root)
         tree_store.check(root, mode)
 
 
@@ -90,8 +95,9 @@ STEP = 5
 """Every which call of a job the power is cut before."""
 
 
+@pytest.mark.parametrize("committer", COMMITTERS)
 @pytest.mark.parametrize("mode", MODES)
-def test_the_power_may_be_cut_at_any_call(mode: str, tmp_path: Path) -> None:
+def test_the_power_may_be_cut_at_any_call(mode: str, committer: str, tmp_path: Path) -> None:
     """What was not synced is gone. Afterwards the job is all or nothing; and a job that was told to
     be committed is all."""
     at, outcomes, done = 1, set(), False
@@ -105,14 +111,14 @@ def test_the_power_may_be_cut_at_any_call(mode: str, tmp_path: Path) -> None:
             with tree_store.served(root, PatientClock()), power.watched():
                 try:
                     with calls.watched():
-                        tree_store.run_job(mode)
+                        tree_store.run_job(root, mode, committer=committer)
                 except (Killed, MagicError):
                     assert at <= len(calls.names)
                 else:
                     done = True
             power.cut()
             with tree_store.served(root, PatientClock()):
-                tree_store.recover()
+                tree_store.recover(root)
             outcomes.add(tree_store.check(root, mode))
             assert not done or tree_store.check(root, mode)
             shutil.rmtree(root)
@@ -152,11 +158,15 @@ def test_a_sync_that_is_left_out_is_found(
             tree_store.lay_out(root, tree_store.before("append"))
             power, calls = Power(root), Calls(at, tree_store.die)
             told = False
-            with tree_store.served(root, PatientClock()), power.watched():
-                with suppress(Killed), calls.watched():
-                    tree_store.run_job("append")
-                    told = True
+            with (
+                tree_store.served(root, PatientClock()),
+                power.watched(),
+                suppress(Killed),
+                calls.watched(),
+            ):
+                tree_store.run_job(root, "append")
+                told = True
             power.cut()
             with tree_store.served(root, PatientClock()):
-                tree_store.recover()
+                tree_store.recover(root)
             assert tree_store.check(root, "append") or not told

@@ -27,13 +27,13 @@ def _die() -> None:
 def drive(root: str, mode: str, at: int) -> None:
     """A whole job, with threads, killed before the call of that number."""
     with tree_store.served(Path(root), threads=8), Calls(at, _die).watched():
-        tree_store.run_job(mode)
+        tree_store.run_job(Path(root), mode)
 
 
 def recover(root: str, at: int) -> None:
     """A whole recovery, killed there."""
     with tree_store.served(Path(root)), Calls(at, _die).watched():
-        tree_store.recover()
+        tree_store.recover(Path(root))
 
 
 def _killed(work: object, *arguments: object) -> bool:
@@ -54,7 +54,7 @@ def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
     calls = Calls()
     tree_store.lay_out(tmp_path / "whole", tree_store.before(mode))
     with tree_store.served(tmp_path / "whole"), calls.watched():
-        tree_store.run_job(mode)
+        tree_store.run_job(tmp_path / "whole", mode)
     count = len(calls.names)
     while outcomes.total() < KILLS // len(MODES):
         root = tmp_path / str(outcomes.total())
@@ -65,7 +65,7 @@ def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
         if chance.random() < 0.5:
             _killed(recover, str(root), chance.randint(1, 40))
         with tree_store.served(root):
-            tree_store.recover()
+            tree_store.recover(root)
         outcomes[tree_store.check(root, mode)] += 1
     assert min(outcomes.values()) >= 4, outcomes
     assert not _wiring._registered
