@@ -26,7 +26,7 @@ from magic_committer.errors import (
     JobExists,
     JobNotFound,
     MagicError,
-    NotSupported,
+    OptionError,
 )
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Mode, Options, Track
@@ -138,7 +138,7 @@ class UploadsCommitter:
         """
         refuse_threads(runtime.store, options.commit_threads)
         if why := refusal_of(runtime.store, cls.name, terms.mode):
-            raise NotSupported(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
+            raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
         agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
         try:
             job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)

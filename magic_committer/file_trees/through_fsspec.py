@@ -2,7 +2,7 @@
 
 * **A mark is the end of the file**: one line of JSON behind the bytes, and one with its length. So
   it is there when the file is, a rename keeps it, and nothing lies beside. Only control objects
-  have one. Hadoop reads their JSON up to its end, and what follows is passed over (golden files). The
+  have one. Hadoop 3.5.0 reads a set up to the end of its JSON (TaskManifest.load). The
   mark has a drawn id, which is the file's etag: it tells versions apart where times do not.
 * What a driver raises becomes the library's errors: an OSError by its errno, an answer of HTTP by
   its status. Everything else is `Unanswered`: nobody can tell whether it took effect.

@@ -553,7 +553,7 @@ def many_of(store: ObjectStore) -> Many | None:
 
 
 def refusal_of(store: ObjectStore, committer: str, mode: str) -> str:
-    """Why a store cannot serve such jobs, by its method ``refusal``; "": it can, or does not say."""
+    """Why a store cannot serve such jobs, by its method ``refusal``; "": it can, or it has none."""
     refusal: Callable[[str, str], str] | None = getattr(store, "refusal", None)
     return "" if refusal is None else refusal(committer, mode)
 

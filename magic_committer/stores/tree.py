@@ -556,6 +556,8 @@ class TreeStore:
             return "the file system has no attributes to tell its files from others' (manifest can)"
         if mode in REPLACING and not promises.tells_apart:
             return "its times are whole seconds: what was there and a newer file look the same"
+        if committer and not promises.attributes:
+            self._tree.make_root()  # which asks whether a rename is exclusive
         return promises.refusal if mode in EXCLUDING else ""
 
     def not_held(self, keys: Callable[[], Iterable[str]]) -> Iterator[str]:
