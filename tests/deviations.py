@@ -204,13 +204,10 @@ DEVIATIONS["sftp"] = {
     **DEVIATIONS["fsspec"],
     "test_a_conditional_delete_takes_only_the_named_version": "files of one second look the same",
     "test_one_of_many_swappers_wins": "the condition is a look, but for control objects",
-    "test_one_of_many_creators_wins": "one wins; a loser may be told another error",
-    "test_more_than_a_page_is_listed_and_deleted": "takes minutes: not waited for",
 }
 
 BY_CHANCE = {
-    ("sftp", "test_one_of_many_creators_wins"),
-    ("sftp", "test_more_than_a_page_is_listed_and_deleted"),
+    ("sftp", "test_one_of_many_swappers_wins"),
     ("fsspec", "test_one_of_many_swappers_wins"),
     ("versitygw", "test_uploads_are_listed_by_key_then_initiation"),
     ("ceph", "test_uploads_are_listed_by_key_then_initiation"),

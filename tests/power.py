@@ -37,7 +37,7 @@ class Power:
         self._names: dict[int, dict[str, int]] = {}  # by the directory's inode
         self._files = root.with_name(f"{root.name}.files")  # each that was synced, by its inode
         self._files.mkdir()
-        self._open: list[int] = []  # keeps inodes of directories from being used again
+        self._open: dict[int, int] = {}  # keeps inodes from being used again
         for path in (root, *root.rglob("*")):
             self.sync(os.fspath(path))
 
@@ -57,13 +57,21 @@ class Power:
             with suppress(FileExistsError):
                 os.link(path, self._files / str(seen.st_ino))
             return
-        self._open.append(os.open(path, os.O_RDONLY))
-        names = {entry.name: entry.inode() for entry in os.scandir(path)}
+        self._hold(path, seen.st_ino)
+        names = {}
+        for entry in os.scandir(path):
+            with suppress(FileNotFoundError):
+                self._hold(entry.path, entry.inode())
+                names[entry.name] = entry.inode()
         here = set(names.values())
         for inode, others in self._names.items():  # what was renamed has left where it was
             if inode != seen.st_ino:
                 self._names[inode] = {n: i for n, i in others.items() if i not in here}
         self._names[seen.st_ino] = names
+
+    def _hold(self, path: str, inode: int) -> None:
+        if inode not in self._open:
+            self._open[inode] = os.open(path, os.O_RDONLY)
 
     def cut(self) -> None:
         """Cut the power: the directory has what lasts. Files keep inode and time."""
@@ -75,7 +83,7 @@ class Power:
         shutil.rmtree(self.root)
         shutil.rmtree(self._files)
         kept.rename(self.root)
-        for descriptor in self._open:
+        for descriptor in self._open.values():
             os.close(descriptor)
         self._open.clear()
 

@@ -43,6 +43,8 @@ _BEGIN = b'\n{"%s":{' % _MARK.encode()
 TAIL_BYTES = 8 * 1024
 """A mark has fewer bytes."""
 FOOTER_BYTES = 10
+MAKES_MAX = 8
+"""How often the root is tried to be made again."""
 
 _OF_STATUS: dict[int, type[StoreError]] = {
     401: PermissionDenied,
@@ -92,7 +94,13 @@ class FsspecTree:
             return
         if self.promises.directories:
             with self._telling("make_directory", ""):
-                self._fs.makedirs(self._root, exist_ok=True)
+                for left in range(MAKES_MAX, -1, -1):
+                    try:
+                        self._fs.makedirs(self._root, exist_ok=True)
+                        break
+                    except OSError:  # another process may just have made one of them
+                        if not left:
+                            raise
         names = [f".magic-committer-{new_id()}.probe" for _ in range(3)]
         try:
             for name in names[:2]:

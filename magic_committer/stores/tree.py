@@ -1,4 +1,5 @@
-"""A local directory as an object store: jobs on disks by the protocol, driver and recovery of S3.
+"""A directory of a file system as an object store: jobs on disks, HDFS, SFTP and so on by the
+protocol, driver and recovery of S3.
 
 A key is a path below the root. What waits lies in ``__magic_uploads/``, directly below the root,
 which no reader and no listing shows. Readers see a whole file or none: it is renamed to its key.
@@ -14,11 +15,19 @@ an upload are sent by one process, and none after its Complete, as callers of th
 
 **A mark** is an extended attribute, which a rename keeps: the user's metadata; of an upload its key
 and first part, too (the others are lines of ``_<id>.parts``). So HEAD tells what an upload became,
-to a recovery of any later day, without a file beside each file. A file system without them is
-refused at the first write.
+to a recovery of any later day, without a file beside each file. A disk without them is refused at
+the first write.
 
 **An ETag** is inode, time of the last write and size: a rename keeps them, and another file has
 others. It costs no read of the bytes, and holds for files of any program.
+
+**Without attributes and writes at offsets** (what fsspec reaches) the store serves ``manifest``,
+whose uploads are files that wait, and refuses ``magic``: nothing would say later which upload a
+published file was, but a file beside each for ever. There the mark of a control object is the end
+of its bytes (`magic_committer.file_trees.through_fsspec`), with a drawn id, which is its ETag.
+Create makes an empty file ``__magic_uploads/_<id>/<key>``, which its one part replaces: an upload with
+several is refused. A part that is sent while its upload is aborted may bring it back, as on S3. An
+ETag of data is what the dialect has; whole seconds do not do for modes that replace.
 
 **A swap is an exclusively created next version**, never a lock. Of a control object (below an
 element that begins with ``__magic``) the file at the key is version 1; version *n* lies beside it,

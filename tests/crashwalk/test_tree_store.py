@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -130,7 +131,7 @@ def _is_waiting(path: str) -> bool:
     return f"/{UPLOADS}/_" in path and "_new-" not in path
 
 
-LEFT_OUT = {
+LEFT_OUT: dict[str, Callable[[str], bool]] = {
     "a task's bytes": _is_waiting,
     "the names of what waits": lambda path: path.endswith(UPLOADS),
     "the bytes of records and sets": lambda path: "_new-" in path,
