@@ -25,8 +25,8 @@ others. It costs no read of the bytes, and holds for files of any program.
 whose uploads are files that wait, and refuses ``magic``: nothing would say later which upload a
 published file was, but a file beside each for ever. There the mark of a control object is the end
 of its bytes (`magic_committer.file_trees.through_fsspec`), with a drawn id, which is its ETag.
-Create makes an empty file ``__magic_uploads/_<id>/<key>``, which its one part replaces: an upload with
-several is refused. A part that is sent while its upload is aborted may bring it back, as on S3. An
+Create makes an empty file ``__magic_uploads/_<id>/<key>``, which its one part replaces; a second
+part is refused. A part that is sent while its upload is aborted may bring it back, as on S3. An
 ETag of data is what the dialect has; whole seconds do not do for modes that replace.
 
 **A swap is an exclusively created next version**, never a lock. Of a control object (below an
