@@ -50,7 +50,6 @@ from magic_committer.stores.base import (
 )
 from magic_committer.upload.blocks import ObjectBlock, PartSource
 from magic_committer.upload.file import FileState
-from magic_committer.upload.window import SendWindow
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
@@ -102,7 +101,7 @@ class PartSender:
         self._checksum = checksum
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
-        self._window = SendWindow(parts_in_flight)
+        self._parts_in_flight = parts_in_flight
         self._created: CreatedUpload | None = None
         self.failure: tuple[str, Exception] | None = None
         self.stopped = False
@@ -254,13 +253,8 @@ class PartSender:
             )
 
     def make_room(self) -> list[tuple[Part, Checksum | None]]:
-        """`collect`, until the window has room for a part."""
-        full = self.in_flight >= self._window.size
-        waited = full and not self._flying[0].done()
-        collected = self.collect(in_flight_max=self._window.size - 1)
-        stored = sum(part.size for part, _ in collected)
-        self._window.handed(stored, self._runtime.clock.monotonic(), waited=waited)
-        return collected
+        """`collect`, until there is room for a part."""
+        return self.collect(in_flight_max=self._parts_in_flight - 1)
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most

@@ -218,8 +218,7 @@ class UploadStream(TaskFile):
     def write(self, data: Buffer, /) -> int:
         """Copy the bytes of any buffer, in C order. The buffer may be reused at once.
 
-        Waits if a block is full and as many parts are being sent as the file's window has room for:
-        at most ``parts_in_flight``.
+        Waits if a block is full and ``parts_in_flight`` parts are being sent.
 
         Returns:
             How many bytes were written: always all.
