@@ -14,8 +14,9 @@ Invariants:
 * An answer is whole, or it is a `NoAnswer`: its head has ended, within a limit, and its body has
   the length that the head promised. A connection is kept only after a whole answer to a whole
   request, with not a byte behind it.
-* Every wait, also of a send that blocks, ends within `SLICE_SECONDS`, and then looks at the request's `Deadline`, which is that
-  of the whole request: no byte now and then keeps it open for ever.
+* Every wait, also that of a send that blocks, ends within `SLICE_SECONDS`, and then looks at the
+  request's `Deadline`, which is that of the whole request: no byte now and then keeps it open for
+  ever.
 * A connection belongs to the process that made it: a forked child closes those of its parent.
 """
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 from urllib.parse import quote
 
+from magic_committer._patience import Errand
 from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
 from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, BadParameter
 from magic_committer.stores.s3.signing import EMPTY_SHA256
@@ -99,6 +100,7 @@ class Call:
         bytes_max: how long a successful answer may be.
         conflict_final: a 409 is an answer (a conditional Complete, S3 API).
         once: it is sent once.
+        errand: it ends with this one; None: with the present one.
     """
 
     verb: str
@@ -109,6 +111,7 @@ class Call:
     bytes_max: int = DOCUMENT_BYTES_MAX
     conflict_final: bool = False
     once: bool = False
+    errand: Errand | None = None
 
 
 @dataclass(slots=True)
