@@ -418,24 +418,12 @@ class S3Store:
 
         def next_work() -> tuple[T, Work[Answer]] | None:
             asked = next_ask()
-            return None if asked is None else (asked[0], self._work(asked[1]))
+            return None if asked is None else (asked[0], _WORKS[type(asked[1])](self, asked[1]))
 
         def attempts(call: Call) -> Attempts:
             return Attempts(self._options, self._clock, way, self._bucket, call)
 
         return ask_each(way, self._clock, next_work, attempts, in_flight, look_seconds)
-
-    def _work(self, asked: Ask) -> Work[Any]:
-        works: dict[type, Callable[[Any], Work[Any]]] = {
-            CompleteUpload: self._completing,
-            AbortUpload: self._aborting,
-            ListParts: self._listing_parts,
-            Head: self._heading,
-            FindUpload: self._finding,
-            CreateUpload: self._creating,
-            PutPart: self._putting_part,
-        }
-        return works[type(asked)](asked)
 
     # The way of a request ------------------------------------------------------------------------
 
@@ -479,6 +467,17 @@ class S3Store:
 
     def _named(self, key: str) -> dict[str, Any]:
         return {"Key": key, **self._payer}
+
+
+_WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
+    CompleteUpload: S3Store._completing,
+    AbortUpload: S3Store._aborting,
+    ListParts: S3Store._listing_parts,
+    Head: S3Store._heading,
+    FindUpload: S3Store._finding,
+    CreateUpload: S3Store._creating,
+    PutPart: S3Store._putting_part,
+}
 
 
 class _UploadPages:

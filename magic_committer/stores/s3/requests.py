@@ -82,6 +82,7 @@ _HEADERS = {
 }
 _METADATA = "x-amz-meta-"
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_UNQUOTED = re.compile(r"[A-Za-z0-9._~-]*")
 _TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -207,6 +208,8 @@ def _plain(name: str, value: object) -> str:
 
 
 def _quoted(value: str, beside: str) -> str:
+    if _UNQUOTED.fullmatch(value):
+        return value
     try:
         return quote(value, safe=f"-._~{beside}")
     except UnicodeEncodeError as error:
