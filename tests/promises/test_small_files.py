@@ -214,6 +214,8 @@ def test_what_breaks_that_thread_is_told_by_the_commit(s3: MemoryStore) -> None:
     task = begin().task("1")
     write(task, "a.csv")
     with pytest.raises(RuntimeError, match="a bug"):
+        write(task, "b.csv").wait()
+    with pytest.raises(RuntimeError, match="a bug"):
         task.commit()
     assert not s3.open_uploads()
 

@@ -147,7 +147,11 @@ class Closings:
                 ):
                     go_on(one, answer)
         except BaseException as error:  # none of the store's: those are answers
-            for one in going.union(self._new):
+            with self._lock:
+                self._sends = False
+                going.update(self._new)
+                self._new.clear()
+            for one in going:
                 one.ends(error)
             raise
 
