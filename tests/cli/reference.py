@@ -71,8 +71,8 @@ def text() -> str:
     parts = [
         "# Commands",
         "What `magic-committer COMMAND --help` says, all in one place; an option of three\n"
-        "commands or more stands above them. Written by `python -m tests.cli.reference`; [cli.md](cli.md)\n"
-        "shows the tasks.",
+        "commands or more stands above them. Written by `python -m tests.cli.reference`;\n"
+        "[cli.md](cli.md) shows the tasks.",
     ]
     _, some, context = next(one for one in listed if "how" in {p.name for p in one[1].params})
     assert isinstance(some, Explained)
