@@ -47,7 +47,7 @@ def _options(command: click.Command, context: click.Context) -> list[Record]:
 
 
 def _help(command: click.Command, context: click.Context, several: set[Record]) -> str:
-    """A command's own help; options that stand above are named only."""
+    """A command's own help; options that stand above are named only. Without its examples."""
     assert isinstance(command, Explained)
     formatter = context.make_formatter()
     command.format_usage(context, formatter)
@@ -59,9 +59,6 @@ def _help(command: click.Command, context: click.Context, several: set[Record]) 
     if above := ", ".join(name for name, words in told if (name, words) in several):
         formatter.write_paragraph()
         formatter.write_text(f"And, as above: {above}")
-    if command.examples:
-        with formatter.section("Examples"):
-            formatter.write("".join(f"  magic-committer {line}\n" for line in command.examples))
     return formatter.getvalue().strip("\n")
 
 
@@ -70,8 +67,8 @@ def text() -> str:
     listed = list(commands())
     parts = [
         "# Commands",
-        "What `magic-committer COMMAND --help` says, all in one place; an option of three\n"
-        "commands or more stands above them. Written by `python -m tests.cli.reference`;\n"
+        "What `magic-committer COMMAND --help` says, but for its examples; an option of\n"
+        "three commands or more stands above them. Written by `python -m tests.cli.reference`;\n"
         "[cli.md](cli.md) shows the tasks.",
     ]
     _, some, context = next(one for one in listed if "how" in {p.name for p in one[1].params})
