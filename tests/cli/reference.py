@@ -68,7 +68,7 @@ def text() -> str:
     parts = [
         "# Commands",
         "What `magic-committer COMMAND --help` says, but for its examples; an option of\n"
-        "three commands or more stands above them. Written by `python -m tests.cli.reference`;\n"
+        "several commands stands above them. Written by `python -m tests.cli.reference`;\n"
         "[cli.md](cli.md) shows the tasks.",
     ]
     _, some, context = next(one for one in listed if "how" in {p.name for p in one[1].params})
@@ -76,7 +76,7 @@ def text() -> str:
     formatter = context.make_formatter()
     some.format_shared(context, formatter)
     counted = Counter(record for _, one, where in listed for record in _options(one, where))
-    often = [record for record, times in counted.items() if times >= 3]
+    often = [record for record, times in counted.items() if times >= 2]
     meanings = Counter(name for name, _ in often)
     several = {record for record in often if meanings[record[0]] == 1}
     with formatter.section("Options of several commands"):
