@@ -1,5 +1,4 @@
-"""One test for each kind of destination: S3 in memory, a local disk under each committer of
-renames, and a file system of fsspec.
+"""One test for each kind of destination: S3 in memory, and a local disk under each committer.
 
 A test that takes the fixture `there` says what holds everywhere. What holds on one kind only is a
 test of its own.
@@ -14,8 +13,6 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.file_trees.base import FileTree, make_directories, parent_of, walk
-from magic_committer.file_trees.by_url import tree_for
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from tests.promises.hands import DEST, visible
@@ -68,8 +65,7 @@ class There:
         raise NotImplementedError
 
     def left(self) -> list[str]:
-        """What jobs have left: open uploads, or files of tasks. (The record of a job that has ended
-        stays where directories cannot be renamed: it is no file of a task.)"""
+        """What jobs have left: open uploads, or files of tasks."""
         raise NotImplementedError
 
 
@@ -98,42 +94,36 @@ class InBucket(There):
 
 
 class OnDisk(There):
-    """On a file system."""
+    """On a local disk."""
 
-    def __init__(self, url: str, committer: str) -> None:
-        self.url, self.committer = url, committer
-
-    @property
-    def tree(self) -> FileTree:
-        """The file system, as it is."""
-        return tree_for(self.url)
+    def __init__(self, root: Path, committer: str) -> None:
+        self.root, self.url, self.committer = root, root.as_uri(), committer
 
     def names(self) -> list[str]:
-        return sorted(entry.path for entry in walk(self.tree, "") if entry.kind == "file")
+        paths = self.root.rglob("*")
+        return sorted(p.relative_to(self.root).as_posix() for p in paths if p.is_file())
 
     def data(self) -> dict[str, bytes]:
         return {
             path: self.read(path)
             for path in self.names()
-            if "_temporary" not in path.split("/") and not path.endswith("_SUCCESS")
+            if not path.startswith(CONTROL) and not path.endswith("_SUCCESS")
         }
 
     def read(self, name: str) -> bytes:
-        return self.tree.read(name, 2**30)
+        return (self.root / name).read_bytes()
 
     def put(self, name: str, body: bytes) -> None:
-        tree = self.tree
-        tree.make_root()
-        make_directories(tree, parent_of(name))
-        tree.create(name, body)
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).write_bytes(body)
 
     def left(self) -> list[str]:
-        return [
-            path for path in self.names() if "00" in path.partition("_temporary/")[2].split("/")
-        ]
+        return [path for path in self.names() if path.startswith(WAITING)]
 
 
-DISKS = ("manifest", "v1", "v2", "fsspec")
+CONTROL = ("__magic", "_temporary/")
+WAITING = ("__magic_uploads/", "_temporary/")
+DISKS = ("magic", "manifest", "v1", "v2")
 KINDS = ("s3", *DISKS)
 
 
@@ -142,14 +132,8 @@ def opened(kind: str, directory: Path) -> Iterator[There]:
     if kind == "s3":
         with memory_store() as store:
             yield InBucket(store)
-    elif kind == "fsspec":
-        fsspec = pytest.importorskip("fsspec")  # the extra `fsspec`
-        yield OnDisk(f"memory:/{directory}/t", "manifest")
-        fs = fsspec.filesystem("memory")
-        if fs.exists(str(directory)):
-            fs.rm(str(directory), recursive=True)
     else:
-        yield OnDisk((directory / "t").as_uri(), kind)
+        yield OnDisk(directory / "t", kind)
 
 
 @pytest.fixture(params=KINDS)
@@ -158,9 +142,9 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[There]:
     yield from opened(request.param, tmp_path)
 
 
-@pytest.fixture(params=DISKS)
+@pytest.fixture(params=DISKS[1:])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OnDisk]:
-    """An empty destination of each kind that is a file system."""
+    """An empty destination of each kind in which tasks' files wait on the file system."""
     for one in opened(request.param, tmp_path):
         assert isinstance(one, OnDisk)
         yield one

@@ -1,8 +1,8 @@
 """Whole jobs on a local directory as a store, for tests that kill them at a call of the system.
 
-`Calls` stands before the system's calls that change something, in `magic_committer.stores.tree`,
-and counts them. What happens between two of them is seen by nobody: so a death before each of them
-is every death.
+`Calls` stands before the system's calls that change something, in `magic_committer.stores.tree`
+and below it, and counts them. What happens between two of them is seen by nobody: so a death before
+each of them is every death.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ def place(root: Path) -> str:
 
 @contextmanager
 def served(root: Path, clock: Clock | None = None, threads: int = 0) -> Iterator[TreeStore]:
-    """The destination is a store of a process that has learnt nothing yet. Without threads
-    everything runs in the caller's."""
-    store = TreeStore(root / "t", place(root))
+    """A directory in ``root`` is the destination, of a process that has learnt nothing yet. Without
+    threads everything runs in the caller's."""
+    store = TreeStore(root / "t", dest(root))
     probe._known.pop(store.identity, None)
-    _wiring.register_store(store, clock, other_buckets="raise")
+    _wiring.register_store(store, clock)
     try:
         with patch.object(_wiring, "pool", ThreadPool(threads)):
             yield store
@@ -122,20 +122,21 @@ def lay_out(root: Path, files: dict[str, bytes]) -> None:
         (root / "t" / name).write_bytes(data)
 
 
-def run_job(root: Path, mode: str, track: mc.Track = "memory", committer: str = "magic") -> None:
+def dest(root: Path) -> str:
+    """The URL of the destination."""
+    return (root / "t").as_uri()
+
+
+def run_job(root: Path, mode: str, committer: str, track: mc.Track = "memory") -> None:
     """A job of three tasks and five files."""
     job = mc.start(
-        place(root),
-        mode=cast("mc.Mode", mode),
-        accept="results",
-        track=track,
-        committer=committer,
+        dest(root), mode=cast("mc.Mode", mode), committer=committer, accept="results", track=track
     )
     results = []
     for task in "012":
         with job.task(task) as attempt:
             for name in (name for name in NEW if name[4] == task):
-                with attempt.open(name, unique=True) as file:
+                with attempt.open(name, unique=committer == "magic") as file:
                     file.write(NEW[name])
         results.append(attempt.result)
     job.commit(results)
@@ -143,11 +144,12 @@ def run_job(root: Path, mode: str, track: mc.Track = "memory", committer: str = 
 
 def recover(root: Path) -> None:
     """What an operator does who knows that the driver is dead."""
-    for found in mc.inspect(place(root)):
+    url = dest(root)
+    for found in mc.inspect(url):
         with suppress(mc.JobNotRunning):
-            mc.recover(place(root), found.id, dead_after=0)
+            mc.recover(url, found.id, dead_after=0)
     for _ in range(2):  # the first one ends what is left, the next one forgets it
-        report = mc.cleanup(place(root), dead_after=0, leftover_after=0, forget_after=0)
+        report = mc.cleanup(url, dead_after=0, leftover_after=0, forget_after=0)
         assert report.errors == ()
 
 
@@ -185,7 +187,7 @@ def left(root: Path) -> list[str]:
     """What is left of committers, when a day has passed and somebody has looked."""
     for path in (*root.glob(f"t/{UPLOADS}/*"), *root.rglob("*.~*")):
         os.utime(path, (0, 0))
-    store = TreeStore(root / "t", "tree")
+    store = TreeStore(root / "t", dest(root))
     found = [one.key for one in uploads(store, "")]
     found += [one.key for one in objects(store, "") if "__magic" in one.key]
     names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]

@@ -155,7 +155,10 @@ def check_uploads(
         keys = spooled_keys(accepted, spool) if any_long else ()
         for problem in _not_held(runtime, job, keys, taken_as_is):
             checked.problem(problem)
-        for problem in not_held(runtime.store, lambda: spooled_keys(accepted, spool)):
+        for problem in not_held(
+            runtime.store,
+            lambda: (key for key in spooled_keys(accepted, spool) if key not in taken_as_is),
+        ):
             checked.problem(problem)
         unchecked = _rows(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):

@@ -30,6 +30,7 @@ from magic_committer.errors import JobNotRunning, NotFound
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.protocol.record import HANDS_OFF, OUTCOMES, StartedJob, State
 from magic_committer.stores.base import same_etag
+from magic_committer.stores.urls import is_tree
 
 FENCE_SECONDS = 1.0
 """Seconds. A Create that is not covered for so long is covered at the next occasion, so that
@@ -146,6 +147,11 @@ class Fence:
 
     def _late(self, state: State, outcome: str) -> JobNotRunning:
         hint = "This attempt is late, its uploads are aborted: nothing is to be done"
+        if state is State.ABSENT and is_tree(self._job.paths.dest.bucket):
+            hint = (
+                "It has ended; or this machine does not share"
+                f" {self._job.dest} with the one that started it"
+            )
         if outcome == "committed":
             hint = "The job was committed, perhaps with this attempt: its driver's report tells"
         self.late = JobNotRunning(

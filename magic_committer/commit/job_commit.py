@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
-from magic_committer.commit import records
+from magic_committer.commit import early, records
 from magic_committer.commit.batches import (
     Claimant,
     batch_needed,
@@ -253,12 +253,29 @@ class JobCommit:
             offer = self._offer(seen, wanted, expect, spool)
             if not isinstance(offer, Offer):
                 return self._obey(offer)
+            if self.job.terms.committer == "v1":
+                self._publish_early(offer.publication)
             with interrupted(deciding(self.job)):
                 with self._timed(stats.DECIDE):
                     swapped = self._swap_to_committing(seen, offer)
                 if not swapped.won or swapped.now is None:
                     return self._obey(swapped.now)
                 return self._publish(swapped.now, offer.publication, self.may_remove)
+
+    def _publish_early(self, publication: Publication) -> None:
+        """Algorithm 1: make the files visible before anything is decided. Repeatable.
+
+        Raises:
+            MagicError: the first reason why not all are visible. The job runs on.
+            DestinationExists: mode ``fail`` met another writer's file. The same.
+        """
+        early.begin(self.runtime, self.job)
+        try:
+            failure = publication.complete_all()
+        except Conflict as conflict:
+            raise destination_exists(self.job, str(conflict)) from conflict
+        if failure is not None:
+            raise failure.__cause__ or failure
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads. The job need not be started:
@@ -315,7 +332,7 @@ class JobCommit:
                     lost = swapped.now if not swapped.won else None
                     if lost is None or lost.record.state is not State.COMMITTING or not revert:
                         report = self._abandon(swapped.now, swapped.won and self.may_remove)
-                        told = (stays,) if stays else ()
+                        told = (stays,) if stays and self.job.adopted else ()
                         return replace(report, warnings=(*report.warnings, *told))
                     seen = lost  # a driver was faster: the job is to be reverted then
             if seen is not None and seen.record.state is State.COMMITTING and revert:
@@ -524,7 +541,8 @@ class JobCommit:
         the record that it has left, to be obeyed: what looked wrong may have been its work."""
         try:
             with interrupted(half_aborted(self.job)):
-                swapped = self._swap_to_aborting(seen)
+                stays = early.stays(self.runtime, self.job)
+                swapped = self._swap_to_aborting(seen, stays)
         except (StoreError, OutcomeUnknown) as error:
             error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
             raise
@@ -537,9 +555,10 @@ class JobCommit:
         raise why
 
     def _refuse_if_published(self, leave_visible: bool) -> str:
-        """For a Hadoop job: what its JVM made visible, which an abort would leave."""
+        """What an abort would leave visible: of a Hadoop job what its JVM made visible, and of one
+        of ours what algorithms 1 and 2 did."""
         if not self.job.adopted:
-            return ""
+            return early.stays(self.runtime, self.job)
         return refuse_if_published(
             self.runtime, self.job, self.in_flight, leave_visible=leave_visible
         )
@@ -762,7 +781,8 @@ class JobCommit:
                 raise ended_by_record(self.job.dest, record)
             what = "aborted" if record.state is State.ABORTING else "reverted"
             # The uploads of a reverted job may have been completed before.
-            swept = self._sweep(look_first=bool(self.job.adopted) or what == "reverted")
+            looks = bool(self.job.adopted) or what == "reverted"
+            swept = self._sweep(look_first=looks, undone=what == "aborted")
             warnings = list(swept.warnings)
             state: State = record.state
             if not swept.again:
@@ -825,7 +845,7 @@ class JobCommit:
 
     # The end --------------------------------------------------------------------------------------
 
-    def _sweep(self, *, look_first: bool = False) -> Swept:
+    def _sweep(self, *, look_first: bool = False, undone: bool = False) -> Swept:
         return sweep(
             self.runtime,
             self.job,
@@ -833,6 +853,7 @@ class JobCommit:
             accepted={},
             in_flight=self.in_flight,
             look_first=look_first,
+            undone=undone,
         )
 
     def _finish(

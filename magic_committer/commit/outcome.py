@@ -33,6 +33,8 @@ UNDOING = "Some of it may be visible until it is undone: start a new job after t
 """The same for a job that is being reverted."""
 UNREAD_AGAIN = "Its record could not be read again"
 """In an error about a decided job: what it says may be out of date."""
+STAYS = "What it had made visible stays: look at the destination before the job is run again"
+"""The same for a job whose files had become visible before it was decided."""
 ABORTED_HADOOPS = "What its JVM had made visible before it died stays: look at the destination"
 """The same for an adopted Hadoop job that was aborted."""
 
@@ -70,6 +72,8 @@ def ended_by_record(dest: str, record: JobRecord) -> JobNotRunning:
     error = ended(dest, record.id, record.state, outcome_of(record), by)
     if record.adopted and error.outcome == "aborted":
         error.advice = ABORTED_HADOOPS
+    elif record.stays and error.outcome == "aborted":
+        error.advice = STAYS
     return error
 
 

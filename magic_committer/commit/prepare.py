@@ -13,6 +13,7 @@ from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled_keys
 from magic_committer.commit.conflict import Replaced, refuse_existing_data, replaced
+from magic_committer.commit.early import has_begun
 from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
 from magic_committer.commit.outcome import end
 from magic_committer.errors import CommitRefused, IncompleteJob, OptionError
@@ -173,7 +174,7 @@ def make_plan(
         DestinationExists: modes ``fail``: there is data.
     """
     mode, strip = job.terms.mode, len(job.paths.tree)
-    if mode in FAILING:
+    if mode in FAILING and not has_begun(runtime, job):
         refuse_existing_data(runtime, job, Destination.parse(job.dest), in_flight, partitions)
     gone = _replaced(runtime, job, in_flight, accepted, checked, spool, partitions)
     return Plan(

@@ -12,7 +12,14 @@ from typing import Any, BinaryIO, Protocol
 from urllib.parse import unquote
 
 from magic_committer.errors import InvalidRequest, NotFound
-from magic_committer.hadoop.paths import Destination, check_name, is_control_element, is_s3_url
+from magic_committer.hadoop.manifests import check_file_name
+from magic_committer.hadoop.paths import (
+    TEMPORARY,
+    Destination,
+    check_name,
+    is_control_element,
+    is_s3_url,
+)
 from magic_committer.options import MiB
 from magic_committer.stores.base import ObjectInfo, ObjectStore
 from magic_committer.stores.urls import is_tree, scheme_of, tree_url
@@ -118,18 +125,22 @@ class StoreHome:
         self._store = store
 
     def check(self, name: str) -> None:
-        check_name(name)
+        (check_file_name if is_tree(self._dest.bucket) else check_name)(name)
 
     def look(self, name: str) -> Info | None:
-        if _is_control(name):
+        if self._is_control(name):
             return None
         key = self._dest.prefix + name
         try:
             return self._of_object(self._store.head(key))
         except NotFound:
             pass
+        except InvalidRequest as error:
+            if error.code != "NoFile":  # a link, a socket and so on
+                raise
+            return None
         for page in self._store.list(f"{key}/"):
-            if any(not _is_control(self._dest.relative(one.key)) for one in page.objects):
+            if any(not self._is_control(self._dest.relative(one.key)) for one in page.objects):
                 return directory_info(name)
         return None
 
@@ -141,7 +152,7 @@ class StoreHome:
                     yield self._of_object(one)
             for directory in page.prefixes:
                 below = self._dest.relative(directory.removesuffix("/"))
-                if not _is_control(below):
+                if not self._is_control(below):
                     yield directory_info(below)
 
     def reader(self, name: str) -> BinaryIO:
@@ -155,13 +166,14 @@ class StoreHome:
             raise
         return io.BytesIO(found.body)
 
+    def _is_control(self, name: str) -> bool:
+        elements = name.split("/")
+        works = elements[0] == TEMPORARY and is_tree(self._dest.bucket)
+        return works or any(map(is_control_element, elements))
+
     def _of_object(self, one: ObjectInfo) -> Info:
         name = self._dest.relative(one.key)
         return {
             "name": name, "type": "file", "size": one.size, "mtime": one.last_modified,
             "ETag": one.etag, "pending": False,
         }  # fmt: skip
-
-
-def _is_control(name: str) -> bool:
-    return any(map(is_control_element, name.split("/")))

@@ -21,7 +21,7 @@ from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
 from magic_committer.commit.ledgers import StoreLedgers
-from magic_committer.errors import JobNotFound, PathError
+from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.adopt import Adoption, adopt_job
 from magic_committer.maintenance.cleanup import Cleaning, Limits
@@ -49,7 +49,6 @@ from magic_committer.maintenance.streams import (
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport
-from magic_committer.stores.urls import is_tree_url
 
 __all__ = [
     "Adoption",
@@ -347,12 +346,6 @@ def adopt(
         StoreError: the store refused a request, or cannot be reached.
     """
     s3 = s3_of(s3, place)
-    if is_tree_url(dest):
-        raise PathError(
-            f"{dest} is on a file system: there are no jobs of Hadoop's magic committer, which this"
-            " call is about",
-            hint="Pass a path on S3",
-        )
     runtime, destination = _reach(dest, s3, no_progress)
     limit = seconds("dead_after", dead_after)
     return adopt_job(

@@ -290,7 +290,7 @@ def _is_set_of(key: str, attempt: str, job: StartedJob) -> bool:
         ours = job.paths.pendingset(attempt)
     except PathError:
         ours = ""
-    if key == ours or not (job.adopted or job.paths.waits):
+    if key == ours or not (job.adopted or job.waits):
         return key == ours
     home = job.paths.job_attempt  # Hadoop's sets are named for the task
     name = key.removeprefix(home)

@@ -206,7 +206,7 @@ class JobRecord:
         checkpoint: for a job of a streaming query: the hash of the query's checkpoint; else "".
         batch: from ``committing`` on, for a job of a streaming query: what it publishes. Whoever
             completes the job writes it to the query's ledger (`magic_committer.protocol.ledger`).
-        stays: for an adopted job that is aborted: how many of its files are visible and stay, in a
+        stays: for a job that is aborted though files of it are visible: that they stay, in a
             sentence; "": none. It is for people.
     """
 
@@ -380,15 +380,19 @@ class StartedJob:
     @property
     def paths(self) -> JobPaths:
         """The keys of the job's control objects."""
-        dest = Destination.parse(self.dest)
-        return JobPaths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
+        return JobPaths(Destination.parse(self.dest), self.id, self.adopted, self.waits)
+
+    @property
+    def waits(self) -> str:
+        """The job's UUID, if its tasks' files wait at the destination; else ""."""
+        return _waits(Destination.parse(self.dest), self.terms, self.uuid)
 
     def owns(self, metadata: Mapping[str, str] | None) -> bool:
         """Whether a control object in the job's directories belongs to the job, by its metadata.
         Objects of Hadoop's tasks have no token; objects of a zombie of another run have that run's
         token. The directory of waiting files is named after the job, whoever wrote into it."""
         uuid = (metadata or {}).get(JOB_METADATA, "")
-        hadoops = bool(self.adopted) or bool(self.paths.waits)
+        hadoops = bool(self.adopted) or bool(self.waits)
         return uuid == self.uuid or (not uuid and hadoops)
 
     @classmethod

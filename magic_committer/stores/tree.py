@@ -68,9 +68,9 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
@@ -106,14 +106,11 @@ from magic_committer.stores.base import (
     METADATA_BYTES_MAX,
     PAGE_KEYS_MAX,
     PART_NUMBER_MAX,
-    Answer,
-    Ask,
     Attributes,
     Checksum,
     ChecksumAlgorithm,
     CreatedUpload,
     FileSlice,
-    Many,
     ObjectInfo,
     ObjectPage,
     ObjectSlice,
@@ -124,7 +121,6 @@ from magic_committer.stores.base import (
     UploadPage,
     WaitingFile,
     Written,
-    ask_by_verb,
     same_etag,
 )
 
@@ -218,7 +214,6 @@ class TreeStore:
         self._tree = LocalTree(tree) if isinstance(tree, str | os.PathLike) else tree
         self._bucket = bucket
         self._clock = clock or SystemClock()
-        self._now = self._clock.now
         self._ids = ids
         self._homes: set[str] = set()  # directories that are real ones, on the root's own mount
         self._ours: set[str] = set()  # directories of jobs that are no links
@@ -233,6 +228,9 @@ class TreeStore:
 
     def __repr__(self) -> str:
         return f"TreeStore({self._tree!r}, {self._bucket!r})"
+
+    def _now(self) -> float:
+        return self._clock.now()
 
     @property
     def bucket(self) -> str:
@@ -415,10 +413,14 @@ class TreeStore:
             self._path(key)
             if (waiting := self._waits(key, upload_id)) is not None:
                 found = self._waiting_file(*waiting)
-                _named(parts, {1: (1, found.etag, found.size, None, 0)}, length)
+                etag = parts[0].etag or found.etag if parts else ""  # Hadoop's manifests tell none
+                row: Row = (1, found.etag, found.size, None, 0)
+                if sum(part.size for part in parts) != found.size:
+                    raise _no_upload()
+                _named([replace(part, etag=etag) for part in parts], {1: row}, length)
                 self._move_to(key, waiting[0], exclusive=if_none_match)
                 self._left(waiting[0])
-                return Written(parts[0].etag)
+                return Written(f'"{found.etag}"')
             path = self._at_upload(upload_id)
             with self._opened(key, upload_id) as (descriptor, mark):
                 rows, seen = self._rows(upload_id, descriptor, mark)
@@ -540,21 +542,10 @@ class TreeStore:
         attributes = self._tree.promises.attributes
         return attributes or _is_control(key) or _SET.match(key) is not None
 
-    def many(self) -> Many | None:
-        """On a disk of this machine a call takes microseconds, and a thread as many: there each is
-        asked for in the caller's thread. See `stores.base.many_of`."""
-        return self if self._tree.promises.answers_at_once else None
-
-    def ask_each(
-        self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
-    ) -> Generator[tuple[T, Answer], None, None]:
-        """See `stores.base.Many`."""
-        while (asked := next_ask()) is not None:
-            try:
-                answer = ask_by_verb(self, asked[1])
-            except StoreError as error:
-                answer = error
-            yield asked[0], answer
+    @property
+    def quick(self) -> bool:
+        """Whether a verb takes less time than a change of threads, unless it shows otherwise."""
+        return self._tree.promises.answers_at_once
 
     # What this file system cannot do ------------------------------------------------------------
 
@@ -772,12 +763,13 @@ class TreeStore:
         with suppress(StoreError):  # it is gone, or must stay
             while directory:
                 if not self._tree.remove_directory(directory):
-                    return
+                    break
                 self._homes.discard(directory)
                 self._ours.discard(directory)
                 self._unsynced.directories.pop(directory, None)
                 directory = parent_of(directory)
                 self._unsynced.directories[directory] = object()
+        with suppress(StoreError):
             self._tree.remove_directory(UPLOADS)
 
     # Parts of an upload ---------------------------------------------------------------------------
@@ -1054,6 +1046,16 @@ class TreeStore:
                 )
             self._homes.add(at)
 
+    def refuse(self, key: str) -> None:
+        """See that a file can be renamed to a key, before a job is decided.
+
+        Raises:
+            InvalidRequest: it cannot; the message says what is in the way.
+        """
+        with self._verb("look", key):
+            self._path(key)
+            self._check_home(key)
+
     def _to_home(
         self, key: str, source: str, *, replace: bool = True, may_be_gone: bool = False
     ) -> None:
@@ -1157,8 +1159,8 @@ class TreeStore:
         metadata = mark.get("m", {}) if mark is not None else None
         if not isinstance(metadata, dict | None):
             metadata = {}
-        modified = float(int(seen.modified))
-        return ObjectInfo(key, seen.size, f'"{seen.etag}"', modified, self._now(), metadata)
+        etag = f'"{seen.etag}"'
+        return ObjectInfo(key, seen.size, etag, seen.modified, self._now(), metadata)
 
     def _verb(self, verb: str, key: str) -> _Verb:
         return _Verb(self._tree.url, self._bucket, verb, key)

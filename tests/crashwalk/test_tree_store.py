@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import magic_committer as mc
 from magic_committer.errors import MagicError
 from magic_committer.file_trees import disk
 from magic_committer.stores.tree import UPLOADS
@@ -24,15 +25,15 @@ SECOND_KILLS = 8
 """Of how many points the recovery is killed as well, at a drawn call."""
 
 
-def _killed(root: Path, mode: str, at: int, committer: str = "magic") -> bool:
+def _killed(root: Path, mode: str, committer: str, at: int) -> bool:
     """Run a job that is killed there, and recover it. False: it has fewer calls."""
     tree_store.lay_out(root, tree_store.before(mode))
     calls = Calls(at, tree_store.die, syncs=False)
     with tree_store.served(root, PatientClock()):
         try:
             with calls.watched():
-                by_s3 = mode == "append" and committer == "magic"
-                tree_store.run_job(root, mode, "s3" if by_s3 else "memory", committer)
+                track: mc.Track = "s3" if (committer, mode) == ("magic", "append") else "memory"
+                tree_store.run_job(root, mode, committer, track)
         except (Killed, MagicError):  # a death in a file's close is told as its failure
             assert at
     return 0 < at <= len(calls.names)
@@ -42,31 +43,28 @@ def _killed(root: Path, mode: str, at: int, committer: str = "magic") -> bool:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_job_may_die_at_any_call_of_the_system(mode: str, committer: str, tmp_path: Path) -> None:
     """Another process recovers it to all or nothing, and nothing of it is left."""
-    at, outcomes, died = 1, set(), True
+    at, outcomes = 1, set()
     with quiet():
-        while died:
-            root = tmp_path / str(at)
-            died = _killed(root, mode, at, committer)
-            if died:
-                with tree_store.served(root, PatientClock()):
-                    tree_store.recover(root)
+        while _killed(root := tmp_path / str(at), mode, committer, at):
+            with tree_store.served(root, PatientClock()):
+                tree_store.recover(root)
             outcomes.add(tree_store.check(root, mode))
-            assert died or tree_store.check(root, mode)
             shutil.rmtree(root)
             at += 1
     assert outcomes == {False, True}
     assert at > POINTS_MIN
 
 
+@pytest.mark.parametrize("committer", COMMITTERS)
 @pytest.mark.parametrize("mode", MODES)
 def test_its_recovery_may_die_at_any_call_too(
-    mode: str, tmp_path: Path, chance: random.Random
+    mode: str, committer: str, tmp_path: Path, chance: random.Random
 ) -> None:
     """A second recovery ends what the first one left."""
     for number in range(SECOND_KILLS):
         root = tmp_path / str(number)
         with quiet():
-            if not _killed(root, mode, chance.randint(10, 2 * POINTS_MIN)):
+            if not _killed(root, mode, committer, chance.randint(10, 2 * POINTS_MIN)):
                 continue
             calls = Calls(chance.randint(1, 40), tree_store.die, syncs=False)
             with (
@@ -88,7 +86,7 @@ def test_a_complete_that_copies_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(disk, "move", copied)
     with quiet(), pytest.raises((AssertionError, MagicError)):
-        _killed(tmp_path, "append", 0)
+        _killed(tmp_path, "append", "magic", 0)
         tree_store.check(tmp_path, "append")
 
 
@@ -112,7 +110,7 @@ def test_the_power_may_be_cut_at_any_call(mode: str, committer: str, tmp_path: P
             with tree_store.served(root, PatientClock()), power.watched():
                 try:
                     with calls.watched():
-                        tree_store.run_job(root, mode, committer=committer)
+                        tree_store.run_job(root, mode, committer)
                 except (Killed, MagicError):
                     assert at <= len(calls.names)
                 else:
@@ -165,7 +163,7 @@ def test_a_sync_that_is_left_out_is_found(
                 suppress(Killed),
                 calls.watched(),
             ):
-                tree_store.run_job(root, "append")
+                tree_store.run_job(root, "append", "magic")
                 told = True
             power.cut()
             with tree_store.served(root, PatientClock()):

@@ -10,7 +10,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from magic_committer.commit.publish import Publication
-from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.spark.source import MagicSource, MagicWriter
 from magic_committer.spark.stream import MagicStreamWriter
 
@@ -55,10 +54,9 @@ class KilledInBatch(MagicStreamWriter):
 
 
 def die_when_decided() -> None:
-    """Kill this process when it begins to complete files, or to rename them."""
+    """Kill this process when it begins to complete files."""
 
     def die(*_: Any, **__: Any) -> Any:
         os._exit(9)
 
     Publication.complete_all = die  # type: ignore[method-assign]
-    TreeJobCommit._publish = die  # type: ignore[method-assign]

@@ -46,9 +46,14 @@ from magic_committer.errors import (
     Unanswered,
     WrongProcess,
 )
-from magic_committer.file_trees.base import FileTree, add_parents, make_directories, parent_of
+from magic_committer.file_trees.base import (
+    FileTree,
+    TreeEntry,
+    add_parents,
+    make_directories,
+    parent_of,
+)
 from magic_committer.file_trees.disk import LocalTree
-from magic_committer.file_trees.renaming import rename_once
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.manifests import (
     MANIFEST_BYTES_MAX,
@@ -58,7 +63,7 @@ from magic_committer.hadoop.manifests import (
     decode_set,
     encode_manifest,
 )
-from magic_committer.hadoop.paths import check_id, is_hidden, unique_name, waiting_id
+from magic_committer.hadoop.paths import check_id, is_hidden, unique_name
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
@@ -84,6 +89,10 @@ class WaitingStore(ObjectStore, Protocol):
     @property
     def tree(self) -> FileTree:
         """The file system, rooted where the store is."""
+        ...
+
+    def refuse(self, key: str) -> None:
+        """See that a file can be renamed to a key: no link, file or mount is in the way."""
         ...
 
     def waiting_files(self, directory: str) -> Iterator[WaitingFile]:
@@ -287,14 +296,12 @@ class TreeAttempt:
                 return new
             self._refuse_twice(new)
             self._make_directories(parent_of(target))
-            seen = self._look_at(name)
+            seen = self._again(lambda: self._tree.stat(source))
+            if seen is None:
+                raise self._is_gone(name)
             before, self._torn = self._torn, f"{name!r} could not be renamed to {new!r}"
             try:
-                self._again(
-                    lambda: rename_once(
-                        self._tree, source, target, seen.size, seen.etag, replace=False
-                    )
-                )
+                self._again(lambda: self._move(source, target, seen))
             except PreconditionFailed as error:
                 self._torn = before
                 raise self._has_already(new) from error
@@ -303,6 +310,15 @@ class TreeAttempt:
             self._opened[new] = file
             file.renamed(f"{self._tree.url}{new}")
         return new
+
+    def _move(self, source: str, target: str, seen: TreeEntry) -> None:
+        """Rename a file. Repeatable: a rename may take effect and fail."""
+        try:
+            self._tree.rename(source, target, replace=False)
+        except (NotFound, PreconditionFailed, Unanswered):
+            there = self._tree.stat(target) if self._tree.stat(source) is None else None
+            if there is None or (there.size, there.etag) != (seen.size, seen.etag):
+                raise
 
     def _own(self, name: str) -> TreeFile | LocalFile:
         """A file of this handle that nobody is just closing."""
@@ -366,8 +382,9 @@ class TreeAttempt:
             self._fence.created()
             self._fence.check()
             self._again(self._tree.make_root)
+            self._again(lambda: self._store.refuse(f"{self._root}/x"))
         try:
-            self._again(partial(make_directories, self._tree, directory))
+            self._unless_emptied(lambda: make_directories(self._tree, directory))
         except PreconditionFailed as error:
             raise PathError(
                 f"attempt {self.attempt!r}: {directory[len(self._root) + 1 :]!r} is a file already",
@@ -377,12 +394,31 @@ class TreeAttempt:
 
     def _new_file(self, path: str) -> BinaryIO:
         self._fence.created()
+
+        def open_new() -> BinaryIO:
+            self._make_directories(parent_of(path))
+            try:
+                return self._tree.open(path)
+            except NotFound:
+                self._made.clear()
+                raise
+
         try:
-            return self._tree.open(path)
-        except NotFound as error:
-            raise self._lost(error) from error
+            return self._unless_emptied(open_new)
         except PreconditionFailed as error:
             raise self._has_already(path[len(self._root) + 1 :]) from error
+
+    def _unless_emptied(self, call: Callable[[], T]) -> T:
+        """Make a call until nobody removes an empty directory of it meanwhile: another attempt of
+        the job may, that is aborted. If the job has ended, its sweep does."""
+        for _ in range(TRIES_MAX - 1):
+            try:
+                return self._again(call)
+            except NotFound as error:
+                late = self._fence.must_undo()
+                if late is not None:
+                    raise late from error
+        return self._again(call)
 
     def _take_in(self, name: str, local: Path) -> None:
         """Copy a complete local file to its place."""
@@ -442,6 +478,7 @@ class TreeAttempt:
             if self._files or self.job.terms.accept != "results":
                 self._fence.created()  # what another program has written, too
                 self._fence.check()
+                self._before_set()
                 self._turns.phase = Phase.SENT
                 result = TaskCommit(
                     job_uuid=self.job.uuid,
@@ -470,6 +507,9 @@ class TreeAttempt:
             self.job.id, self.attempt, self.task, result.files, result.bytes,
         )  # fmt: skip
         return result
+
+    def _before_set(self) -> None:
+        """What is done when everything that the manifest names lasts."""
 
     def _put(self, manifest: bytes) -> str:
         """Store the manifest, once. Gives its ETag."""
@@ -567,45 +607,52 @@ class TreeAttempt:
             )
         for name in sorted(self._left):
             self._again(partial(self._drop, name))
-        names = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
+        opened = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
+        start = len(self._root) + 1
+        found = {f.path[start:]: f for f in self._again(self._found) if opened or self._given}
         if self._given:
-            names |= self._found_in_directory(names)
-        return tuple(self._look_at(name) for name in sorted(names))
+            self._add_found(found, opened)
+        else:
+            found = {name: file for name, file in found.items() if name in opened}
+        if gone := sorted(opened - found.keys()):
+            raise self._is_gone(gone[0])
+        for file in found.values():
+            self._refuse_no_file(file)
+        return tuple(
+            ManifestFile(name, found[name].size, found[name].etag) for name in sorted(found)
+        )
 
-    def _found_in_directory(self, opened: set[str]) -> set[str]:
-        found = set[str]()
-        for file in list(self._store.waiting_files(self._root)):
-            name = file.path[len(self._root) + 1 :]
-            if name in opened or is_hidden(name):
+    def _is_gone(self, name: str) -> MagicError:
+        return self._fence.must_undo() or TaskFailed(
+            f"{self._root}/{name} was a file of the task, and is gone",
+            job_id=self.job.id,
+            hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
+            " with file.abort() before it is closed",
+        )
+
+    def _found(self) -> list[WaitingFile]:
+        return list(self._store.waiting_files(self._root))
+
+    def _add_found(self, found: dict[str, WaitingFile], opened: set[str]) -> None:
+        """Give what a program has left in the directory the names that it is published by. Hidden
+        files are not."""
+        for name, file in list(found.items()):
+            if name in opened:
                 continue
-            self._refuse_no_file(file.path, file.regular)
+            del found[name]
+            if is_hidden(name):
+                continue
+            self._refuse_no_file(file)
             check_file_name(name, uuid=self.job.uuid)
-            if self._unique:
-                own = unique_name(name, self.job.uuid)
-                if own != name:
-                    self._tree.rename(file.path, f"{self._root}/{own}", replace=False)
-                name = own
-            found.add(name)
-        return found
+            own = unique_name(name, self.job.uuid) if self._unique else name
+            if own != name:
+                self._tree.rename(file.path, f"{self._root}/{own}", replace=False)
+            found[own] = file
 
-    def _look_at(self, name: str) -> ManifestFile:
-        path = f"{self._root}/{name}"
-        try:
-            (part,) = self._again(lambda: self._store.list_parts(name, waiting_id(path)))
-        except NotFound as error:
-            self._refuse_no_file(path, self._again(lambda: self._tree.stat(path)) is None)
-            raise self._fence.must_undo() or TaskFailed(
-                f"{path} was a file of the task, and is gone",
-                job_id=self.job.id,
-                hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
-                " with file.abort() before it is closed",
-            ) from error
-        return ManifestFile(name, part.size, part.etag.strip('"'))
-
-    def _refuse_no_file(self, path: str, regular: bool) -> None:
-        if not regular:
+    def _refuse_no_file(self, file: WaitingFile) -> None:
+        if not file.regular:
             raise TaskFailed(
-                f"{path} is no ordinary file, and cannot be published",
+                f"{file.path} is no ordinary file, and cannot be published",
                 job_id=self.job.id,
                 hint="Copy what it leads to; or begin its name with _ or ., which is not published",
             )
