@@ -996,16 +996,17 @@ class TreeStore:
 
     def _has_link(self, key: str) -> bool:
         """Whether a directory on the way to a key is a link."""
-        at, ours = parent_of(key), self._ours
+        at, ours, found = parent_of(key), self._ours, []
         while at and at not in ours and at not in self._homes:
             seen = self._tree.stat(at)
             if seen is not None and seen.kind == "other":
                 return True
             if seen is not None and seen.kind == "directory" and _IN_JOB.match(at):
-                if len(ours) >= DIRECTORIES_MAX:
-                    ours.clear()
-                ours.add(at)
+                found.append(at)
             at = parent_of(at)
+        if len(ours) >= DIRECTORIES_MAX:
+            ours.clear()
+        ours.update(found)
         return False
 
     def _check_home(self, key: str) -> None:

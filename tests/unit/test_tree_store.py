@@ -694,7 +694,7 @@ def test_a_job_s_directory_is_cleared_whole(tmp_path: Path) -> None:
     for other in ("data/", "", "_temporary/"):
         with pytest.raises(InvalidRequest):
             store.clear(other)
-    assert store.clear(f"{TASK}/") == 2
+    assert store.clear(f"{TASK}/") == 3
     assert not (tmp_path / "_temporary").exists()
     assert (tmp_path / "data/x").exists()
 
