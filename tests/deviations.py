@@ -38,6 +38,7 @@ _OWN_ETAGS = "an ETag is inode, time and size"
 _TIME_ETAGS = "an ETag is time and size, or drawn"
 _ONE_PART = "an upload has one part, and no checksums"
 _COPIES_NOTHING = "copies nothing"
+_FRACTIONS = "tells fractions"
 _NO_METADATA = "keeps metadata of control objects alone"
 _UNLOCKED = "looks, then writes, without a lock"
 _MILLISECONDS = "listings tell milliseconds, HEAD whole seconds"
@@ -138,7 +139,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "test_etags_are_quoted_hashes_and_the_same_everywhere": _OWN_ETAGS,
         "test_the_etag_is_that_of_the_parts": _OWN_ETAGS,
         "test_a_part_of_a_file_has_the_etag_of_its_bytes": "a part's ETag is drawn",
-        "test_last_modified_has_whole_seconds": "tells fractions",
+        "test_last_modified_has_whole_seconds": _FRACTIONS,
         "test_one_of_many_swappers_wins": "the condition is a look, but for control objects",
         "test_a_small_part_that_is_not_the_last_is_refused": "takes it",
         "test_a_wrong_checksum_of_a_part_is_refused": _NO_SUMS,
@@ -179,6 +180,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "test_keys_come_in_the_order_of_their_bytes": _FILE_OR_DIRECTORY,
         "test_keys_keep_their_empty_elements": "an empty element is refused",
         "test_large_metadata_is_refused": _NO_METADATA,
+        "test_last_modified_has_whole_seconds": _FRACTIONS,
         "test_metadata_goes_through_an_upload": _NO_METADATA,
         "test_metadata_names_come_back_in_lower_case": _NO_METADATA,
         "test_no_parts_are_refused": _ONE_PART,
@@ -205,7 +207,7 @@ DEVIATIONS["fsspec-control"] = {
     if what != _NO_METADATA or test == "test_metadata_goes_through_an_upload"
 }
 DEVIATIONS["sftp"] = {
-    **DEVIATIONS["fsspec"],
+    **{test: what for test, what in DEVIATIONS["fsspec"].items() if what != _FRACTIONS},
     "test_a_conditional_delete_takes_only_the_named_version": "files of one second look the same",
     "test_one_of_many_swappers_wins": "the condition is a look, but for control objects",
 }

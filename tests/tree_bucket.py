@@ -149,6 +149,8 @@ class TreeBucket(MemoryStore):
     Looks and deeds for tests (`keys`, `put_object` and the others) are nobody's request here, too.
     """
 
+    quick = False  # some of them wait for another thread of the commit
+
     def __init__(
         self,
         root: Path,

@@ -413,11 +413,11 @@ class TreeStore:
             self._path(key)
             if (waiting := self._waits(key, upload_id)) is not None:
                 found = self._waiting_file(*waiting)
-                etag = parts[0].etag or found.etag if parts else ""  # Hadoop's manifests tell none
-                row: Row = (1, found.etag, found.size, None, 0)
-                if sum(part.size for part in parts) != found.size:
-                    raise _no_upload()
-                _named([replace(part, etag=etag) for part in parts], {1: row}, length)
+                if parts and not parts[0].etag:  # Hadoop's manifests tell none
+                    if parts[0].size != found.size:
+                        raise _no_upload()
+                    parts = [replace(parts[0], etag=found.etag)]
+                _named(parts, {1: (1, found.etag, found.size, None, 0)}, length)
                 self._move_to(key, waiting[0], exclusive=if_none_match)
                 self._left(waiting[0])
                 return Written(f'"{found.etag}"')
