@@ -87,8 +87,11 @@ class LocalTree:
         with telling("make_directory", self.url, ""):
             try:
                 os.makedirs(self._root, exist_ok=True)
-            except FileExistsError as error:
-                raise FileExistsError(error.errno, "a file is there, and no directory") from error
+            except (FileExistsError, NotADirectoryError) as error:  # no answer to a create
+                raise InvalidRequest(
+                    f"{self._root} cannot be made: a file is there, and no directory",
+                    code="KeyIsNoPath",
+                ) from error
             for directory in missing:
                 with suppress(PermissionError):  # it may be written to, and not be read
                     sync(directory)
