@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeVar
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar
 
 from magic_committer._patience import SLICE_SECONDS, Errand
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
@@ -546,6 +547,11 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
         checksum=ask.checksum,
         if_none_match=ask.if_none_match,
     )
+
+
+def by_verbs(store: ObjectStore, work: Generator[Ask, Any, R]) -> R:
+    """Do a work by a store's verbs, one after the other, in this thread."""
+    return run(work, partial(ask_by_verb, store))
 
 
 def _find_by_verb(store: ObjectStore, ask: FindUpload) -> UploadPage:

@@ -27,9 +27,8 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Generator
-from functools import partial
 from traceback import clear_frames
-from typing import Any, TypeVar
+from typing import Any
 
 from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
@@ -52,14 +51,12 @@ from magic_committer.stores.base import (
     CreateUpload,
     Part,
     PutPart,
-    ask_by_verb,
-    run,
+    by_verbs,
 )
 from magic_committer.stores.urls import url_of
 from magic_committer.upload.blocks import ObjectBlock, PartSource
 from magic_committer.upload.file import FileState
 
-R = TypeVar("R")
 Steps = Generator[Ask, Any, None]
 """A work that yields requests, and is sent their answers."""
 
@@ -134,7 +131,9 @@ class PartSender:
         _unsettled.add(self)
         try:
             with self._errand.here():
-                self._create = self._runtime.pool.submit(lambda: self._ask(self.creating()))
+                self._create = self._runtime.pool.submit(
+                    lambda: by_verbs(self._runtime.store, self.creating())
+                )
         except BaseException:
             self._let_go()
             raise
@@ -236,7 +235,9 @@ class PartSender:
         upload_id = self.created().upload_id
         with self._errand.here():
             self._flying.append(
-                self._runtime.pool.submit(lambda: self._ask(self.sending(number, block, upload_id)))
+                self._runtime.pool.submit(
+                    lambda: by_verbs(self._runtime.store, self.sending(number, block, upload_id))
+                )
             )
 
     def make_room(self) -> list[tuple[Part, Checksum | None]]:
@@ -338,9 +339,6 @@ class PartSender:
             self._abort_upload()
         except Exception:
             return  # logged at its origin; there is nobody left to raise it to
-
-    def _ask(self, work: Generator[Ask, Any, R]) -> R:
-        return run(work, partial(ask_by_verb, self._runtime.store))
 
     def creating(self) -> Steps:
         """Create the upload; a failure is noted (`check`)."""

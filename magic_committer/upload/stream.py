@@ -461,7 +461,8 @@ class UploadStream(TaskFile):
                     self._ledger.add(block.length - self._ledger.filled)
                     number = self._ledger.hand_out()
                     stored = yield from sender.sending(number, block, sender.upload_id)
-                    self._note([stored] if stored is not None else [])
+                    if stored is not None:
+                        self._ledger.stored(*stored)
             sender.check()
             if not sender.stopped:
                 self._record()

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
+from magic_committer import _wiring
 from magic_committer.committers.magic import closings, tree
 from magic_committer.errors import (
     StoreError,
@@ -22,6 +23,7 @@ from magic_committer.errors import (
 from magic_committer.options import MiB
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState
+from magic_committer.upload.blocks import BlockSource
 from tests.at_once import Overlapping
 from tests.concrete import attempt_of, upload_of
 from tests.promises.hands import DEST, visible
@@ -220,9 +222,12 @@ def test_what_breaks_that_thread_is_told_by_the_commit(s3: MemoryStore) -> None:
     assert not s3.open_uploads()
 
 
-def test_what_waits_to_be_sent_holds_half_of_the_memory_for_blocks(s3: MemoryStore) -> None:
+def test_what_waits_to_be_sent_holds_half_of_the_memory_for_blocks(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A close waits when the files under way and its own hold more; the other half is for the
     files that are being written."""
+    monkeypatch.setattr(_wiring, "blocks", BlockSource())  # the process's may be in use
     options = mc.Options(buffer_bytes_max=4 * 64 * 1024)
     job = mc.start(DEST, track="memory", accept="results", options=options)
     task = job.task("1")

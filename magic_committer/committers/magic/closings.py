@@ -31,7 +31,7 @@ from magic_committer._pool import Future, Handed, renewed_in_children
 from magic_committer._runtime import Runtime
 from magic_committer.committers.magic.turns import Turns
 from magic_committer.errors import StoreError
-from magic_committer.stores.base import Answer, Ask, Many, ask_by_verb, many_of, run
+from magic_committer.stores.base import Answer, Ask, Many, by_verbs, many_of
 from magic_committer.upload import FileState, UploadStream
 from magic_committer.upload.sender import Steps
 
@@ -75,7 +75,6 @@ class Closings:
         self._turns = turns
         self._bytes_max = bytes_max
         self._under_way: dict[UploadStream, int] = {}  # with the bytes of its block
-        self._held = 0  # the sum
         self._ended: deque[UploadStream] = deque()  # not yet forgotten
         self._failed: deque[UploadStream] = deque()
 
@@ -91,7 +90,6 @@ class Closings:
         with self._turns.lock:
             self._turns.check_open()
             self._under_way[stream] = held
-            self._held += held
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -104,7 +102,7 @@ class Closings:
         steps = self._noted(stream, steps)
         many = many_of(store) if stream.length <= SMALL_BYTES_MAX else None
         if many is None:
-            return pool.submit(partial(run, steps, partial(ask_by_verb, store)))
+            return pool.submit(partial(by_verbs, store, steps))
         end: Handed[None] = Handed()
         self._new.append(_Sending(steps, end))
         with self._lock:
@@ -179,7 +177,8 @@ class Closings:
                 raise
 
     def _has_room(self, held: int) -> bool:
-        return len(self._under_way) < FILES_MAX and self._held + held <= self._bytes_max
+        used = list(self._under_way.values())
+        return len(used) < FILES_MAX and sum(used) + held <= self._bytes_max
 
     def _wait_for_oldest(self) -> None:
         """Wait for one file, and forget it when it has ended. If the wait is interrupted, it stays
@@ -192,9 +191,7 @@ class Closings:
 
     def _forget(self, stream: UploadStream) -> None:
         with self._turns.lock:
-            held = self._under_way.pop(stream, None)
-            if held is None:  # it was forgotten before
+            if self._under_way.pop(stream, None) is None:  # it was forgotten before
                 return
-            self._held -= held
             if stream.state is FileState.FAILED:
                 self._failed.append(stream)

@@ -582,10 +582,15 @@ class Connection:
         _made.add(self)
 
     @property
+    def is_old(self) -> bool:
+        """Whether it was idle for too long."""
+        return monotonic() - self._since >= IDLE_SECONDS_MAX
+
+    @property
     def is_quiet(self) -> bool:
         """Whether it may be used again: it is young, and the server has said and done nothing."""
         sock = self.sock
-        if sock is None or not self.is_open or monotonic() - self._since >= IDLE_SECONDS_MAX:
+        if sock is None or not self.is_open or self.is_old:
             return False
         try:
             sock.recv(1)
@@ -941,10 +946,14 @@ class Http:
         return Connection(self._network, origin)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
-        """Keep a connection for later, if it is open and there are not too many."""
+        """Keep a connection for later, if it is open and there are not too many. One that is too
+        old, which nobody would use, is closed for it."""
         if not connection.is_open:
             return
         idle = self._idle.setdefault(origin, [])
+        with suppress(IndexError):  # none, or another thread was faster
+            if idle[0].is_old:
+                idle.pop(0).close()
         if len(idle) < self._network.idle_max and self.close.alive:
             idle.append(connection)
         else:
