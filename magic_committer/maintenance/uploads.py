@@ -28,7 +28,7 @@ from typing import Any, Literal, get_args
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
-from magic_committer.commit.ahead import ahead
+from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
 from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of, parse_url
@@ -300,7 +300,7 @@ class Survey:
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
-        with closing(ahead(runtime, runtime.store.list_uploads(scope.prefix))) as pages:
+        with Ahead(runtime, runtime.store.list_uploads(scope.prefix)) as pages:
             for page in pages:
                 more = scope.shows_more_than_keys(page.uploads)
                 self.shows_more_than_keys = self.shows_more_than_keys or more

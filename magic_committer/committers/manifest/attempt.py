@@ -450,8 +450,11 @@ class TreeAttempt:
 
     # Its ends -------------------------------------------------------------------------------------
 
-    def commit(self) -> TaskCommit:
+    def commit(self, *, driver: bool = False) -> TaskCommit:
         """Save the attempt's manifest, so that the job can accept its files. Repeatable.
+
+        Args:
+            driver: see `TaskAttempt.commit`.
 
         Raises:
             FileStillOpen: a file was not closed. The attempt is aborted.
@@ -466,9 +469,9 @@ class TreeAttempt:
             return self.result
         self._check_process("committing it")
         with patient(), self._turns.commit():
-            return self.result or self._commit()
+            return self.result or self._commit(driver)
 
-    def _commit(self) -> TaskCommit:
+    def _commit(self, driver: bool) -> TaskCommit:
         first, result = self.phase is Phase.OPEN, TaskCommit(self.job.uuid, self.task, self.attempt)
         try:
             if self._manifest is None:
@@ -495,7 +498,7 @@ class TreeAttempt:
                 self._turns.phase = Phase.OPEN
             self._abort_after(error)
             raise
-        late = self._fence.must_undo() if result.key else None
+        late = self._fence.must_undo() if result.key and not driver else None
         if late is not None:
             self._abort_after(late)
             raise late
