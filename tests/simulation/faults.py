@@ -100,6 +100,8 @@ was done and is refused is looked at where it decides. All others may strike any
 
 NOT_ON_TREES = frozenset(("some keys fail", "false success"))
 """What no directory does: a batch of deletes is one call for each file, and a rename is true."""
+NOT_OF_RENAMES = NOT_ON_TREES | {"stale listing"}
+"""Nor do its files that wait come from a listing that lies."""
 
 REFUSED_MORE_MAX = 4
 """Requests of its verb that are refused after a first one."""

@@ -26,13 +26,15 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, local, sender
-from tests.concrete import CLASSES, Uploading
-from tests.simulation.faults import NOT_ON_TREES, Injector
+from tests.concrete import BY_NAME, Uploading
+from tests.simulation.faults import NOT_OF_RENAMES, NOT_ON_TREES, Injector
 from tests.simulation.promises import Watch
+from tests.simulation.renames import Renames
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
 from tests.tree_bucket import TreeBucket, in_memory, stamped
 
 DEST = Destination.parse("s3://bucket/t")
+"""What tests call the destination, and how their keys begin; `World.dest` is what jobs are told."""
 STATE_TURNS_MAX = 250
 OPTIONS = Options(commit_threads=4, checksum="off")
 
@@ -94,10 +96,11 @@ class World:
 
     Args:
         chance: everything that is drawn is drawn from it.
-        tree: the store is a directory of this machine.
+        tree: where the store is a directory of this machine: what its jobs are of, ``"uploads"`` or
+            ``"renames"``.
     """
 
-    def __init__(self, chance: random.Random, tree: bool = False) -> None:
+    def __init__(self, chance: random.Random, tree: str = "") -> None:
         self.chance = chance
         policy = chance.choice(("random", "random", "sticky", "priority", "priority"))
         self.scheduler = Scheduler(chance, policy, chance.choice((0.01, 0.1, 0.4)))
@@ -107,10 +110,11 @@ class World:
         if tree:
             root = self._ends.enter_context(TemporaryDirectory(dir=in_memory()))
             self._ends.enter_context(stamped(lambda: self.scheduler.now))
-            self.store: MemoryStore = TreeBucket(
-                Path(root) / "bucket", "bucket", clock=_Now(self.scheduler), page_keys=page_keys,
-                ids=self.new_id,
-            )  # fmt: skip
+            place, now = Path(root) / "bucket", _Now(self.scheduler)
+            told: dict[str, Any] = {"clock": now, "page_keys": page_keys, "ids": self.new_id}
+            self.store: MemoryStore = (
+                Renames(place, **told) if tree == "renames" else TreeBucket(place, "bucket", **told)
+            )
         else:
             self.store = MemoryStore(
                 page_keys=page_keys,
@@ -118,10 +122,12 @@ class World:
                 clock=lambda: self.scheduler.now,
                 ids=self.new_id,
             )
+        renames = tree == "renames"
+        self.dest = Destination.parse(self.store.bucket) if renames else DEST
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
         if tree:
-            self.injector.left_out = NOT_ON_TREES
+            self.injector.left_out = NOT_OF_RENAMES if renames else NOT_ON_TREES
         self.blocks = BlockSource()
         self.actors: list[Actor] = []
         self.runs: list[JobRun] = []
@@ -197,15 +203,15 @@ class World:
     def committer(self, actor: Actor, job: StartedJob) -> Uploading:
         """A started job in a process, by the committer that it was started with."""
         actor.job = job.uuid
-        kind = CLASSES[job.terms.committer]
+        kind = BY_NAME[job.terms.committer]
         return kind(self.runtime(actor), job, OPTIONS, self.blocks)
 
     def attach(self, actor: Actor, job_id: str) -> tuple[Uploading, State] | None:
         """A job by its name alone, as `attach` does it; None: there is no record."""
-        seen = records.read(self.runtime(actor), JobPaths(DEST, job_id).record)
+        seen = records.read(self.runtime(actor), JobPaths(self.dest, job_id).record)
         if seen is None:
             return None
-        started = StartedJob.attached(seen.record, DEST.url, seen.etag)
+        started = StartedJob.attached(seen.record, self.dest.url, seen.etag)
         return self.committer(actor, started), seen.record.state
 
     # Waiting --------------------------------------------------------------------------------------
@@ -255,6 +261,10 @@ class World:
         truth = self.watch.truth
         keys = {truth.uploads[upload].key for upload in truth.open}
         return sorted(key for key in keys if truth.is_data(key))
+
+    def own_key(self, key: str) -> str:
+        """What a job calls a key of the truth."""
+        return self.dest.prefix + key.removeprefix(DEST.prefix)
 
     def uuid_of(self, job_id: str) -> str:
         """The job whose record lies under an id now; "" if none does."""
