@@ -25,8 +25,9 @@ from magic_committer.protocol.record import MAGIC, JobReport, State, TaskCommit
 from magic_committer.stores.base import Attributes
 from tests.concrete import BY_NAME, Uploading, Writing, upload_of
 from tests.simulation import operators
-from tests.simulation.renames import Renames
+from tests.simulation.kinds import shown
 from tests.simulation.scheduler import Actor, Signal
+from tests.simulation.tree import Tree
 from tests.simulation.truth import AttemptTruth
 from tests.simulation.world import DEST, OPTIONS, JobRun, World
 
@@ -138,15 +139,16 @@ def write_file(
         _write_local_file(world, run, attempt, known, name, body, beside=number % 2 == 1)
         return
     stream = attempt.open(name, unique=run.unique, attributes=PLAIN)
-    known.files[upload_of(stream).key] = body
+    key = shown(upload_of(stream).key)
+    known.files[key] = body
     stream.write(body)
     began = world.scheduler.steps
     if 0 < known.stored_step < began:
         world.watch.met("closed late")
     stream.close()
-    known.closed[upload_of(stream).key] = began
+    known.closed[key] = began
     if world.actor.hurt:
-        known.unsure.add(upload_of(stream).key)
+        known.unsure.add(key)
 
 
 def _write_local_file(
@@ -164,7 +166,7 @@ def _write_local_file(
     path = attempt.directory(unique=run.unique) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(body)
-    if isinstance(world.store, Renames):
+    if isinstance(world.store, Tree):
         world.store.stamp(path)
 
 
@@ -296,7 +298,8 @@ def set_up(world: World, run: JobRun, actor: Actor) -> Uploading | Job:
     if run.handles:
         run.job = committer = api.start(
             world.dest.url, mode=terms.mode, accept=terms.accept, track=terms.track,
-            job_id=run.job_id, mark_success=terms.mark_success, options=OPTIONS, committer=terms.committer,
+            job_id=run.job_id, mark_success=terms.mark_success, options=OPTIONS,
+            committer=terms.committer,
         )  # fmt: skip
         run.started = run.job._started
     else:

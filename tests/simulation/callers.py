@@ -11,6 +11,7 @@ from magic_committer.hadoop.paths import unique_name
 from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.options import Mode
 from magic_committer.protocol.record import State
+from magic_committer.stores.urls import is_tree
 from tests.simulation import actors
 from tests.simulation.operators import Shift
 from tests.simulation.scheduler import Actor, Signal
@@ -102,6 +103,8 @@ def adopter(world: World, shift: Shift, job_id: str, commits: bool, actor: Actor
     limit, actor.dead_seconds = actor.dead_seconds, 0.0
     try:
         adopt_job(world.runtime(actor), world.dest, job_id, dead_after=limit, options=OPTIONS)
+        if is_tree(world.dest.bucket):  # nothing tells what its uploads become from other files
+            world.watch.broken("I6", f"{actor} has adopted a job of Hadoop's on a file system")
     except MagicError:
         if not world.uuid_of(job_id):
             return  # else another one has adopted it

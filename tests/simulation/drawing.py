@@ -128,7 +128,7 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     chance = world.chance
     world.foreign_put(f"{DEST.prefix}_old/foreign.txt", b"foreign")
     world.foreign_upload(f"{DEST.prefix}foreign.csv")
-    if focus.tree != "renames":  # there the destination is all that is
+    if not focus.tree:  # there the destination is all that is
         world.foreign_put("t10/foreign.csv", b"foreign")
     world.injector.abort_costs = chance.random() < 0.4 and not focus.tree
     world.store._bucket.missing_is_refused = chance.random() < 0.2 and not focus.plain
@@ -143,7 +143,6 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     if litter:
         leave_litter(world)
     hadoop = chance.random() < 0.1 or bool({"Hadoop", "adopter"} & set(focus.others))
-    hadoop = hadoop and not focus.tree  # its magic jobs are on S3
     if hadoop:
         hadoop_job(world)
     others(world, focus, driver)

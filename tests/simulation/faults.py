@@ -98,10 +98,9 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
 has no condition; only a batch has keys; of listings only that of uploads may lie (`store`). What
 was done and is refused is looked at where it decides. All others may strike any kind."""
 
-NOT_ON_TREES = frozenset(("some keys fail", "false success"))
-"""What no directory does: a batch of deletes is one call for each file, and a rename is true."""
-NOT_OF_RENAMES = NOT_ON_TREES | {"stale listing"}
-"""Nor do its files that wait come from a listing that lies."""
+NOT_ON_TREES = frozenset(("some keys fail", "false success", "stale listing"))
+"""What no directory does: a batch of deletes is one call for each file, a rename is true, and a
+listing shows what is there."""
 
 REFUSED_MORE_MAX = 4
 """Requests of its verb that are refused after a first one."""

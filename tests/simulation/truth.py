@@ -262,7 +262,7 @@ class Truth:
         files that wait."""
         if "taskAttemptDir" not in document:
             commits = document.get("commits", (document,))
-            return [(one["uploadId"], one["destinationKey"]) for one in commits]
+            return [(one["uploadId"], shown(one["destinationKey"])) for one in commits]
         root = self.store.root.as_uri().replace("///", "/") + "/"  # type: ignore[attr-defined]
         return [
             (f"{unquote(one['s'].removeprefix(root))}#{one['e']}",

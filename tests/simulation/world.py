@@ -27,11 +27,11 @@ from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, local, sender
 from tests.concrete import BY_NAME, Uploading
-from tests.simulation.faults import NOT_OF_RENAMES, NOT_ON_TREES, Injector
+from tests.simulation.faults import NOT_ON_TREES, Injector
 from tests.simulation.promises import Watch
-from tests.simulation.renames import Renames
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
-from tests.tree_bucket import TreeBucket, in_memory, stamped
+from tests.simulation.tree import Tree
+from tests.tree_bucket import in_memory, stamped
 
 DEST = Destination.parse("s3://bucket/t")
 """What tests call the destination, and how their keys begin; `World.dest` is what jobs are told."""
@@ -96,11 +96,10 @@ class World:
 
     Args:
         chance: everything that is drawn is drawn from it.
-        tree: where the store is a directory of this machine: what its jobs are of, ``"uploads"`` or
-            ``"renames"``.
+        tree: the store is a directory of this machine.
     """
 
-    def __init__(self, chance: random.Random, tree: str = "") -> None:
+    def __init__(self, chance: random.Random, tree: bool = False) -> None:
         self.chance = chance
         policy = chance.choice(("random", "random", "sticky", "priority", "priority"))
         self.scheduler = Scheduler(chance, policy, chance.choice((0.01, 0.1, 0.4)))
@@ -110,10 +109,8 @@ class World:
         if tree:
             root = self._ends.enter_context(TemporaryDirectory(dir=in_memory()))
             self._ends.enter_context(stamped(lambda: self.scheduler.now))
-            place, now = Path(root) / "bucket", _Now(self.scheduler)
-            told: dict[str, Any] = {"clock": now, "page_keys": page_keys, "ids": self.new_id}
-            self.store: MemoryStore = (
-                Renames(place, **told) if tree == "renames" else TreeBucket(place, "bucket", **told)
+            self.store: MemoryStore = Tree(
+                Path(root), clock=_Now(self.scheduler), page_keys=page_keys, ids=self.new_id
             )
         else:
             self.store = MemoryStore(
@@ -122,12 +119,11 @@ class World:
                 clock=lambda: self.scheduler.now,
                 ids=self.new_id,
             )
-        renames = tree == "renames"
-        self.dest = Destination.parse(self.store.bucket) if renames else DEST
+        self.dest = Destination.parse(self.store.bucket) if tree else DEST
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
         if tree:
-            self.injector.left_out = NOT_OF_RENAMES if renames else NOT_ON_TREES
+            self.injector.left_out = NOT_ON_TREES
         self.blocks = BlockSource()
         self.actors: list[Actor] = []
         self.runs: list[JobRun] = []

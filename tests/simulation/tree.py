@@ -1,5 +1,5 @@
-"""A directory of jobs of renames, as the simulator sees it: what an attempt asks of the file
-system, and what ends one, are requests like those of the store.
+"""A directory as the simulator sees it: what an attempt of files that wait asks of the file system,
+and what ends one, are requests like those of the store.
 
 Files of tasks have the world's time, as those of the store do. They are no objects: who lists the
 store for the truth does not meet them.
@@ -21,7 +21,7 @@ from tests.tree_bucket import JobsOfRenames
 T = TypeVar("T")
 
 
-class Renames(JobsOfRenames):
+class Tree(JobsOfRenames):
     """Arguments as for `TreeBucket`."""
 
     def __init__(self, root: Path, *, clock: Clock, **rules: Any) -> None:
@@ -65,7 +65,7 @@ def _is_of_task(key: str) -> bool:
 class _Shown:
     """What is there, by the key that tests use."""
 
-    def __init__(self, store: Renames) -> None:
+    def __init__(self, store: Tree) -> None:
         self._store = store
 
     def __getitem__(self, key: str) -> Any:
@@ -75,7 +75,7 @@ class _Shown:
 class _Asked(LocalTree):
     """Each verb that changes something is a request."""
 
-    def __init__(self, store: Renames) -> None:
+    def __init__(self, store: Tree) -> None:
         super().__init__(store.root)
         self._store = store
 
