@@ -185,8 +185,15 @@ MANIFEST = (
         "manifest: litter of jobs that live",
         CLEANUP,
         "Cleaning._waiting_litter",
-        (("uuid is None or self._places.is_over(here, uuid) is not True", "uuid is None"),),
+        (("uuid is None or places.is_over(here, uuid) is not True", "uuid is None"),),
         "a cleanup deletes the files of a job that runs",
+    ),
+    Hand(
+        "manifest: records, then directories",
+        CLEANUP,
+        "Cleaning._waiting_litter",
+        (("Places(self._runtime, self._in_flight)", "self._places"),),
+        "a cleanup deletes the files of a job that has begun meanwhile",
     ),
     Hand(
         "classic: nobody is told that files stay",
