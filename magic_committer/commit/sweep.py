@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, cast
@@ -127,17 +127,17 @@ def sweep(
     swept = Swept()
     tells = accepted_attempts is not None
     run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first, tells)
-    with nullcontext() if job.waits else run.listing() as listed:
+    with run.listing() as listed:
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
         named = run.named_uploads(found, known)
-        if listed is None:
-            swept.aborted = run.clear(job.paths.task_attempts)
-            if undone and (told := early.stays(runtime, job)):  # nobody publishes any more
-                swept.warnings.append(told)
-        else:
+        if not job.waits:
             run.abort_all(named)
-            run.abort_listed(listed)
+        run.abort_listed(listed)
+    if job.waits:
+        swept.aborted += run.clear(job.paths.task_attempts)
+        if undone and (told := early.stays(runtime, job)):  # nobody publishes any more
+            swept.warnings.append(told)
     if accepted_attempts is not None:
         swept.warnings += run.unpublished(accepted_attempts)
     for upload, removed in islice(swept.left.values(), NAMED_MAX):
@@ -252,7 +252,9 @@ class _Sweep:
 
     def listing(self) -> Ahead[UploadPage]:
         """Begin to list the uploads under the destination."""
-        return Ahead(self.runtime, self.runtime.store.list_uploads(self.dest.prefix))
+        # What waits goes with its directory: then only a probe of a driver that died may be there.
+        prefix = self.paths.directory if self.job.waits else self.dest.prefix
+        return Ahead(self.runtime, self.runtime.store.list_uploads(prefix))
 
     def abort_listed(self, first: Iterable[UploadPage]) -> None:
         """Abort the job's uploads by name until a listing shows no open one. ``first``: the listing
