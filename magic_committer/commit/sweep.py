@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, cast
+from typing import cast
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
@@ -55,7 +55,13 @@ from magic_committer.protocol.record import (
     TASK_METADATA,
     StartedJob,
 )
-from magic_committer.stores.base import ObjectInfo, UploadInfo, UploadPage, same_etag
+from magic_committer.stores.base import (
+    DirectoryStore,
+    ObjectInfo,
+    UploadInfo,
+    UploadPage,
+    same_etag,
+)
 
 SWEEP_ROUNDS_MAX = 5
 SWEEP_PAUSE_SECONDS = 0.2
@@ -245,7 +251,7 @@ class _Sweep:
         """Remove a directory of waiting files, which is the job's alone: what is left in it nobody
         publishes, whoever wrote it. Gives how many files there were."""
         try:
-            return int(cast("Any", self.runtime.store).clear(directory))
+            return cast("DirectoryStore", self.runtime.store).clear(directory)
         except StoreError as error:
             self.swept.failed(f"files of tasks could not be removed: {error}")
             return 0

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
@@ -64,7 +64,7 @@ from magic_committer.maintenance.unlisted import blind_spot
 from magic_committer.maintenance.uploads import OLD_SECONDS, Scope
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
-from magic_committer.stores.base import ObjectInfo, UploadInfo
+from magic_committer.stores.base import DirectoryStore, ObjectInfo, UploadInfo
 from magic_committer.stores.urls import is_tree
 
 
@@ -352,7 +352,7 @@ class Cleaning:
                 continue
             try:
                 if not self._dry_run:
-                    cast("Any", store).clear(directory)
+                    cast("DirectoryStore", store).clear(directory)
                 self._note("objects", f"{directory}: a job that is over left it")
             except StoreError as error:
                 self._errors.append(f"{directory}: {error}")
