@@ -303,8 +303,8 @@ def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Itera
 
 
 _ENDS = {
-    "committing": "mv what is left in its 00/tasks/<attempt>/ to {dest}, rm there what its plan names"
-    ' in rows "d", and then ',
+    "committing": "mv what is left in its 00/tasks/<attempt>/ to {dest}, rm there what its plan"
+    ' names in rows "d", and then ',
     "completed": 'rm in {dest} what its plan names in rows "d", and then ',
     "reverting": 'rm in {dest} what its plan names in rows "f", and then ',
 }
