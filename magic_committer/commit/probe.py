@@ -29,6 +29,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from magic_committer._modes import in_both
 from magic_committer._runtime import Clock, Runtime
 from magic_committer.commit import records
+from magic_committer.commit.outcome import ended, ended_by_record
 from magic_committer.commit.scratch import Scratch
 from magic_committer.errors import (
     ConditionsNotSupported,
@@ -42,7 +43,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths
 from magic_committer.options import FAILING, REPLACING, Mode
-from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef
+from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef, State
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import PAGE_KEYS_MAX, same_etag, sent_once, uploads
 
@@ -184,6 +185,7 @@ def need(
 
     Raises:
         ConditionsNotSupported: something wanted is lacking, and there is no other way.
+        JobNotRunning: the job has ended meanwhile.
         StoreError: the store did not answer clearly.
     """
     off = seen.record.terms.conditional_writes == "off"
@@ -194,9 +196,15 @@ def need(
             continue
         found = _known.get(identity, {}).get(name)
         if found is None:
-            found = _ask_for_job(runtime, paths, seen, name)
+            try:
+                found = _ask_for_job(runtime, paths, seen, name)
+            except NotFound:
+                _refuse_ended(runtime, paths, seen)
+                raise
             if found.value is None:
                 continue
+            if found.value is False:
+                _refuse_ended(runtime, paths, seen)
             _learn(identity, {name: found})
             late = late or (name == "conditional_put" and found.repeated)
         if found.value is False and name not in _DONE_WITHOUT:
@@ -241,6 +249,16 @@ def probe_all(
         found["swap"] = _Finding(False, found["etag_quoting"].note)
     _learn(runtime.store.identity, found)
     return known(runtime.store.identity)
+
+
+def _refuse_ended(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
+    """See that the job runs: whoever ends it takes away what the store is asked with, and then its
+    answer says nothing of the store."""
+    now = records.read(runtime, seen.key)
+    if now is None or now.record.uuid != seen.record.uuid:
+        raise ended(paths.dest.url, paths.job_id, State.ABSENT, "")
+    if now.record.state is not State.RUNNING:
+        raise ended_by_record(paths.dest.url, now.record)
 
 
 def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Want) -> _Finding:

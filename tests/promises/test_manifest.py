@@ -161,8 +161,6 @@ def test_a_recovery_at_any_moment_of_a_commit_agrees_with_the_driver(mode: str) 
             outcome = error.outcome or "aborted"
         except OutcomeUnknown:
             outcome = ""
-        except mc.ConditionsNotSupported:  # what asks the store was swept with the job
-            outcome = "aborted"
         seen.add((outcome, *told))
         if told:
             assert outcome in (told[0], "") or told[0] == "", number
