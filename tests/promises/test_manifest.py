@@ -316,6 +316,28 @@ def test_an_attempt_with_an_open_file_does_not_commit() -> None:
         attempt.commit()
 
 
+def test_an_attempt_is_not_told_committed_by_the_manifest_of_another() -> None:
+    """Two processes were given one name: the first manifest stands, the second attempt fails."""
+    job = World().start()
+    first, second = (job.attempt("1", "same", sole=True) for _ in range(2))
+    first.open("a", unique=False, attributes=mc.Attributes()).close()
+    second.open("b", unique=False, attributes=mc.Attributes()).close()
+    first.commit()
+    with pytest.raises(TaskFailed):
+        second.commit()
+
+
+def test_an_attempt_that_has_lost_a_closed_file_does_not_commit() -> None:
+    """Somebody has removed it from the attempt's directory."""
+    world = World()
+    attempt = world.start().attempt("1")
+    for name in ("a", "b"):
+        attempt.open(name, unique=False, attributes=mc.Attributes()).close()
+    (world.root / attempt._root / "a").unlink()
+    with pytest.raises(TaskFailed, match="is gone"):
+        attempt.commit()
+
+
 def test_a_write_that_was_interrupted_is_not_done_twice() -> None:
     """Ctrl-C comes after the bytes were written and before the file has noted it: to go on would
     write them twice. The file has failed."""
