@@ -130,7 +130,8 @@ def sweep(
     known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
     named = run.named_uploads(found, known)
     if job.waits:
-        swept.aborted = run.clear(job.paths.task_attempts)
+        run.abort_listed()
+        swept.aborted += run.clear(job.paths.task_attempts)
         if undone and (told := early.stays(runtime, job)):  # nobody publishes any more
             swept.warnings.append(told)
     else:
@@ -275,7 +276,9 @@ class _Sweep:
     def _list_mine(self) -> list[UploadInfo]:
         mine: list[UploadInfo] = []
         unattributed = 0
-        listed = self.runtime.store.list_uploads(self.dest.prefix)
+        # What waits goes with its directory: then only a probe of a driver that died may be there.
+        prefix = self.paths.directory if self.job.waits else self.dest.prefix
+        listed = self.runtime.store.list_uploads(prefix)
         with closing(ahead(self.runtime, listed)) as pages:
             for upload in (one for page in pages for one in page.uploads):
                 if self.spared(upload_name(upload.key, upload.upload_id)):

@@ -642,7 +642,8 @@ class TreeStore:
             self._unsynced.directories[parent_of(path)] = object()
 
     def _waiting_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        places = [f"{job.path}/00/tasks" for job in self._tree.list(TEMPORARY)]
+        jobs = () if _is_control(prefix) else self._tree.list(TEMPORARY)
+        places = [f"{job.path}/00/tasks" for job in jobs]
         if not self._tree.promises.attributes:
             places.append(UPLOADS)
         for place in places:

@@ -422,6 +422,16 @@ def test_v2_that_lost_an_answer_is_run_again() -> None:
     assert len(list(every_verb(run))) > 8
 
 
+def test_v2_finds_the_file_of_a_rename_that_was_not_answered() -> None:
+    """The task has committed: nobody needs to run it again."""
+    world = World()
+    job = start(world, V2Committer, "nightly")
+    lost = Watched(world.store, on=lambda verb, _: verb == "complete_upload", after=lose_the_answer)
+    attempt = world.again(job, lost).attempt("1")
+    _write(attempt, FILES)
+    assert attempt.commit().files == 3
+
+
 def test_an_abort_says_that_files_stay_whenever_they_came() -> None:
     """A task of v2, or a driver of v1, publishes at any verb of an abort: if files are visible
     after it, its report says that they stay."""

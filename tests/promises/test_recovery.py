@@ -12,6 +12,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import _wiring
+from magic_committer.commit import probe
+from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
@@ -399,3 +401,49 @@ def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore)
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert visible(s3) == {}
     assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("mode", ["append", "fail"])
+def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """I4: what a driver has tried at the store, to learn what it keeps, goes with its job."""
+    monkeypatch.setattr(probe, "_known", {})
+
+    dead: list[Request] = []
+
+    def die(request: Request) -> None:
+        if dead or (request.verb == "put_part" and "/probe-" in request.key):
+            dead.append(request)
+            raise Crash
+
+    s3.before = die
+    with pytest.raises(Crash):
+        job = mc.start(DEST, mode=mode)
+        committed_task(job, "0", {"a": b"1"})
+        job.commit()
+    s3.before = None
+    record = next(key for key in s3.keys() if key.endswith("/_job.json"))
+    assert len(s3.open_uploads()) > 0
+    mc.recover(DEST, record.split("/__magic_job-")[1].partition("/")[0], dead_after=0)
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize(
+    ("mode", "verb"),
+    [("append", "put_part"), ("fail", "put_part"), ("fail", "complete_upload")],
+)
+def test_a_start_whose_job_is_ended_while_it_asks_the_store_says_so(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, mode: Mode, verb: str
+) -> None:
+    """I10: what it has asked with went with the job, so nothing is said or learnt of the store."""
+    monkeypatch.setattr(probe, "_known", {})
+
+    def end() -> None:
+        mc.recover(DEST, "asked", dead_after=0)
+
+    At(s3, lambda r: r.verb == verb and "/probe-" in r.key, end)
+    with pytest.raises(mc.JobNotRunning) as raised:
+        mc.start(DEST, mode=mode, job_id="asked")
+    assert raised.value.outcome == "aborted"
+    assert False not in [found.value for found in probe._known[s3.identity].values()]

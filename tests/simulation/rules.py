@@ -30,6 +30,7 @@ from magic_committer.commit import (
 from magic_committer.commit.complete import Completion
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.publish import Publication
+from magic_committer.commit.steps import Steps
 from magic_committer.commit.upload_state import UploadRemover, became
 from magic_committer.committers.magic import saved
 from magic_committer.committers.magic.abort import RetriedCreates
@@ -45,6 +46,7 @@ from tests.simulation.drawing import Focus
 from tests.simulation.looks import RULES_OF_LOOKS
 from tests.simulation.rule import Replacement, Rule
 from tests.simulation.streams_rules import RULES_OF_STREAMS
+from tests.simulation.tree_rules import RULES_OF_RENAMES
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -56,7 +58,8 @@ def _plain_put(runtime: Any, leaves: Any, record: Any) -> records.Swapped:
     return records.Swapped(True, records._stored(leaves.key, record, written))
 
 
-def _not_repeatable(runtime: Any, upload: Any, error: Any, conflict: bool) -> Any:
+def _not_repeatable(runtime: Any, upload: Any, error: Any, conflict: bool) -> Steps[Any]:
+    yield from ()
     return Completion.UNRESOLVED, error
 
 
@@ -134,7 +137,7 @@ def _look_first() -> list[Replacement]:
             if info is not None and became(upload, info):
                 real(runtime, info.key, info.etag, info.version_id)
 
-        return runtime.pool.each(one, uploads, in_flight=in_flight)
+        yield from runtime.pool.each(one, uploads, in_flight=in_flight)
 
     return [(revert, "_each", each)]
 
@@ -294,6 +297,7 @@ RULES = (
          ("I5", "I10"), 500, lambda: [(MemoryStore, "_look", lambda self, key, look: look())]),
     *RULES_OF_LOOKS,
     *RULES_OF_STREAMS,
+    *RULES_OF_RENAMES,
 )  # fmt: skip
 
 NOT_SEEN_HERE = {

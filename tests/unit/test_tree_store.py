@@ -642,6 +642,17 @@ def test_a_file_that_was_changed_is_another_upload(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+def test_a_file_whose_etag_nobody_told_is_known_by_its_size(tmp_path: Path) -> None:
+    """Hadoop's manifests of a local disk name none."""
+    store = TreeStore(tmp_path, "bucket")
+    _file(tmp_path, "a")
+    upload = waiting_id(f"{TASK}/a")
+    with pytest.raises(NotFound):
+        store.complete_upload("a", upload, [Part(1, "", 2)])
+    store.complete_upload("a", upload, [Part(1, "", 1)])
+    assert (tmp_path / "a").read_bytes() == b"1"
+
+
 @pytest.mark.parametrize(
     "path",
     [
