@@ -382,3 +382,18 @@ def test_a_job_that_is_publishing_is_not_given_up_because_a_store_does_not_answe
     assert mc.recover(DEST, job.id, dead_after=0).outcome == "committed"
     assert publish(7).skipped
     assert rows(s3) == ["7", "7"]
+
+
+def test_a_ledger_that_gives_no_answer_decides_nothing(s3: MemoryStore) -> None:
+    """No claim of it is told, nor that there is none; later the batch is published once."""
+    publish(6)
+    before = s3.body(LEDGER)
+    job, results = run_of(7)
+    failing(s3, "put", LEDGER, Unanswered("no answer"))
+    with pytest.raises((Unanswered, mc.OutcomeUnknown)):
+        commit(job, results, 7)
+    s3.before = None
+    assert s3.body(LEDGER) == before
+    assert rows(s3) == ["6", "6"]
+    assert publish(7).outcome == "committed"
+    assert rows(s3) == ["6", "6", "7", "7"]
