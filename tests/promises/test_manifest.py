@@ -622,19 +622,22 @@ def test_an_operator_follows_no_link_that_a_writer_has_put_into_a_job(
     assert [path.read_text() for path in outside.iterdir()] == ["secret"]
 
 
-@pytest.mark.parametrize("kind", ["directory", "link"])
+@pytest.mark.parametrize("kind", ["directory", "link", "FIFO"])
 def test_a_marker_that_is_no_file_is_told(kind: str) -> None:
     """Whatever another program has made at _SUCCESS stays, and the report says that the marker is
-    not there."""
+    not there. The open of a FIFO would wait for a writer."""
     world = World()
     world.put("x", b"1")
     marker = world.root / "_SUCCESS"
-    marker.mkdir() if kind == "directory" else marker.symlink_to("nowhere")
+    if kind == "FIFO":
+        os.mkfifo(marker)
+    else:
+        marker.mkdir() if kind == "directory" else marker.symlink_to("nowhere")
     job = world.start(accept="listing")
     write(job, "1", {"a.csv": b"a"})
     warnings = " ".join(job.commit_job(None).warnings)
     assert "_SUCCESS" in warnings
-    assert marker.is_dir() or marker.is_symlink()
+    assert marker.is_dir() or marker.is_symlink() or marker.is_fifo()
 
 
 def test_a_destination_that_is_a_file_is_told(tmp_path: Path) -> None:
