@@ -213,6 +213,41 @@ def test_a_paused_swap_wins_nothing(
         assert [one.size for one in objects(other, "")] == [5]
 
 
+def test_a_record_that_is_being_deleted_is_gone(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who deletes it has died after its first step: the next one who looks goes on."""
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    etag = store.put(RECORD, b"first", if_none_match=True).etag
+    monkeypatch.setattr(store, "_remove", die)
+    with pytest.raises(KeyboardInterrupt):
+        store.delete_one(RECORD, if_match=etag)
+    other = TreeStore(tmp_path / "root", "bucket")
+    with pytest.raises(NotFound):
+        other.head(RECORD)
+    other.put(RECORD, b"other", if_none_match=True)
+    assert _body(other, RECORD) == b"other"
+
+
+def test_a_delete_takes_no_record_that_came_after_it(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has finished the deletion, and made a new record of that name."""
+    etag = store.put(RECORD, b"first", if_none_match=True).etag
+    other, visible = TreeStore(tmp_path / "root", "bucket"), store._visible
+
+    def paused(path: str) -> None:
+        visible(path)
+        other.put(RECORD, b"other", if_none_match=True)
+
+    monkeypatch.setattr(store, "_visible", paused)
+    store.delete_one(RECORD, if_match=etag)
+    assert _body(other, RECORD) == b"other"
+
+
 def test_versions_of_one_record_are_listed_as_one_object(store: TreeStore) -> None:
     """With the size, the ETag and the metadata of the newest; and deleted as one."""
     etag = store.put(RECORD, b"1", if_none_match=True).etag
