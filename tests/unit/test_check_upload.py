@@ -8,9 +8,11 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.ready import ReadyUpload, RowCheck, row_of
+from magic_committer.commit.upload_state import UploadName, became
+from magic_committer.hadoop.formats import SIZE_ONLY
 from magic_committer.hadoop.paths import Destination, waiting_path
 from magic_committer.protocol.record import StartedJob, Terms
-from magic_committer.stores.base import Part
+from magic_committer.stores.base import ObjectInfo, Part
 from magic_committer.testing import memory_store
 
 UUID = "0" * 32
@@ -129,3 +131,10 @@ def test_a_waiting_file_is_of_an_attempt_of_the_job(upload_id: str, fine: bool) 
     problem = RowCheck(WAITING, HERE).problem(row)
     assert (problem is None) == fine
     assert not fine or waiting_path("p=1/a.csv", upload_id) is not None
+
+
+def test_a_file_of_no_etag_became_what_has_its_size() -> None:
+    """Hadoop's manifests of a local disk name none: another size is another file's."""
+    upload = UploadName("a", "id", multipart_etag=f"{SIZE_ONLY}3")
+    there = {size: ObjectInfo("a", size, '"e"', 0.0, 0.0, None) for size in (3, 4)}
+    assert (became(upload, there[3]), became(upload, there[4])) == (True, False)
