@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import orjson
@@ -46,8 +46,7 @@ FILE, DIRECTORY, ABSENT = 2, 1, 0
 """``EntryStatus`` of Hadoop: what was at a directory's place when the task was committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ManifestFile:
+class ManifestFile(NamedTuple):
     """A file to be published.
 
     Attributes:
@@ -157,6 +156,7 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
     except PathError as error:
         raise FormatError(source, "taskAttemptID", error.message) from error
     prefix = f"{tasks}/{attempt}/"
+    base = uri_of(root, prefix)
     extra = document.get("extraData") or {}
     uuid = extra.get(EXTRA_JOB, "") if isinstance(extra, Mapping) else ""
     statistics = document.get("iostatistics")
@@ -166,7 +166,7 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
         task=_text(document, "taskID", source),
         attempt=attempt,
         files=tuple(
-            _file(entry, f"files[{number}]", root, prefix, source)
+            _file(entry, f"files[{number}]", root, prefix, base, source)
             for number, entry in enumerate(_entries(document, "files", source))
         ),
         directories=tuple(
@@ -232,10 +232,13 @@ def _text(document: Mapping[str, Any], name: str, source: str) -> str:
 
 
 def _file(
-    entry: Mapping[str, Any], field: str, root: str, prefix: str, source: str
+    entry: Mapping[str, Any], field: str, root: str, prefix: str, base: str, source: str
 ) -> ManifestFile:
-    written = path_of(root, _text(entry, "s", source), f"{field}.s", source)
-    name = path_of(root, _text(entry, "d", source), f"{field}.d", source)
+    came, uri, home = _text(entry, "s", source), _text(entry, "d", source), _bare(root)
+    name = path_of(root, uri, f"{field}.d", source)
+    alike = came[len(base) :] == uri[len(home) :] and came.startswith(base) and uri.startswith(home)
+    # Written alike, both end alike.
+    written = prefix + name if alike else path_of(root, came, f"{field}.s", source)
     if written != prefix + name:
         raise FormatError(
             source, field, f"moves {written!r} to {name!r}: it is not the attempt's own file"

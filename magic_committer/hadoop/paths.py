@@ -90,6 +90,7 @@ CONTROL_BYTES_MIN = 144
 """How many of `KEY_BYTES_MAX` bytes a destination must leave free: for the `.pending` of a file
 with a name of some characters and ids of 32 digits."""
 BUCKET_CHARS_MAX = 255
+PLAIN_CHARS_MAX = 250
 ID_CHARS_MAX = 128
 SHOWN_CHARS_MAX = 200
 """How many characters of a bad path an error message repeats."""
@@ -103,6 +104,8 @@ _ID = re.compile(rf"[A-Za-z0-9._=-]{{1,{ID_CHARS_MAX}}}\Z")
 _UUID = re.compile(r"[0-9a-f]{32}\Z")
 _WAITS = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}([0-9a-f]{{32}})/")
 _WAITING = re.compile(rf"{_WAITS.pattern}00/{TASKS}/[^/]+/")
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*(?:/[A-Za-z0-9][A-Za-z0-9._=-]*)*\Z")
+"""Elements of which none is a committer's own."""
 _TOKEN = re.compile(r"(?:^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|\Z)")
 _SLASHES_EATEN = re.compile(r"(s3[an]?):/+", re.IGNORECASE)
 # Control characters, lone surrogates and the two characters that XML cannot hold.
@@ -343,6 +346,13 @@ def check_name(name: str, *, uuid: str = "") -> None:
     """
     if not isinstance(name, str) or not name:
         raise PathError("a file needs a name", hint=RELATIVE_NAME)
+    if (
+        len(name) <= PLAIN_CHARS_MAX
+        and _PLAIN.match(name)
+        and "mcj" not in name
+        and not name.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX))
+    ):
+        return  # as most are
     if name.startswith("/") or _URL.match(name):
         raise PathError(f"{shown(name)} is not relative", hint=RELATIVE_NAME)
     for element in split_key(name):
