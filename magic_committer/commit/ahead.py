@@ -7,7 +7,7 @@ caller. Whoever works long on a page would get the next one when it is old.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, Self, TypeVar
 
 from magic_committer._patience import Errand, was_interrupted
@@ -25,16 +25,19 @@ class Ahead(Generic[P]):
 
     Args:
         runtime: the components.
-        pages: the pages. Nobody else may ask for them.
+        pages: begins the listing. It is called in that thread, too.
         pages_max: how many may wait for the caller in memory.
 
     Raises:
         StoreError: by the loop: a page could not be had; it comes after all pages before it.
     """
 
-    def __init__(self, runtime: Runtime, pages: Iterator[P], *, pages_max: int = 1) -> None:
+    def __init__(
+        self, runtime: Runtime, pages: Callable[[], Iterator[P]], *, pages_max: int = 1
+    ) -> None:
         self._pool = runtime.pool
-        self._pages = pages
+        self._list = pages
+        self._pages: Iterator[P] | None = None
         self._pages_max = pages_max
         self._errand = Errand()
         self._there: deque[P] = deque()
@@ -78,6 +81,8 @@ class Ahead(Generic[P]):
         self._working = True  # first this, then the look: `close` does it the other way round
         while not self._ended and len(self._there) < self._pages_max:
             try:
+                if self._pages is None:
+                    self._pages = self._list()
                 page = None if self._errand.over else next(self._pages, None)
             except StoreError as error:
                 page, self._failure = None, error

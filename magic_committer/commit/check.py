@@ -237,7 +237,9 @@ def missing_uploads(
         return
     with (
         suppress(NotSupported),  # then each upload is looked up, below
-        closing(listed) if listed else Ahead(runtime, store.list_uploads(dest.prefix)) as pages,
+        closing(listed)
+        if listed
+        else Ahead(runtime, lambda: store.list_uploads(dest.prefix)) as pages,
     ):
         for page in pages:
             for seen in page.uploads:

@@ -33,6 +33,7 @@ import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
@@ -240,7 +241,7 @@ class JobCommit:
 
     def _listing(self) -> Ahead[UploadPage]:
         """Begin to list the open uploads. Those of results were all made before."""
-        pages = self.runtime.store.list_uploads(self.dest.prefix)
+        pages = partial(self.runtime.store.list_uploads, self.dest.prefix)
         return Ahead(self.runtime, pages, pages_max=PAGES_AHEAD_MAX)
 
     def _commit_running(

@@ -260,7 +260,7 @@ class _Sweep:
         """Begin to list the uploads under the destination."""
         # What waits goes with its directory: then only a probe of a driver that died may be there.
         prefix = self.paths.directory if self.job.waits else self.dest.prefix
-        return Ahead(self.runtime, self.runtime.store.list_uploads(prefix))
+        return Ahead(self.runtime, lambda: self.runtime.store.list_uploads(prefix))
 
     def abort_listed(self, first: Iterable[UploadPage]) -> None:
         """Abort the job's uploads by name until a listing shows no open one. ``first``: the listing

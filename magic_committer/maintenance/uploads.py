@@ -300,7 +300,7 @@ class Survey:
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
-        with Ahead(runtime, runtime.store.list_uploads(scope.prefix)) as pages:
+        with Ahead(runtime, lambda: runtime.store.list_uploads(scope.prefix)) as pages:
             for page in pages:
                 more = scope.shows_more_than_keys(page.uploads)
                 self.shows_more_than_keys = self.shows_more_than_keys or more

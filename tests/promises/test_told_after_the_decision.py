@@ -124,7 +124,7 @@ def test_a_marker_that_can_never_be_written_does_not_hold_the_job(
 ) -> None:
     """I5: an error that is not the store's comes again each time: the job ends, with a warning."""
 
-    def broken(*_: object) -> str:
+    def broken(*_: object, **__: object) -> str:
         raise FormatError("_SUCCESS", "filenames", "cannot be encoded")
 
     monkeypatch.setattr("magic_committer.commit.publish.write_marker", broken)
