@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
-from magic_committer.cli.plain import FORMATS
+from magic_committer.cli.plain import Format
 from magic_committer.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,7 +25,7 @@ def common(function: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--format", "how", type=click.Choice(FORMATS),
+                "--format", "how", type=click.Choice(get_args(Format)),
                 help="A table for people (default); the others for programs, see docs/cli.md.",
             ),
             click.option("--json", "as_json", is_flag=True, help="Short for --format json."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
 import click
 import orjson
@@ -14,16 +14,14 @@ from magic_committer import _wiring
 from magic_committer._quantities import age_words
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import Output
-from magic_committer.cli.reach import Reach
-from magic_committer.cli.shell import DIRECTORY, Shell, command
-from magic_committer.cli.table import Column
+from magic_committer.cli.output import Column, Output
+from magic_committer.cli.shell import Reach, Shell, command
+from magic_committer.cli.values import DIRECTORY
 from magic_committer.commit.probe import Capabilities
 from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Asked, Diagnosis, diagnose
 from magic_committer.doctor.policies import ROLES, Role, policy
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
-from magic_committer.options import Track
 
 FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
@@ -31,8 +29,8 @@ FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 PERMISSION_COLUMNS = (
     Column("name", "permission"),
     Column("answer"),
-    Column("roles", "needed by", words=", ".join, spare=1),
-    Column("use", "for", spare=2),
+    Column("roles", "needed by", words=", ".join),
+    Column("use", "for"),
     Column("where", "where, and what the store said", prose=True),
 )
 STORE_COLUMNS = (
@@ -69,21 +67,14 @@ _KEPT = {True: "yes", False: "no", None: "not asked"}
     help="Ask nothing: print the least IAM policy for this role.",
 )  # fmt: skip
 @click.option(
-    "--track", type=click.Choice(get_args(Track)), default="s3", show_default=True,
-    help="With --policy writer: how its jobs track their files.",
-)  # fmt: skip
-@click.option(
     "--role", type=click.Choice(ROLES), default="committer", show_default=True,
     help="Whose permissions decide the exit code.",
 )  # fmt: skip
-@click.option("--paging", is_flag=True, help="Also list 1,001 uploads: 2,000 requests more.")
 def doctor(
     shell: Shell,
     paths: tuple[Destination, ...],
     policy_for: Role | None,
-    track: Track,
     role: Role,
-    paging: bool,
 ) -> int:
     """Try what a job may and can do under PATH, and say what is promised there.
 
@@ -93,7 +84,7 @@ def doctor(
     if policy_for is not None:
         if len(paths) > 1:
             raise click.UsageError("a policy is for one path: give one with --policy")
-        return _print_policy(shell, paths[0], policy_for, track)
+        return _print_policy(shell, paths[0], policy_for)
     reach = Reach(shell, many=len(paths) > 1)
     found: list[Diagnosis] = []
     for path in dict.fromkeys(paths):
@@ -101,9 +92,9 @@ def doctor(
             settings = None
             with suppress(NotSupported):
                 settings = _wiring.bucket_settings(path.bucket, shell.s3)
-            one = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
+            one = diagnose(shell.runtime(path.bucket), path, settings)
             found.append(one)
-            reach.add(_code(one, role))
+            reach.codes.append(_code(one, role))
             if shell.output.format == "table":
                 if len(found) > 1:
                     shell.output.text("")
@@ -114,8 +105,8 @@ def doctor(
     return reach.code
 
 
-def _print_policy(shell: Shell, path: Destination, role: Role, track: Track) -> int:
-    made = policy(role, path, track)
+def _print_policy(shell: Shell, path: Destination, role: Role) -> int:
+    made = policy(role, path)
     if shell.output.format == "table":  # as IAM takes it, to be piped on
         shell.output.stream.write(orjson.dumps(made, option=orjson.OPT_INDENT_2).decode() + "\n")
     else:

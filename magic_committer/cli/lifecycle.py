@@ -10,10 +10,10 @@ import click
 from magic_committer import _wiring
 from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli.app import group
-from magic_committer.cli.places import on_s3
+from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Shell, command
-from magic_committer.cli.table import Column
-from magic_committer.errors import OptionError, StoreError
+from magic_committer.cli.values import DIRECTORY, dry_run
+from magic_committer.errors import StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.lifecycle import (
     Change,
@@ -38,16 +38,13 @@ COLUMNS = (
 )
 
 
-def _bucket(text: str) -> Destination:
-    """A bucket's name, or a URL; the path in it is a directory."""
-    return Destination.parse(on_s3(text) if "://" in text else f"s3://{text}/")
+_bucket = click.argument("dest", metavar="BUCKET|URL", type=DIRECTORY)
 
 
 @command(lifecycle, "show", "The bucket's rules, in words.", "s3://bucket")
-@click.argument("bucket", metavar="BUCKET|URL")
-def show(shell: Shell, bucket: str) -> None:
+@_bucket
+def show(shell: Shell, dest: Destination) -> None:
     """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
-    dest = _bucket(bucket)
     configuration = _wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
     covered = _days_of(configuration, dest.prefix)
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
@@ -64,30 +61,22 @@ def show(shell: Shell, bucket: str) -> None:
 
 
 @command(lifecycle, "ensure", "Add the rule that aborts old uploads.", "s3://bucket/table --days 7")
-@click.argument("bucket", metavar="BUCKET|URL")
+@_bucket
 @click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
-@click.option("--prefix", default="", help="Only below this directory of BUCKET.", metavar="DIR")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def ensure_rule(
-    shell: Shell, bucket: str, days: int, prefix: str, dry_run: bool, yes: bool
-) -> None:
-    """See to it that BUCKET has a rule that aborts uploads --days after they began.
+@dry_run
+def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: bool) -> None:
+    """See to it that a rule aborts uploads below s3://BUCKET/PREFIX --days after they began.
 
     One rule is added, or ours is changed; all others stay. S3 has no condition on this write: what
     somebody else changes in the same second may be lost, so what is stored is read back.
     """
-    dest = _bucket(bucket)
-    if prefix and dest.prefix:
-        raise OptionError("the directory is given twice, in the URL and by --prefix")
-    if prefix:
-        dest = _bucket(f"s3://{dest.bucket}/{prefix}")
     settings = _wiring.bucket_settings(dest.bucket, shell.s3)
     merged = merge(settings.lifecycle(), dest.prefix, days)
     if merged.change != "nothing":
         _warn(shell, dest, days)
         if not dry_run:
-            shell.confirm(f"{_would(merged.change, merged.rule)}. Go on?", yes=yes)
+            if not yes:
+                shell.confirm(f"{_would(merged.change, merged.rule)}. Go on?")
             merged = ensure(settings, dest.prefix, days, shell.runtime(dest.bucket).clock)
     done = merged.change != "nothing" and not dry_run
     value = {"dest": dest.url, "change": merged.change, "done": done, "days": days}

@@ -6,8 +6,9 @@ from __future__ import annotations
 import sys
 from typing import Literal, get_args
 
-Format = Literal["table", "json", "jsonl", "csv"]
-FORMATS: tuple[str, ...] = get_args(Format)
+Format = Literal["table", "json", "jsonl", "csv", "prometheus"]
+FORMATS: tuple[str, ...] = tuple(how for how in get_args(Format) if how != "prometheus")
+"""What every command prints; ``prometheus`` is for `cleanup`."""
 
 
 def clean(text: object) -> str:

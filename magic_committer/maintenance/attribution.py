@@ -27,6 +27,7 @@ from typing import Any
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
+from magic_committer.commit.closed import age_of
 from magic_committer.commit.load import each_listed
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.errors import FormatError, MagicError, NotFound, PathError
@@ -40,7 +41,7 @@ from magic_committer.hadoop.paths import (
     Destination,
 )
 from magic_committer.maintenance.inspect import Listing, pendings_of
-from magic_committer.maintenance.reports import NAMED_MAX, age_of
+from magic_committer.maintenance.reports import NAMED_MAX
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo

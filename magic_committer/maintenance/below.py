@@ -79,7 +79,8 @@ class Below:
             Hadoop's, of either layout.
         objects: how many objects were listed.
         stopped_at: as of `Flat`.
-        problems: directories of jobs that nobody can look into, each with the reason.
+        problems: why not all is known, a sentence each: directories of jobs that nobody can look
+            into, and ``stopped_at``.
     """
 
     jobs: Mapping[Destination, tuple[str, ...]]
@@ -112,6 +113,11 @@ def jobs_below(runtime: Runtime, dest: Destination, objects_max: int = OBJECTS_M
         except PathError as error:
             where = url_of(dest.bucket, prefix)
             problems.append(f"there are jobs under {where} that cannot be looked at: {error}")
+    if flat.stopped_at:
+        problems.append(
+            f"{flat.objects:,} objects were listed below {dest.url}, up to the key"
+            f" {flat.stopped_at}; what comes after it was not looked at: give a deeper path"
+        )
     return Below(by_destination, flat.objects, flat.stopped_at, tuple(problems))
 
 

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, steps
+from magic_committer.commit.closed import age_of
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.ready import from_pending
 from magic_committer.commit.upload_state import (
@@ -57,9 +58,8 @@ from magic_committer.hadoop.paths import (
 from magic_committer.maintenance.attribution import Places, directory_of, each
 from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
 from magic_committer.maintenance.recover import recover_job
-from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, age_of
-from magic_committer.maintenance.unlisted import blind_spot
-from magic_committer.maintenance.uploads import OLD_SECONDS, Scope
+from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery
+from magic_committer.maintenance.uploads import OLD_SECONDS, blind_spot, shows_more_than_keys
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo, UploadInfo
@@ -104,7 +104,6 @@ class Cleaning:
         self._over: set[str] = set()
         self._places = Places(runtime, options.commit_threads)
         self._remover = UploadRemover(runtime)
-        self._scope = Scope(dest.bucket, dest.prefix)
         self._listing_doubted = True
         self._counts = dict.fromkeys(
             (
@@ -340,7 +339,7 @@ class Cleaning:
         nameless = 0
         try:
             for page in self._runtime.store.list_uploads(self._dest.prefix):
-                if self._scope.shows_more_than_keys(page.uploads):
+                if shows_more_than_keys(self._dest, page.uploads):
                     self._listing_doubted = False
                 for upload in page.uploads:
                     uuid = owner_of(upload.key, upload.upload_id)
@@ -361,7 +360,7 @@ class Cleaning:
     def _tell_blind_spot(self) -> None:
         """Give no all-clear if uploads may be open that the listing does not show."""
         try:
-            why = blind_spot(self._runtime, self._scope)
+            why = blind_spot(self._runtime, self._dest)
         except StoreError as error:
             why = str(error)
         if why:

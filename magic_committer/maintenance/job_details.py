@@ -26,8 +26,6 @@ from magic_committer.hadoop.paths import (
 from magic_committer.maintenance.inspect import (
     Listing,
     inspect_job,
-    job_directories,
-    older_job_directories,
     pendings_of,
 )
 from magic_committer.maintenance.reports import FoundJob
@@ -113,15 +111,6 @@ def show_job(
         for u, task in uploads
     )
     return ShownJob(found, plan, tuple(islice(listed, files_max)))
-
-
-def job_ids(runtime: Runtime, dest: Destination) -> Iterator[str]:
-    """The ids of all jobs that have a directory under a destination, in the order of the
-    listing."""
-    for directory in job_directories(runtime, dest):
-        yield directory[len(dest.jobs_prefix) : -1]
-    for directory in older_job_directories(runtime, dest):
-        yield directory[len(dest.older_jobs_prefix) : -1]
 
 
 def _planned(

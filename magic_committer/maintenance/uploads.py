@@ -19,21 +19,25 @@ give the time of the last part, or none, or 2010 (docs/stores.md).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
-from magic_committer._quantities import age_words
+from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.ahead import ahead
+from magic_committer.commit.closed import age_of
+from magic_committer.commit.probe import hides_uploads
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
-from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of, parse_url
+from magic_committer.errors import StoreError
+from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of
 from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
-from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS, age_of
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import State
 from magic_committer.stores.base import UploadInfo
@@ -55,41 +59,6 @@ left."""
 
 
 # Values -------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The keys that are looked at: all that start with ``prefix``."""
-
-    bucket: str
-    prefix: str
-
-    @classmethod
-    def parse(cls, url: str, *, raw: bool = False) -> Scope:
-        """Read a URL. It means a directory (``dataset1`` never means ``dataset10``), unless
-        ``raw``.
-
-        Raises:
-            PathError: it is not an S3 URL; or, unless ``raw``, not a directory that can hold data.
-        """
-        if raw:
-            location = parse_url(url)
-            return cls(location.bucket, location.key)
-        dest = Destination.parse(url)
-        return cls(dest.bucket, dest.prefix)
-
-    @property
-    def url(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}"
-
-    def shows_more_than_keys(self, listed: Iterable[UploadInfo]) -> bool:
-        """Whether a listing of this scope proves that the store lists uploads by a part of their
-        keys. Without a prefix MinIO shows what its process remembers: that proves nothing."""
-        return bool(self.prefix) and any(one.key != self.prefix for one in listed)
-
-    def relative(self, key: str) -> str:
-        """A key without the part before the scope's last "/"."""
-        return key[len(directory_of(self.prefix)) :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +133,11 @@ class Rules:
     Attributes:
         older_than: an age in seconds. 0: any age, also an unknown one.
         foreign, hadoop: whether uploads of these classes may be aborted too.
-        near_live_jobs: whether foreign uploads may be aborted even near a job that may be alive.
     """
 
     older_than: float = LEFTOVER_AFTER_SECONDS
     foreign: bool = False
     hadoop: bool = False
-    near_live_jobs: bool = False
 
 
 Deed = Literal["abort", "abort the job", "leave"]
@@ -201,7 +168,7 @@ def _by_class(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
             return "abort the job", "abort its job as a whole, and it with the job"
         case "hadoop" if not rules.hadoop:
             return "leave", "leave it: it is Hadoop's"
-        case "foreign" if found.near and not rules.near_live_jobs:
+        case "foreign" if found.near:
             return "leave", f"leave it: {found.note}"
         case "foreign" if not rules.foreign:
             return "leave", "leave it: nothing tells whose it is"
@@ -216,39 +183,67 @@ class Filters:
         older_than: an age in seconds. An unknown age is not older than anything but 0.
         job: an id or a UUID.
         key_glob: a glob for the key below the path; ``*`` matches "/" too.
-        initiator: a glob.
-        classes, upload_ids: the classes, and the uploads' ids; empty: all.
     """
 
     older_than: float | None = None
     job: str | None = None
     key_glob: str | None = None
-    initiator: str | None = None
-    classes: frozenset[str] = frozenset()
-    upload_ids: frozenset[str] = frozenset()
 
-    def fits(self, found: FoundUpload, scope: Scope) -> bool:
+    def fits(self, found: FoundUpload, dest: Destination) -> bool:
         """Whether an upload is meant. Pure."""
+        below = found.key[len(dest.prefix) :]
         return (
             (not self.older_than or (found.limit_age or 0.0) >= self.older_than)
             and (self.job is None or self.job in (found.job, found.uuid))
-            and (self.key_glob is None or fnmatchcase(scope.relative(found.key), self.key_glob))
-            and (self.initiator is None or fnmatchcase(found.initiator, self.initiator))
-            and (not self.classes or found.owner_class in self.classes)
-            and (not self.upload_ids or found.upload_id in self.upload_ids)
+            and (self.key_glob is None or fnmatchcase(below, self.key_glob))
         )
 
 
-def count(runtime: Runtime, scope: Scope, filters: Filters) -> tuple[int, bool]:
+def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
+    """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
+    others = found.owner_class in ("foreign", "hadoop")
+    return others and deed(found, Rules(older_than, True, True))[0] == "abort"
+
+
+def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> bool:
+    """Whether a listing below a path proves that the store lists uploads by a part of their keys.
+    Without a prefix MinIO shows what its process remembers: that proves nothing. Pure."""
+    return bool(dest.prefix) and any(one.key != dest.prefix for one in listed)
+
+
+def count(runtime: Runtime, dest: Destination, filters: Filters) -> tuple[int, bool]:
     """How many uploads match filters that need neither age nor owner: only a listing. And whether
-    the listing `Scope.shows_more_than_keys`."""
+    the listing `shows_more_than_keys`."""
     total, more = 0, False
-    for page in runtime.store.list_uploads(scope.prefix):
-        more = more or scope.shows_more_than_keys(page.uploads)
+    for page in runtime.store.list_uploads(dest.prefix):
+        more = more or shows_more_than_keys(dest, page.uploads)
         for one in page.uploads:
-            found = FoundUpload(one.key, one.upload_id, "unknown", initiator=one.initiator)
-            total += filters.fits(found, scope)
+            total += filters.fits(FoundUpload(one.key, one.upload_id, "unknown"), dest)
     return total, more
+
+
+def blind_spot(runtime: Runtime, dest: Destination) -> str:
+    """Why uploads may be open below a path although no listing shows them; "" if there is no
+    reason. Ask this only if a listing does not prove the contrary (`shows_more_than_keys`). The
+    first time in a process it creates two uploads in a job's directory there, lists them and aborts
+    them: 9 requests. Repeatable.
+
+    Raises:
+        StoreError: it could not be found out. `PermissionDenied`: the caller may not create
+            uploads.
+    """
+    try:
+        how = hides_uploads(runtime, dest.prefix)
+    except StoreError as error:
+        what = f"whether the store shows all open uploads under {dest.url} cannot be told"
+        raise error.ending(what) from error
+    if not how:
+        return ""
+    return (
+        f"uploads may be open under {dest.url} that cannot be seen: the store {how}. Only a"
+        " lifecycle rule takes them (magic-committer lifecycle ensure), or the store's own rule"
+        " (MinIO: after 24 hours)"
+    )
 
 
 # Looking ------------------------------------------------------------------------------------------
@@ -270,7 +265,7 @@ class _Ownership:
 
 
 class Survey:
-    """The open uploads under a scope. Its constructor lists them and reads who owns them; each call
+    """The open uploads below a path. Its constructor lists them and reads who owns them; each call
     of `pages` lists them again.
 
     Args:
@@ -288,21 +283,21 @@ class Survey:
     def __init__(
         self,
         runtime: Runtime,
-        scope: Scope,
+        dest: Destination,
         *,
         dead_after: float = DEAD_AFTER_SECONDS,
         in_flight: int,
     ) -> None:
-        self.scope = scope
+        self.dest = dest
         self.runtime = runtime
         self.dead_after = dead_after
         self.in_flight = in_flight
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
-        with closing(ahead(runtime, runtime.store.list_uploads(scope.prefix))) as pages:
+        with closing(ahead(runtime, runtime.store.list_uploads(dest.prefix))) as pages:
             for page in pages:
-                more = scope.shows_more_than_keys(page.uploads)
+                more = shows_more_than_keys(dest, page.uploads)
                 self.shows_more_than_keys = self.shows_more_than_keys or more
                 for upload in page.uploads:
                     self._first.add(upload_name(upload.key, upload.upload_id))
@@ -326,7 +321,7 @@ class Survey:
 
     def pages(self) -> Iterator[list[FoundUpload]]:
         """The uploads as they are now, in the store's order, without their sizes."""
-        for page in self.runtime.store.list_uploads(self.scope.prefix):
+        for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
     def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
@@ -453,7 +448,7 @@ class Survey:
                 yield _Ownership("foreign", near=age < self.dead_after or not whole, note=note)
 
     def _job_age(self, seen: records.Seen) -> float:
-        dest = Destination(self.scope.bucket, _dest_of(seen))
+        dest = Destination(self.dest.bucket, _dest_of(seen))
         paths = seen.record.paths(dest)
         ages = [self._index.age(paths.directory)]
         if paths.tree != paths.directory:  # adopted from Hadoop 3.3: all jobs share a directory
@@ -505,3 +500,96 @@ def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[Fou
         for number, look in ended:
             told[number] = measured(page[number], look)
     return [found for number in range(len(page)) if (found := told[number]) is not None]
+
+
+# Sums ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Sum:
+    """Uploads added up; the bytes lack ``unsized`` of them. ``oldest``: the greatest age."""
+
+    uploads: int = 0
+    bytes: int = 0
+    unsized: int = 0
+    oldest: float | None = None
+
+    def add(self, upload: FoundUpload) -> None:
+        """Count one more."""
+        self.uploads += 1
+        self.bytes += upload.bytes or 0
+        self.unsized += upload.bytes is None
+        if upload.age is not None:
+            self.oldest = max(upload.age, self.oldest or 0.0)
+
+    def stored(self) -> str:
+        """Return the bytes in words; "" if none is known."""
+        least = "at least " if self.unsized else ""
+        return f"{least}{bytes_words(self.bytes)}" if self.unsized < self.uploads else ""
+
+    def words(self, noun: str = "") -> str:
+        """Return ``"3 uploads, 1.2 GiB"``, with ``noun`` for "upload"; without it the numbers."""
+        number = counted(self.uploads, noun) if noun else f"{self.uploads:,}"
+        return ", ".join(filter(None, (number, self.stored())))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "uploads": self.uploads,
+            "bytes": self.bytes,
+            "bytes_unknown": self.unsized,
+            "oldest": self.oldest,
+        }
+
+
+@dataclass(slots=True)
+class Sums:
+    """The uploads of a path, added up.
+
+    Attributes:
+        limit: how many are kept as ``largest``: those with the most bytes, then the oldest.
+        older_than: from which age those of other programs are ``old``, in seconds.
+        removable: what `uploads abort` removes without options.
+        old: what it removes with ``--foreign`` or ``--hadoop`` only (`is_old`).
+    """
+
+    limit: int = 0
+    older_than: float = OLD_SECONDS
+    all: Sum = field(default_factory=Sum)
+    by_class: dict[OwnerClass, Sum] = field(default_factory=dict)
+    removable: Sum = field(default_factory=Sum)
+    old: dict[OwnerClass, Sum] = field(default_factory=dict)
+    _heap: list[tuple[int, float, int, FoundUpload]] = field(default_factory=list)
+
+    def add(self, upload: FoundUpload) -> None:
+        """Count one more."""
+        self.all.add(upload)
+        self.by_class.setdefault(upload.owner_class, Sum()).add(upload)
+        if deed(upload, Rules())[0] != "leave":
+            self.removable.add(upload)
+        elif is_old(upload, self.older_than):
+            self.old.setdefault(upload.owner_class, Sum()).add(upload)
+        if self.limit:
+            ranked = (upload.bytes or 0, upload.age or 0.0, -self.all.uploads, upload)
+            full = len(self._heap) >= self.limit
+            (heapq.heappushpop if full else heapq.heappush)(self._heap, ranked)
+
+    def of(self, owner_class: OwnerClass) -> Sum:
+        """Return the sum of a class."""
+        return self.by_class.get(owner_class, Sum())
+
+    def largest(self) -> list[FoundUpload]:
+        """Return those that are kept, the largest first, then the oldest."""
+        return [upload for *_, upload in sorted(self._heap, reverse=True)]
+
+    def old_words(self) -> dict[str, str]:
+        """Return what is old and of other programs, in words, by class."""
+        return {name: one.words(f"{name} upload") for name, one in sorted(self.old.items())}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            **self.all.to_dict(),
+            "by_class": {name: one.to_dict() for name, one in self.by_class.items()},
+            "old": {name: one.to_dict() for name, one in self.old.items()},
+        }
