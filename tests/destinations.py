@@ -142,9 +142,9 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[There]:
     yield from opened(request.param, tmp_path)
 
 
-@pytest.fixture(params=DISKS)
+@pytest.fixture(params=DISKS[1:])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OnDisk]:
-    """An empty destination of each kind that is a file system."""
+    """An empty destination of each kind in which tasks' files wait on the file system."""
     for one in opened(request.param, tmp_path):
         assert isinstance(one, OnDisk)
         yield one

@@ -1,102 +1,110 @@
-"""Jobs of renames on a tree in memory, for tests: who may die, lose an answer or be paused, where.
+"""Jobs on a directory, for tests: who may die, lose an answer or be paused, where.
 
-`Watched` stands before a tree and counts its verbs. A test names a verb by its number and says what
-happens there: so a loop over all numbers is every place at which a process can die.
+`Watched` stands before a store and counts its verbs, and those of the file system in it. A test
+names a verb by its number and says what happens there: so a loop over all numbers is every place at
+which a process can die. (Deaths between two calls of the system are `tests.tree_store`'s.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from io import IOBase
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Any, cast
+from weakref import finalize
 
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
+from magic_committer.commit import records
 from magic_committer.committers.base import Process
-from magic_committer.committers.manifest import ManifestCommitter, parts_of
-from magic_committer.committers.manifest.parts import Parts
+from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import Unanswered
-from magic_committer.file_trees.base import FileTree, make_directories, parent_of, walk
-from magic_committer.file_trees.memory import MemoryTree
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.maintenance.cleanup import Cleaning, Limits
+from magic_committer.maintenance.inspect import inspect_all
+from magic_committer.maintenance.recover import abort_job, recover_job
+from magic_committer.maintenance.reports import CleanupReport, FoundJob, Recovery
 from magic_committer.options import Options
-from magic_committer.protocol.record import TaskCommit, Terms
+from magic_committer.protocol.record import JobReport, TaskCommit, Terms
 from magic_committer.stores.base import Attributes
+from magic_committer.stores.tree import TreeStore
 from magic_committer.upload import BlockSource
 
-URL = "tree://memory/"
-VERBS = frozenset(
-    [
-        "stat",
-        "list",
-        "read",
-        "reader",
-        "create",
-        "open",
-        "rename",
-        "make_directory",
-        "remove",
-        "remove_directory",
-        "sync",
-    ]
+STORE_VERBS = frozenset(
+    """get head put delete delete_one list create_upload put_part list_parts complete_upload
+    abort_upload list_uploads clear waiting_files""".split()
 )
+TREE_VERBS = frozenset(
+    """stat list read reader create open rename make_directory remove remove_directory sync
+    make_root""".split()
+)
+LISTINGS = frozenset(("list", "list_uploads", "waiting_files"))
 
 
 class Killed(BaseException):
     """The process dies here."""
 
 
+Hook = Callable[[str, str], None]
+
+
 class Watched:
-    """A tree that counts the verbs of one process, and does something at one of them.
+    """A store as one process sees it: it counts the verbs, and does something at one of them.
 
     Args:
-        tree: the tree behind.
+        store: the store behind.
         at: the number of the verb, from 1; 0: none.
         before, after: what is done there: before the verb, or after its effect.
         on: the first verb and path for which it is true are where, instead of a number.
+        always: is called before every verb with its name and its path.
     """
 
     def __init__(
         self,
-        tree: FileTree,
+        store: TreeStore,
         at: int = 0,
         before: Callable[[], None] | None = None,
         after: Callable[[], None] | None = None,
         on: Callable[[str, str], bool] | None = None,
+        always: Hook | None = None,
     ) -> None:
-        self._tree = tree
+        self._store = store
         self.at = at
         self.count = 0
         self.dead = False
         self._on = on
         self._before, self._after = before, after
-
-    @property
-    def url(self) -> str:
-        """The tree's."""
-        return self._tree.url
+        self._always = always
+        self.tree = _Verbs(self, store.tree, TREE_VERBS)
+        self._verbs = _Verbs(self, store, STORE_VERBS)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._tree, name)
-        if name not in VERBS:
-            return found
+        return getattr(self._verbs, name)
 
-        def verb(*args: Any, **named: Any) -> Any:
-            if self.dead:
-                raise Killed
-            self.count += 1
-            number = self.count
-            if self._on is not None and args and self._on(name, str(args[0])):
-                self._on, self.at = None, number
-            if number == self.at and self._before is not None:
-                self._do(self._before)
-            try:
-                result = found(*args, **named)
-                return iter(list(result)) if name == "list" else result
-            finally:
-                if number == self.at and self._after is not None:
-                    self._do(self._after)
-
-        return verb
+    def _call(self, name: str, found: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        if self.dead:
+            raise Killed
+        self.count += 1
+        number = self.count
+        path = str(args[0]) if args else ""
+        if self._on is not None and args and self._on(name, path):
+            self._on, self.at = None, number
+        if self._always is not None:
+            self._always(name, path)
+        if number == self.at and self._before is not None:
+            self._do(self._before)
+        result: Any = None
+        try:
+            result = found(*args, **named)
+            return iter(list(result)) if name in LISTINGS else result
+        finally:
+            if number == self.at and self._after is not None:
+                if isinstance(result, IOBase):  # nobody gets it
+                    result.close()
+                self._do(self._after)
 
     def _do(self, what: Callable[[], None]) -> None:
         try:
@@ -104,6 +112,17 @@ class Watched:
         except Killed:
             self.dead = True
             raise
+
+
+class _Verbs:
+    def __init__(self, watched: Watched, behind: Any, verbs: frozenset[str]) -> None:
+        self._watched, self._behind, self._names = watched, behind, verbs
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._behind, name)
+        if name not in self._names:
+            return found
+        return lambda *args, **named: self._watched._call(name, found, *args, **named)
 
 
 def die() -> None:
@@ -133,20 +152,24 @@ class Clock:
         self.seconds += seconds
 
 
-@dataclass
+@dataclass(eq=False)
 class World:
-    """A tree and what processes need.
+    """A directory and what processes need.
 
     Attributes:
-        tree: the tree.
-        clock: for all processes.
+        clock: for all processes; the files' own times are the system's.
+        before: is called before every verb of every process that is started from now on.
     """
 
     clock: Clock = field(default_factory=Clock)
-    directories: bool = True
+    before: Hook | None = None
 
     def __post_init__(self) -> None:
-        self.tree = MemoryTree(URL, now=self.clock.now, directories=self.directories)
+        home = mkdtemp()
+        finalize(self, rmtree, home, ignore_errors=True)
+        self.root = Path(home, "t")
+        self.url = f"{self.root.as_uri()}/"
+        self.dest = Destination.parse(self.url)
         self._ids = 0
 
     def draw(self) -> str:
@@ -154,51 +177,94 @@ class World:
         self._ids += 1
         return f"{self._ids:032x}"
 
-    def process(self, tree: object | None = None) -> Process:
-        """One process; ``tree``: how it sees the tree."""
-        seen: Any = tree if tree is not None else self.tree
+    @property
+    def store(self) -> TreeStore:
+        """The directory as a process sees it that has just begun."""
+        return TreeStore(self.root, self.dest.bucket, clock=self.clock, ids=self.draw)
 
-        def no_store(bucket: str) -> Runtime:
-            raise AssertionError(f"a job of renames asks for bucket {bucket!r}")
+    def runtime(self, seen: object | None = None) -> Runtime:
+        """The components of one process; ``seen``: how it sees the store."""
+        if seen is None:
+            seen = Watched(self.store, always=lambda verb, path: self._hook(verb, path))
+        return Runtime(cast("Any", seen), ThreadPool(0), self.clock, self.draw)
 
+    def _hook(self, verb: str, path: str) -> None:
+        if self.before is not None:
+            self.before(verb, path)
+
+    def process(self, seen: object | None = None) -> Process:
+        """One process."""
+        runtime = self.runtime(seen)
         return Process(
-            no_store, ThreadPool(0), BlockSource(), clock=self.clock, ids=self.draw,
-            tree_for=lambda url: seen,
-        )  # fmt: skip
-
-    def parts(self, tree: object | None = None) -> Parts:
-        """The components of an operator's call."""
-        return parts_of(self.process(tree), URL, Options())
+            lambda bucket: runtime, runtime.pool, BlockSource(), clock=self.clock, ids=self.draw
+        )
 
     def start(
-        self, tree: object | None = None, job_id: str | None = None, **terms: Any
+        self,
+        seen: object | None = None,
+        job_id: str | None = None,
+        kind: type[ManifestCommitter] = ManifestCommitter,
+        **terms: Any,
     ) -> ManifestCommitter:
         """Start a job."""
-        told: dict[str, Any] = {"track": "memory", "accept": "results", "committer": "manifest"}
-        terms = Terms(**{**told, **terms})  # type: ignore[assignment]
-        return ManifestCommitter.start(self.process(tree), URL, terms, Options(), job_id)  # type: ignore[arg-type]
+        told: dict[str, Any] = {"track": "memory", "accept": "results", "committer": kind.name}
+        agreed = Terms(**{**told, **terms})
+        return kind.start(self.process(seen), self.url, agreed, Options(), job_id)
 
-    def again(self, job: ManifestCommitter, tree: object | None = None) -> ManifestCommitter:
+    def again(self, job: ManifestCommitter, seen: object | None = None) -> ManifestCommitter:
         """The same job in another process."""
-        return ManifestCommitter.of(self.process(tree), job.job, Options())
+        return type(job).of(self.process(seen), job.job, Options())
 
     def put(self, name: str, data: bytes) -> None:
         """Another program writes a file, over whatever is there."""
-        make_directories(self.tree, parent_of(name))
-        self.tree.remove(name)
-        self.tree.create(name, data)
+        (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.root / name).unlink(missing_ok=True)
+        (self.root / name).write_bytes(data)
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        for path in sorted(self.root.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                yield path.relative_to(self.root).as_posix(), path
 
     def data(self) -> dict[str, bytes]:
         """What readers of the destination see."""
-        return {
-            entry.path: self.tree.read(entry.path, 2**20)
-            for entry in walk(self.tree, "")
-            if entry.kind == "file" and not entry.path.startswith("_")
-        }
+        return {name: p.read_bytes() for name, p in self._files() if not name.startswith("_")}
 
     def control(self) -> list[str]:
         """The files of committers."""
-        return sorted(entry.path for entry in walk(self.tree, "_temporary") if entry.kind == "file")
+        return [n for n, _ in self._files() if n.startswith(("_temporary", "__magic"))]
+
+    # What operators do ----------------------------------------------------------------------------
+
+    def inspect(self, seen: object | None = None) -> list[FoundJob]:
+        """Every job."""
+        return list(inspect_all(self.runtime(seen), self.dest, 0.0))
+
+    def recover(
+        self, job_id: str, seen: object | None = None, dead_after: float = 0.0, **more: Any
+    ) -> Recovery:
+        """Finish a job."""
+        runtime = self.runtime(seen)
+        return recover_job(runtime, self.dest, job_id, dead_after=dead_after, **more)
+
+    def abort(self, job_id: str, seen: object | None = None, *, revert: bool = False) -> JobReport:
+        """Abort or revert a job."""
+        runtime = self.runtime(seen)
+        found = records.read(runtime, JobPaths(self.dest, job_id).record)
+        assert found is not None
+        return abort_job(runtime, self.dest, found, revert=revert)
+
+    def clean(self, seen: object | None = None) -> CleanupReport:
+        """Clean up everything, however young."""
+        limits = Limits(0.0, 0.0, 0.0, 0.0)
+        options = Options()
+        return Cleaning(self.runtime(seen), self.dest, limits, dry_run=False, options=options).run()
+
+    def end_all(self) -> None:
+        """Recover every job, as an operator who knows that the drivers are dead."""
+        for one in self.inspect():
+            if one.kind == "ours":
+                self.recover(one.id)
 
 
 def write(job: ManifestCommitter, task: str, files: dict[str, bytes]) -> TaskCommit:
@@ -208,10 +274,3 @@ def write(job: ManifestCommitter, task: str, files: dict[str, bytes]) -> TaskCom
         with attempt.open(name, unique=False, attributes=Attributes()) as file:
             file.write(data)
     return attempt.commit()
-
-
-def every_verb(run: Callable[[Watched], object], tree: Callable[[], FileTree]) -> Iterator[int]:
-    """The numbers of all verbs that a run makes without a disturbance."""
-    watched = Watched(tree())
-    run(watched)
-    yield from range(1, watched.count + 1)

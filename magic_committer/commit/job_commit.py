@@ -332,7 +332,7 @@ class JobCommit:
                     lost = swapped.now if not swapped.won else None
                     if lost is None or lost.record.state is not State.COMMITTING or not revert:
                         report = self._abandon(swapped.now, swapped.won and self.may_remove)
-                        told = (stays,) if stays else ()
+                        told = (stays,) if stays and self.job.adopted else ()
                         return replace(report, warnings=(*report.warnings, *told))
                     seen = lost  # a driver was faster: the job is to be reverted then
             if seen is not None and seen.record.state is State.COMMITTING and revert:
@@ -549,8 +549,6 @@ class JobCommit:
         if not swapped.won:
             return swapped.now
         aborted = self._abandon(swapped.now, self.may_remove)
-        if stays:
-            why.add_note(stays)
         for warning in aborted.warnings:
             why.add_note(warning)
         why.report = aborted
@@ -783,7 +781,8 @@ class JobCommit:
                 raise ended_by_record(self.job.dest, record)
             what = "aborted" if record.state is State.ABORTING else "reverted"
             # The uploads of a reverted job may have been completed before.
-            swept = self._sweep(look_first=bool(self.job.adopted) or what == "reverted")
+            looks = bool(self.job.adopted) or what == "reverted"
+            swept = self._sweep(look_first=looks, undone=what == "aborted")
             warnings = list(swept.warnings)
             state: State = record.state
             if not swept.again:
@@ -846,7 +845,7 @@ class JobCommit:
 
     # The end --------------------------------------------------------------------------------------
 
-    def _sweep(self, *, look_first: bool = False) -> Swept:
+    def _sweep(self, *, look_first: bool = False, undone: bool = False) -> Swept:
         return sweep(
             self.runtime,
             self.job,
@@ -854,6 +853,7 @@ class JobCommit:
             accepted={},
             in_flight=self.in_flight,
             look_first=look_first,
+            undone=undone,
         )
 
     def _finish(

@@ -29,7 +29,7 @@ from typing import Any, cast
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import steps
+from magic_committer.commit import early, steps
 from magic_committer.commit.ahead import ahead
 from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.ready import from_pending, upload_name
@@ -106,6 +106,7 @@ def sweep(
     in_flight: int,
     look_first: bool = False,
     accepted_attempts: Mapping[str, str] | None = None,
+    undone: bool = False,
 ) -> Swept:
     """Sweep a decided job, everything but its record. Repeatable; errors become warnings.
 
@@ -119,6 +120,7 @@ def sweep(
             completed and this process does not know everything that the plan names.
         accepted_attempts: for a committed job: the attempt of each task that the plan names. Files
             that were saved but not published become warnings. None: no such warnings.
+        undone: the job is aborted or reverted: what is visible of it all the same is told.
     """
     dest = Destination.parse(job.dest)
     swept = Swept()
@@ -129,6 +131,8 @@ def sweep(
     named = run.named_uploads(found, known)
     if job.waits:
         swept.aborted = run.clear(job.paths.task_attempts)
+        if undone and (told := early.stays(runtime, job)):  # nobody publishes any more
+            swept.warnings.append(told)
     else:
         run.abort_all(named)
         run.abort_listed()

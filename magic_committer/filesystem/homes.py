@@ -135,6 +135,10 @@ class StoreHome:
             return self._of_object(self._store.head(key))
         except NotFound:
             pass
+        except InvalidRequest as error:
+            if error.code != "NoFile":  # a link, a socket and so on
+                raise
+            return None
         for page in self._store.list(f"{key}/"):
             if any(not self._is_control(self._dest.relative(one.key)) for one in page.objects):
                 return directory_info(name)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.committers.classic import V1Committer, V2Committer
-from magic_committer.committers.classic.names import ClassicPaths
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.registry import real_name
 from magic_committer.errors import (
@@ -21,22 +19,12 @@ from magic_committer.errors import (
     DestinationExists,
     IncompleteJob,
     JobNotRunning,
+    MagicError,
     OptionError,
-    StoreError,
-    TaskFailed,
-)
-from magic_committer.file_trees.by_url import tree_for
-from magic_committer.maintenance.cleanup import Limits
-from magic_committer.maintenance.trees import (
-    TreeCleaning,
-    abort_tree,
-    force_abort_tree,
-    inspect_tree,
-    recover_tree,
 )
 from magic_committer.options import Options
-from magic_committer.protocol.record import JobReport, TaskCommit, Terms
-from tests.tree_jobs import URL, Killed, Watched, World, die, lose_the_answer, write
+from magic_committer.protocol.record import JobReport, Terms
+from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, write
 
 KINDS: tuple[type[V1Committer], ...] = (V1Committer, V2Committer)
 FILES = {"p=1/a": b"1", "p=1/b": b"2", "c": b"3"}
@@ -49,49 +37,20 @@ def kind(request: pytest.FixtureRequest) -> type[V1Committer]:
     return found
 
 
-@pytest.fixture(params=["memory", "disk"])
-def new_world(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], World]:
-    """Makes empty destinations: in memory, and on a real disk, which renames directories."""
-    number = count()
-
-    def make() -> World:
-        world = World()
-        if request.param == "disk":
-            disk: Any = tree_for((tmp_path / str(next(number))).as_uri())
-            world.tree = disk
-            world.tree.make_root()
-        return world
-
-    return make
-
-
 def start(
     world: World, kind: type[V1Committer], job_id: str | None = None, **terms: Any
-) -> V1Committer:
+) -> ManifestCommitter:
     """Start a job."""
-    told = {"track": "memory", "accept": "listing", "committer": kind.name, **terms}
-    return kind.start(world.process(), URL, Terms(**told), Options(), job_id)
+    return world.start(None, job_id, kind, **{"accept": "listing", **terms})
 
 
-def again(world: World, job: ManifestCommitter, tree: object | None = None) -> ManifestCommitter:
-    """The same job in another process."""
-    return type(job).of(world.process(tree), job.job, Options())
-
-
-def each_verb(run: Callable[[int], Watched]) -> Iterator[int]:
+def every_verb(run: Any) -> Iterator[int]:
     """The numbers of the verbs of a run, until one is past its end. ``run`` takes the number, and
-    gives the watched tree."""
+    gives the watched store."""
     number = 1
-    while True:
-        if run(number).count < number:
-            return
+    while run(number).count >= number:
         yield number
         number += 1
-
-
-def lose_answer_of(watched: Watched, number: int) -> None:
-    """From now on, lose the answer to the call of that number."""
-    watched.count, watched.at, watched._after = 0, number, lose_the_answer
 
 
 def _write(attempt: Any, files: dict[str, bytes]) -> None:
@@ -99,6 +58,11 @@ def _write(attempt: Any, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         with attempt.open(name, unique=False, attributes=mc.Attributes()) as file:
             file.write(data)
+
+
+def decided(verb: str, path: str) -> bool:
+    """Whether a verb is that of the decision."""
+    return verb == "put" and path.endswith("/_job.json")
 
 
 # What both promise --------------------------------------------------------------------------------
@@ -181,7 +145,7 @@ def test_a_second_driver_takes_the_tasks_of_the_first(kind: type[V1Committer]) -
     write(first, "1", {"a": b"1"})
     _write(first.attempt("2"), {"b": b"half"})
     told = Terms(track="memory", accept="listing", committer=kind.name)
-    second = kind.start(world.process(), URL, told, Options(), "nightly", join=True)
+    second = kind.start(world.process(), world.url, told, Options(), "nightly", join=True)
     assert second.look_at_commit().tasks == ("1",)
     write(second, "2", {"b": b"2"})
     assert second.commit_job(expect=["1", "2"]).files == 2
@@ -206,51 +170,31 @@ def test_operators_see_and_end_the_jobs(kind: type[V1Committer]) -> None:
     world = World()
     job = start(world, kind)
     write(job, "1", {"p=1/a": b"1", "b": b"22"})
-    [found] = inspect_tree(world.parts(), 1e9)
+    [found] = world.inspect()
     assert (found.state, found.tasks, found.files, found.bytes) == ("running", 1, 2, 3)
-    assert recover_tree(world.parts(), job.job.id, dead_after=0.0).outcome == "aborted"
+    assert world.recover(job.job.id).outcome == "aborted"
     start(world, kind)
-    world.clock.seconds += 1e9
-    TreeCleaning(world.parts(), Limits(0.0, 0.0, 0.0, forget_given_after=1e9), dry_run=False).run()
-    world.clock.seconds += 1e9
-    TreeCleaning(world.parts(), Limits(0.0, 0.0, 0.0, forget_given_after=1e9), dry_run=False).run()
+    world.clean()
+    world.clean()
     assert world.control() == []
 
 
-def test_a_decided_job_is_not_taken_back(kind: type[V1Committer]) -> None:
-    """The driver dies after its decision: whoever wants to revert is told that it is committed, a
-    recovery marks and closes it, and all of its files stay."""
-    world = World()
-    job = start(world, kind)
-    write(job, "1", FILES)
-
-    def decided(verb: str, path: str) -> bool:
-        return verb == "create" and path.endswith("/_job-2.json")
-
-    with pytest.raises(Killed):
-        again(world, job, Watched(world.tree, after=die, on=decided)).commit_job()
-    [found] = inspect_tree(world.parts(), 0.0)
-    assert (found.state, found.files, found.visible) == ("committing", 3, 3)
-    assert found.would.startswith("rename 0 files of 3")
-    with pytest.raises(JobNotRunning):
-        abort_tree(world.parts(), job.job.id, revert=True)
-    assert recover_tree(world.parts(), job.job.id, dead_after=0.0).outcome == "committed"
-    assert world.data() == FILES
-
-
-def test_a_job_that_is_given_up_keeps_its_files(kind: type[V1Committer]) -> None:
-    """force_abort of a decided job removes its control files only."""
-    world = World()
-    job = start(world, kind)
-    write(job, "1", FILES)
-
-    def decided(verb: str, path: str) -> bool:
-        return verb == "create" and path.endswith("/_job-2.json")
-
-    with pytest.raises(Killed):
-        again(world, job, Watched(world.tree, after=die, on=decided)).commit_job()
-    force_abort_tree(world.parts(), job.job.id, dead_after=0.0)
-    assert (world.data(), world.control()) == (FILES, [])
+def test_a_decided_job_is_finished_or_undone(kind: type[V1Committer]) -> None:
+    """The driver dies after its decision: a recovery marks and closes it, and all of its files
+    stay; who reverts it takes them back."""
+    for revert in (False, True):
+        world = World()
+        job = start(world, kind)
+        write(job, "1", FILES)
+        with pytest.raises(Killed):
+            world.again(job, Watched(world.store, after=die, on=decided)).commit_job()
+        [found] = world.inspect()
+        assert (found.state, found.files, found.visible) == ("committing", 3, 3)
+        if revert:
+            assert world.abort(job.job.id, revert=True).outcome == "reverted"
+        else:
+            assert world.recover(job.job.id).outcome == "committed"
+        assert world.data() == ({} if revert else FILES)
 
 
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions", "fail_partitions"])
@@ -278,29 +222,9 @@ def test_mode_fail_refuses_data(kind: type[V1Committer]) -> None:
     assert world.data() == {"b": b"other"}
 
 
-def test_a_file_system_without_directories_is_refused(kind: type[V1Committer]) -> None:
-    """A rename of a directory would be many copies."""
-    world = World(directories=False)
-    with pytest.raises(OptionError, match="'manifest'"):
-        start(world, kind)
-    assert world.control() == []
-
-
 def test_hadoops_name_is_understood() -> None:
     """`file` is FileOutputCommitter: the algorithm that keeps more."""
     assert real_name("file") == real_name("V1") == "v1"
-
-
-def test_a_result_of_elsewhere_is_refused(kind: type[V1Committer]) -> None:
-    """A result that names another place is not obeyed, and the job runs on."""
-    world = World()
-    job = start(world, kind, accept="results")
-    result = write(job, "1", {"a": b"1"})
-    forged = TaskCommit(result.job_uuid, "1", result.attempt, key="p=1", files=1, bytes=1)
-    with pytest.raises(OptionError, match="'p=1'"):
-        job.commit_job([forged])
-    assert job.commit_job([result]).outcome == "committed"
-    assert world.data() == {"a": b"1"}
 
 
 # v1 -----------------------------------------------------------------------------------------------
@@ -327,43 +251,40 @@ def test_v1_commits_again_after_a_death_anywhere() -> None:
         def run(number: int, what: str = what) -> Watched:
             world = World()
             world.put("p=1/old", b"old")
-            job = start(world, V1Committer)
+            job = start(world, V1Committer, "nightly")
             write(job, "1", FILES)
             write(job, "2", {"p=1/d": b"4", "q/r/e": b"5"})
-            watched = Watched(world.tree, at=number, **{what: die})  # type: ignore[arg-type]
+            watched = Watched(world.store, at=number, **{what: die})  # type: ignore[arg-type]
             try:
-                again(world, job, watched).commit_job(expect=2)
+                world.again(job, watched).commit_job(expect=2)
             except Killed:
-                report: JobReport = again(world, job).commit_job(expect=2)
+                report: JobReport = world.again(job).commit_job(expect=2)
                 assert report.outcome == "committed"
             expected = {**FILES, "p=1/d": b"4", "q/r/e": b"5", "p=1/old": b"old"}
             assert world.data() == expected, (what, number)
             return watched
 
-        assert len(list(each_verb(run))) > 20
+        assert len(list(every_verb(run))) > 20
 
 
 def test_v1_commits_though_any_answer_is_lost() -> None:
-    """The answer to any call of the task's and the job's commit is lost: all files are visible when
-    both have returned, at most after a second call."""
+    """The answer to any call of the job's commit is lost: all files are visible when it has
+    returned, at most after a second call."""
 
     def run(number: int) -> Watched:
         world = World()
-        job = start(world, V1Committer)
-        watched = Watched(world.tree)
-        seen = again(world, job, watched)
-        attempt = seen.attempt("1")
-        _write(attempt, FILES)
-        lose_answer_of(watched, number)
-        for call in (attempt.commit, seen.commit_job):
-            try:
-                call()
-            except mc.MagicError:
-                call()
+        job = start(world, V1Committer, "nightly")
+        write(job, "1", FILES)
+        watched = Watched(world.store, number, after=lose_the_answer)
+        seen = world.again(job, watched)
+        try:
+            seen.commit_job()
+        except MagicError:
+            seen.commit_job()
         assert world.data() == FILES, number
         return watched
 
-    assert len(list(each_verb(run))) > 20
+    assert len(list(every_verb(run))) > 20
 
 
 def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
@@ -373,93 +294,57 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
     job = start(world, V1Committer)
     write(job, "1", FILES)
 
-    def merged(verb: str, path: str) -> bool:
-        return verb == "rename" and "/merge/" in path
+    def first(verb: str, path: str) -> bool:
+        return verb == "complete_upload"
 
     with pytest.raises(Killed):
-        again(world, job, Watched(world.tree, after=die, on=merged)).commit_job()
+        world.again(job, Watched(world.store, after=die, on=first)).commit_job()
     some = world.data()
     assert {} != some != FILES
-    recovery = recover_tree(world.parts(), job.job.id, dead_after=0.0)
+    recovery = world.recover(job.job.id)
     assert recovery.outcome == "aborted"
     assert recovery.report is not None
     assert "they stay" in " ".join(recovery.report.warnings)
     with pytest.raises(JobNotRunning, match="had made visible stays"):
-        again(world, job).commit_job()
+        world.again(job).commit_job()
     assert world.data() == some
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["commits", "merges and dies"])
-def test_two_drivers_of_v1_may_merge_at_once(dies: bool) -> None:
-    """At each call of one driver's commit another one merges all files, and commits the job, or
+@pytest.mark.parametrize("dies", [False, True], ids=["commits", "publishes and dies"])
+def test_two_drivers_of_v1_may_publish_at_once(dies: bool) -> None:
+    """At each call of one driver's commit another one publishes all files, and commits the job, or
     dies before that: all files are visible, and whoever returns says committed."""
 
-    def writes_its_plan(verb: str, path: str) -> bool:
-        return dies and verb == "open" and "/_plan-" in path
+    def decides(verb: str, path: str) -> bool:
+        return dies and decided(verb, path)
 
     def run(number: int) -> Watched:
         world = World()
-        job = start(world, V1Committer)
+        job = start(world, V1Committer, "nightly")
         write(job, "1", FILES)
         write(job, "2", {"p=1/d": b"4"})
 
-        def merge_too() -> None:
-            other = Watched(world.tree, before=die, on=writes_its_plan)
+        def publish_too() -> None:
+            other = Watched(world.store, before=die, on=decides)
             with suppress(Killed):
-                assert again(world, job, other).commit_job().outcome == "committed"
+                assert world.again(job, other).commit_job().outcome == "committed"
 
-        watched = Watched(world.tree, at=number, before=merge_too)
-        assert again(world, job, watched).commit_job().outcome == "committed"
+        watched = Watched(world.store, at=number, before=publish_too)
+        assert world.again(job, watched).commit_job().outcome == "committed"
         assert world.data() == {**FILES, "p=1/d": b"4"}, number
         return watched
 
-    assert len(list(each_verb(run))) > 15
+    assert len(list(every_verb(run))) > 15
 
 
-def test_v1_tells_a_task_that_its_jobs_merge_has_begun(new_world: Callable[[], World]) -> None:
-    """At each call of a task's commit the driver begins its merge, without the task: the task is in
-    the job, or is told that it is not."""
-    outcomes = set()
-
-    def run(number: int) -> Watched:
-        world = new_world()
-        job = start(world, V1Committer)
-        write(job, "1", {"a": b"1"})
-
-        def merge() -> None:
-            with pytest.raises(Killed):
-                again(world, job, Watched(world.tree, after=die, on=begun)).commit_job()
-
-        watched = Watched(world.tree, at=number, before=merge)
-        attempt = again(world, job, watched).attempt("2")
-        try:
-            _write(attempt, {"b": b"2"})
-            attempt.commit()
-            told = True
-        except TaskFailed:
-            told = False
-        outcomes.add(told)
-        again(world, job).commit_job()
-        assert world.data() == ({"a": b"1", "b": b"2"} if told else {"a": b"1"}), number
-        return watched
-
-    def begun(verb: str, path: str) -> bool:
-        return verb == "rename" and path.endswith("/00/0")
-
-    assert len(list(each_verb(run))) > 8
-    assert outcomes == {True, False}
-
-
-def test_v1_refuses_to_commit_an_attempt_that_is_gone() -> None:
+def test_v1_refuses_to_commit_a_file_that_is_gone() -> None:
     """Somebody removed what an accepted attempt had committed: the job is aborted, and nothing of
     it is visible."""
     world = World()
     job = start(world, V1Committer, accept="results")
     results = [write(job, "1", {"a": b"1"}), write(job, "2", {"b": b"2"})]
-    path = ClassicPaths(job.job.uuid).committed(f"attempt_{results[1].attempt}")
-    world.tree.remove(f"{path}/b")
-    world.tree.remove_directory(path)
-    with pytest.raises(CommitRefused, match="is gone"):
+    next(world.root.rglob("b")).unlink()
+    with pytest.raises(CommitRefused, match="is not open any more"):
         job.commit_job(results)
     assert world.data() == {}
 
@@ -471,10 +356,10 @@ def test_v1_does_not_put_a_directory_over_a_file() -> None:
     world.put("p=1", b"a file")
     job = start(world, V1Committer)
     write(job, "1", FILES)
-    with pytest.raises(StoreError):
+    with pytest.raises(MagicError):
         job.commit_job()
     assert world.data()["p=1"] == b"a file"
-    world.tree.remove("p=1")
+    (world.root / "p=1").unlink()
     assert job.commit_job().outcome == "committed"
     assert world.data() == FILES
 
@@ -510,36 +395,60 @@ def test_v2_leaves_a_part_of_an_attempt_that_dies_in_its_commit() -> None:
     job = start(world, V2Committer)
 
     def published(verb: str, path: str) -> bool:
-        return verb == "rename" and "/00/0/_temporary/" in path
+        return verb == "complete_upload"
 
+    seen = world.again(job, Watched(world.store, after=die, on=published))
     with pytest.raises(Killed):
-        write(
-            again(world, job, Watched(world.tree, after=die, on=published)),
-            "1",
-            {"part-0-try-1": b"1", "part-1-try-1": b"1"},
-        )
+        write(seen, "1", {"part-0-try-1": b"1", "part-1-try-1": b"1"})
     write(job, "1", {"part-0-try-2": b"2"})
     assert job.commit_job(expect=1).outcome == "committed"
     assert world.data() == {"part-0-try-1": b"1", "part-0-try-2": b"2"}
 
 
-def test_v2s_task_commits_again_after_a_lost_answer(new_world: Callable[[], World]) -> None:
-    """At any call of a task's commit the answer is lost: the task's files are all visible, at most
-    after a second call."""
+def test_v2_that_lost_an_answer_is_run_again() -> None:
+    """At any call of a task's commit the answer is lost: the task has committed, or another attempt
+    of it does, and the job publishes that one."""
 
     def run(number: int) -> Watched:
-        world = new_world()
-        job = start(world, V2Committer)
-        watched = Watched(world.tree)
-        attempt = again(world, job, watched).attempt("1")
-        _write(attempt, FILES)
-        lose_answer_of(watched, number)
+        world = World()
+        job = start(world, V2Committer, "nightly")
+        watched = Watched(world.store, number, after=lose_the_answer)
+        attempt = world.again(job, watched).attempt("1")
         try:
+            _write(attempt, FILES)
             attempt.commit()
-        except StoreError:
-            attempt.commit()
+        except MagicError:
+            write(job, "1", FILES)
+        assert job.commit_job(expect=1).files == 3
         assert world.data() == FILES, number
-        assert job.commit_job().files == 3
         return watched
 
-    assert len(list(each_verb(run))) > 8
+    assert len(list(every_verb(run))) > 8
+
+
+def test_an_abort_says_that_files_stay_whenever_they_came() -> None:
+    """A task of v2, or a driver of v1, publishes at any verb of an abort: if files are visible
+    after it, its report says that they stay."""
+    for kind in KINDS:
+
+        def run(number: int, kind: type[V1Committer] = kind) -> Watched:
+            world = World()
+            job = start(world, kind, "nightly")
+            if kind is V1Committer:
+                write(job, "1", FILES)
+
+            def publish() -> None:
+                with suppress(MagicError, Killed):
+                    if kind is V2Committer:
+                        write(world.again(job), "1", FILES)
+                    else:
+                        dies = Watched(world.store, before=die, on=decided)
+                        world.again(job, dies).commit_job()
+
+            watched = Watched(world.store, at=number, before=publish)
+            report = world.again(job, watched).abort_job()
+            if world.data():
+                assert "they stay" in " ".join(report.warnings), number
+            return watched
+
+        assert len(list(every_verb(run))) > 10
