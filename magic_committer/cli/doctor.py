@@ -70,11 +70,13 @@ _KEPT = {True: "yes", False: "no", None: "not asked"}
     "--role", type=click.Choice(ROLES), default="committer", show_default=True,
     help="Whose permissions decide the exit code.",
 )  # fmt: skip
+@click.option("--paging", is_flag=True, help="Also list 1,001 uploads: 2,000 requests more.")
 def doctor(
     shell: Shell,
     paths: tuple[Destination, ...],
     policy_for: Role | None,
     role: Role,
+    paging: bool,
 ) -> int:
     """Try what a job may and can do under PATH, and say what is promised there.
 
@@ -92,7 +94,7 @@ def doctor(
             settings = None
             with suppress(NotSupported):
                 settings = _wiring.bucket_settings(path.bucket, shell.s3)
-            one = diagnose(shell.runtime(path.bucket), path, settings)
+            one = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
             found.append(one)
             reach.codes.append(_code(one, role))
             if shell.output.format == "table":

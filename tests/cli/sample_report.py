@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from magic_committer.cli.report_page import ReportData
-from magic_committer.cli.sums import CLASSES, Sums
+from magic_committer.cli.report import CLASSES, ReportData
 from magic_committer.maintenance.reports import FoundJob
-from magic_committer.maintenance.uploads import FoundUpload, OwnerClass, Rules, deed
+from magic_committer.maintenance.uploads import FoundUpload, OwnerClass, Rules, Sums, deed
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -142,12 +142,6 @@ def test_a_job_that_is_not_there_is_not_found(machine: Machine, command: Command
     assert job.id in told.err
 
 
-def test_a_hadoop_job_is_not_adopted_by_force(machine: Machine, command: Command) -> None:
-    """The two words contradict each other."""
-    told = command("job", "abort", DEST, "x", "--force", "--adopt")
-    assert told.code == exits.USAGE
-
-
 def test_a_closed_job_has_nothing_to_give_up(machine: Machine, command: Command) -> None:
     """Nothing is asked, and nothing changes."""
     job = machine.job("closed", job_id="mine")

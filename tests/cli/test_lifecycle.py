@@ -305,7 +305,7 @@ def test_nothing_is_changed_unasked(
     assert bucket.writes == 0
 
 
-@pytest.mark.parametrize("arguments", [["s3://bucket/t"], ["bucket", "--prefix", "t"]])
+@pytest.mark.parametrize("arguments", [["s3://bucket/t"], ["bucket/t"]])
 def test_a_prefix_is_a_directory(
     command: Command, registered: Callable[[Bucket], Bucket], arguments: list[str]
 ) -> None:
@@ -318,7 +318,6 @@ def test_a_prefix_is_a_directory(
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["s3://bucket/t", "--prefix", "x", "--days", 7],
         ["bucket", "--days", 0],
         ["gs://bucket", "--days", 7],
         ["bucket"],

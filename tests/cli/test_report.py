@@ -17,7 +17,8 @@ import pytest
 from magic_committer import start
 from magic_committer.cli import exits
 from magic_committer.cli.plain import clean
-from magic_committer.cli.report_page import (
+from magic_committer.cli.report import (
+    CLASSES,
     KEY_CHARS_MAX,
     POLICY,
     TEMPLATE,
@@ -25,12 +26,11 @@ from magic_committer.cli.report_page import (
     needs_care,
     page,
 )
-from magic_committer.cli.sums import CLASSES, Sums
 from magic_committer.errors import NotSupported
 from magic_committer.maintenance.inspect import would_do
 from magic_committer.maintenance.reports import FoundJob
 from magic_committer.maintenance.uploads import CLASSES as OWNER_CLASSES
-from magic_committer.maintenance.uploads import FoundUpload
+from magic_committer.maintenance.uploads import FoundUpload, Sums
 from magic_committer.protocol.record import JobRecord, State, Terms
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.memory import Request
@@ -343,16 +343,6 @@ def test_a_page_that_cannot_be_written_is_an_error(
     told = command("report", PATH, "--quiet", "-o", tmp_path / "no" / "report.html")
     assert told.code == exits.FAILED
     assert "report.html could not be written" in told.err
-
-
-def test_sizes_need_not_be_asked_for(command: Command, used: MemoryStore) -> None:
-    """``--no-sizes`` sends no ListParts; bytes and cost are not known then."""
-    used.requests.clear()
-    document = command("report", PATH, "--no-sizes", "--format", "json").json()
-    assert used.requests["list_parts"] == 0
-    assert document["uploads"]["total"]["bytes_unknown"] == 2
-    written = command("report", PATH, "--no-sizes", "-o", "-").out
-    assert "?" in Parsed(written).text
 
 
 def test_a_store_without_a_listing_is_told_of(command: Command, used: MemoryStore) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from magic_committer.committers.manifest.names import is_hidden_name
 
 import magic_committer as mc
 from magic_committer import _wiring
@@ -19,7 +20,6 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import SystemClock
 from magic_committer.cli import exits
 from magic_committer.committers.manifest import ManifestCommitter
-from magic_committer.committers.manifest.names import is_hidden_name
 from magic_committer.file_trees.base import walk
 from magic_committer.file_trees.local import LocalTree
 from magic_committer.options import Options, S3Options

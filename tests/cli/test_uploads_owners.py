@@ -265,7 +265,7 @@ def test_litter_of_ours_hides_nothing_that_cannot_be_read(
     ran = command("uploads", "abort", T, "--foreign", *LATER)
     assert ran.code == 0
     assert [one.upload_id for one in store.open_uploads()] == [chosen]
-    assert command("uploads", "abort", T, "--foreign", "--beside-live-jobs", *LATER).code == 0
+    assert command("uploads", "abort", T, "--foreign", *LATER).code == 0
     assert store.open_uploads() == ()
 
 

@@ -178,7 +178,7 @@ from magic_committer.cli.main import run
 dest, file = os.environ["DEST"], os.environ["FILE"]
 for command in (
     f"job list {dest} --format csv", f"uploads list {dest} --format jsonl", f"doctor {dest}",
-    f"report {dest} -o {file}.html", f"cleanup {dest} --prometheus {file}.prom",
+    f"report {dest} -o {file}.html", f"cleanup {dest} --format prometheus",
     f"job show {dest} absent", f"inspect {dest}/none", f"job list s3://nobody/x --format json",
 ):
     print(command, run([*command.split(), "--debug"]))
