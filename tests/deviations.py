@@ -130,6 +130,7 @@ DEVIATIONS: dict[str, dict[str, str]] = {
         "test_etags_are_quoted_hashes_and_the_same_everywhere": _OWN_ETAGS,
         "test_the_etag_is_that_of_the_parts": _OWN_ETAGS,
         "test_a_part_of_a_file_has_the_etag_of_its_bytes": "a part's ETag is drawn",
+        "test_last_modified_has_whole_seconds": "tells fractions",
         "test_one_of_many_swappers_wins": "the condition is a look, but for control objects",
         "test_a_small_part_that_is_not_the_last_is_refused": "takes it",
         "test_a_wrong_checksum_of_a_part_is_refused": _NO_SUMS,

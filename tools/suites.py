@@ -137,7 +137,7 @@ SUITES = (
     Suite(
         "simulation",
         260,
-        ("simulation", "tree_simulation"),
+        ("simulation",),
         (SCHEDULES,),
         slow=True,
         spread="tests",

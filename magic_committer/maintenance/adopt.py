@@ -40,6 +40,7 @@ from magic_committer.errors import (
     JobNotFound,
     JobTooYoung,
     OutcomeUnknown,
+    PathError,
 )
 from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing, measure, with_token
@@ -47,6 +48,7 @@ from magic_committer.maintenance.reports import Adoption
 from magic_committer.options import Options
 from magic_committer.protocol.record import Decider, JobRecord, ObjectRef, StartedJob, State, Terms
 from magic_committer.remedy import DEAD_AFTER, Remedy
+from magic_committer.stores.urls import is_tree
 from magic_committer.upload import BlockSource
 
 logger = logging.getLogger("magic_committer")
@@ -65,6 +67,12 @@ def adopt_job(
     options: Options | None = None,
 ) -> Adoption:
     """Adopt one job; see `magic_committer.adopt`. ``dead_after`` is in seconds."""
+    if is_tree(dest.bucket):
+        raise PathError(
+            f"{dest.url} is on a file system: there are no jobs of Hadoop's magic committer, which"
+            " this call is about",
+            hint="Pass a path on S3",
+        )
     options = options or Options()
     adoption = _look(runtime, dest, job_id, dead_after)
     job = started_of(runtime, dest, adoption)

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import Any, cast
 
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
@@ -52,6 +53,7 @@ from magic_committer.errors import (
 from magic_committer.hadoop.paths import (
     RECORD,
     SAVED_SUFFIXES,
+    TEMPORARY,
     Destination,
     owner_of,
 )
@@ -63,6 +65,7 @@ from magic_committer.maintenance.uploads import OLD_SECONDS, blind_spot, shows_m
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo, UploadInfo
+from magic_committer.stores.urls import is_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,8 @@ class Cleaning:
             self._places.look(directory for directory, _ in owned)
             self._abort_named({one: self._places.is_over(*one) for one in owned})
             self._errors += self._places.problems
+        if is_tree(self._dest.bucket):
+            self._waiting_litter()
         if self._listing_doubted:
             self._tell_blind_spot()
         counts = self._counts
@@ -330,6 +335,23 @@ class Cleaning:
             self._counts["uploads_left"] += 1
             self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {removed.why}")
         return removed
+
+    def _waiting_litter(self) -> None:
+        """Remove the directories of waiting files of jobs that are over: each only if it is old."""
+        store, here = self._runtime.store, directory_of(self._dest.prefix)
+        for page in store.list(f"{self._dest.prefix}{TEMPORARY}/", delimiter="/"):
+            for directory in page.prefixes:
+                uuid = owner_of("", directory)
+                if uuid is None or self._places.is_over(here, uuid) is not True:
+                    continue
+                if self._age(directory) < self._limits.leftover_after:
+                    continue
+                try:
+                    if not self._dry_run:
+                        cast("Any", store).clear(directory)
+                    self._note("objects", f"{directory}: a job that is over left it")
+                except StoreError as error:
+                    self._errors.append(f"{directory}: {error}")
 
     # Uploads by name ------------------------------------------------------------------------------
 

@@ -199,7 +199,6 @@ class TreeStore:
         self._bucket = bucket
         self._tree = LocalTree(Path(self._root))
         self._clock = clock or SystemClock()
-        self._now = self._clock.now
         self._ids = ids
         self._homes: set[str] = set()  # directories that are real ones, on the root's own mount
         self._mount = ""
@@ -213,6 +212,9 @@ class TreeStore:
 
     def __repr__(self) -> str:
         return f"TreeStore({self._root!r}, {self._bucket!r})"
+
+    def _now(self) -> float:
+        return self._clock.now()
 
     @property
     def bucket(self) -> str:
@@ -879,6 +881,16 @@ class TreeStore:
                 )
             self._homes.add(at)
 
+    def refuse(self, key: str) -> None:
+        """See that a file can be renamed to a key, before a job is decided.
+
+        Raises:
+            InvalidRequest: it cannot; the message says what is in the way.
+        """
+        with self._verb("look", key):
+            self._path(key)
+            self._check_home(key)
+
     def _to_home(self, key: str, rename: Callable[[], None], source: str = "") -> None:
         """Rename a file to its key, with the directories that this needs: others remove empty ones.
 
@@ -990,7 +1002,7 @@ class TreeStore:
         metadata = mark.get("m", {}) if mark is not None else None
         if not isinstance(metadata, dict | None):
             metadata = {}
-        modified = float(int(seen.st_mtime))
+        modified = seen.st_mtime
         return ObjectInfo(
             key, seen.st_size, f'"{disk.etag_of(seen)}"', modified, self._now(), metadata
         )

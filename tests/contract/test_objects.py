@@ -70,6 +70,12 @@ def test_age_comes_from_one_clock(store: ObjectStore, prefix: str) -> None:
     store.put(prefix + "k", b"")
     info = store.head(prefix + "k")
     assert -1 <= info.seen_at - info.last_modified < 60
+
+
+def test_last_modified_has_whole_seconds(store: ObjectStore, prefix: str) -> None:
+    """HEAD tells no fraction of a second."""
+    store.put(prefix + "k", b"")
+    info = store.head(prefix + "k")
     assert info.last_modified == int(info.last_modified)
 
 

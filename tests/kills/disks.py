@@ -11,7 +11,9 @@ from pathlib import Path
 
 import magic_committer as mc
 from magic_committer import _wiring
-from magic_committer.file_trees.by_url import tree_for
+from magic_committer.hadoop.paths import Destination
+from magic_committer.stores.tree import TreeStore
+from magic_committer.stores.urls import local_path
 from tests.kills import drivers
 from tests.tree_jobs import Watched
 
@@ -22,7 +24,7 @@ context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(drivers.PRELOADED)
 
 Run = Callable[[str, str, Watched], int]
-"""A program: it takes the destination's URL, an argument, and how it sees the tree there."""
+"""A program: it takes the destination's URL, an argument, and how it sees the store there."""
 
 
 def killed(run: Run, url: str, argument: str, number: int, after: bool) -> bool:
@@ -35,9 +37,12 @@ def killed(run: Run, url: str, argument: str, number: int, after: bool) -> bool:
 
 
 def _run(run: Run, url: str, argument: str, number: int, after: bool) -> None:
-    tree = tree_for(url)
-    watched = Watched(tree, number, after=_kill) if after else Watched(tree, number, before=_kill)
-    run(url, argument, watched)
+    how = {"after": _kill} if after else {"before": _kill}
+    run(url, argument, Watched(_store(url), number, **how))  # type: ignore[arg-type]
+
+
+def _store(url: str) -> TreeStore:
+    return TreeStore(local_path(url), Destination.parse(url).bucket)
 
 
 def _kill() -> None:
@@ -46,9 +51,9 @@ def _kill() -> None:
 
 def count_calls(run: Run, url: str, argument: str) -> tuple[int, int]:
     """What a run gives that nobody kills, and how many calls it makes."""
-    watched = Watched(tree_for(url))
+    watched = Watched(_store(url))
     gave = run(url, argument, watched)
-    _wiring.unregister_tree(watched)
+    _wiring.unregister_store(watched)
     return gave, watched.count
 
 
@@ -72,4 +77,6 @@ def clean_up(root: Path) -> None:
     """Clean up what is left of jobs, and see that nothing is."""
     report = mc.cleanup(root.as_uri(), dead_after=0, leftover_after=0, forget_after=0)
     assert report.errors == ()
+    mc.cleanup(root.as_uri(), dead_after=0, leftover_after=0, forget_after=0)
     assert not list(root.glob("_temporary/*"))
+    assert not [path for path in root.glob("__magic_[ju]*/**") if path.is_file()]

@@ -23,7 +23,7 @@ FILES = 60
 
 def drive(url: str, mode: str, tree: Watched) -> int:
     """A whole job of one process. Gives how many calls there were before its commit."""
-    _wiring.register_tree(tree)
+    _wiring.register_store(tree)
     with mc.start(url, mode=cast("mc.Mode", mode), accept="results", track="memory") as job:
         results = []
         for task in range(drivers.TASKS):
@@ -87,7 +87,7 @@ CALLS_OF_A_BATCH = 90
 def stream(url: str, query: str, tree: Watched) -> int:
     """A driver of a query: it runs every batch that its ledger does not have, in order, and the
     last one of them once more, as Spark does."""
-    _wiring.register_tree(tree)
+    _wiring.register_store(tree)
     seen = mc.read_stream(url, query)
     first = seen.done if seen is not None and seen.done is not None else 0
     for number in range(first, BATCHES):

@@ -86,6 +86,10 @@ class WaitingStore(ObjectStore, Protocol):
         """The file system, rooted where the store is."""
         ...
 
+    def refuse(self, key: str) -> None:
+        """See that a file can be renamed to a key: no link, file or mount is in the way."""
+        ...
+
     def waiting_files(self, directory: str) -> Iterator[WaitingFile]:
         """Everything below a directory of a job that is no directory."""
         ...
@@ -366,8 +370,9 @@ class TreeAttempt:
             self._fence.created()
             self._fence.check()
             self._again(self._tree.make_root)
+            self._again(lambda: self._store.refuse(f"{self._root}/x"))
         try:
-            self._again(partial(make_directories, self._tree, directory))
+            self._unless_emptied(lambda: make_directories(self._tree, directory))
         except PreconditionFailed as error:
             raise PathError(
                 f"attempt {self.attempt!r}: {directory[len(self._root) + 1 :]!r} is a file already",
@@ -377,12 +382,31 @@ class TreeAttempt:
 
     def _new_file(self, path: str) -> BinaryIO:
         self._fence.created()
+
+        def open_new() -> BinaryIO:
+            self._make_directories(parent_of(path))
+            try:
+                return self._tree.open(path)
+            except NotFound:
+                self._made.clear()
+                raise
+
         try:
-            return self._tree.open(path)
-        except NotFound as error:
-            raise self._lost(error) from error
+            return self._unless_emptied(open_new)
         except PreconditionFailed as error:
             raise self._has_already(path[len(self._root) + 1 :]) from error
+
+    def _unless_emptied(self, call: Callable[[], T]) -> T:
+        """Make a call until nobody removes an empty directory of it meanwhile: another attempt of
+        the job may, that is aborted. If the job has ended, its sweep does."""
+        for _ in range(TRIES_MAX - 1):
+            try:
+                return self._again(call)
+            except NotFound as error:
+                late = self._fence.must_undo()
+                if late is not None:
+                    raise late from error
+        return self._again(call)
 
     def _take_in(self, name: str, local: Path) -> None:
         """Copy a complete local file to its place."""
