@@ -26,11 +26,7 @@ from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.commit.ledgers import StoreLedgers
-<<<<<<< HEAD
 from magic_committer.errors import FormatError, JobNotFound, PathError
-=======
-from magic_committer.errors import JobNotFound
->>>>>>> tree2
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.abort_uploads import AbortedUploads, OpenUploads
 from magic_committer.maintenance.adopt import adopt_job
@@ -445,15 +441,6 @@ def adopt(
         StoreError: the store refused a request, or cannot be reached.
     """
     s3 = s3_of(s3, place)
-<<<<<<< HEAD
-    if is_tree_url(dest):
-        raise PathError(
-            f"{dest} is on a file system: there are no jobs of Hadoop's magic committer, which this"
-            " call is about",
-            hint=_ON_S3,
-        )
-=======
->>>>>>> tree2
     runtime, destination = _reach(dest, s3, no_progress)
     limit = seconds("dead_after", dead_after)
     return adopt_job(

@@ -78,7 +78,7 @@ def test_the_crontab_runs(tmp_path: Path) -> None:
         with ExitStack() as held:
             for lock in {line.split()[2] for line in commands}:
                 fcntl.flock(held.enter_context(open(lock)), fcntl.LOCK_EX)
-            assert run(commands[0]) == 1
+            assert [run(line) for line in commands] == [1, 1]
         assert log.read_text() == before
 
 

@@ -231,9 +231,6 @@ def test_several_paths_and_those_below_them(disk: Disk, command: Command, tmp_pa
         ("upper", disk.url),
         ("lower", deeper.url),
     }
-    shown = command("job", "show", disk.url, "lower", "--recursive")
-    assert shown.code == exits.OK
-    assert deeper.url in shown.out
     above = f"{tmp_path.as_uri()}/"
     nothing = command("job", "list", above)
     assert f"only {above} itself was looked at" in nothing.err
@@ -336,17 +333,13 @@ def test_the_marker_is_printed_by_its_url(disk: Disk, command: Command) -> None:
         file.write(b"x")
     told = command("inspect", f"{disk.url}_SUCCESS", "--json").json()
     assert told["type"] == "success"
-    listed = command("inspect", disk.url, "--recursive", "--json").json()
-    assert [row["file"] for row in listed["rows"]] == [str(disk.root / "_SUCCESS")]
 
 
 # Cleaning up --------------------------------------------------------------------------------------
 
 
-def test_cleanup_takes_what_is_dead_and_leaves_what_lives(
-    disk: Disk, command: Command, tmp_path: Path
-) -> None:
-    """With --recursive, a dry run, and metrics."""
+def test_cleanup_takes_what_is_dead_and_leaves_what_lives(disk: Disk, command: Command) -> None:
+    """With --recursive, and a dry run."""
     deeper = disk.below("x")
     disk.job("committing", "decided")
     deeper.job("running", "dead")
@@ -357,12 +350,10 @@ def test_cleanup_takes_what_is_dead_and_leaves_what_lives(
     dry = command("cleanup", disk.url, "--recursive", "--dry-run", "--json").json()
     assert disk.everything() == before
     assert [row["jobs_recovered"] for row in dry["rows"]] == [1, 1]
-    metrics = tmp_path / "metrics.prom"
-    done = command("cleanup", disk.url, "--recursive", "--prometheus", metrics, "--json")
+    done = command("cleanup", disk.url, "--recursive", "--json")
     assert done.code == exits.OK
     told = done.json()["summary"]
     assert (told["jobs_recovered"], told["jobs_left"]) == (2, 1)
-    assert f'jobs_left{{destination="{disk.url}"}} 1' in metrics.read_text()
     assert disk.data() == {"1.csv": b"x", "2.csv": b"xx"}
     assert disk.state(alive) == "running"
 
@@ -391,7 +382,7 @@ def test_a_destination_that_fails_does_not_stop_the_next(
     ],
 )  # fmt: skip
 def test_commands_about_what_s3_alone_has_refuse(disk: Disk, command: Command, words: str) -> None:
-    """A sentence, exit code 40, and nothing is done."""
+    """A sentence, exit code 2, and nothing is done."""
     disk.job("running", "mine")
     before = disk.everything()
     told = command(*(word.format(disk.url) for word in words.split()))
@@ -422,6 +413,6 @@ def test_a_file_system_that_cannot_decide_is_refused(command: Command, scheme: s
 
 @pytest.mark.parametrize("path", ["file://host/x", "file:///", "file:///a/../b"])
 def test_a_url_of_no_directory_is_refused(command: Command, path: str) -> None:
-    """Exit code 40, with how to write it."""
+    """Exit code 2, with how to write it."""
     told = command("job", "list", path)
     assert told.code == exits.USAGE
