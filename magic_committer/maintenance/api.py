@@ -58,6 +58,7 @@ from magic_committer.maintenance.uploads import Filters, FoundUpload, OwnerClass
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport
+from magic_committer.stores.urls import is_tree
 
 __all__ = [
     "AbortedUploads",
@@ -83,9 +84,6 @@ __all__ = [
     "recover",
     "uploads",
 ]
-
-
-_ON_S3 = "Pass a path on S3"
 
 
 @patient()
@@ -190,9 +188,11 @@ def uploads(
         WrongType, PathError, OptionError: as for `start`.
     """
     s3 = s3_of(s3, place)
-    if is_tree_url(path):
-        raise PathError(f"{path} is on a file system: there are no uploads", hint=_ON_S3)
     runtime, dest = _reach(path, s3, progress)
+    if is_tree(dest.bucket):
+        raise PathError(
+            f"{path} is on a file system: there are no uploads", hint="Pass a path on S3"
+        )
     age = None if older_than is None else seconds("older_than", older_than)
     filters = Filters(age, job, key_glob)
     return OpenUploads(runtime, dest, filters, sizes=sizes, options=options_of(options))
