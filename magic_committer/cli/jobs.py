@@ -309,7 +309,7 @@ def _run(shell: Shell, plan: Plan[Any], dry_run: bool, yes: bool) -> int:
         ]
         shell.output.document("job.dry_run", row, lines)
         return exits.OK
-    loses = bool(plan.warning) and not row["adopt"]
+    loses = bool(plan.warning) and row["state"] == State.COMMITTING
     shell.ask(plan, yes=yes, told=loses or "visible" in row)
     done = plan.run()
     shell.output.document(_KINDS[type(done)], done.to_dict(), _told(done))

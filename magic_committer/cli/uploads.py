@@ -18,7 +18,7 @@ from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, way_of
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.abort_uploads import OpenUploads, by_class
+from magic_committer.maintenance.abort_uploads import OpenUploads, by_class, planned
 from magic_committer.maintenance.uploads import (
     FIELDS,
     OLD_SECONDS,
@@ -225,7 +225,7 @@ def abort_uploads(
         runtime = shell.runtime(path.bucket, progress)
         survey = OpenUploads(runtime, path, asked, sizes=not no_sizes)
         _problems(survey)
-        clearing, plan = survey.planned(foreign, hadoop, max_aborts)
+        clearing, plan = planned(survey, foreign, hadoop, max_aborts)
         for line in plan.advice:
             shell.note(line)
         if plan.advice:

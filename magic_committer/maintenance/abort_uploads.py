@@ -197,7 +197,8 @@ class Clearing:
                 plan.chosen[found.owner_class] += 1
                 plan.named.add(upload_name(found.key, found.upload_id))
         self._drop_partial(plan)
-        plan.chosen["over"] += sum(len(job.chosen) for job in plan.jobs.values())
+        for job in plan.jobs.values():
+            plan.chosen["over"] += len(job.chosen)
         return plan
 
     @property
@@ -452,11 +453,11 @@ class OpenUploads:
         dead_after: float = DEAD_AFTER_SECONDS,
         options: Options | None = None,
     ) -> None:
-        self._filters, self._sizes, self._options = filters, sizes, options or Options()
-        self._survey = Survey(
-            runtime, dest, dead_after=dead_after, in_flight=self._options.commit_threads
+        self.filters, self.sizes, self.options = filters, sizes, options or Options()
+        self.survey = Survey(
+            runtime, dest, dead_after=dead_after, in_flight=self.options.commit_threads
         )
-        self.problems = self._survey.problems
+        self.problems = self.survey.problems
 
     def __iter__(self) -> Iterator[FoundUpload]:
         """Look at the uploads.
@@ -464,12 +465,12 @@ class OpenUploads:
         Raises:
             StoreError: they could not be listed.
         """
-        survey, seen = self._survey, 0
+        survey, seen = self.survey, 0
         for page in survey.pages():
             seen += len(page)
             survey.runtime.progress(Progress("look at", seen, max(seen, survey.listed), "uploads"))
-            fitting = [one for one in page if self._filters.fits(one, survey.dest)]
-            yield from sized(survey.runtime, fitting, survey.in_flight) if self._sizes else fitting
+            fitting = [one for one in page if self.filters.fits(one, survey.dest)]
+            yield from sized(survey.runtime, fitting, survey.in_flight) if self.sizes else fitting
 
     def unseen(self) -> str:
         """Find out whether uploads may be open that no listing shows. Where the listing does not
@@ -482,7 +483,7 @@ class OpenUploads:
         Raises:
             StoreError: it could not be found out.
         """
-        survey = self._survey
+        survey = self.survey
         return "" if survey.shows_more_than_keys else blind_spot(survey.runtime, survey.dest)
 
     def abort(
@@ -511,7 +512,7 @@ class OpenUploads:
             MagicError: there are more than ``max_aborts``.
             StoreError: the uploads could not be listed.
         """
-        clearing, plan = self.planned(foreign, hadoop, max_aborts)
+        clearing, plan = planned(self, foreign, hadoop, max_aborts)
 
         def run() -> AbortedUploads:
             counts: Counter[str] = Counter()
@@ -525,31 +526,30 @@ class OpenUploads:
                 tuple(clearing.unfinished),
             )  # fmt: skip
 
-        return Plan(plan.question(self._survey.dest), Rows(clearing, plan), "", run)
+        return Plan(plan.question(self.survey.dest), Rows(clearing, plan), "", run)
 
-    def planned(
-        self, foreign: bool, hadoop: bool, max_aborts: int | None
-    ) -> tuple[Clearing, ClearingPlan]:
-        """What `abort` plans, for who looks at each upload while it runs. Raises as `abort`."""
-        older_than = self._filters.older_than
-        if (foreign or hadoop) and older_than is None:
-            raise OptionError(
-                "uploads of other programs and of Hadoop are aborted from an age only: nothing else"
-                " tells that they leak",
-                hint="Give older_than (--older-than 7d)",
-            )
-        rules = Rules(LEFTOVER_AFTER_SECONDS if older_than is None else older_than, foreign, hadoop)
-        clearing = Clearing(
-            self._survey, self._filters, rules, options=self._options, sizes=self._sizes
+
+def planned(
+    found: OpenUploads, foreign: bool, hadoop: bool, max_aborts: int | None
+) -> tuple[Clearing, ClearingPlan]:
+    """What `OpenUploads.abort` plans, for who looks at each upload while it runs. Raises alike."""
+    survey, filters = found.survey, found.filters
+    if (foreign or hadoop) and filters.older_than is None:
+        raise OptionError(
+            "uploads of other programs and of Hadoop are aborted from an age only: nothing else"
+            " tells that they leak",
+            hint="Give older_than (--older-than 7d)",
         )
-        plan = clearing.plan()
-        if max_aborts is not None and plan.uploads > max_aborts:
-            raise MagicError(
-                f"{plan.uploads:,} uploads are to be aborted under {self._survey.dest.url}"
-                f" ({by_class(plan.chosen)}), more than the {max_aborts:,} that are allowed: none"
-                " was"
-            )
-        return clearing, plan
+    limit = LEFTOVER_AFTER_SECONDS if filters.older_than is None else filters.older_than
+    rules = Rules(limit, foreign, hadoop)
+    clearing = Clearing(survey, filters, rules, options=found.options, sizes=found.sizes)
+    plan = clearing.plan()
+    if max_aborts is not None and plan.uploads > max_aborts:
+        raise MagicError(
+            f"{plan.uploads:,} uploads are to be aborted under {survey.dest.url}"
+            f" ({by_class(plan.chosen)}), more than the {max_aborts:,} that are allowed: none was"
+        )
+    return clearing, plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,7 +210,7 @@ def test_a_record_that_cannot_be_read_is_told_and_given_up(disk: Disk, command: 
     disk.later(2 * HOUR)
     before = disk.everything()
     dry = command("job", "abort", disk.url, job.id, "--force", "--dry-run", "--json").json()
-    assert (dry["type"], dry["found"], dry["dry_run"]) == ("job.given_up", "unreadable", True)
+    assert (dry["type"], dry["found"], dry["dry_run"]) == ("job.dry_run", "unreadable", True)
     assert disk.everything() == before
     done = command("job", "abort", disk.url, job.id, "--force", "--yes")
     assert done.code == exits.OK

@@ -69,7 +69,7 @@ class Shop:
         runtime = _wiring.runtime_for("bucket", S3Options(), no_progress)
         survey = Survey(runtime, Destination("bucket", "t/"), in_flight=4)
         clearing = Clearing(survey, Filters(), rules, options=Options(), sizes=sizes)
-        return clearing, clearing.plan(sizes=sizes)
+        return clearing, clearing.plan()
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from pathlib import Path
 import orjson
 import pytest
 
+from magic_committer.errors import FormatError
 from magic_committer.hadoop.manifests import (
     ManifestFile,
     TaskManifest,
     decode_manifest,
     encode_manifest,
 )
-from magic_committer.errors import FormatError
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "3.5.0" / "manifest-committer"
 ROOT = "file:///data/t/"
