@@ -313,6 +313,7 @@ def test_an_upload_whose_create_got_no_answer_is_found(command: Command, used: M
             0,
             {"finding uploads of killed tasks", "a client that is killed during Complete"},
             {
+                "append": "but for a client that is killed during a Complete",
                 "replace": "with a warning",
                 "finding": "by a part of its key",
                 "a client": "may lose the file, if the store is MinIO",
