@@ -116,7 +116,7 @@ def test_one_flat_listing_finds_them(clock: PatientClock) -> None:
         listed: list[Request] = []
         store.before = listed.append
         below = jobs_below(runtime(), ROOT)
-        assert (len(below.jobs), below.objects, below.stopped_at) == (40, 40, "")
+        assert (len(below.jobs), below.objects, below.problems) == (40, 40, ())
         assert [request.verb for request in listed] == ["list"] * 4
 
 
