@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from magic_committer.job import Job, Task
     from magic_committer.maintenance.api import (
         AbortedUploads,
+        ActionPlan,
         Adoption,
         Age,
         CleanupReport,
@@ -68,7 +69,6 @@ if TYPE_CHECKING:
         JobKind,
         OpenUploads,
         OwnerClass,
-        Plan,
         Recovery,
         StreamState,
         abort,
@@ -95,6 +95,7 @@ __all__ = [
     "AbortIncomplete",
     "AbortedUploads",
     "Accept",
+    "ActionPlan",
     "Adoption",
     "Age",
     "AlreadyVisible",
@@ -136,7 +137,6 @@ __all__ = [
     "OwnerClass",
     "PathError",
     "PermissionDenied",
-    "Plan",
     "Progress",
     "ProgressFunction",
     "PutReport",
@@ -195,8 +195,8 @@ _NAMES_OF = {
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
     "maintenance.api": (
-        "AbortedUploads Adoption Age CleanupReport FoundJob FoundUpload GivenUp JobKind "
-        "OpenUploads OwnerClass Plan Recovery StreamState abort abort_stream adopt cleanup "
+        "AbortedUploads ActionPlan Adoption Age CleanupReport FoundJob FoundUpload GivenUp JobKind "
+        "OpenUploads OwnerClass Recovery StreamState abort abort_stream adopt cleanup "
         "force_abort inspect read_stream recover uploads"
     ),
     "options": "Accept Mode Options S3Options S3Place Track",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
@@ -26,12 +26,17 @@ from magic_committer.hadoop.paths import Destination
 FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
 
+
+def _named(roles: Sequence[str]) -> str:
+    return "every role" if len(roles) == len(ROLES) else ", ".join(roles)
+
+
 PERMISSION_COLUMNS = (
     Column("name", "permission"),
     Column("answer"),
-    Column("roles", "needed by", words=", ".join),
-    Column("use", "for"),
-    Column("where", "where, and what the store said", prose=True),
+    Column("roles", "needed by", words=_named, prose=True),
+    Column("use", "for", prose=True),
+    Column("where", "what the store said", prose=True),
 )
 STORE_COLUMNS = (
     Column("words", "the store"),

@@ -26,9 +26,9 @@ from magic_committer.maintenance.inspect import inspect_all, job_ids
 from magic_committer.maintenance.job_details import ShownFile, show_job
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
+    ActionPlan,
     FoundJob,
     GivenUp,
-    Plan,
     Recovery,
 )
 from magic_committer.protocol.record import JobReport, State
@@ -292,7 +292,7 @@ def recover(
         return _run(shell, plan, dry_run, yes)
 
 
-def _run(shell: Shell, plan: Plan[Any], dry_run: bool, yes: bool) -> int:
+def _run(shell: Shell, plan: ActionPlan[Any], dry_run: bool, yes: bool) -> int:
     """Print a plan, or ask about it, run it, and print what became of the job."""
     (row,) = plan.rows
     if dry_run:

@@ -28,7 +28,7 @@ from magic_committer.cli.progress import hide_progress, shown_progress
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.below import has_deeper, jobs_below
-from magic_committer.maintenance.reports import Plan
+from magic_committer.maintenance.reports import ActionPlan
 from magic_committer.options import S3Options
 from magic_committer.remedy import Remedy, as_command, reword_notes, sentence
 
@@ -71,7 +71,7 @@ class Shell:
         for line in (*wrapped("", words, width), f"  {command}"):
             self.note(line)
 
-    def ask(self, plan: Plan[Any], *, yes: bool, told: bool = False) -> None:
+    def ask(self, plan: ActionPlan[Any], *, yes: bool, told: bool = False) -> None:
         """Go on only if the user says yes to a plan, here or by ``--yes``.
 
         Args:

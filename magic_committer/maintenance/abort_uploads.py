@@ -46,7 +46,7 @@ from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
     NAMED_MAX,
-    Plan,
+    ActionPlan,
 )
 from magic_committer.maintenance.uploads import (
     ABORTED,
@@ -488,10 +488,11 @@ class OpenUploads:
 
     def abort(
         self, *, foreign: bool = False, hadoop: bool = False, max_aborts: int | None = None
-    ) -> Plan[AbortedUploads]:
+    ) -> ActionPlan[AbortedUploads]:
         """Plan to abort the uploads that nobody needs: those of jobs that are over or dead, and
         orphans. Uploads of live jobs are never aborted, nor what is younger than ``older_than``
-        of `magic_committer.uploads`, which is 1 hour here if it was not given::
+        of `magic_committer.uploads`, which is 1 hour here if it was not given. Repeatable; so is
+        the run::
 
             >>> plan = mc.uploads("s3://bucket/table", older_than=7 * 86_400).abort(foreign=True)
             >>> plan.question
@@ -526,7 +527,7 @@ class OpenUploads:
                 tuple(clearing.unfinished),
             )  # fmt: skip
 
-        return Plan(plan.question(self.survey.dest), Rows(clearing, plan), "", run)
+        return ActionPlan(plan.question(self.survey.dest), PlannedRows(clearing, plan), "", run)
 
 
 def planned(
@@ -553,7 +554,7 @@ def planned(
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class PlannedRows:
     """The rows of a plan: the uploads that it would abort, looked at each time."""
 
     clearing: Clearing

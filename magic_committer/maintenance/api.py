@@ -39,13 +39,13 @@ from magic_committer.maintenance.recover import abort_job, recover_job
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
+    ActionPlan,
     Adoption,
     Age,
     CleanupReport,
     FoundJob,
     GivenUp,
     JobKind,
-    Plan,
     Recovery,
     seconds,
 )
@@ -62,6 +62,7 @@ from magic_committer.stores.urls import is_tree
 
 __all__ = [
     "AbortedUploads",
+    "ActionPlan",
     "Adoption",
     "Age",
     "CleanupReport",
@@ -71,7 +72,6 @@ __all__ = [
     "JobKind",
     "OpenUploads",
     "OwnerClass",
-    "Plan",
     "Recovery",
     "StreamState",
     "abort",
@@ -102,7 +102,7 @@ def inspect(
         [('nightly', 'running')]
 
     Each job has the calls that end it: `FoundJob.recover`, `abort`, `commit`, `adopt` and
-    `give_up`. They give a `Plan`.
+    `give_up`. They give an `ActionPlan`.
 
     Args:
         dest: ``s3://bucket/prefix``, as for `start`.
@@ -131,11 +131,11 @@ def inspect(
         dests = found.jobs
     limit = seconds("dead_after", dead_after)
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
-    return [replace(job, _ending=_At(job.dest, job.id, s3)) for job in jobs]
+    return [replace(job, _ending=_Found(job.dest, job.id, s3)) for job in jobs]
 
 
 @dataclass(frozen=True, slots=True)
-class _At:
+class _Found:
     """Where a job was found, and how: what its endings need, in another process too."""
 
     dest: str

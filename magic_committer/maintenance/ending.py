@@ -1,7 +1,8 @@
 """How a job ends from outside: what is asked, what is refused, and what is then done.
 
-Each verb first gives a `Plan`: the job was found and looked at, what may be refused was refused,
-and the question says in exact numbers what will be done. Nothing is changed until the plan runs.
+Each verb first gives an `ActionPlan`: the job was found and looked at, what may be refused was
+refused, and the question says in exact numbers what will be done. Nothing is changed until the plan
+runs.
 
 * A job with a record ends as the record says (`magic_committer.maintenance.recover`).
 * A Hadoop job has no record. Its ending needs the operator's word that its JVM is dead (``adopt``);
@@ -39,10 +40,10 @@ from magic_committer.maintenance.recover import abort_job, committer_of, recover
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
+    ActionPlan,
     Adoption,
     FoundJob,
     GivenUp,
-    Plan,
     Recovery,
 )
 from magic_committer.options import FAILING, Options
@@ -91,7 +92,7 @@ class Ending:
 
     def commit(
         self, expect: int | Collection[str] | None = None, accept: Collection[str] = ()
-    ) -> Plan[JobReport]:
+    ) -> ActionPlan[JobReport]:
         """Plan to publish what the job's tasks committed, or to finish it."""
 
         def run() -> JobReport:
@@ -113,7 +114,7 @@ class Ending:
                 raise ended_by_record(self.dest.url, self.seen.record)
             return self._plan(question, run, prospect=prospect)
 
-    def abort(self, revert: bool = False, leave_visible: bool = False) -> Plan[JobReport]:
+    def abort(self, revert: bool = False, leave_visible: bool = False) -> ActionPlan[JobReport]:
         """Plan to make sure that nothing of the job is visible."""
 
         def run() -> JobReport:
@@ -130,7 +131,9 @@ class Ending:
                 raise ended_by_record(self.dest.url, self.seen.record)
             return self._plan(self._abort_question(leave_visible), run, self._loss())
 
-    def recover(self, accept: Collection[str] = (), leave_visible: bool = False) -> Plan[Recovery]:
+    def recover(
+        self, accept: Collection[str] = (), leave_visible: bool = False
+    ) -> ActionPlan[Recovery]:
         """Plan to finish the job as it was decided, or to abort it if it was not."""
         limit = DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after
 
@@ -161,7 +164,7 @@ class Ending:
             question = f"Job {self.job_id} is {would.state}; {would.did}. Go on?"
             return self._plan(question, run, would=would.did, unresolved=would.unresolved)
 
-    def adopting(self) -> Plan[Adoption]:
+    def adopting(self) -> ActionPlan[Adoption]:
         """Plan to give a Hadoop job a record, and to do nothing else."""
         settled = self._settled()
         look = adopt_job(self.runtime, self.dest, self.job_id, dead_after=settled, dry_run=True)
@@ -174,7 +177,7 @@ class Ending:
         self.adoption, self.verb = look, "adopt"
         return self._plan(f"Adopt job {self.job_id}?", run)
 
-    def give_up(self) -> Plan[GivenUp]:
+    def give_up(self) -> ActionPlan[GivenUp]:
         """Plan to give up what can be neither finished nor undone."""
 
         def give_up(dry_run: bool) -> GivenUp:
@@ -191,9 +194,9 @@ class Ending:
         question = "" if over else _give_up_question(look)
         would = f"nothing: it was {look.outcome}" if over else "give it up"
         row = {"warning": "", "would": would, "adopt": False, **look.to_dict()}
-        return Plan(question, (row,), "", lambda: give_up(dry_run=False))
+        return ActionPlan(question, (row,), "", lambda: give_up(dry_run=False))
 
-    def abort_or_give_up(self) -> Plan[JobReport] | Plan[GivenUp]:
+    def abort_or_give_up(self) -> ActionPlan[JobReport] | ActionPlan[GivenUp]:
         """Plan to end the job whatever its record says: what cannot be undone is left."""
         with self._calling("abort"), suppress(FormatError):  # of a record that cannot be read
             self.seen = records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
@@ -291,7 +294,7 @@ class Ending:
         would: str = "",
         prospect: Prospect | None = None,
         unresolved: Iterable[str] = (),
-    ) -> Plan[T]:
+    ) -> ActionPlan[T]:
         """The plan, with the job's state as its one row."""
 
         def calling() -> T:
@@ -318,7 +321,7 @@ class Ending:
             "bytes": prospect and prospect.bytes,
             "unresolved": list(unresolved),
         }
-        return Plan(question, (row,), warning, calling)
+        return ActionPlan(question, (row,), warning, calling)
 
     def _prospect(self, expect: int | Collection[str] | None, accept: Collection[str]) -> Prospect:
         """What a commit would publish now.

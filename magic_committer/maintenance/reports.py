@@ -49,7 +49,7 @@ def seconds(name: str, value: Age) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Generic[T]):
+class ActionPlan(Generic[T]):
     """What a call would do. It was looked at, and nothing is changed until `run`::
 
         >>> _ = mc.start("s3://bucket/table", job_id="nightly")
@@ -157,8 +157,9 @@ class FoundJob:
         leave_visible: bool = False,
         adopt: bool = False,
         dead_after: Age | None = None,
-    ) -> Plan[Recovery]:
+    ) -> ActionPlan[Recovery]:
         """Plan to finish the job if its driver is dead, as `magic_committer.recover` does at once.
+        Repeatable; so is the run.
 
         Args:
             accept, leave_visible: as for `magic_committer.recover`.
@@ -173,7 +174,7 @@ class FoundJob:
             JobError: the job cannot be ended in this way; the error says why, and what can be done.
             StoreError: the store refused a request, or cannot be reached.
         """
-        plan: Plan[Recovery] = self._end(adopt, dead_after).recover(accept, leave_visible)
+        plan: ActionPlan[Recovery] = self._end(adopt, dead_after).recover(accept, leave_visible)
         return plan
 
     def abort(
@@ -183,8 +184,9 @@ class FoundJob:
         leave_visible: bool = False,
         adopt: bool = False,
         dead_after: Age | None = None,
-    ) -> Plan[JobReport]:
-        """Plan to abort the job, as `magic_committer.abort` does at once.
+    ) -> ActionPlan[JobReport]:
+        """Plan to abort the job, as `magic_committer.abort` does at once. Repeatable; so is the
+        run.
 
         Args:
             revert, leave_visible: as for `magic_committer.abort`.
@@ -196,7 +198,7 @@ class FoundJob:
         Raises:
             JobError, StoreError: as for `recover`.
         """
-        plan: Plan[JobReport] = self._end(adopt, dead_after).abort(revert, leave_visible)
+        plan: ActionPlan[JobReport] = self._end(adopt, dead_after).abort(revert, leave_visible)
         return plan
 
     def commit(
@@ -206,8 +208,9 @@ class FoundJob:
         accept: Collection[str] = (),
         adopt: bool = False,
         dead_after: Age | None = None,
-    ) -> Plan[JobReport]:
-        """Plan to commit what the job's tasks left, as `Job.commit` does at once.
+    ) -> ActionPlan[JobReport]:
+        """Plan to commit what the job's tasks left, as `Job.commit` does at once. Repeatable; so
+        is the run.
 
         Args:
             expect, accept: as for `Job.commit`.
@@ -219,10 +222,10 @@ class FoundJob:
         Raises:
             JobError, StoreError: as for `recover`.
         """
-        plan: Plan[JobReport] = self._end(adopt, dead_after).commit(expect, accept)
+        plan: ActionPlan[JobReport] = self._end(adopt, dead_after).commit(expect, accept)
         return plan
 
-    def adopt(self, *, dead_after: Age | None = None) -> Plan[Adoption]:
+    def adopt(self, *, dead_after: Age | None = None) -> ActionPlan[Adoption]:
         """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once.
 
         Args:
@@ -234,10 +237,10 @@ class FoundJob:
         Raises:
             JobError, StoreError: as for `magic_committer.adopt`.
         """
-        plan: Plan[Adoption] = self._end(True, dead_after).adopting()
+        plan: ActionPlan[Adoption] = self._end(True, dead_after).adopting()
         return plan
 
-    def give_up(self, *, dead_after: Age | None = None) -> Plan[GivenUp]:
+    def give_up(self, *, dead_after: Age | None = None) -> ActionPlan[GivenUp]:
         """Plan to give the job up, as `magic_committer.force_abort` does at once.
 
         Args:
@@ -249,7 +252,7 @@ class FoundJob:
         Raises:
             JobError, StoreError: as for `magic_committer.force_abort`.
         """
-        plan: Plan[GivenUp] = self._end(False, dead_after).give_up()
+        plan: ActionPlan[GivenUp] = self._end(False, dead_after).give_up()
         return plan
 
     def _end(self, adopt: bool, dead_after: Age | None) -> Any:

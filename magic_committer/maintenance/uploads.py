@@ -66,7 +66,10 @@ class FoundUpload:
     """One open upload. Unknown values are None, or "".
 
     Attributes:
-        owner_class: see the module's head.
+        key, upload_id: of the upload.
+        owner_class: ``"live"``: of a live job of ours. ``"over"``: of one that has ended or is
+            dead. ``"orphan"``: of one without a record. ``"hadoop"``: a control object of Hadoop
+            names it. ``"foreign"``: nothing names its owner. ``"unknown"``: it cannot be told.
         job, uuid, job_state: the job that owns it; the state is its record's, ``absent`` without
             one.
         dest: the prefix of that job's destination.
@@ -76,8 +79,10 @@ class FoundUpload:
             used for limits if the store gives no age.
         job_age: for Hadoop's uploads: seconds since the last change in their job's directory.
         parts, bytes: what is stored of it; None: not asked, or the store did not say.
+        storage_class, initiator, owner: as the store says.
         near: whether a job that may be alive has its record, or an unreadable one, at or above it;
             ``note`` says which.
+        note: why it has its class, or its size is not known, in a sentence.
         would: what `uploads abort` does with it by default, in one sentence.
         token, multipart_etag: they identify the object that it became.
     """

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-
 from magic_committer.errors import MagicError
 from magic_committer.file_trees import disk
 from magic_committer.testing import PatientClock

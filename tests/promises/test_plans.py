@@ -72,7 +72,7 @@ def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
 
     machine.s3.before = deny
     (job,) = mc.inspect(DEST)
-    plans: list[mc.Plan[Any]] = [job.commit(), job.abort(), job.recover(), job.give_up()]
+    plans: list[mc.ActionPlan[Any]] = [job.commit(), job.abort(), job.recover(), job.give_up()]
     assert all(plan.question for plan in plans)
     for plan in plans[:3]:
         with pytest.raises(mc.StoreError):

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from io import RawIOBase
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
+from magic_committer.maintenance.trees import recover_tree
+
 from magic_committer._runtime import Runtime
 from magic_committer.committers.base import Process as Components
 from magic_committer.committers.classic import V1Committer, V2Committer
@@ -19,7 +21,6 @@ from magic_committer.committers.manifest import ManifestCommitter, parts_of
 from magic_committer.committers.manifest.attempt import TreeAttempt
 from magic_committer.errors import IncompleteJob, StoreError
 from magic_committer.file_trees.base import TreeEntry, TreePromises
-from magic_committer.maintenance.trees import recover_tree
 from magic_committer.options import Accept, Options
 from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
 from magic_committer.stores.base import Attributes

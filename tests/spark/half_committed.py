@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from magic_committer.commit.publish import Publication
-from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from magic_committer.spark.source import MagicSource, MagicWriter
 from magic_committer.spark.stream import MagicStreamWriter
 

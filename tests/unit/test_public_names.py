@@ -36,7 +36,7 @@ MADE_BY_THE_LIBRARY = {
     "LocalFile",
     "FoundJob",
     "OpenUploads",
-    "Plan",
+    "ActionPlan",
 }
 """Their constructors are not for users: `start`, `Job.task`, `write` and `open` make them."""
 JSON = {"dict[str, Any]", "Mapping[str, Any]"}
