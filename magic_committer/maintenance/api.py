@@ -131,11 +131,11 @@ def inspect(
         dests = found.jobs
     limit = seconds("dead_after", dead_after)
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
-    return [replace(job, _ending=_Found(job.dest, job.id, s3)) for job in jobs]
+    return [replace(job, _ending=_EndingAt(job.dest, job.id, s3)) for job in jobs]
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _EndingAt:
     """Where a job was found, and how: what its endings need, in another process too."""
 
     dest: str
