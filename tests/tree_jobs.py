@@ -34,10 +34,17 @@ from magic_committer.stores.tree import TreeStore
 from magic_committer.upload import BlockSource
 
 STORE_VERBS = frozenset(
-    ["get", "head", "put", "delete", "delete_one", "list", "create_upload", "put_part", "list_parts", "complete_upload", "abort_upload", "list_uploads", "clear", "waiting_files"]
+    (
+        *("get", "head", "put", "delete", "delete_one", "list", "create_upload", "put_part"),
+        *("list_parts", "complete_upload", "abort_upload", "list_uploads", "clear"),
+        "waiting_files",
+    )
 )
 TREE_VERBS = frozenset(
-    ["stat", "list", "read", "reader", "create", "open", "rename", "make_directory", "remove", "remove_directory", "sync", "make_root"]
+    (
+        *("stat", "list", "read", "reader", "create", "open", "rename", "make_directory"),
+        *("remove", "remove_directory", "sync", "make_root"),
+    )
 )
 LISTINGS = frozenset(("list", "list_uploads", "waiting_files"))
 

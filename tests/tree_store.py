@@ -1,8 +1,8 @@
 """Whole jobs on a local directory as a store, for tests that kill them at a call of the system.
 
 `Calls` stands before the system's calls that change something, in `magic_committer.stores.tree`
-and below it, and counts them. What happens between two of them is seen by nobody: so a death before each of them
-is every death.
+and below it, and counts them. What happens between two of them is seen by nobody: so a death before
+each of them is every death.
 """
 
 from __future__ import annotations

@@ -24,12 +24,11 @@ from magic_committer.hadoop.paths import (
     PENDINGSET_SUFFIX,
     Destination,
     check_name,
-    owner_of,
     shown,
-    waiting_path,
 )
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, Checksum, ChecksumAlgorithm, Part
+from magic_committer.stores.urls import is_tree
 
 EXTRA_TOKEN = "magic-committer.token"
 EXTRA_CHECKSUM = "magic-committer.checksum"
@@ -129,7 +128,8 @@ def from_pending(pending: Pending, source: str) -> ReadyUpload:
         FormatError: our own fields in ``extraData`` do not fit the other fields.
     """
     extra = pending.extra_data or {}
-    told = extra.get(EXTRA_PART_BYTES, "")
+    whole = str(pending.length) if is_tree(pending.bucket) else ""  # a file that waits
+    told = extra.get(EXTRA_PART_BYTES, whole)
     sizes = part_sizes(told, len(pending.etags), pending.length, source)
     parts = tuple(
         Part(number, etag.etag, size, _checksum(etag.checksum_algorithm, etag.checksum))
@@ -158,7 +158,7 @@ class RowCheck:
         self._job = job
         self._dest = dest
         self._token = f"{job.uuid}."
-        self._waits = job.waits
+        self._waits = job.waits and job.paths.task_attempts[len(dest.prefix) :]
         self._right: set[str] = set()
         """Directories in which a plain name is right."""
 
@@ -166,7 +166,9 @@ class RowCheck:
         """What is wrong with the upload of a row; None if nothing is."""
         key, token, parts = row[0], row[3], len(row[6])
         if self._waits:
-            return self._look_at_waiting(key, row[1], parts)
+            if not self._waits_here(key, row[1]):
+                return f"{key}: its upload {row[1]!r} is no file of a task of this job"
+            token = self._token
         name = key.rpartition("/")[2]
         if not _PLAIN_NAME.match(name) or name.endswith(_COMMITTERS_OWN):
             return self._look(key, token, parts)
@@ -178,10 +180,13 @@ class RowCheck:
             self._right.add(directory)
         return problem
 
-    def _look_at_waiting(self, key: str, upload_id: str, parts: int) -> str | None:
-        if waiting_path(key, upload_id) is None or owner_of("", upload_id) != self._waits:
-            return f"{key}: its upload {upload_id!r} is no file of a task of this job"
-        return self._look(key, self._token, parts)
+    def _waits_here(self, key: str, upload_id: str) -> bool:
+        """Whether an upload is a file of an attempt of this job: as `waiting_path`, but quicker."""
+        path, _, _ = upload_id.rpartition("#")
+        home = len(path) - len(key)
+        attempt = path[len(self._waits) : home - 1]
+        named = path.startswith(self._waits) and attempt != "" and "/" not in attempt
+        return named and home > len(self._waits) and path[home - 1 :] == f"/{key}"
 
     def _is_ours(self, token: str) -> bool:
         return token.startswith(self._token)

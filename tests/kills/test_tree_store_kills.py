@@ -68,5 +68,6 @@ def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
         with tree_store.served(root):
             tree_store.recover(root)
         outcomes[tree_store.check(root, mode)] += 1
-    assert len(outcomes) == 2 and min(outcomes.values()) >= 2, outcomes
+    assert len(outcomes) == 2, outcomes
+    assert min(outcomes.values()) >= 2, outcomes
     assert not _wiring._registered

@@ -3,7 +3,6 @@ at the next refactoring, and the promise that it breaks."""
 
 from __future__ import annotations
 
-from tests.mutants.by_hand_classic import CLASSIC
 from tests.mutants.by_hand_faces import FACES
 from tests.mutants.by_hand_files import FILES
 from tests.mutants.by_hand_manifest import MANIFEST
@@ -244,7 +243,7 @@ _ATTEMPTS = (
         "I4: what names an upload that could not be aborted is deleted",
     ),
     Hand(
-        "a pendingset over another", SET, "AttemptSet._put_once",
+        "a pendingset over another", SET, "AttemptSet.put_once",
         (("self._runtime.store.put(self.key, body, metadata=self.metadata,"
           " content_type='application/json', if_none_match=True)",
           "self._runtime.store.put(self.key, body, metadata=self.metadata,"
@@ -991,7 +990,7 @@ HAND_MADE = (
     *_THE_RECORD, *_THE_MARKER, *_THE_FENCE, *_ATTEMPTS, *_DECIDING, *_AT_ONCE, *_EXECUTING,
     *_CHECKING,
     *_ONE_QUESTION, *_SWEEPING, *_RECOVERING,
-    *CLASSIC, *FACES, *FILES, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
+    *FACES, *FILES, *LOCAL_FILES, *MANIFEST, *RULES, *RUNNING, *SPARK, *STAGING,
     *STREAMS, *TREES,
 )  # fmt: skip
 """All of them."""

@@ -40,11 +40,6 @@ FILES = (
         "half of the old file and half of the new one appear",
     ),
     Hand(
-        "discard on a disk: the file stays", TREE, "TreeAttempt.discard",
-        (("self._parts.again(partial(self._drop, name))", "pass"),),
-        "the name is not free, and v1 publishes what was discarded",
-    ),
-    Hand(
         "discard on a disk: beside a commit", TREE, "TreeAttempt.discard",
         (("self._turns.discard()", "self._turns.lock"),),
         "a committed task loses a file that its manifest names",
@@ -55,45 +50,14 @@ FILES = (
         "v1 publishes a file that was given up, because its removal had failed",
     ),
     Hand(
-        "discard on a disk: the commit does not look for what is left", TREE, "TreeAttempt._gather",
-        (("self._parts.again(partial(self._drop, name))", "pass"),),
-        "v1 publishes a file that was given up, because its removal had failed",
-    ),
-    Hand(
         "rename on a disk: a half-done one is committed", TREE, "TreeAttempt.rename",
         (("(self._torn, f'{name!r} could not be renamed to {new!r}')", "(self._torn, '')"),),
         "a file of two names is published under both: a rename of one onto the other does nothing",
     ),
     Hand(
-        "rename on a disk: over another file", TREE, "TreeAttempt.rename",
-        (
-            ("self._refuse_twice(new)", "pass"),
-            (
-                f"rename_once({RENAMED}, replace=False)",
-                f"rename_once({RENAMED})",
-            ),
-        ),
-        "a file of the task is gone without a word",
-    ),
-    Hand(
         "files on a disk: given up twice", "committers/manifest/files.py", "TreeFile._remove",
         (("not self._dropped", "True"),),
         "an old handle removes the file that was written later under its name",
-    ),
-    Hand(
-        "files on a disk: links are shown", "filesystem/homes.py", "_of_entry",
-        (("entry.kind == 'other'", "False"),),
-        "a link that somebody made in the destination is read as its data",
-    ),
-    Hand(
-        "files on a disk: links above are followed", "filesystem/homes.py", "TreeHome._is_real",
-        (("entry.kind == 'directory'", "True"),),
-        "data outside of the destination is shown as its own",
-    ),
-    Hand(
-        "files on a disk: committers' own are shown", "filesystem/homes.py", "_is_committers",
-        (("name.partition('/')[0] == TEMPORARY", "False"),),
-        "a writer reads and counts what is not published",
     ),
     Hand(
         "files: a directory is put into itself", "filesystem/local.py", "refuse_itself",
@@ -116,21 +80,5 @@ FILES = (
         "LocalTree.create",
         (("error.errno in _NO_LINKS", "False"),),
         "the operator looks for permissions that are all there",
-    ),
-    Hand(
-        "disks: a name that could not be moved away is taken", TREE, "TreeAttempt._check_fits",
-        (("check_path_fits(name, self._parts.tree.promises.path_bytes_max, longer)", "pass"),),
-        "a published file cannot be taken back: its path in the trash is too long",
-    ),
-    Hand(
-        "disks: a file that cannot be moved away is planned to be",
-        "committers/manifest/gather.py", "write_plan",
-        (("check_path_fits(entry.path, parts.tree.promises.path_bytes_max)", "pass"),),
-        "the job is decided, and nobody can finish it",
-    ),
-    Hand(
-        "disks: paths are counted without the sweep", "committers/manifest/names.py", "",
-        (("f\"{SWEPT_PREFIX}{'n' * _ID_BYTES}\"", "ATTEMPT"),),
-        "a job is decided whose directory cannot be removed",
     ),
 )  # fmt: skip

@@ -100,7 +100,7 @@ _BESIDE_EACH_OTHER = (
     ),
     Hand(
         "a result without an ETag is any version", PREPARE, "wanted_results",
-        (("result.key and (not result.etag) and is_s3_url(job.dest)", "False"),),
+        (("result.key and (not result.etag)", "False"),),
         "I9: another version of a set than the task wrote is published",
     ),
     Hand(

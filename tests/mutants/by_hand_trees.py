@@ -136,42 +136,6 @@ TREES = (
         "a job is decided on a file system that lets two drivers decide it",
     ),
     Hand(
-        "manifest: two names of a file share a place in the trash", UNDO, "_undo",
-        (("take_away(parts, paths, file, visible)", "take_away(parts, paths, file, waiting)"),),
-        "I1: a file of a reverted job stays visible, because POSIX renames no file over itself",
-    ),
-    Hand(
-        "manifest: a link in the trash is deleted", UNDO, "remove_looking",
-        (("below and (name := goes_back(below, entry))",
-          "below and entry.kind == 'file' and (name := goes_back(below, entry))"),),
-        "I6: a link that another program has made is deleted",
-    ),
-    Hand(
-        "manifest: a link is followed", PARTS, "RealDirectories.check",
-        (("entry.kind == 'other'", "False"),),
-        "a forged plan publishes and deletes outside of the destination",
-    ),
-    Hand(
-        "manifest: the root is not looked at", GATHER, "check_files",
-        (("('', *found.directories)", "found.directories"),),
-        "a job is decided whose files cannot be renamed to another file system",
-    ),
-    Hand(
-        "manifest: a claim is freed unseen", RECORDS, "forget_id",
-        (("_claim_in(parts, aside) != uuid", "False"),),
-        "a given id is used twice, because a late cleanup frees it",
-    ),
-    Hand(
-        "manifest: only the last directory of a file lasts", ATTEMPT, "TreeAttempt._directories_of",
-        (("add_parents(directories, path)", "directories.add(parent_of(path))"),),
-        "a power cut after the decision takes the directory of an attempt",
-    ),
-    Hand(
-        "manifest: old data of some names only", PLAN, "_checked",
-        (("_check_replaced(row[1])", "check_tree_name(row[1])"),),
-        "nobody can finish a job whose driver died, because of the name of an old file",
-    ),
-    Hand(
         "manifest: an interrupted write goes on", FILES, "TreeFile._send",
         (("self._fail(error)", "pass"),),
         "bytes are written twice after Ctrl-C",
@@ -185,21 +149,6 @@ TREES = (
         "trees: a FIFO is read", LOCAL, "LocalTree.reader",
         (("modes.S_ISREG(os.fstat(descriptor).st_mode)", "True"),),
         "what another program has made is taken for a file",
-    ),
-    Hand(
-        "manifest: a plan is read while it is open", PLAN, "PlanWriter.sofar",
-        (("self._tree.promises.visible_while_open", "True"),),
-        "on GCS no job can be committed, because its plan cannot be read before it is closed",
-    ),
-    Hand(
-        "manifest: any source", MANIFEST, "_file",
-        (("written != prefix + name", "False"),),
-        "a forged manifest moves any file of the destination",
-    ),
-    Hand(
-        "manifest: names are not checked", MANIFEST, "_name",
-        (("check_tree_name(name)", "name"),),
-        "a forged manifest moves a file into another job's directory, or out of the destination",
     ),
 )  # fmt: skip
 """The rules, each taken away."""

@@ -1,8 +1,61 @@
-"""Each kind of destination, the store in memory behind the public calls, and its machine."""
+"""Each kind of destination, the store in memory behind the public calls, and its machine.
+
+What is promised on S3 holds on a directory: the tests of the modules in `ON_TREES` that take `s3`
+or `fresh` run on both, and those of `BY_RENAMES` once more with ``committer="manifest"`` there. What a test
+says of S3 alone has a reason in `S3_ALONE`.
+"""
 
 from __future__ import annotations
 
-from tests.destinations import disk, there
-from tests.in_memory import buried, clock, machine, s3
+import pytest
 
-__all__ = ["buried", "clock", "disk", "machine", "s3", "there"]
+from tests.destinations import disk, there
+from tests.in_memory import buried, clock, fresh, kind, machine, s3
+
+__all__ = ["buried", "clock", "disk", "fresh", "kind", "machine", "s3", "there"]
+
+ON_TREES = frozenset(
+    f"test_{name}"
+    for name in """after_the_decision cleanup closed_records decision exist_ok fence fence_reads
+    giving_up hostile_streams identical_bytes inspect interrupted_closes interrupted_commits late_aborts late_writes
+    marker_races modes neighbours neighbours_writes oldest_wins partitions record_swaps recovery
+    refused_files replace_beside results retried_creates saved_and_unpublished set_identity
+    signs_of_life streams sweep_litter sweeps_in_batches told_after_the_decision told_outcomes
+    two_handles uploads_state visibility""".split()
+)
+BY_RENAMES = frozenset(("test_recovery", "test_streams", "test_hostile_streams"))
+
+_CONTENT = "the ETag of S3 is the content's; a file that was written again is another one"
+_ADDED = "Hadoop's magic jobs are on S3"
+S3_ALONE = {
+    "test_a_job_that_was_decided_with_such_a_key_can_be_undone": "a tree refuses the Create",
+    "test_a_refused_complete_without_condition_undoes_nothing": "a tree refuses the Create",
+    "test_a_plan_that_cannot_be_read_for_a_revert_is_told_as_incomplete": _CONTENT,
+    "test_an_append_below_that_is_half_completed_keeps_its_files": _CONTENT,
+    "test_a_set_that_was_copied_without_its_metadata_is_known_by_its_content": _CONTENT,
+    "test_a_replace_below_that_is_decided_is_in_the_way": "a tree has no empty element",
+    "test_litter_goes_by_its_token_with_the_uploads_that_it_names": "opens an upload again",
+    "test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes": "encryption",
+    "test_what_an_adopted_job_of_hadoop_left_is_not_told": _ADDED,
+}
+NOT_BY_RENAMES = {
+    "test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word": "its keys are shorter",
+    "test_batches_follow_each_other": "names the destination",
+    "test_a_copied_checkpoint_is_refused_and_its_rows_are_not_passed_over": "names a key",
+    "test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished": "names a key",
+    "test_an_operator_may_take_a_broken_ledger_as_it_is": "names a key",
+    "test_an_accepted_conflict_leaves_no_open_upload": "its keys are shorter",
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """The stores of a test that takes `s3`."""
+    module, name = metafunc.module.__name__.rpartition(".")[2], metafunc.function.__name__
+    if "kind" not in metafunc.fixturenames:
+        return
+    if module not in ON_TREES or name in S3_ALONE:
+        return
+    kinds = ["s3", "tree"]
+    if module in BY_RENAMES and name not in NOT_BY_RENAMES:
+        kinds.append("manifest")
+    metafunc.parametrize("kind", kinds, indirect=True)

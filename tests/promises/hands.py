@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
+from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.record import TaskCommit
@@ -28,11 +30,12 @@ def committed_task(job: mc.Job, task: str, files: Mapping[str, bytes]) -> TaskCo
 
 def visible(store: MemoryStore) -> dict[str, bytes]:
     """What a reader sees: all objects but markers and control objects."""
-    return {
-        key: store.body(key)
-        for key in store.keys()
-        if not key.endswith("_SUCCESS") and "/__magic" not in key
-    }
+    found = {}
+    for key in store.keys():
+        if not key.endswith("_SUCCESS") and "/__magic" not in key and "/_temporary/" not in key:
+            with suppress(KeyError):  # it is deleted at this moment
+                found[key] = store.body(key)
+    return found
 
 
 def control(store: MemoryStore) -> list[str]:
@@ -67,7 +70,10 @@ def killed(job: mc.Job, task: str, name: str, *, unique: bool = False) -> Any:
     will ever run. Returns the file, for those who bring it back to life."""
     file = job.task(task).open(name, unique=unique)
     file.write(b"cut")
-    upload_of(file)._sender.created()  # its Create was answered: nothing is in flight
+    if isinstance(file, TreeFile):
+        file.flush()
+    else:
+        upload_of(file)._sender.created()  # its Create was answered: nothing is in flight
     _killed.append(file)
     return file
 

@@ -1,4 +1,4 @@
-"""Jobs of ``committer="magic"`` on a directory of this machine: the public calls, on a real disk."""
+"""Jobs on a directory of this machine by the public calls: of uploads, and of files that wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import pytest
 import magic_committer as mc
 
 
+@pytest.fixture(params=["magic", "manifest"])
+def committer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture
 def dest(tmp_path: Path) -> str:
     return (tmp_path / "a table").as_uri()
@@ -18,48 +23,50 @@ def dest(tmp_path: Path) -> str:
 def _files(root: Path) -> set[str]:
     here = root / "a table"
     found = (p.relative_to(here) for p in here.rglob("*") if p.is_file())
-    return {str(p) for p in found if not any(part.startswith("__magic") for part in p.parts)}
+    return {str(p) for p in found if not any(e.startswith(("__m", "_t")) for e in p.parts)}
 
 
-def _start(dest: str, name: str = "a.csv", **terms: object) -> mc.Job:
+def _start(dest: str, committer: str, name: str = "a.csv", **terms: object) -> mc.Job:
     """A job with a committed task of one file."""
-    job = mc.start(dest, committer="magic", **terms)  # type: ignore[arg-type]
+    job = mc.start(dest, committer=committer, **terms)  # type: ignore[arg-type]
     with job.task("1") as task, task.open(name, "w") as file:
         file.write("new")
     return job
 
 
-def test_a_block_publishes_its_files_and_leaves_nothing(dest: str, tmp_path: Path) -> None:
+def test_a_block_publishes_its_files_and_leaves_nothing(
+    dest: str, committer: str, tmp_path: Path
+) -> None:
     """`write` publishes all files at once, and nothing of the job stays."""
-    with mc.write(dest, committer="magic") as job:
+    with mc.write(dest, committer=committer) as job:
         with job.open("dt=1/a.csv", "w") as file:
             file.write("1")
         with job.filesystem().open("b.csv", "wb") as raw:
             raw.write(b"2")
         assert _files(tmp_path) == set()
     assert _files(tmp_path) == {"dt=1/a.csv", "b.csv", "_SUCCESS"}
-    assert not list((tmp_path / "a table").glob("__magic*"))
+    assert not list((tmp_path / "a table").glob("_[_t]*"))
 
 
-def test_an_exception_leaves_nothing(dest: str, tmp_path: Path) -> None:
+def test_an_exception_leaves_nothing(dest: str, committer: str, tmp_path: Path) -> None:
     """What is written in a block that fails is gone."""
-    with pytest.raises(ZeroDivisionError), mc.write(dest, committer="magic") as job:
+    with pytest.raises(ZeroDivisionError), mc.write(dest, committer=committer) as job:
         with job.open("a.csv", "w") as file:
             file.write("1")
         _ = 1 / 0
     assert not any((tmp_path / "a table").glob("**/*"))
 
 
-def test_another_process_commits_by_the_job_s_id(dest: str, tmp_path: Path) -> None:
+def test_another_process_commits_by_the_job_s_id(dest: str, committer: str, tmp_path: Path) -> None:
     """A job that was started elsewhere is attached, and committed."""
-    _start(dest, job_id="nightly", mode="append")
+    _start(dest, committer, job_id="nightly", mode="append")
     assert mc.attach(dest, "nightly").commit().files == 1
     assert _files(tmp_path) == {"a.csv", "_SUCCESS"}
 
 
-def test_a_job_travels_to_its_workers(dest: str, tmp_path: Path) -> None:
+def test_a_job_travels_to_its_workers(dest: str, committer: str, tmp_path: Path) -> None:
     """A job pickles, and its result comes back."""
-    job = mc.start(dest, committer="magic")
+    job = mc.start(dest, committer=committer)
     there = pickle.loads(pickle.dumps(job))
     with there.task("1") as task, task.open("a.csv", "w") as file:
         file.write("1")
@@ -67,38 +74,42 @@ def test_a_job_travels_to_its_workers(dest: str, tmp_path: Path) -> None:
     assert _files(tmp_path) == {"a.csv", "_SUCCESS"}
 
 
-def test_a_dead_job_is_seen_and_ended(dest: str, tmp_path: Path) -> None:
+def test_a_dead_job_is_seen_and_ended(dest: str, committer: str, tmp_path: Path) -> None:
     """`inspect` shows a job whose driver died, and `recover` aborts it."""
-    job = _start(dest, job_id="dead")
+    job = _start(dest, committer, job_id="dead")
     assert [(one.id, one.kind, one.files) for one in mc.inspect(dest)] == [("dead", "ours", 1)]
     assert mc.recover(dest, job.id, dead_after=0).outcome == "aborted"
     assert _files(tmp_path) == set()
 
 
-def test_abort_and_cleanup_end_jobs(dest: str, tmp_path: Path) -> None:
+def test_abort_and_cleanup_end_jobs(dest: str, committer: str, tmp_path: Path) -> None:
     """`abort` undoes one job, `cleanup` all that are dead."""
-    assert mc.abort(dest, _start(dest, job_id="one").id).outcome == "aborted"
-    _start(dest, "b.csv", job_id="two")
+    assert mc.abort(dest, _start(dest, committer, job_id="one").id).outcome == "aborted"
+    _start(dest, committer, "b.csv", job_id="two")
     report = mc.cleanup(dest, dead_after=0)
     assert [one.job_id for one in report.recovered] == ["two"]
     assert _files(tmp_path) == set()
 
 
-def test_replace_deletes_what_jobs_below_have_published(dest: str, tmp_path: Path) -> None:
+def test_replace_deletes_what_jobs_below_have_published(
+    dest: str, committer: str, tmp_path: Path
+) -> None:
     """A job of mode ``replace`` meets the data of a destination below its own."""
-    _start(f"{dest}/p=1").commit()
-    with mc.write(dest, mode="replace", committer="magic") as job, job.open("z.csv", "w") as file:
+    _start(f"{dest}/p=1", committer).commit()
+    with mc.write(dest, mode="replace", committer=committer) as job, job.open("z.csv", "w") as file:
         file.write("1")
     assert _files(tmp_path) == {"z.csv", "_SUCCESS", "p=1/_SUCCESS"}
 
 
-def test_replace_waits_for_no_decided_append_below(dest: str, tmp_path: Path) -> None:
+def test_replace_waits_for_no_decided_append_below(
+    dest: str, committer: str, tmp_path: Path
+) -> None:
     """What a decided append in a directory below is publishing is kept."""
-    below = _start(f"{dest}/p=1", "late.csv", job_id="below")
-    other = _start(f"{dest}/p=1", "old.csv")
+    below = _start(f"{dest}/p=1", committer, "late.csv", job_id="below")
+    other = _start(f"{dest}/p=1", committer, "old.csv")
     other.commit()
     record = mc.attach(f"{dest}/p=1", below.id)
-    with mc.write(dest, mode="replace", committer="magic") as job, job.open("z.csv", "w") as file:
+    with mc.write(dest, mode="replace", committer=committer) as job, job.open("z.csv", "w") as file:
         file.write("1")
     record.commit()
     assert _files(tmp_path) == {"z.csv", "_SUCCESS", "p=1/_SUCCESS", "p=1/late.csv"}

@@ -261,6 +261,32 @@ def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
     assert not (world.root / "_temporary").exists()
 
 
+def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
+    """At each verb of a task's commit another process aborts the job: the task is told, and nothing
+    of it is left."""
+    number, told = 1, 0
+    while True:
+        world = World()
+        job = world.start(job_id="nightly", accept="listing")
+        watched = Watched(world.store)
+        attempt = world.again(job, watched).attempt("1")
+        with attempt.open("a", unique=False, attributes=mc.Attributes()) as file:
+            file.write(b"1")
+        watched.at = watched.count + number
+        watched._before = lambda world=world, job=job: world.again(job).abort_job()
+        try:
+            attempt.commit()
+            break
+        except JobNotRunning:
+            told += 1
+        world.clean()
+        world.clean()
+        assert (world.data(), world.control()) == ({}, []), number
+        number += 1
+    assert told > 3
+    assert watched.count < watched.at
+
+
 def test_a_committed_attempt_is_not_undone() -> None:
     """The job may have accepted it."""
     world = World()
@@ -604,7 +630,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     """Its job had ended when it made its files: nobody else knows them. Those of a job that lives
     stay."""
     world = World()
-    late, alive = world.start(), world.start()
+    late, alive = world.start(), world.start(accept="listing")
     attempt = late.attempt("1")
     attempt.open("a", unique=False, attributes=mc.Attributes()).close()
     late.abort_job()

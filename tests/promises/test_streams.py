@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from magic_committer.errors import BatchUnsettled, PermissionDenied, Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.ledger import hash_of
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import memory_store
+from tests.in_memory import Fresh
 from tests.promises.hands import (
     DEST,
     At,
@@ -29,6 +30,7 @@ from tests.promises.hands import (
     crash,
     failing,
     record_put,
+    unanswered,
     visible,
 )
 from tests.promises.machine import DAY, Machine
@@ -125,9 +127,9 @@ def test_queries_do_not_know_of_each_other(s3: MemoryStore) -> None:
 # Crashes ------------------------------------------------------------------------------------------
 
 
-def requests_of_a_commit() -> int:
+def requests_of_a_commit(fresh: Fresh) -> int:
     """How many requests the commit of a second batch sends."""
-    with memory_store(clock=StillClock()) as store:
+    with fresh(StillClock()) as store:
         publish(6)
         job, results = run_of(7)
         sent: list[Request] = []
@@ -189,11 +191,10 @@ def test_a_checkpoint_that_was_moved_goes_on(s3: MemoryStore) -> None:
 
 
 @pytest.fixture
-def still() -> Iterator[MemoryStore]:
+def still(fresh: Fresh) -> Iterator[MemoryStore]:
     """A store whose clock stands still but for sleeps."""
-    with memory_store(clock=StillClock()) as store:
+    with fresh(StillClock()) as store:
         yield store
-        store.before = store.after = None
 
 
 class Nth:
@@ -208,13 +209,15 @@ class Nth:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_driver_that_dies_at_any_request_is_replayed_exactly_once(after: bool) -> None:
+def test_a_driver_that_dies_at_any_request_is_replayed_exactly_once(
+    fresh: Fresh, after: bool
+) -> None:
     """The commit of a batch is killed before, or after, each of its requests in turn. The query
     starts again with the same batch, then goes on with the next."""
-    count = requests_of_a_commit()
+    count = requests_of_a_commit(fresh)
     assert count >= 12
     for number in range(1, count + 1):
-        with memory_store(clock=StillClock()) as store:
+        with fresh(StillClock()) as store:
             publish(6)
             job, results = run_of(7)
             at = At(store, Nth(number), crash, after=after)
@@ -231,11 +234,13 @@ def test_a_driver_that_dies_at_any_request_is_replayed_exactly_once(after: bool)
 
 
 @pytest.mark.parametrize("who", ["recover", "cleanup"])
-def test_an_operator_who_finishes_the_dead_driver_s_job_writes_the_ledger(who: str) -> None:
+def test_an_operator_who_finishes_the_dead_driver_s_job_writes_the_ledger(
+    fresh: Fresh, who: str
+) -> None:
     """As above; an operator comes before the query starts again. Without the ledger, the next run
     would publish the batch once more."""
-    for number in range(1, requests_of_a_commit() + 1):
-        with memory_store(clock=StillClock()) as store:
+    for number in range(1, requests_of_a_commit(fresh) + 1):
+        with fresh(StillClock()) as store:
             publish(6)
             job, results = run_of(7)
             At(store, Nth(number), crash)
@@ -250,16 +255,32 @@ def test_an_operator_who_finishes_the_dead_driver_s_job_writes_the_ledger(who: s
             assert rows(store) == ["6", "6", "7", "7"], number
 
 
+def test_an_answer_that_is_lost_at_any_request_counts_once(fresh: Fresh) -> None:
+    """Each request of a commit takes effect in turn, and nobody is told; the query goes on, with
+    the same batch if the commit failed."""
+    for number in range(1, requests_of_a_commit(fresh) + 1):
+        with fresh(StillClock()) as store:
+            publish(6)
+            job, results = run_of(7)
+            At(store, Nth(number), unanswered, after=True)
+            with suppress(mc.MagicError):
+                assert not commit(job, results, 7).skipped
+            store.after = None
+            publish(7)
+            publish(8)
+            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
+
+
 # Two drivers --------------------------------------------------------------------------------------
 
 
-def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice() -> None:
+def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice(fresh: Fresh) -> None:
     """An old driver stands still before each request of its commit in turn, while a new driver runs
     the same batch and the next one. The old one is told the truth: its batch is published by it, or
     by the other; or that it was aborted."""
     told = set()
-    for number in range(1, requests_of_a_commit() + 1):
-        with memory_store(clock=StillClock()) as store:
+    for number in range(1, requests_of_a_commit(fresh) + 1):
+        with fresh(StillClock()) as store:
             publish(6)
             job, results = run_of(7)
 
@@ -643,11 +664,11 @@ def test_a_batch_in_complete_mode_replaces_the_one_before(s3: MemoryStore) -> No
     assert rows(s3) == ["1", "1"]
 
 
-def test_a_query_in_complete_mode_goes_on_after_a_crash() -> None:
+def test_a_query_in_complete_mode_goes_on_after_a_crash(fresh: Fresh) -> None:
     """Its job of mode `replace` excludes others, and the crashed run is still there: the next run
     settles it when it starts."""
-    for number in range(1, requests_of_a_commit() + 1, 3):
-        with memory_store(clock=StillClock()) as store:
+    for number in range(1, requests_of_a_commit(fresh) + 1, 3):
+        with fresh(StillClock()) as store:
             publish(6, "replace")
             job, results = run_of(7, "replace")
             At(store, Nth(number), crash)

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from magic_committer.errors import MagicError
 from tests.properties.stage import Cut, Leg, Process, Stage
 from tests.properties.subject import Subject
+from tests.properties.uploads import Magic
 
 OLD = "old"
 OLD_FILES = ("old-1.csv", "old-2.csv")
@@ -92,6 +93,8 @@ class Play:
         self.size = size
         self.cuts = tuple(cuts)
         self.stage = Stage(subject.read)
+        if isinstance(subject, Magic):
+            subject.set_up(self.stage)
         self.jobs: dict[str, JobPlayed] = {}
         self.told: list[Told] = []
         self.wrote: dict[AttemptName, set[str]] = {}

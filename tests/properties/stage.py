@@ -16,19 +16,22 @@ Invariants:
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, get_args
 
 from greenlet import getcurrent  # type: ignore[import-untyped]
 
-from magic_committer._runtime import Runtime
+from magic_committer._runtime import Clock, Runtime
 from magic_committer.commit import probe
 from magic_committer.errors import MagicError, StoreError, Unanswered
-from magic_committer.file_trees.memory import MemoryTree
 from magic_committer.hadoop.paths import Destination
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.memory_bucket import md5, quoted
@@ -42,9 +45,9 @@ from tests.simulation.scheduler import (
     Strand,
     StrandPool,
 )
+from tests.tree_bucket import TreeBucket, in_memory, stamped
 
 DEST = Destination.parse("s3://bucket/t")
-TREE_URL = "tree://memory/"
 STEP_SECONDS = 0.01
 """Virtual time that a step takes."""
 COPIED_BYTES_MAX = 4096
@@ -124,11 +127,15 @@ class Process(Actor):
         self.cut: Cut | None = None
         self.asked: list[Asked] = []
         self.stopped = False
-        self.runtime = Runtime(
-            store=stage.store,
-            pool=StrandPool(stage.scheduler, self),
-            clock=ActorClock(stage.scheduler, self),
-            ids=stage.new_id,
+
+    @property
+    def runtime(self) -> Runtime:
+        """Its components."""
+        return Runtime(
+            store=self.stage.store,
+            pool=StrandPool(self.stage.scheduler, self),
+            clock=ActorClock(self.stage.scheduler, self),
+            ids=self.stage.new_id,
         )
 
 
@@ -210,13 +217,17 @@ class Stage:
 
     def __post_init__(self) -> None:
         self._drawn = 0
-        self.store = MemoryStore(clock=lambda: self.scheduler.now, ids=self.new_id)
-        self.store.before, self.store.after = self._before, self._after
-        self.tree = MemoryTree(TREE_URL, now=lambda: self.scheduler.now)
+        self._ends = ExitStack()
         self.blocks = BlockSource()
         self.view: View = {}
         self._numbers: dict[Strand, int] = {}
         self._late: list[tuple[Process, str, Callable[[], object]]] = []
+        self.use(MemoryStore(clock=lambda: self.scheduler.now, ids=self.new_id))
+
+    def use(self, store: MemoryStore) -> None:
+        """Play on another store, which is empty."""
+        self.store = store
+        store.before, store.after = self._before, self._after
         probe._known.clear()  # what a process has learnt of its store
         kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
         probe._known[self.store.identity] = kept
@@ -235,8 +246,19 @@ class Stage:
         self._drawn += 1
         return f"{self._drawn:016x}{ID_END}"
 
+    @property
+    def clock(self) -> Clock:
+        """The virtual time."""
+        return ActorClock(self.scheduler, Actor("clock", "clock"))
+
+    def new_directory(self) -> Path:
+        """A directory of this machine, which goes with the stage; its files have the stage's time."""
+        self._ends.enter_context(stamped(lambda: self.scheduler.now))
+        return Path(self._ends.enter_context(TemporaryDirectory(dir=in_memory()))) / "t"
+
     def close(self) -> None:
         """End what is left of this stage in the process that plays it."""
+        self._ends.close()
         self.store.before = self.store.after = None
         sender._unsettled.clear()
         local._remove_what_is_left()  # as the end of a process does
@@ -374,9 +396,9 @@ class Stage:
             return  # a refused request has no effect, and its answer goes to nobody
 
     def another_program_writes(self, name: str, body: bytes) -> None:
-        """A file of another program: in the store and in the tree, for a committer uses one."""
-        self.store.put_object(f"{DEST.prefix}{name}", body)
-        self.tree.create(name, body)
+        """A file of another program."""
+        prefix = "" if isinstance(self.store, TreeBucket) else DEST.prefix
+        self.store.put_object(f"{prefix}{name}", body)
 
     # Beside the port ------------------------------------------------------------------------------
 
@@ -438,6 +460,19 @@ def objects_read(stage: Stage) -> View:
         name = key.removeprefix(DEST.prefix)
         if name != key and is_shown(name):
             found[name] = b"".join(stored.pieces)
+    return found
+
+
+def files_read(stage: Stage) -> View:
+    """What every reader of a directory finds: files none of whose path elements begins with ``_``
+    or ``.``."""
+    found = {}
+    for above, _, names in os.walk(getattr(stage.store, "root", "")):
+        for name in names:
+            path = os.path.join(above, name)
+            shown = os.path.relpath(path, stage.store.root)  # type: ignore[attr-defined]
+            if is_shown(shown):
+                found[shown] = Path(path).read_bytes()
     return found
 
 

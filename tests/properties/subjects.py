@@ -16,12 +16,9 @@ OURS: dict[str, tuple[Subject, ...]] = {
     "magic": (Magic("magic, by results"), Magic("magic, by listing", "s3", "listing")),
     "directory": (Directory("directory", accept="listing"),),
     "partitioned": (Partitioned("partitioned"),),
-    "manifest": (
-        manifest("manifest, by results"),
-        manifest("manifest, by listing, in a directory", "listing", "d"),
-    ),
-    "v1 on files": (v1("v1, by results"), v1("v1, by listing, in a directory", "listing", "d")),
-    "v2 on files": (v2("v2, by results"), v2("v2, by listing, in a directory", "listing", "d")),
+    "manifest": (manifest("manifest, by listing, in a directory", "listing", "d"),),
+    "v1 on files": (v1("v1, by results"),),
+    "v2 on files": (v2("v2, by results"),),
 }
 """The library's committers: of uploads on a store, of renames on a file tree."""
 

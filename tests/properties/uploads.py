@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.committers.staging import DirectoryCommitter, PartitionedCommitter
 from magic_committer.errors import IncompleteJob
+from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.recover import recover_job
 from magic_committer.options import Accept, Options, Track
 from magic_committer.protocol.record import StartedJob, State, Terms
@@ -41,6 +42,13 @@ class Magic:
         """What any reader finds."""
         return objects_read(stage)
 
+    def set_up(self, stage: Stage) -> None:
+        """Before anything is there."""
+
+    def dest(self, stage: Stage) -> Destination:
+        """Where the job's files go."""
+        return DEST
+
     def begin(self, process: Process, name: str, *, replace: bool) -> StartedJob:
         """Start a job of a given id: whoever recovers it knows only that."""
         terms = Terms(
@@ -51,7 +59,7 @@ class Magic:
             committer=self.kind.name,
         )
         blocks = process.stage.blocks
-        return self.kind.setup(process.runtime, DEST, terms, OPTIONS, blocks, name).job
+        return self.kind.setup(process.runtime, self.dest(process.stage), terms, OPTIONS, blocks, name).job
 
     def attempt(self, process: Process, job: StartedJob, task: str, number: int) -> Writing:
         """An attempt of a drawn name."""
@@ -83,7 +91,9 @@ class Magic:
 
     def recover(self, process: Process, name: str) -> str:
         """As `magic-committer job recover`, at once."""
-        found = recover_job(process.runtime, DEST, name, dead_after=0.0, options=OPTIONS)
+        found = recover_job(
+            process.runtime, self.dest(process.stage), name, dead_after=0.0, options=OPTIONS
+        )
         if found.found == State.ABSENT:
             return "aborted"  # a given id leaves a record, so there was no job
         return found.outcome

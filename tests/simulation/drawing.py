@@ -103,6 +103,7 @@ class Focus:
         modes: of the main job. others: who is always there. deeds: of the foreigner.
         fault, target: one more fault, at one of the first requests of a kind.
         plain: no handles, no careless callers, no slow processes: what the model knows.
+        tree: the store is a directory.
     """
 
     modes: tuple[Mode, ...] = ()
@@ -111,6 +112,7 @@ class Focus:
     fault: str = ""
     target: str = ""
     plain: bool = False
+    tree: bool = False
 
 
 EVERYTHING = Focus()
@@ -126,7 +128,7 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     world.foreign_put(f"{DEST.prefix}_old/foreign.txt", b"foreign")
     world.foreign_upload(f"{DEST.prefix}foreign.csv")
     world.foreign_put("t10/foreign.csv", b"foreign")
-    world.injector.abort_costs = chance.random() < 0.4
+    world.injector.abort_costs = chance.random() < 0.4 and not focus.tree
     world.store._bucket.missing_is_refused = chance.random() < 0.2 and not focus.plain
     if chance.random() < UNEVEN and not focus.plain:
         world.latencies = LATENCIES
@@ -139,6 +141,7 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     if litter:
         leave_litter(world)
     hadoop = chance.random() < 0.1 or bool({"Hadoop", "adopter"} & set(focus.others))
+    hadoop = hadoop and not focus.tree  # its magic jobs are on S3
     if hadoop:
         hadoop_job(world)
     others(world, focus, driver)

@@ -98,6 +98,9 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
 has no condition; only a batch has keys; of listings only that of uploads may lie (`store`). What
 was done and is refused is looked at where it decides. All others may strike any kind."""
 
+NOT_ON_TREES = frozenset(("some keys fail", "false success"))
+"""What no directory does: a batch of deletes is one call for each file, and a rename is true."""
+
 REFUSED_MORE_MAX = 4
 """Requests of its verb that are refused after a first one."""
 
@@ -154,6 +157,7 @@ class Injector:
         self, store: MemoryStore, scheduler: Scheduler, watch: Watch, chance: random.Random
     ) -> None:
         self.faults: list[Fault] = []
+        self.left_out = frozenset[str]()
         self.struck: list[tuple[str, str]] = []
         self.requests = 0
         self.by_kind: Counter[str] = Counter()
@@ -286,7 +290,9 @@ class Injector:
 
     def _due(self, kind: str) -> Fault | None:
         for fault in self.faults:
-            if not may_strike(fault.kind, kind) or fault.target not in ("", kind):
+            if fault.kind in self.left_out or not may_strike(fault.kind, kind):
+                continue
+            if fault.target not in ("", kind):
                 continue
             count = self.by_kind[kind] if fault.target else self.requests
             if count == fault.nth or (count > fault.nth and not fault.target):

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 from unittest.mock import patch
 
@@ -24,9 +27,10 @@ from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, local, sender
 from tests.concrete import CLASSES, Uploading
-from tests.simulation.faults import Injector
+from tests.simulation.faults import NOT_ON_TREES, Injector
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
+from tests.tree_bucket import TreeBucket, in_memory, stamped
 
 DEST = Destination.parse("s3://bucket/t")
 STATE_TURNS_MAX = 250
@@ -77,26 +81,47 @@ class JobRun:
         return list(first.values())
 
 
+class _Now:
+    """The world's time, as a clock."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self.now = self.monotonic = lambda: scheduler.now
+        self.sleep = scheduler.sleep
+
+
 class World:
     """A store and the processes around it.
 
     Args:
         chance: everything that is drawn is drawn from it.
+        tree: the store is a directory of this machine.
     """
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, tree: bool = False) -> None:
         self.chance = chance
         policy = chance.choice(("random", "random", "sticky", "priority", "priority"))
         self.scheduler = Scheduler(chance, policy, chance.choice((0.01, 0.1, 0.4)))
         self._drawn = 0
-        self.store = MemoryStore(
-            page_keys=3 if chance.random() < 0.1 else 1000,
-            forgetful_complete=chance.random() < 0.5,
-            clock=lambda: self.scheduler.now,
-            ids=self.new_id,
-        )
+        self._ends = ExitStack()
+        page_keys, forgetful = 3 if chance.random() < 0.1 else 1000, chance.random() < 0.5
+        if tree:
+            root = self._ends.enter_context(TemporaryDirectory(dir=in_memory()))
+            self._ends.enter_context(stamped(lambda: self.scheduler.now))
+            self.store: MemoryStore = TreeBucket(
+                Path(root) / "bucket", "bucket", clock=_Now(self.scheduler), page_keys=page_keys,
+                ids=self.new_id,
+            )  # fmt: skip
+        else:
+            self.store = MemoryStore(
+                page_keys=page_keys,
+                forgetful_complete=forgetful,
+                clock=lambda: self.scheduler.now,
+                ids=self.new_id,
+            )
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
+        if tree:
+            self.injector.left_out = NOT_ON_TREES
         self.blocks = BlockSource()
         self.actors: list[Actor] = []
         self.runs: list[JobRun] = []
@@ -250,4 +275,5 @@ class World:
             one.stop()
         self.store.before = self.store.after = None
         sender._unsettled.clear()
+        self._ends.close()
         local._remove_what_is_left()  # as the end of a process does

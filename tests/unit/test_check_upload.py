@@ -8,7 +8,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.ready import ReadyUpload, RowCheck, row_of
-from magic_committer.hadoop.paths import Destination
+from magic_committer.hadoop.paths import Destination, waiting_path
 from magic_committer.protocol.record import StartedJob, Terms
 from magic_committer.stores.base import Part
 from magic_committer.testing import memory_store
@@ -102,3 +102,30 @@ def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
         with pytest.raises(mc.CommitRefused) as raised:
             job._committer().commit_job(accept=["t/a.csv"])
         assert [problem.partition(":")[0] for problem in raised.value.problems] == ["t/b.csv"]
+
+
+HERE = Destination.parse("file:///data/t")
+WAITING = StartedJob("j", UUID, HERE.url, Terms(committer="manifest"), False, "", False)
+HOME = f"_temporary/manifest_{UUID}/00/tasks"
+
+
+@pytest.mark.parametrize(
+    ("upload_id", "fine"),
+    [
+        (f"{HOME}/a0/p=1/a.csv#e", True),
+        (f"{HOME}/a0/p=1/a.csv#", True),
+        (f"{HOME.replace('0' * 32, '1' * 32)}/a0/p=1/a.csv#e", False),
+        (f"{HOME}/a0/p=2/a.csv#e", False),
+        (f"{HOME}/a0/b/p=1/a.csv#e", False),
+        (f"{HOME}/p=1/a.csv#e", False),
+        (f"{HOME}/a0/p=1/a.csv", False),
+        (f"x/{HOME}/a0/p=1/a.csv#e", False),
+        ("0123456789abcdef0123456789abcdef", False),
+    ],
+)
+def test_a_waiting_file_is_of_an_attempt_of_the_job(upload_id: str, fine: bool) -> None:
+    """Of no other job, and of its own key: a forged manifest publishes nothing else."""
+    row = row_of(replace(UPLOAD, key="p=1/a.csv", upload_id=upload_id, token=""))
+    problem = RowCheck(WAITING, HERE).problem(row)
+    assert (problem is None) == fine
+    assert not fine or waiting_path("p=1/a.csv", upload_id) is not None

@@ -21,6 +21,7 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.file_trees import disk
+from magic_committer.hadoop.paths import waiting_id
 from magic_committer.stores import tree
 from magic_committer.stores.base import Attributes, Part, objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
@@ -555,3 +556,115 @@ def test_a_directory_that_a_delete_leaves_empty_goes(store: TreeStore, tmp_path:
     assert sorted(os.listdir(tmp_path / "root/t/p=1")) == ["b"]
     store.delete_one("t/p=1/b")
     assert os.listdir(tmp_path / "root") == []
+
+
+# Files that wait in a job's directory -------------------------------------------------------------
+
+TASK = f"_temporary/manifest_{'a' * 32}/00/tasks/a0"
+
+
+def _file(root: Path, name: str, body: bytes = b"1") -> tuple[str, list[Part], Path]:
+    """A file that waits: the id of its upload, its parts, and where it is."""
+    path = root / TASK / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(body)
+    (part,) = TreeStore(root, "bucket").list_parts(name, waiting_id(f"{TASK}/{name}"))
+    return waiting_id(f"{TASK}/{name}", part.etag.strip('"')), [part], path
+
+
+def test_a_waiting_file_is_an_upload(tmp_path: Path) -> None:
+    """It is listed, completed by one rename with its ETag, and ends by that."""
+    store = TreeStore(tmp_path, "bucket")
+    upload, parts, path = _file(tmp_path, "p=1/a")
+    inode = path.stat().st_ino
+    assert [(one.key, one.upload_id) for one in uploads(store, "")] == [("p=1/a", upload)]
+    written = store.complete_upload("p=1/a", upload, parts)
+    assert store.head("p=1/a").etag == written.etag == parts[0].etag
+    assert (tmp_path / "p=1/a").stat().st_ino == inode
+    assert not (tmp_path / "_temporary").exists()
+    with pytest.raises(NotFound):
+        store.complete_upload("p=1/a", upload, parts)
+
+
+def test_a_file_that_was_changed_is_another_upload(tmp_path: Path) -> None:
+    """Its old id completes and aborts nothing."""
+    store = TreeStore(tmp_path, "bucket")
+    upload, parts, path = _file(tmp_path, "a")
+    path.write_bytes(b"2")
+    with pytest.raises(NotFound):
+        store.complete_upload("a", upload, parts)
+    store.abort_upload("a", upload)
+    assert path.read_bytes() == b"2"
+    (one,) = uploads(store, "")
+    store.abort_upload("a", one.upload_id)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "secret",
+        "_temporary/secret",
+        f"{TASK}/../../secret",
+        "__magic_job-x/secret",
+        f"{TASK}/b/secret",
+    ],
+)
+def test_an_id_names_a_file_of_a_task_and_its_key_only(tmp_path: Path, path: str) -> None:
+    """A forged set moves no other file."""
+    store = TreeStore(tmp_path, "bucket")
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_bytes(b"secret")
+    for key in ("k", "secret"):
+        if (path, key) == (f"{TASK}/b/secret", "b/secret"):
+            continue
+        with pytest.raises(NotFound):
+            store.complete_upload(key, waiting_id(path), [Part(1, "", 6)])
+    assert (tmp_path / path).read_bytes() == b"secret"
+
+
+@pytest.mark.parametrize("link", ["_temporary", TASK])
+def test_a_waiting_file_behind_a_link_is_none(tmp_path: Path, link: str) -> None:
+    """Nor is it listed or cleared."""
+    root = tmp_path / "root"
+    store = TreeStore(root, "bucket")
+    upload, parts, path = _file(root, "a")
+    (root / link).rename(tmp_path / "elsewhere")
+    (root / link).symlink_to(tmp_path / "elsewhere")
+    assert list(uploads(store, "")) == []
+    with pytest.raises(NotFound):
+        store.complete_upload("a", upload, parts)
+    with suppress(InvalidRequest):
+        store.clear(f"{TASK}/")
+    assert (tmp_path / "elsewhere").joinpath(*path.relative_to(root / link).parts).exists()
+
+
+def test_a_job_s_directory_is_cleared_whole(tmp_path: Path) -> None:
+    """With links, pipes and empty directories, and without what links lead to; no other directory
+    is."""
+    store = TreeStore(tmp_path, "bucket")
+    _, _, path = _file(tmp_path, "a")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/x").write_bytes(b"1")
+    (path.parent / "link").symlink_to(tmp_path / "data")
+    os.mkfifo(path.parent / "fifo")
+    (path.parent / "empty").mkdir()
+    for other in ("data/", "", "_temporary/"):
+        with pytest.raises(InvalidRequest):
+            store.clear(other)
+    assert store.clear(f"{TASK}/") == 2
+    assert not (tmp_path / "_temporary").exists()
+    assert (tmp_path / "data/x").exists()
+
+
+def test_what_is_in_the_way_of_a_file_is_told(tmp_path: Path) -> None:
+    """Before a job is decided: a file where a directory is needed, a directory, a link."""
+    store = TreeStore(tmp_path, "bucket")
+    (tmp_path / "file").write_bytes(b"1")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "d")
+    store.refuse("new/a")
+    store.refuse("file")
+    for key in ("file/a", "d", "link/a", "a//b"):
+        with pytest.raises(InvalidRequest):
+            store.refuse(key)

@@ -58,7 +58,7 @@ from magic_committer.hadoop.manifests import (
     decode_set,
     encode_manifest,
 )
-from magic_committer.hadoop.paths import check_id, is_hidden, unique_name, waiting_id
+from magic_committer.hadoop.paths import check_id, is_hidden, unique_name
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
@@ -291,7 +291,9 @@ class TreeAttempt:
                 return new
             self._refuse_twice(new)
             self._make_directories(parent_of(target))
-            seen = self._look_at(name)
+            seen = self._again(lambda: self._tree.stat(source))
+            if seen is None:
+                raise self._is_gone(name)
             before, self._torn = self._torn, f"{name!r} could not be renamed to {new!r}"
             try:
                 self._again(
@@ -595,45 +597,52 @@ class TreeAttempt:
             )
         for name in sorted(self._left):
             self._again(partial(self._drop, name))
-        names = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
+        opened = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
+        start = len(self._root) + 1
+        found = {f.path[start:]: f for f in self._again(self._found) if opened or self._given}
         if self._given:
-            names |= self._found_in_directory(names)
-        return tuple(self._look_at(name) for name in sorted(names))
+            self._add_found(found, opened)
+        else:
+            found = {name: file for name, file in found.items() if name in opened}
+        if gone := sorted(opened - found.keys()):
+            raise self._is_gone(gone[0])
+        for file in found.values():
+            self._refuse_no_file(file)
+        return tuple(
+            ManifestFile(name, found[name].size, found[name].etag) for name in sorted(found)
+        )
 
-    def _found_in_directory(self, opened: set[str]) -> set[str]:
-        found = set[str]()
-        for file in list(self._store.waiting_files(self._root)):
-            name = file.path[len(self._root) + 1 :]
-            if name in opened or is_hidden(name):
+    def _is_gone(self, name: str) -> MagicError:
+        return self._fence.must_undo() or TaskFailed(
+            f"{self._root}/{name} was a file of the task, and is gone",
+            job_id=self.job.id,
+            hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
+            " with file.abort() before it is closed",
+        )
+
+    def _found(self) -> list[WaitingFile]:
+        return list(self._store.waiting_files(self._root))
+
+    def _add_found(self, found: dict[str, WaitingFile], opened: set[str]) -> None:
+        """Give what a program has left in the directory the names that it is published by. Hidden
+        files are not."""
+        for name, file in list(found.items()):
+            if name in opened:
                 continue
-            self._refuse_no_file(file.path, file.regular)
+            del found[name]
+            if is_hidden(name):
+                continue
+            self._refuse_no_file(file)
             check_file_name(name, uuid=self.job.uuid)
-            if self._unique:
-                own = unique_name(name, self.job.uuid)
-                if own != name:
-                    self._tree.rename(file.path, f"{self._root}/{own}", replace=False)
-                name = own
-            found.add(name)
-        return found
+            own = unique_name(name, self.job.uuid) if self._unique else name
+            if own != name:
+                self._tree.rename(file.path, f"{self._root}/{own}", replace=False)
+            found[own] = file
 
-    def _look_at(self, name: str) -> ManifestFile:
-        path = f"{self._root}/{name}"
-        try:
-            (part,) = self._again(lambda: self._store.list_parts(name, waiting_id(path)))
-        except NotFound as error:
-            self._refuse_no_file(path, self._again(lambda: self._tree.stat(path)) is None)
-            raise self._fence.must_undo() or TaskFailed(
-                f"{path} was a file of the task, and is gone",
-                job_id=self.job.id,
-                hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
-                " with file.abort() before it is closed",
-            ) from error
-        return ManifestFile(name, part.size, part.etag.strip('"'))
-
-    def _refuse_no_file(self, path: str, regular: bool) -> None:
-        if not regular:
+    def _refuse_no_file(self, file: WaitingFile) -> None:
+        if not file.regular:
             raise TaskFailed(
-                f"{path} is no ordinary file, and cannot be published",
+                f"{file.path} is no ordinary file, and cannot be published",
                 job_id=self.job.id,
                 hint="Copy what it leads to; or begin its name with _ or ., which is not published",
             )
