@@ -975,7 +975,7 @@ _RECOVERING = (
     ),
     Hand(
         "near a live job", UPLOADS, "_by_class",
-        (("found.near and not rules.near_live_jobs", "False"),),
+        (("found.near", "False"),),
         "I6: an upload that may be a live job's is aborted as foreign",
     ),
     Hand(
