@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Literal, get_args
 
 from magic_committer._quantities import age_words, bytes_words, counted
@@ -254,19 +255,8 @@ def blind_spot(runtime: Runtime, dest: Destination) -> str:
 # Looking ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Ownership:
-    """What the owner of an upload tells about it."""
-
-    owner_class: OwnerClass
-    job: str = ""
-    state: str = ""
-    uuid: str = ""
-    dest: str = ""
-    named_age: float | None = None
-    job_age: float | None = None
-    near: bool = False
-    note: str = ""
+_verdict = partial(FoundUpload, "", "")
+"""What the owner of an upload tells about it: an upload without a name."""
 
 
 class Survey:
@@ -311,8 +301,8 @@ class Survey:
         self._places = Places(runtime, in_flight)
         self._places.look(directories)
         self._index = Index(runtime, self._places, self._first)
-        self._by_job: dict[tuple[str, str], _Ownership] = {}
-        self._by_place: dict[str, _Ownership] = {}
+        self._by_job: dict[tuple[str, str], FoundUpload] = {}
+        self._by_place: dict[str, FoundUpload] = {}
 
     @property
     def listed(self) -> int:
@@ -336,23 +326,16 @@ class Survey:
         if verdict.named_age is not None:
             ages.append(verdict.named_age)
         began = upload.initiated
-        found = FoundUpload(
+        found = replace(
+            verdict,
             key=upload.key,
             upload_id=upload.upload_id,
-            owner_class=verdict.owner_class,
-            job=verdict.job,
-            job_state=verdict.state,
-            uuid=verdict.uuid,
-            dest=verdict.dest,
             initiated=began,
             age=None if began is None else age_of(seen_at, began),
             named_age=max(ages, default=None),
-            job_age=verdict.job_age,
             storage_class=upload.storage_class,
             initiator=upload.initiator,
             owner=upload.owner,
-            near=verdict.near,
-            note=verdict.note,
             token=named[0].token if named else "",
             multipart_etag=named[0].multipart_etag if named else "",
         )
@@ -360,7 +343,7 @@ class Survey:
 
     # Judging ------------------------------------------------------------------------------------
 
-    def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> _Ownership:
+    def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> FoundUpload:
         directory = directory_of(upload.key)
         told = {one.uuid: one.job for one in named if one.uuid}
         in_name = owner_of(upload.key, upload.upload_id)
@@ -374,8 +357,8 @@ class Survey:
             verdicts,
             key=lambda v: (
                 _rank(v),
-                v.state not in FINISHED_BY_RECOVERY,
-                v.state == State.CLOSED,
+                v.job_state not in FINISHED_BY_RECOVERY,
+                v.job_state == State.CLOSED,
             ),
         )
         judged = upload_name(upload.key, upload.upload_id) in self._first
@@ -385,22 +368,22 @@ class Survey:
             verdict, owner_class="unknown", note="it began while the records were being read"
         )
 
-    def _of_job(self, directory: str, uuid: str, job: str) -> _Ownership:
+    def _of_job(self, directory: str, uuid: str, job: str) -> FoundUpload:
         """The verdict on an upload of a job of ours, by its UUID."""
         if (directory, uuid) not in self._by_job:
             self._by_job[directory, uuid] = self._look_up(directory, uuid)
         verdict = self._by_job[directory, uuid]
         return verdict if verdict.job or not job else replace(verdict, job=job)
 
-    def _look_up(self, directory: str, uuid: str) -> _Ownership:
+    def _look_up(self, directory: str, uuid: str) -> FoundUpload:
         seen, certain = self._places.record(directory, uuid)
         if seen is None and not certain:
             note = "the record of its job may be where nothing can be read"
-            return _Ownership("unknown", uuid=uuid, note=note)
+            return _verdict("unknown", uuid=uuid, note=note)
         if seen is None:
-            return _Ownership("orphan", state=str(State.ABSENT), uuid=uuid)
+            return _verdict("orphan", job_state=str(State.ABSENT), uuid=uuid)
         record = seen.record
-        of_job = _Ownership("over", record.id, str(record.state), uuid, _dest_of(seen))
+        of_job = _verdict("over", record.id, str(record.state), uuid, _dest_of(seen))
         if record.state is State.CLOSED:
             age = age_of(seen.seen_at, seen.last_modified)
             return replace(of_job, named_age=age, note=f"its job was {record.outcome}")
@@ -411,34 +394,34 @@ class Survey:
             return replace(of_job, owner_class="live", note=f"its job changed {age_words(age)} ago")
         return replace(of_job, note=f"its job is dead: it changed {age_words(age)} ago")
 
-    def _of_hadoop(self, named: Named) -> _Ownership:
+    def _of_hadoop(self, named: Named) -> FoundUpload:
         """The verdict on an upload that a control object without a token names."""
         dest = directory_of(named.directory[:-1])
         place = self._places.around(dest)[-1]
         if named.directory in place.unread:
-            return _Ownership("unknown", named.job, note="the record of its job cannot be read")
+            return _verdict("unknown", named.job, note="the record of its job cannot be read")
         seen = _record_in(place.records.values(), named.directory)
         if seen is not None and seen.record.state is not State.CLOSED:
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
         age = self._index.age(named.directory)
-        return _Ownership("hadoop", named.job, dest=dest, job_age=age)
+        return _verdict("hadoop", named.job, dest=dest, job_age=age)
 
-    def _of_nobody(self, directory: str) -> _Ownership:
+    def _of_nobody(self, directory: str) -> FoundUpload:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
         if directory not in self._by_place:
             self._by_place[directory] = min(
                 self._neighbours(directory),
                 key=lambda v: (not v.near, not v.note),
-                default=_Ownership("foreign"),
+                default=_verdict("foreign"),
             )
         return self._by_place[directory]
 
-    def _neighbours(self, directory: str) -> Iterator[_Ownership]:
+    def _neighbours(self, directory: str) -> Iterator[FoundUpload]:
         for place in self._places.around(directory):
             for problem in place.problems:
-                yield _Ownership("foreign", near=True, note=f"it may be of a job: {problem}")
+                yield _verdict("foreign", near=True, note=f"it may be of a job: {problem}")
             by_key = {seen.key: seen for seen in place.records.values()}
             for below in place.directories:
                 seen = by_key.get(f"{below}{RECORD}")
@@ -450,7 +433,7 @@ class Survey:
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
-                yield _Ownership("foreign", near=age < self.dead_after or not whole, note=note)
+                yield _verdict("foreign", near=age < self.dead_after or not whole, note=note)
 
     def _job_age(self, seen: records.Seen) -> float:
         dest = Destination(self.dest.bucket, _dest_of(seen))
@@ -461,11 +444,11 @@ class Survey:
         return min(ages)
 
 
-def _rank(verdict: _Ownership) -> int:
+def _rank(verdict: FoundUpload) -> int:
     """How strongly a verdict protects: the lower, the stronger."""
     if verdict.owner_class == "hadoop":
         return 2
-    finished = verdict.state in FINISHED_BY_RECOVERY
+    finished = verdict.job_state in FINISHED_BY_RECOVERY
     return {"live": 0, "unknown": 1, "over": 1 if finished else 3, "orphan": 4}.get(
         verdict.owner_class, 5
     )
