@@ -84,7 +84,6 @@ class FoundUpload:
         near: whether a job that may be alive has its record, or an unreadable one, at or above it;
             ``note`` says which.
         note: why it has its class, or its size is not known, in a sentence.
-        would: what `uploads abort` does with it by default, in one sentence.
         token, multipart_etag: they identify the object that it became.
     """
 
@@ -106,9 +105,13 @@ class FoundUpload:
     owner: str = ""
     near: bool = False
     note: str = ""
-    would: str = ""
     token: str = ""
     multipart_etag: str = ""
+
+    @property
+    def would(self) -> str:
+        """What `uploads abort` does with it by default, in one sentence."""
+        return deed(self, Rules())[1]
 
     @property
     def limit_age(self) -> float | None:
@@ -326,7 +329,7 @@ class Survey:
         if verdict.named_age is not None:
             ages.append(verdict.named_age)
         began = upload.initiated
-        found = replace(
+        return replace(
             verdict,
             key=upload.key,
             upload_id=upload.upload_id,
@@ -339,7 +342,6 @@ class Survey:
             token=named[0].token if named else "",
             multipart_etag=named[0].multipart_etag if named else "",
         )
-        return replace(found, would=deed(found, Rules())[1])
 
     # Judging ------------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ def test_text_cannot_become_markup() -> None:
     """Every text of the data that is told, each holding markup and quotes, stands in the page as
     text or as an attribute's value; none of it becomes an element or an attribute."""
     evil = "'\"><b onclick=x>&\x1b[2J"
-    upload = FoundUpload(evil, evil, "over", job=evil, would=evil, age=1.0, bytes=1)
+    upload = FoundUpload(evil, evil, "foreign", job=evil, near=True, note=evil, age=1.0, bytes=1)
     sums = Sums(5)
     sums.add(upload)
     job = FoundJob(evil, evil, "ours", state=evil, would=evil, problem=evil)
