@@ -28,6 +28,7 @@ from magic_committer.committers.magic import MagicCommitter, Prospect
 from magic_committer.errors import (
     CommitRefused,
     FormatError,
+    InvalidRequest,
     JobError,
     JobExists,
     JobNotFound,
@@ -198,7 +199,10 @@ class Ending:
 
     def abort_or_give_up(self) -> ActionPlan[JobReport] | ActionPlan[GivenUp]:
         """Plan to end the job whatever its record says: what cannot be undone is left."""
-        with self._calling("abort"), suppress(FormatError):  # of a record that cannot be read
+        with (
+            self._calling("abort"),
+            suppress(FormatError, InvalidRequest),
+        ):  # the record cannot be read
             self.seen = records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
         seen = self.seen
         running = seen is not None and seen.record.state is State.RUNNING

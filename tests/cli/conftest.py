@@ -11,9 +11,9 @@ import pytest
 
 from magic_committer.cli.main import run
 from magic_committer.testing import memory_s3
-from tests.in_memory import buried, clock, machine, s3
+from tests.in_memory import buried, clock, fresh, kind, machine, s3
 
-__all__ = ["buried", "clock", "machine", "memory_s3", "s3"]
+__all__ = ["buried", "clock", "fresh", "kind", "machine", "memory_s3", "s3"]
 
 
 @dataclass(frozen=True)
