@@ -83,7 +83,7 @@ def seeded_uploads(spec: Spec, keys: list[str]) -> Iterator[None]:
             return Part(number, seeded["etag"], len(CONTENT), more.get("checksum"))
         return real_put(store, key, upload, number, body, **more)
 
-    with mock.patch.multiple(S3Store, create_upload=create, put_part=put):
+    with mock.patch.multiple(S3Store, create_upload=create, put_part=put, many=lambda _: None):
         yield
     if waiting:
         raise AssertionError(f"{len(waiting)} seeded uploads were not taken")

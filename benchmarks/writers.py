@@ -272,8 +272,8 @@ def environment(url: str, config: str, *, unsigned: bool, authority: str = "") -
         if not name.startswith(("AWS_", "SSL_")) and not name.lower().endswith("_proxy")
     }
     return kept | {
-        "AWS_ACCESS_KEY_ID": "bench",
-        "AWS_SECRET_ACCESS_KEY": "bench",
+        "AWS_ACCESS_KEY_ID": "AKIABENCHBENCHBENCH0",
+        "AWS_SECRET_ACCESS_KEY": "bench" * 8,
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": url,

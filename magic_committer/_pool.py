@@ -188,7 +188,7 @@ class Pool(Protocol):
         ...
 
 
-class _Handed(futures.Future[R]):
+class Handed(futures.Future[R]):
     """A future whose waits take no lock: a signal handler that raises between two steps of
     `concurrent.futures.wait` would keep the lock, and the thread that works would wait for it."""
 
@@ -197,10 +197,10 @@ class _Handed(futures.Future[R]):
         self.handed = False  # a thread has it, or will have it
         self._ended = False
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        self.add_done_callback(_Handed._end)  # the first of them
+        self.add_done_callback(Handed._end)  # the first of them
 
     def _end(self: futures.Future[Any]) -> None:
-        assert isinstance(self, _Handed)
+        assert isinstance(self, Handed)
         self._ended = True
         self._bell.put(True)
 
@@ -232,15 +232,15 @@ class ThreadPool:
     def __repr__(self) -> str:
         return f"ThreadPool(threads_max={self.threads_max})"
 
-    def submit(self, function: Callable[[], R]) -> _Handed[R]:
+    def submit(self, function: Callable[[], R]) -> Handed[R]:
         """Have a function run by a thread, or now: a pool without threads runs it now, and so does
         a thread of this very pool. If that one waited for another thread, all of them might wait
         for one another, for ever."""
-        future: _Handed[R] = _Handed()
+        future: Handed[R] = Handed()
         self._hand_over(function, future)
         return future
 
-    def _hand_over(self, function: Callable[[], R], future: _Handed[R]) -> None:
+    def _hand_over(self, function: Callable[[], R], future: Handed[R]) -> None:
         threads = self._running() if self.threads_max else None
         if threads is None or threads.has_this_one:
             _run(future, function)
@@ -256,9 +256,9 @@ class ThreadPool:
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
-        finished: SimpleQueue[tuple[T, _Handed[R]]] = SimpleQueue()
+        finished: SimpleQueue[tuple[T, Handed[R]]] = SimpleQueue()
         errand = Errand()
-        flying: dict[_Handed[R], int] = {}
+        flying: dict[Handed[R], int] = {}
         source = iter(items)
         held: tuple[T, int] | None = None
         exhausted = False
@@ -277,7 +277,7 @@ class ThreadPool:
                     if flying and weigh and sum(flying.values()) + grams > weight_max:
                         break
                     held = None
-                    future: _Handed[R] = _Handed()
+                    future: Handed[R] = Handed()
                     future.add_done_callback(lambda f, item=item: finished.put((item, f)))  # type: ignore[misc]
                     flying[future] = grams  # before a thread has it: a signal may come in between
                     try:
@@ -367,7 +367,7 @@ class _Threads:
         self._stopped = False
         _alive.add(self)
 
-    def submit(self, function: Callable[[], R], future: _Handed[R]) -> None:
+    def submit(self, function: Callable[[], R], future: Handed[R]) -> None:
         context = contextvars.copy_context()
         with self._lock:
             if not self._stopped:
@@ -481,7 +481,7 @@ def _end_threads() -> None:
         one.join(max(0.0, ends - monotonic()))
 
 
-def _leave(flying: Iterable[_Handed[Any]], finished: SimpleQueue[Any], errand: Errand) -> None:
+def _leave(flying: Iterable[Handed[Any]], finished: SimpleQueue[Any], errand: Errand) -> None:
     """Wait until nothing of an iteration is in flight; only briefly if it was interrupted. The
     futures say it, not what was taken of the queue: a signal handler may have raised just then."""
     if was_interrupted():
@@ -523,7 +523,7 @@ def _log_lost(function: Callable[[], object]) -> None:
     _log.warning("what ran in the background failed: %r", function, exc_info=True)
 
 
-def _run(future: _Handed[R], function: Callable[[], R]) -> None:
+def _run(future: Handed[R], function: Callable[[], R]) -> None:
     try:
         result = function()
     except BaseException as error:
@@ -533,7 +533,7 @@ def _run(future: _Handed[R], function: Callable[[], R]) -> None:
         future.set_result(result)
 
 
-def _outcome(item: T, future: _Handed[R]) -> Outcome[T, R]:
+def _outcome(item: T, future: Handed[R]) -> Outcome[T, R]:
     error = future.exception()
     return (
         Outcome(item, error=error) if error is not None else Outcome(item, result=future.result())

@@ -22,7 +22,7 @@ from magic_committer.errors import NotSupported, OptionError
 from magic_committer.options import Options, S3Options
 from magic_committer.protocol.record import StartedJob
 from magic_committer.stores.base import ObjectStore
-from magic_committer.stores.urls import is_tree, local_path, scheme_of
+from magic_committer.stores.urls import is_tree
 from magic_committer.upload import BlockSource
 
 logger = logging.getLogger("magic_committer")
@@ -134,19 +134,15 @@ _tree_stores: WeakValueDictionary[str, ObjectStore] = WeakValueDictionary()
 
 
 def _tree_store(url: str, held: Held | None) -> ObjectStore:
-    from magic_committer.stores.tree import TreeStore  # late: jobs on S3 have no tree
+    from magic_committer.file_trees.by_url import tree_for  # late: jobs on S3 have no tree
+    from magic_committer.stores.tree import TreeStore
 
     for one in reversed(_registered):
         if one.bucket == url:
             return one.store
     store = _tree_stores.get(url)
     if store is None:
-        if scheme_of(url) != "file":
-            raise OptionError(
-                f"{url}: only a directory of this machine is a store",
-                hint="Leave committer out",
-            )
-        store = _tree_stores.setdefault(url, TreeStore(local_path(url), url))
+        store = _tree_stores.setdefault(url, TreeStore(tree_for(url), url))
     if held is not None:
         held[url] = store
     return store

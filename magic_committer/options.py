@@ -80,7 +80,7 @@ class Options:
         etag_form: how `.pending` and `.pendingset` hold ETags. ``"objects"`` (default): for Hadoop
             3.4.2 and later. ``"strings"``: for Hadoop up to 3.4.1; it has no room for checksums and
             needs ``checksum="off"`` (`refuse_lost_checksums`).
-        commit_threads: requests in flight while a job is committed or swept: 32 by default, 1 to
+        commit_threads: requests in flight while a job is committed or swept: 64 by default, 1 to
             1024. A process has 64 threads; more than 64 need the fast transport, which sends many
             requests from one thread. Without it, starting, committing or aborting a job with more
             raises `OptionError`, and nothing is sent. While the store asks for fewer requests (503
@@ -98,7 +98,7 @@ class Options:
     local_bytes_max: int | None = None
     checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
-    commit_threads: int = 32
+    commit_threads: int = 64
     conditional_writes: ConditionalWrites = "on"
 
     def __post_init__(self) -> None:

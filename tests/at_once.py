@@ -1,8 +1,10 @@
-"""A store that takes many requests from one thread, for tests: each is answered by its verb."""
+"""Stores that take many requests from one thread, for tests: each is answered by its verb."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from magic_committer.errors import StoreError
@@ -28,7 +30,11 @@ class AtOnce(MemoryStore):
         return self
 
     def ask_each(
-        self, next_ask: Callable[[], tuple[Any, Ask] | None], *, in_flight: int
+        self,
+        next_ask: Callable[[], tuple[Any, Ask] | None],
+        *,
+        in_flight: int,
+        look_seconds: float = 0.0,
     ) -> Generator[tuple[Any, Answer], None, None]:
         """As the port says."""
         under_way: list[tuple[Any, Ask]] = []
@@ -44,7 +50,45 @@ class AtOnce(MemoryStore):
 
     def answer(self, ask: Ask) -> Answer:
         """What its verb answers."""
-        try:
-            return ask_by_verb(self, ask)
-        except StoreError as error:
-            return error
+        return _answer(self, ask)
+
+
+class Overlapping:
+    """Sends many requests to a store, each by a thread of its own: none waits for another one."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def ask_each(
+        self,
+        next_ask: Callable[[], tuple[Any, Ask] | None],
+        *,
+        in_flight: int,
+        look_seconds: float = 0.2,
+    ) -> Generator[tuple[Any, Answer], None, None]:
+        """As the port says."""
+        answers: SimpleQueue[tuple[Any, Answer]] = SimpleQueue()
+        flying = 0
+
+        def send(item: Any, ask: Ask) -> None:
+            answers.put((item, _answer(self._store, ask)))
+
+        while True:
+            while flying < in_flight and (one := next_ask()) is not None:
+                flying += 1
+                threading.Thread(target=send, args=one, daemon=True).start()
+            if not flying:
+                return
+            try:
+                answered = answers.get(timeout=look_seconds)
+            except Empty:
+                continue
+            flying -= 1
+            yield answered
+
+
+def _answer(store: MemoryStore, ask: Ask) -> Answer:
+    try:
+        return ask_by_verb(store, ask)
+    except StoreError as error:
+        return error

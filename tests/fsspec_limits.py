@@ -1,7 +1,5 @@
 """Which of fsspec's own tests a file system of a job cannot pass, and why: one table, which
-tests/unit/test_fsspec_abstract.py holds and docs/recipes/directories.md prints.
-
-    python -m tests.fsspec_limits        write the table into the page
+tests/unit/test_fsspec_abstract.py holds.
 
 A file system of a job writes uploads. What was written is read from the bytes that were kept
 (``keep_bytes_max``); a large file, and every file where nothing is kept, cannot be read before the
@@ -10,12 +8,6 @@ the tests below must fail, with `NotYetAnObject` and nothing else, and all other
 """
 
 from __future__ import annotations
-
-from pathlib import Path
-
-DOCS = Path(__file__).resolve().parents[1] / "docs/recipes/directories.md"
-BEGIN = "<!-- fsspec: written by `python -m tests.fsspec_limits` -->"
-END = "<!-- end of fsspec -->"
 
 _COPY = "a copy reads its source: S3 copies objects, and an upload is none"
 _GET = "a download reads what was uploaded"
@@ -72,29 +64,3 @@ def limit(suite: str, test: str, case: dict[str, object]) -> str | None:
     if case.get("path") in MATCH_NO_FILE and not case.get("recursive"):
         return None
     return CANNOT.get(f"{suite}.{test}") or CANNOT.get(test)
-
-
-def table() -> str:
-    """A row for each reason."""
-    tests: dict[str, list[str]] = {}
-    for name, reason in CANNOT.items():
-        tests.setdefault(reason, []).append(f"`{name.rpartition('.')[2].removeprefix('test_')}`")
-    rows = [f"| {reason} | {', '.join(sorted(names))} |" for reason, names in tests.items()]
-    return "\n".join(["| why | tests |", "|---|---|", *rows])
-
-
-def with_table(document: str) -> str:
-    """The page, with the table as it is now.
-
-    Raises:
-        ValueError: the page has no place for it.
-    """
-    before, begin, rest = document.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"there is no {BEGIN} … {END}")
-    return f"{before}{BEGIN}\n\n{table()}\n\n{END}{after}"
-
-
-if __name__ == "__main__":
-    DOCS.write_text(with_table(DOCS.read_text(encoding="utf-8")), encoding="utf-8")

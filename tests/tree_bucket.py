@@ -1,4 +1,4 @@
-"""A directory that looks like the store in memory: the same hooks, counts and looks, and the effects
+"""A directory that looks like the store in memory: the same hooks, counts and looks. The effects
 are those of `magic_committer.stores.tree`.
 
 So a test, or the simulator, that is written for `MemoryStore` runs on a tree by one parameter. What
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -45,6 +45,7 @@ from magic_committer.stores.base import (
 )
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.tree import TreeStore
+
 
 class _Objects:
     """What the store holds, by key."""
@@ -148,6 +149,8 @@ class TreeBucket(MemoryStore):
     Looks and deeds for tests (`keys`, `put_object` and the others) are nobody's request here, too.
     """
 
+    quick = False  # some of them wait for another thread of the commit
+
     def __init__(
         self,
         root: Path,
@@ -188,7 +191,7 @@ class TreeBucket(MemoryStore):
 
     def attributes(self, key: str) -> Attributes:
         try:
-            return Attributes(metadata=self.files.head(key).metadata)
+            return Attributes(metadata=self.files.head(key).metadata or {})
         except StoreError as error:
             raise KeyError(key) from error
 

@@ -20,7 +20,7 @@ from magic_committer import _wiring
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock
 from magic_committer.commit import probe
-from magic_committer.file_trees import disk, local
+from magic_committer.file_trees import disk
 from magic_committer.stores import tree
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
@@ -83,7 +83,6 @@ class Calls:
             for module, name, value in (
                 (tree, "os", self),
                 (disk, "os", self),
-                (local, "os", self),
                 (disk, "rename_by", self._counted("renameat2", disk.rename_by)),
                 (disk, "sync", self._counted("sync", sync)),
             ):
@@ -94,6 +93,11 @@ class Calls:
 def die() -> None:
     """The process is killed."""
     raise Killed
+
+
+def place(root: Path) -> str:
+    """The destination of the jobs below a directory."""
+    return (root / "t").as_uri()
 
 
 @contextmanager

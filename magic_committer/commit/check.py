@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
-from typing import Any, cast
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
@@ -32,7 +31,6 @@ from magic_committer.commit.ready import (
 from magic_committer.commit.upload_state import UploadLook, UploadName, UploadState, to_look
 from magic_committer.errors import (
     IncompleteJob,
-    InvalidRequest,
     NotSupported,
     PathError,
 )
@@ -40,7 +38,7 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import StartedJob
 from magic_committer.remedy import Remedy
-from magic_committer.stores.urls import is_tree
+from magic_committer.stores.base import not_held
 
 PROBLEMS_MAX = 100
 """How many problems are named. There may be millions of the same kind."""
@@ -153,12 +151,14 @@ def check_uploads(
     for key, upload_id, *_ in _rows(accepted, spool):
         add(upload_name(key, upload_id))
         any_long = any_long or is_long(key)
-    if is_tree(dest.bucket):
-        for problem in _not_held_by_tree(runtime, dest, accepted, spool, taken_as_is):
-            checked.problem(problem)
     if not checked.problems:
         keys = spooled_keys(accepted, spool) if any_long else ()
         for problem in _not_held(runtime, job, keys, taken_as_is):
+            checked.problem(problem)
+        for problem in not_held(
+            runtime.store,
+            lambda: (key for key in spooled_keys(accepted, spool) if key not in taken_as_is),
+        ):
             checked.problem(problem)
         unchecked = _rows(accepted, spool)
         for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
@@ -185,30 +185,6 @@ def _not_held(
                 refuse_long_element(runtime, key, job.paths.directory)
             except PathError as error:
                 yield f"{key}: {error.message}"
-
-
-def _not_held_by_tree(
-    runtime: Runtime,
-    dest: Destination,
-    accepted: Sequence[LoadedSet],
-    spool: Spool,
-    taken_as_is: Collection[str],
-) -> Iterator[str]:
-    """Keys to which a file system cannot rename a file: other files of the job need a directory of
-    that name; or a file, a link, a directory or a mount is in the way."""
-    directories: set[str] = set()
-    for key in spooled_keys(accepted, spool):
-        while (key := key.rpartition("/")[0]) and key not in directories:
-            directories.add(key)
-    refuse = cast("Any", runtime.store).refuse
-    for key in spooled_keys(accepted, spool):
-        if key in directories:
-            yield f"{key}: other files of the job need a directory of that name"
-        elif key not in taken_as_is:
-            try:
-                refuse(key)
-            except InvalidRequest as error:
-                yield error.message
 
 
 def _wrong(job: StartedJob, dest: Destination, rows: Iterable[Row], files: int) -> Iterator[str]:

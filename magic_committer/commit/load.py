@@ -33,7 +33,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 from magic_committer._pool import Outcome
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit.plain import PlainSet, plain_set
+from magic_committer.commit.plain import PlainSet, plain_set, waiting_set
 from magic_committer.commit.ready import (
     EXTRA_ATTEMPT,
     EXTRA_JOB,
@@ -409,7 +409,8 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     key, info = ref.key, stored.info
     if ref.etag and not same_etag(info.etag, ref.etag):
         raise FormatError(key, "", "is not the version that the task wrote: its ETag differs")
-    either = plain_set(stored.body, bucket) or decode_set(stored.body, key, bucket)
+    either: PlainSet | PendingSet | None = waiting_set(stored.body, key, bucket)
+    either = either or plain_set(stored.body, bucket) or decode_set(stored.body, key, bucket)
     if is_tombstone(either.extra_data):
         if listed:
             raise _PassedOverError

@@ -41,8 +41,11 @@ from magic_committer.hadoop.formats import (
     PENDINGSET_BYTES_MAX,
     PENDINGSET_NAMES,
     PENDINGSET_VERSION,
+    SIZE_ONLY,
 )
 from magic_committer.hadoop.json import INT64_MAX, INT64_MIN, Invalid
+from magic_committer.hadoop.manifests import extra_of, is_manifest, manifest_at
+from magic_committer.hadoop.paths import waiting_id
 from magic_committer.stores.base import KEY_BYTES_MAX, PART_NUMBER_MAX
 
 _ETAG_NAMES = ("etag", "checksumAlgorithm", "checksum")
@@ -92,6 +95,31 @@ def plain_set(data: bytes, bucket: str) -> PlainSet | None:
     if len({row[0] for row in rows}) != len(rows):
         return None
     return PlainSet(job_id, extra, statistics, commits[0]["taskId"] if commits else "", rows)
+
+
+def waiting_set(data: bytes, key: str, bucket: str) -> PlainSet | None:
+    """Read a task manifest as the set that it is, without an object for each file. None: it is
+    another set.
+
+    Raises:
+        FormatError: as `set_of`.
+    """
+    if not is_manifest(key, bucket):
+        return None
+    manifest, home = manifest_at(data, key, bucket)
+    rows: list[Row] = [
+        [
+            file.name,
+            waiting_id(f"{home}/{file.name}", file.etag),
+            file.size,
+            "",
+            file.etag or f"{SIZE_ONLY}{file.size}",
+            None,
+            [(file.etag, file.size, None)],
+        ]
+        for file in manifest.files
+    ]
+    return PlainSet("", extra_of(manifest), manifest.statistics, manifest.attempt, rows)
 
 
 def _are_texts(values: object) -> bool:

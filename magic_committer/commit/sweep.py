@@ -1,7 +1,7 @@
 """The sweep: leave nothing of a job behind, and touch nothing that is not the job's.
 
 It runs only after the record has left ``running``: then either the sweep sees an upload, or the
-attempt that made the upload sees the fence (protocol.md, "The fence"). Order (decisions.md):
+attempt that made the upload sees the fence (protocol.md, "The fence"). Order:
 
 1. list the job's directory; read what no plan names, for the ids in it;
 2. abort those uploads, by id;

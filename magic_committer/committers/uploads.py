@@ -26,12 +26,13 @@ from magic_committer.errors import (
     JobExists,
     JobNotFound,
     MagicError,
+    OptionError,
 )
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
-from magic_committer.stores.base import transport_of
+from magic_committer.stores.base import refusal_of, transport_of
 from magic_committer.stores.unconditional import unconditional
 from magic_committer.upload import BlockSource
 
@@ -136,6 +137,8 @@ class UploadsCommitter:
             checkpoint: the hash of a streaming query's checkpoint; "": the job belongs to none.
         """
         refuse_threads(runtime.store, options.commit_threads)
+        if why := refusal_of(runtime.store, cls.name, terms.mode):
+            raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
         agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
         try:
             job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)

@@ -50,7 +50,14 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD, Destination
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.stores.base import Attributes, Part, transport_of, uploads
+from magic_committer.stores.base import (
+    Attributes,
+    ObjectStore,
+    Part,
+    refusal_of,
+    transport_of,
+    uploads,
+)
 
 NO_UPLOAD = "magic-committer-doctor-no-such-upload"
 """An upload id that no store has given."""
@@ -158,10 +165,16 @@ def diagnose(
         can=can,
         problem=problem,
         clock_ahead=scratch.clock_ahead,
-        verdicts=tuple(verdicts(can, denied)),
+        verdicts=tuple(_as_it_serves(runtime.store, one) for one in verdicts(can, denied)),
         left=tuple(scratch.left),
         transport=transport_of(runtime.store),
     )
+
+
+def _as_it_serves(store: ObjectStore, verdict: Verdict) -> Verdict:
+    """What is promised, unless the store says that it cannot serve such jobs."""
+    why = refusal_of(store, "", verdict.subject)
+    return replace(verdict, works=False, sentence=f"is refused: {why}") if why else verdict
 
 
 def _lifecycle(scratch: _Trial, settings: BucketSettings | None) -> Asked:

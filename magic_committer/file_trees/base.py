@@ -1,48 +1,33 @@
-"""The port: what a committer of renames asks of a file system, in eleven verbs.
+"""The port: what the store of a file system (`magic_committer.stores.tree`) needs from it.
 
-A `FileTree` is rooted at a job's destination. **All paths are relative to it**, with ``/`` between
-the elements and without ``.`` and ``..``: so nothing outside of the destination can be named.
+A `FileTree` is rooted at a destination. **All paths are relative to it**, with ``/`` between the
+elements. Its callers refuse an empty element, ``.`` and ``..``: so nothing outside of the
+destination can be named. What a decision rests on:
 
-What a decision rests on:
-
-* `FileTree.create` is exclusive, and shows a whole file or none. Of all processes that create one
-  path at once, one succeeds.
 * `FileTree.rename` uses its source up: of all processes that rename one source at once, one
   succeeds. The target shows the old file or the whole new one.
+* With ``replace=False`` it is exclusive as well: of all that rename to one target, one succeeds.
 
-What an answer means: a `NotFound` and a `PreconditionFailed` may be the answer to our own success
-(a rename that took effect and failed), so a caller looks before it believes them. After an
-`Unanswered` the verb may have taken effect. Every other error means that it did not. Listings may
-lag behind: a file that was just made may be missing. `FileTree.stat` and `FileTree.read` do not.
+All errors are StoreErrors. A `NotFound` and a `PreconditionFailed` may be the answer to our own
+success (a rename that took effect and failed), so a caller looks before it believes them. After an
+`Unanswered` the verb may have taken effect. Every other error means that it did not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import BinaryIO, Literal, Protocol
-
-from magic_committer.errors import PathError
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
 EntryKind = Literal["file", "directory", "other"]
 """``"other"``: a symbolic link, a socket and so on: never followed, never published."""
 
-CONTROL_BYTES_MAX = 64 * 1024
-"""Bytes of a small control file: a record, a sign of life."""
 
-
-@dataclass(frozen=True, slots=True)
-class TreeEntry:
+class TreeEntry(NamedTuple):
     """A file or directory as it is seen.
 
-    Attributes:
-        path: relative to the tree's root.
-        kind: what it is.
-        size: in bytes; 0 for directories.
-        modified: when it was last written, in seconds since 1970, by the file system's clock.
-        etag: the same before and after a rename, and another one for every other file; "" where
-            the file system has no such mark.
-        device: the same for all places between which a file can be renamed.
+    ``modified`` is in seconds since 1970, by the file system's clock. ``etag`` is the same before
+    and after a rename. ``links`` is how many names the file has.
     """
 
     path: str
@@ -50,7 +35,7 @@ class TreeEntry:
     size: int
     modified: float
     etag: str = ""
-    device: str = ""
+    links: int = 1
 
     @property
     def name(self) -> str:
@@ -58,27 +43,35 @@ class TreeEntry:
         return self.path.rpartition("/")[2]
 
 
+class MarkedFile(NamedTuple):
+    """A file with its mark, as one look saw it. ``entry`` is without the bytes of the mark."""
+
+    entry: TreeEntry
+    mark: Mapping[str, Any]
+    body: bytes = b""
+
+
 @dataclass(frozen=True, slots=True)
 class TreePromises:
     """What a file system keeps beyond the port.
 
     Attributes:
-        directories: a file can be made only in a directory that exists. A paused process then
-            cannot bring back the record of a job whose directory is gone.
-        rename_is_atomic: False: a rename is a copy and a delete.
-        replace_is_atomic: False: a rename over a file deletes that file first. For a moment the
-            target shows none; who dies in between leaves the source, and the next call goes on.
-        visible_while_open: False: what is written to a file can be read only when it is closed.
-        batch_files: how many files a thread takes at once: many where a call takes microseconds.
-        path_bytes_max: bytes that a path may have; 0: nobody says.
+        attributes: a file has attributes, which a rename keeps, and bytes are written at offsets.
+            False: a mark is the end of a file's bytes, and an upload has one part.
+        directories: a file can be made only in a directory that exists.
+        tells_apart: two files that are written at different times have different etags, also within
+            one second.
+        syncs: what is written lasts only when it is synced. False: when it is closed.
+        answers_at_once: a call takes microseconds.
+        refusal: why modes that look at what is there are refused; "": they are not.
     """
 
+    attributes: bool = False
     directories: bool = True
-    rename_is_atomic: bool = True
-    replace_is_atomic: bool = True
-    visible_while_open: bool = True
-    batch_files: int = 1
-    path_bytes_max: int = 0
+    tells_apart: bool = True
+    syncs: bool = False
+    answers_at_once: bool = False
+    refusal: str = ""
 
 
 class FileTree(Protocol):
@@ -94,6 +87,10 @@ class FileTree(Protocol):
         """What the file system keeps beyond the port."""
         ...
 
+    def below(self, directory: str) -> FileTree:
+        """The tree of a directory below."""
+        ...
+
     def make_root(self) -> None:
         """Make the root and its parents, where directories are real. Repeatable."""
         ...
@@ -103,29 +100,33 @@ class FileTree(Protocol):
         ...
 
     def list(self, directory: str) -> Iterator[TreeEntry]:
-        """The direct children of a directory, in no order; none if it does not exist. May lag."""
+        """The direct children of a directory, in no order; none if it does not exist."""
         ...
 
-    def read(self, path: str, bytes_max: int) -> bytes:
-        """Read a whole file.
+    def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
+        """A file with its mark, and with its bytes if it has at most ``bytes_max``; None: there is
+        none, or a directory.
+
+        Args:
+            path: the file.
+            bytes_max: None: no bytes are wanted.
+            marked: whether it may have a mark.
 
         Raises:
-            NotFound: it does not exist.
-            InvalidRequest: it has more than ``bytes_max`` bytes.
+            InvalidRequest: it is a link, or no ordinary file.
+        """
+        ...
+
+    def make(self, path: str, mark: Mapping[str, Any] | None, body: bytes) -> TreeEntry:
+        """Make a whole file at a path that nobody else has, with its mark; None: without one.
+
+        Raises:
+            NotFound: the directory does not exist.
         """
         ...
 
     def reader(self, path: str) -> BinaryIO:
-        """Open a file for reading. Raises NotFound as `read` does."""
-        ...
-
-    def create(self, path: str, data: bytes) -> None:
-        """Make a file, whole, that was not there. It lasts: a power cut does not undo it.
-
-        Raises:
-            PreconditionFailed: something is there.
-            NotFound: the directory does not exist (only where directories are real).
-        """
+        """Open a file for reading. Raises NotFound."""
         ...
 
     def open(self, path: str) -> BinaryIO:
@@ -140,11 +141,11 @@ class FileTree(Protocol):
         ...
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        """Move a file, with its etag. The target's directory must exist.
+        """Move a file, with its etag and its mark.
 
         Args:
-            source: a file; or a directory, where directories are real and the target is free.
-            target: where it goes.
+            source: a file.
+            target: where it goes. Its directory must exist.
             replace: True: over a file that is there. False: raise.
 
         Raises:
@@ -154,8 +155,8 @@ class FileTree(Protocol):
         """
         ...
 
-    def make_directory(self, path: str) -> None:
-        """Make one directory. Repeatable: one that is there is fine.
+    def make_directory(self, path: str) -> bool:
+        """Make one directory. Repeatable. Gives whether it was made by this call.
 
         Raises:
             NotFound: its parent does not exist.
@@ -163,8 +164,9 @@ class FileTree(Protocol):
         """
         ...
 
-    def remove(self, path: str) -> None:
-        """Delete a file or a link. Repeatable: a missing one is fine."""
+    def remove(self, path: str) -> bool:
+        """Delete a file or a link. Repeatable. Gives whether there was one, as far as it is
+        known."""
         ...
 
     def remove_directory(self, path: str) -> bool:
@@ -176,23 +178,12 @@ class FileTree(Protocol):
         close does that."""
         ...
 
+    def mount_of(self, path: str) -> str:
+        """What is the same for all directories between which a file can be renamed."""
+        ...
+
 
 # What is made of the verbs ------------------------------------------------------------------------
-
-
-def check_path(path: str, url: str) -> None:
-    """See that a path names something below the root, or the root itself. Pure.
-
-    Args:
-        path: relative to the root.
-        url: the root's URL, for the message.
-
-    Raises:
-        PathError: it has an empty element, ``.``, ``..`` or a NUL.
-    """
-    elements = path.split("/")
-    if path and (".." in elements or "." in elements or "" in elements or "\0" in path):
-        raise PathError(f"{path!r} is no path below {url}")
 
 
 def parent_of(path: str) -> str:
@@ -208,16 +199,10 @@ def add_parents(found: set[str], path: str) -> None:
         directory = parent_of(directory)
 
 
-def make_directories(tree: FileTree, path: str, *, below: str = "") -> None:
-    """Make a directory and its parents. Repeatable.
-
-    Args:
-        tree: the file system.
-        path: the directory.
-        below: a directory that is not made: if it is gone, NotFound is raised.
-    """
-    done = below
-    for element in path[len(below) :].strip("/").split("/"):
+def make_directories(tree: FileTree, path: str) -> None:
+    """Make a directory and its parents. Repeatable."""
+    done = ""
+    for element in path.strip("/").split("/"):
         if element:
             done = f"{done}/{element}" if done else element
             tree.make_directory(done)
@@ -231,15 +216,3 @@ def walk(tree: FileTree, directory: str) -> Iterator[TreeEntry]:
             yield entry
             if entry.kind == "directory":
                 waiting.append(entry.path)
-
-
-def remove_tree(tree: FileTree, directory: str) -> None:
-    """Delete a directory and everything below it, files first. Repeatable."""
-    directories = [directory]
-    for entry in walk(tree, directory):
-        if entry.kind == "directory":
-            directories.append(entry.path)
-        else:
-            tree.remove(entry.path)
-    for path in reversed(directories):
-        tree.remove_directory(path)

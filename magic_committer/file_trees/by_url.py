@@ -8,7 +8,7 @@ from typing import Any
 from magic_committer.errors import OptionError, StoreError
 from magic_committer.file_trees.base import FileTree
 from magic_committer.file_trees.dialects import DIALECTS, Dialect
-from magic_committer.file_trees.local import LocalTree
+from magic_committer.file_trees.disk import LocalTree
 from magic_committer.stores.urls import host_and_path, local_path, tree_url
 
 _INSTALL = "pip install 'magic-committer[fsspec]'"

@@ -1,18 +1,21 @@
 """What fsspec has no verb for: how each kind of file system creates exclusively and renames.
 
 fsspec gives all file systems the same verbs, and each of them means something else: ``mv``
-replaces, refuses, copies and deletes, or does nothing and tells nobody. The committers need two
-promises (`base`): a create of which one succeeds, whole; and a rename that uses its source up. A
-`Dialect` says how one kind keeps them. What cannot keep them is refused by name, with the reason
+replaces, refuses, copies and deletes, or does nothing and tells nobody. The store needs two
+promises (`base`): a rename that uses its source up, and one that is exclusive. A `Dialect` says how
+one kind keeps them. What cannot keep them is refused by name, with the reason
 (`stores.urls.REFUSED`).
 
-| protocol | create | rename | etag | directories | driver |
-|---|---|---|---|---|---|
-| ``file`` | written beside, linked | ``rename(2)`` | inode and time | real | fsspec's |
-| ``memory`` | under a lock of this process | under the same lock | none | as needed | fsspec's |
-| ``sftp``, ``ssh`` | written beside, linked | posix-rename | none | real | paramiko |
-| ``hdfs`` | written beside, renamed | the NameNode's | none | real | hdfs-native |
-| ``gs``, ``gcs`` | ``ifGenerationMatch=0`` | ``moveTo`` | MD5 or CRC32C | none | gcsfs |
+| protocol | exclusive rename | rename | etag of data | directories |
+|---|---|---|---|---|
+| ``memory`` | under a lock of this process | under the same lock | the file's own | as needed |
+| ``sftp``, ``ssh`` | link and unlink | posix-rename | seconds and size | real |
+| ``hdfs`` | the NameNode's | the NameNode's | milliseconds and size | real |
+| ``gs``, ``gcs`` | ``moveTo``, ``ifGenerationMatch=0`` | ``moveTo`` | MD5 or CRC32C | none |
+
+None of them has attributes that this library can set through its driver: the mark of a control
+object is the end of its bytes (`through_fsspec`). Times of whole seconds tell two files of one size
+not apart: on SFTP the modes that replace are refused.
 
 The contract and whole jobs run on the real servers (tests/real_trees): OpenSSH, a NameNode and
 DataNodes of Hadoop 3.5.0; for ``gs`` on fake-gcs-server, where a proxy answers ``moveTo``, which
@@ -48,7 +51,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, cast
 
-from magic_committer._runtime import new_id
 from magic_committer.file_trees.base import EntryKind, TreePromises
 from magic_committer.file_trees.sftp_sessions import SOCKET_SECONDS, SftpSessions
 
@@ -61,7 +63,6 @@ class Dialect:
 
     Attributes:
         promises: what it keeps beyond the port.
-        virtual: directories are nothing but beginnings of names: nobody makes or deletes them.
         looks_first: a rename onto a directory goes into it, or gives no reason: so the target is
             looked at before.
         driver: the fsspec class that it was written for, as ``module:name``.
@@ -70,7 +71,6 @@ class Dialect:
 
     driver: ClassVar[str] = ""
     promises: ClassVar[TreePromises] = TreePromises()
-    virtual: ClassVar[bool] = False
     looks_first: ClassVar[bool] = True
     options: ClassVar[Mapping[str, Any]] = {}
 
@@ -92,17 +92,6 @@ class Dialect:
     def writer(self, fs: Any, path: str) -> BinaryIO:
         """Open a new file. Raises FileExistsError."""
         return cast("BinaryIO", fs.open(path, "xb"))
-
-    def create(self, fs: Any, path: str, data: bytes) -> None:
-        """Make a whole file, exclusively: it is written beside its place, and claims it."""
-        beside = f"{path}.{new_id()}.tmp"
-        try:
-            with self.writer(fs, beside) as file:
-                file.write(data)
-            self.claim(fs, beside, path)
-        finally:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                self.remove(fs, beside)
 
     def remove(self, fs: Any, path: str) -> None:
         """Delete a file. Raises FileNotFoundError."""
@@ -126,24 +115,8 @@ class Dialect:
         return error
 
     def etag(self, info: Info) -> str:
-        """What is the same before and after a rename; "" if there is no such thing."""
-        return ""
-
-
-class LocalDialect(Dialect):
-    """fsspec's own local files. `local.LocalTree` does the same with fewer calls, and syncs."""
-
-    driver = "fsspec.implementations.local:LocalFileSystem"
-
-    def claim(self, fs: Any, source: str, target: str) -> None:
-        if fs.isdir(source):
-            fs.mv(source, target)
-            return
-        fs.link(source, target, follow_symlinks=False)
-        fs.rm_file(source)
-
-    def etag(self, info: Info) -> str:
-        return f"{info['ino']:x}-{int(info['mtime'] * 1e6):x}"
+        """What is the same before and after a rename: time and size, if there is nothing else."""
+        return f"{int(seconds_of(info) * 1e6):x}-{int(info.get('size') or 0):x}"
 
 
 class MemoryDialect(Dialect):
@@ -161,10 +134,6 @@ class MemoryDialect(Dialect):
         with self._lock:
             return super().writer(fs, path)
 
-    def create(self, fs: Any, path: str, data: bytes) -> None:
-        with self._lock:
-            fs.pipe_file(path, data, mode="create")
-
     def claim(self, fs: Any, source: str, target: str) -> None:
         with self._lock:
             if fs.exists(target):
@@ -175,14 +144,18 @@ class MemoryDialect(Dialect):
         with self._lock:
             if not fs.isfile(source):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
-            fs.cp_file(source, target)
-            fs.rm_file(source)
+            fs.store[target] = fs.store.pop(source)
+            fs.store[target].path = target
+
+    def etag(self, info: Info) -> str:
+        return super().etag({"mtime": info["created"], "size": info["size"]})
 
 
 class SftpDialect(Dialect):
     """OpenSSH's rules, by paramiko: see the head of the module."""
 
     driver = "fsspec.implementations.sftp:SFTPFileSystem"
+    promises = TreePromises(tells_apart=False)
 
     def connected(self, fs: Any) -> None:
         if not isinstance(fs.ftp, SftpSessions):
@@ -201,18 +174,6 @@ class SftpDialect(Dialect):
                 raise error from None
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
 
-    def create(self, fs: Any, path: str, data: bytes) -> None:
-        """Written beside, and linked to its place. On a disk without links this fails; there
-        SSH_FXP_RENAME looks, and then renames, so that two may create one file."""
-        beside = f"{path}.{new_id()}.tmp"
-        try:
-            with self.writer(fs, beside) as file:
-                file.write(data)
-            _told_why(self, fs, beside, path, lambda: _link(fs, beside, path))
-        finally:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                self.remove(fs, beside)
-
     def info(self, fs: Any, path: str) -> Info:
         found = fs.ftp.lstat(path)
         kinds = {0o040000: "directory", 0o100000: "file"}
@@ -220,10 +181,11 @@ class SftpDialect(Dialect):
         return {"name": path, "type": kind, "size": found.st_size, "mtime": found.st_mtime}
 
     def claim(self, fs: Any, source: str, target: str) -> None:
-        _told_why(self, fs, source, target, lambda: fs.ftp.rename(source, target))
-
-    def replace(self, fs: Any, source: str, target: str) -> None:
-        fs.mv(source, target)
+        """By a link and an unlink. On a disk without links this fails; there SSH_FXP_RENAME looks,
+        and then renames, so that two may rename to one target."""
+        _told_why(self, fs, source, target, lambda: _link(fs, source, target))
+        with suppress(FileNotFoundError):
+            self.remove(fs, source)
 
 
 def _link(fs: Any, source: str, target: str) -> None:
@@ -242,7 +204,6 @@ class HdfsDialect(Dialect):
     refused."""
 
     driver = "hdfs_native.fsspec:HdfsFileSystem"
-    promises = TreePromises(visible_while_open=False)
 
     def info(self, fs: Any, path: str) -> Info:
         found = fs.info(path)
@@ -278,16 +239,12 @@ class GoogleDialect(Dialect):
     """Google Cloud Storage, by gcsfs: conditions on generations, and `moveTo`."""
 
     driver = "gcsfs.core:GCSFileSystem"
-    promises = TreePromises(directories=False, visible_while_open=False)
-    virtual = True
+    promises = TreePromises(directories=False)
     looks_first = False
     options: ClassVar[Mapping[str, Any]] = {
         "use_listings_cache": False,
         "requests_timeout": SOCKET_SECONDS,
     }
-
-    def create(self, fs: Any, path: str, data: bytes) -> None:
-        fs.pipe_file(path, data, mode="create")
 
     def claim(self, fs: Any, source: str, target: str) -> None:
         self._move(fs, source, target, ifGenerationMatch="0")
@@ -334,8 +291,6 @@ def _told_why(
 
 
 DIALECTS: Mapping[str, type[Dialect]] = {
-    "file": LocalDialect,
-    "local": LocalDialect,
     "memory": MemoryDialect,
     "sftp": SftpDialect,
     "ssh": SftpDialect,

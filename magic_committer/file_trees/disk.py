@@ -1,7 +1,15 @@
-"""What a local disk is asked, beyond Python's own calls: marks, exclusive renames, mounts, syncs.
+"""A local disk, or a network file system that is mounted.
 
-A mark is an extended attribute of a file, in JSON: a rename keeps it. `move` is exclusive by
-``renameat2`` where the system and the file system have it; elsewhere (NFS) by a link and an unlink.
+* A mark is an extended attribute of a file, in JSON: a rename keeps it.
+* `LocalTree.rename` without ``replace`` is exclusive by ``renameat2`` where the system and the file
+  system have it; elsewhere (NFS) by a link and an unlink. Who dies between the two leaves one file
+  with two names; the next call sees that they are the same, and goes on.
+* An etag is inode, time of the last write and size: a rename keeps them, another file has others.
+* A symbolic link is ``"other"``: it is never followed below the root. The root itself may be one.
+* Many files are synced by one ``syncfs``, which tells errors from Linux 5.8 on.
+* A client of NFS may say for 30 seconds that a file is not there which another client has made, so
+  the modes that look at what is there are refused, unless ``lookupcache=none`` (or ``positive``,
+  which believes no "not there") and ``noac`` are among the mount's options.
 """
 
 from __future__ import annotations
@@ -12,46 +20,231 @@ import os
 import re
 import stat as modes
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO, cast
+from urllib.parse import quote
 
 import orjson
 
 from magic_committer.errors import InvalidRequest, NotSupported
+from magic_committer.file_trees.base import EntryKind, MarkedFile, TreeEntry, TreePromises
+from magic_committer.file_trees.os_errors import telling, translated
 from magic_committer.stores.base import FileSlice
 
 NOT_THERE = (FileNotFoundError, NotADirectoryError)
 NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 """Not blocking: the open of a FIFO would wait for a writer."""
+SYNC_EACH_MAX = 32
+"""Up to so many files and directories are synced one by one, more of them by one ``syncfs``."""
 
+_REMOTE = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "9p", "afs", "gpfs", "beegfs")
 _MARK = "user.magic-committer"
 _LACKS = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
-@dataclass(slots=True)
-class MarkedFile:
-    """A file as one descriptor saw it."""
+class LocalTree:
+    """A directory of this machine.
 
-    path: str
-    seen: os.stat_result
-    mark: dict[str, Any]
-    body: bytes = b""
+    Args:
+        root: an absolute path. It need not exist yet: `make_root` makes it.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = os.fspath(root).rstrip("/")
+        self.url = f"file://{quote(self._root)}/"
+        self._promises: TreePromises | None = None
+
+    def __repr__(self) -> str:
+        return f"LocalTree({self._root!r})"
 
     @property
-    def etag(self) -> str:
-        return etag_of(self.seen)
+    def promises(self) -> TreePromises:
+        """Known when the root is there."""
+        if self._promises is None:
+            kind, options = mount_options(self._root)
+            self._promises = TreePromises(
+                attributes=True,
+                syncs=True,
+                answers_at_once=not kind.startswith(_REMOTE),
+                refusal=_refusal_of(kind, options),
+            )
+        return self._promises
 
-    @property
-    def is_gone(self) -> bool:
-        """Whether it is the last version of an object that was deleted."""
-        return "gone" in self.mark
+    def at(self, path: str) -> str:
+        """Where a path of the tree is on this machine."""
+        return f"{self._root}/{path}" if path else self._root
+
+    def below(self, directory: str) -> LocalTree:
+        return LocalTree(self.at(directory))
+
+    def make_root(self) -> None:
+        missing, above = list[str](), self._root
+        while not os.path.lexists(above):
+            above = os.path.dirname(above)
+            missing.append(above)
+        with telling("make_directory", self.url, ""):
+            try:
+                os.makedirs(self._root, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:  # no answer to a create
+                raise InvalidRequest(
+                    f"{self._root} cannot be made: a file is there, and no directory",
+                    code="KeyIsNoPath",
+                ) from error
+            for directory in missing:
+                with suppress(PermissionError):  # it may be written to, and not be read
+                    sync(directory)
+
+    def stat(self, path: str) -> TreeEntry | None:
+        where = self.at(path)
+        try:
+            # The root itself may be a link.
+            return _entry(path, os.lstat(where) if path else os.stat(where))
+        except NOT_THERE:
+            return None
+        except OSError as error:
+            raise translated(error, "stat", self.url, path) from error
+
+    def list(self, directory: str) -> Iterator[TreeEntry]:
+        prefix = f"{directory}/" if directory else ""
+        try:
+            with os.scandir(self.at(directory)) as scan:
+                for child in scan:
+                    with suppress(FileNotFoundError):  # removed meanwhile
+                        yield _entry(prefix + child.name, child.stat(follow_symlinks=False))
+        except NOT_THERE:
+            return
+        except OSError as error:
+            raise translated(error, "list", self.url, directory) from error
+
+    def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
+        try:
+            descriptor = os.open(self.at(path), os.O_RDONLY | NO_LINK)
+        except NOT_THERE:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise InvalidRequest("it is a link", code="NoFile") from error
+            raise translated(error, "read", self.url, path) from error
+        try:
+            seen = _entry(path, os.fstat(descriptor))
+            if seen.kind == "directory":
+                return None
+            if seen.kind != "file":
+                raise InvalidRequest("it is no ordinary file", code="NoFile")
+            wanted = bytes_max is not None and seen.size <= bytes_max
+            with telling("read", self.url, path):
+                body = b"".join(_pieces(descriptor, 0, seen.size)) if wanted else b""
+                return MarkedFile(seen, mark_of(descriptor), body)
+        finally:
+            os.close(descriptor)
+
+    def make(self, path: str, mark: Mapping[str, Any] | None, body: bytes) -> TreeEntry:
+        return self.make_of(path, mark, (body,) if body else ())
+
+    def make_of(
+        self, path: str, mark: Mapping[str, Any] | None, pieces: Iterable[Any]
+    ) -> TreeEntry:
+        """`make` of bytes, or of ranges of open files."""
+        with telling("create", self.url, path):
+            descriptor = os.open(self.at(path), _NEW, 0o666)
+            try:
+                end = 0
+                for piece in pieces:
+                    end += write_at(descriptor, piece, end)
+                if mark is not None:
+                    set_mark(descriptor, mark)
+                return _entry(path, os.fstat(descriptor))
+            finally:
+                os.close(descriptor)
+
+    def reader(self, path: str) -> BinaryIO:
+        with telling("read", self.url, path):
+            descriptor = os.open(self.at(path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+            if modes.S_ISREG(os.fstat(descriptor).st_mode):
+                return open(descriptor, "rb")
+            os.close(descriptor)
+        raise InvalidRequest(
+            f"{self.url}{path} is no ordinary file",
+            operation="read", bucket=self.url, key=path, code="NoFile",
+        )  # fmt: skip
+
+    def open(self, path: str) -> BinaryIO:
+        with telling("open", self.url, path):
+            # Not buffered: a forked child would write what its copy of the buffer holds.
+            return cast("BinaryIO", open(os.open(self.at(path), _NEW, 0o666), "wb", 0))
+
+    def rename(self, source: str, target: str, *, replace: bool = True) -> None:
+        try:
+            move(f"{self._root}/{source}", f"{self._root}/{target}", exclusive=not replace)
+        except OSError as error:
+            raise translated(error, "rename", self.url, source) from error
+
+    def exchange(self, new: str, path: str) -> None:
+        """Put a file in the place of another, which must be there."""
+        with telling("rename", self.url, path):
+            if not rename_by(_EXCHANGE, self.at(new), self.at(path)):
+                os.stat(self.at(path))
+                os.rename(self.at(new), self.at(path))
+
+    def make_directory(self, path: str) -> bool:
+        where = self.at(path)
+        with telling("make_directory", self.url, path):
+            try:
+                os.mkdir(where)
+            except FileExistsError:
+                if not os.path.isdir(where):
+                    raise
+                return False
+            return True
+
+    def remove(self, path: str) -> bool:
+        try:
+            os.unlink(self.at(path))
+        except NOT_THERE:
+            return False
+        except OSError as error:
+            raise translated(error, "remove", self.url, path) from error
+        return True
+
+    def remove_directory(self, path: str) -> bool:
+        try:
+            os.rmdir(self.at(path))
+        except NOT_THERE:
+            return True
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise translated(error, "remove_directory", self.url, path) from error
+        return True
+
+    def sync(self, files: Iterable[str], directories: Iterable[str]) -> None:
+        paths = [*files, *directories]
+        whole = len(paths) > SYNC_EACH_MAX and syncs_file_systems()
+        for path in [""] if whole else paths:
+            with telling("sync", self.url, path):
+                sync(self.at(path), whole=whole)
+
+    def mount_of(self, path: str) -> str:
+        with telling("stat", self.url, path):
+            return mount_of(self.at(path))
 
 
-def etag_of(seen: os.stat_result) -> str:
-    """Inode, time of the last write and size: a rename keeps them, another file has others."""
-    return f"{seen.st_ino:x}-{seen.st_mtime_ns:x}-{seen.st_size:x}"
+def _entry(path: str, seen: os.stat_result) -> TreeEntry:
+    size = seen.st_size
+    kind: EntryKind = "other"
+    if modes.S_ISREG(seen.st_mode):
+        kind = "file"
+    elif modes.S_ISDIR(seen.st_mode):
+        kind = "directory"
+    etag = f"{seen.st_ino:x}-{seen.st_mtime_ns:x}-{size:x}"
+    return TreeEntry(path, kind, size, seen.st_mtime, etag, seen.st_nlink)
+
+
+def entry_of(path: str, descriptor: int) -> TreeEntry:
+    """An open file as it is seen."""
+    return _entry(path, os.fstat(descriptor))
 
 
 def set_mark(descriptor: int, mark: Mapping[str, Any]) -> None:
@@ -72,43 +265,6 @@ def set_mark(descriptor: int, mark: Mapping[str, Any]) -> None:
             hint="Write to a disk that has them (ext4, xfs, btrfs, NFS 4.2), and copy the files"
             " from there",
         ) from error
-
-
-def names(directory: str) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except NOT_THERE:
-        return []
-
-
-def lstat(path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(path)
-    except NOT_THERE:
-        return None
-
-
-def look(path: str, bytes_max: int | None = None) -> MarkedFile | None:
-    """A file with its mark, by one descriptor; None: there is none, or a directory."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | NO_LINK)
-    except NOT_THERE:
-        return None
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise InvalidRequest("it is a link", code="NoFile") from error
-        raise
-    try:
-        seen = os.fstat(descriptor)
-        if modes.S_ISDIR(seen.st_mode):
-            return None
-        if not modes.S_ISREG(seen.st_mode):
-            raise InvalidRequest("it is no ordinary file", code="NoFile")
-        wanted = bytes_max is not None and seen.st_size <= bytes_max
-        body = b"".join(_pieces(descriptor, 0, seen.st_size)) if wanted else b""
-        return MarkedFile(path, seen, mark_of(descriptor), body)
-    finally:
-        os.close(descriptor)
 
 
 def mark_of(file: int | str) -> dict[str, Any]:
@@ -214,21 +370,16 @@ def move(source: str, target: str, *, exclusive: bool) -> None:
     """Rename a file; ``exclusive``: only if nothing is at the target."""
     if not exclusive:
         os.rename(source, target)
-    elif not rename_by(_NOREPLACE, source, target):
-        try:
-            os.link(source, target, follow_symlinks=False)
-        except FileExistsError:
-            if not os.path.samestat(os.lstat(source), os.lstat(target)):
-                raise
-        with suppress(FileNotFoundError):
-            os.unlink(source)
-
-
-def exchange(new: str, path: str) -> None:
-    """Put a file in the place of another, which must be there."""
-    if not rename_by(_EXCHANGE, new, path):
-        os.stat(path)
-        os.rename(new, path)
+        return
+    try:
+        if rename_by(_NOREPLACE, source, target):
+            return
+        os.link(source, target, follow_symlinks=False)
+    except FileExistsError:  # it may have both names already
+        if not os.path.samestat(os.lstat(source), os.lstat(target)):
+            raise
+    with suppress(FileNotFoundError):
+        os.unlink(source)
 
 
 def syncs_file_systems() -> bool:
@@ -249,3 +400,26 @@ def sync(path: str, *, whole: bool = False) -> None:
             raise OSError(number, os.strerror(number), path)
     finally:
         os.close(descriptor)
+
+
+def _refusal_of(kind: str, options: set[str]) -> str:
+    """Why the modes that look are refused on such a mount; "": they are not. Pure."""
+    if not kind.startswith("nfs") or ({"lookupcache=none", "lookupcache=pos"} & options):
+        return ""
+    return (
+        "it is on NFS, whose client may say for seconds that a file is not there which another"
+        " client has made: mount it with lookupcache=none"
+    )
+
+
+def mount_options(path: str) -> tuple[str, set[str]]:
+    """Type and options of the file system that a path is on, where the system tells."""
+    at, best, found = os.path.realpath(path), "", ("", set[str]())
+    with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            _, point, kind, options, *_ = line.split(" ")
+            point = point.replace("\\040", " ")
+            inside = at == point or at.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= len(best):
+                best, found = point, (kind, set(options.split(",")))
+    return found

@@ -1,10 +1,14 @@
 """A file system of fsspec behind the port. What differs between them is in `dialects`.
 
+* **A mark is the end of the file**: one line of JSON behind the bytes, and one with its length. So
+  it is there when the file is, a rename keeps it, and nothing lies beside. Only control objects
+  have one. Hadoop 3.5.0 reads a set up to the end of its JSON (TaskManifest.load). The
+  mark has a drawn id, which is the file's etag: it tells versions apart where times do not.
 * What a driver raises becomes the library's errors: an OSError by its errno, an answer of HTTP by
   its status. Everything else is `Unanswered`: nobody can tell whether it took effect.
-* `FsspecTree.make_root` does not believe the table of dialects alone: it creates one file twice,
-  and refuses a file system that lets it.
-* No listing is kept: what another process made is seen. Listings may lag behind all the same.
+* `FsspecTree.make_root` does not believe the table of dialects alone: it renames two files to one
+  target exclusively, and refuses a file system that lets it.
+* No listing is kept: what another process made is seen.
 """
 
 from __future__ import annotations
@@ -12,9 +16,12 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, BinaryIO, cast
+from urllib.parse import quote
+
+import orjson
 
 from magic_committer._runtime import new_id
 from magic_committer.errors import (
@@ -27,9 +34,17 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
-from magic_committer.file_trees.base import TreeEntry, TreePromises, check_path
+from magic_committer.file_trees.base import MarkedFile, TreeEntry, TreePromises
 from magic_committer.file_trees.dialects import Dialect, Info, kind_of, seconds_of
 from magic_committer.file_trees.os_errors import translated
+
+_MARK = "magic-committer"
+_BEGIN = b'\n{"%s":{' % _MARK.encode()
+TAIL_BYTES = 8 * 1024
+"""A mark has fewer bytes."""
+FOOTER_BYTES = 10
+MAKES_MAX = 8
+"""How often the root is tried to be made again."""
 
 _OF_STATUS: dict[int, type[StoreError]] = {
     401: PermissionDenied,
@@ -56,6 +71,7 @@ class FsspecTree:
         self._fs = fs
         self._root = root.rstrip("/")
         self._dialect = dialect
+        self._probed = False
 
     def __repr__(self) -> str:
         return f"FsspecTree({self.url!r}, {type(self._dialect).__name__})"
@@ -64,33 +80,48 @@ class FsspecTree:
     def promises(self) -> TreePromises:
         return self._dialect.promises
 
+    def below(self, directory: str) -> FsspecTree:
+        url = f"{self.url}{quote(directory)}/"
+        return FsspecTree(self._fs, self.at(directory), url, self._dialect)
+
     def make_root(self) -> None:
-        """Make the root and its parents, and see that a create is exclusive here. Repeatable.
+        """Make the root and its parents, and see that a rename is exclusive here. Repeatable.
 
         Raises:
-            NotSupported: the second create of one file succeeded.
+            NotSupported: the second rename to one target succeeded.
         """
-        if not self._dialect.virtual:
+        if self._probed:
+            return
+        if self.promises.directories:
             with self._telling("make_directory", ""):
-                self._fs.makedirs(self._root, exist_ok=True)
-        probe = f".magic-committer-{new_id()}.probe"
-        self.create(probe, b"1")
+                for left in range(MAKES_MAX, -1, -1):
+                    try:
+                        self._fs.makedirs(self._root, exist_ok=True)
+                        break
+                    except OSError:  # another process may just have made one of them
+                        if not left:
+                            raise
+        names = [f".magic-committer-{new_id()}.probe" for _ in range(3)]
         try:
-            self.create(probe, b"2")
+            for name in names[:2]:
+                self.make(name, None, b"1")
+            self.rename(names[0], names[2], replace=False)
+            self.rename(names[1], names[2], replace=False)
         except PreconditionFailed:
+            self._probed = True
             return
         finally:
-            self.remove(probe)
+            for name in names:
+                self.remove(name)
         raise NotSupported(
-            f"{self.url} lets two writers create the same file, and a job is decided by a file that"
-            " only one can create",
-            operation="create", bucket=self.url, key=probe, code="NotExclusive",
+            f"{self.url} lets two writers rename to the same target, and a job is decided by a file"
+            " that only one can create",
+            operation="rename", bucket=self.url, key=names[2], code="NotExclusive",
             hint="Write to another file system, for example file:///…",
         )  # fmt: skip
 
     def at(self, path: str) -> str:
         """A path of the tree as the file system writes it."""
-        check_path(path, self.url)
         return f"{self._root}/{path}" if path else self._root
 
     def stat(self, path: str) -> TreeEntry | None:
@@ -116,25 +147,45 @@ class FsspecTree:
             if told.strip("/") != where.strip("/") and name:
                 yield self._entry(prefix + name, info)
 
-    def read(self, path: str, bytes_max: int) -> bytes:
-        with self.reader(path) as file:
-            data = file.read(bytes_max + 1)
-        if len(data) > bytes_max:
-            raise InvalidRequest(
-                f"{self.url}{path} has more than {bytes_max} bytes",
-                operation="read", bucket=self.url, key=path, code="TooLarge",
-            )  # fmt: skip
-        return data
+    def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
+        seen = self.stat(path)
+        if seen is None or seen.kind == "directory":
+            return None
+        if seen.kind != "file":
+            raise InvalidRequest("it is a link", code="NoFile")
+        if not marked and (bytes_max is None or seen.size > bytes_max):
+            return MarkedFile(seen, {})
+        try:
+            with self.reader(path) as file:
+                data = file.read() if bytes_max is not None else _tail(file, seen.size)
+        except NotFound:
+            return None
+        end, mark = _mark_of(data) if marked else (len(data), {})
+        size = seen.size - (len(data) - end)
+        entry = seen._replace(size=size, etag=str(mark.get("i", seen.etag)))
+        wanted = bytes_max is not None and size <= bytes_max
+        return MarkedFile(entry, mark, data[:end] if wanted else b"")
+
+    def make(self, path: str, mark: Mapping[str, Any] | None, body: bytes) -> TreeEntry:
+        end, etag = b"", ""
+        if mark is not None:
+            etag = new_id()
+            line = b"\n" + orjson.dumps({_MARK: {**mark, "i": etag}})
+            end = line + b"\n%08d\n" % len(line)
+        writer = self._dialect.writer
+        with self._telling("create", path), writer(self._fs, self.at(path)) as file:
+            file.write(body + end)
+        if etag:
+            return TreeEntry(path, "file", len(body), 0.0, etag)
+        seen = self.stat(path)
+        if seen is None:
+            raise Unanswered(f"{self.url}{path} was just written, and is gone")
+        return seen
 
     def reader(self, path: str) -> BinaryIO:
         where = self.at(path)
         with self._telling("read", path):
             return self._told_file("read", path, self._dialect.reader(self._fs, where))
-
-    def create(self, path: str, data: bytes) -> None:
-        where = self.at(path)
-        with self._telling("create", path):
-            self._dialect.create(self._fs, where, data)
 
     def open(self, path: str) -> BinaryIO:
         where = self.at(path)
@@ -155,37 +206,40 @@ class FsspecTree:
             else:
                 self._dialect.claim(self._fs, old, new)
 
-    def make_directory(self, path: str) -> None:
+    def make_directory(self, path: str) -> bool:
+        if not self.promises.directories:
+            return False
         where = self.at(path)
         with self._telling("make_directory", path):
-            there = self.stat(path) if self._dialect.virtual else None
             try:
-                if there is None and not self._dialect.virtual:
-                    self._fs.mkdir(where, create_parents=False)
+                self._fs.mkdir(where, create_parents=False)
             except FileNotFoundError:
                 raise
             except OSError:
                 there = self.stat(path)
                 if there is None:
                     raise
-            if there is not None and there.kind != "directory":
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), where)
+                if there.kind != "directory":
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), where) from None
+                return False
+            return True
 
-    def remove(self, path: str) -> None:
+    def remove(self, path: str) -> bool:
         where = self.at(path)
         with self._telling("remove", path):
             try:
                 self._dialect.remove(self._fs, where)
             except (FileNotFoundError, NotADirectoryError):
-                return
+                return False
+            return True
 
     def remove_directory(self, path: str) -> bool:
         where = self.at(path)
         with self._telling("remove_directory", path):
+            if not self.promises.directories:
+                return True
             if any(True for _ in self.list(path)):
                 return False
-            if self._dialect.virtual:
-                return True
             try:
                 return self._dialect.remove_empty(self._fs, where)
             except (FileNotFoundError, NotADirectoryError):
@@ -197,6 +251,10 @@ class FsspecTree:
 
     def sync(self, files: Iterable[str], directories: Iterable[str]) -> None:
         """Do nothing: a close makes a file last, as far as its server does."""
+
+    def mount_of(self, path: str) -> str:
+        """One for all: what one server shows is one file system to its clients."""
+        return ""
 
     # Inside ---------------------------------------------------------------------------------------
 
@@ -223,6 +281,23 @@ class FsspecTree:
 
     def _told_file(self, verb: str, path: str, file: BinaryIO) -> BinaryIO:
         return cast("BinaryIO", ToldFile(file, lambda: self._telling(verb, path)))
+
+
+def _tail(file: BinaryIO, size: int) -> bytes:
+    file.seek(max(0, size - TAIL_BYTES))
+    return file.read()
+
+
+def _mark_of(data: bytes) -> tuple[int, Mapping[str, Any]]:
+    """Where a file's own bytes end, and its mark; empty if it has none. Pure."""
+    end = len(data) - FOOTER_BYTES
+    number = data[max(0, end) :]
+    if end > 0 and number[:1] == number[-1:] == b"\n" and number[1:-1].isdigit():
+        begin = end - int(number)
+        if begin >= 0 and data.startswith(_BEGIN, begin):
+            with suppress(orjson.JSONDecodeError):
+                return begin, dict(orjson.loads(data[begin:end])[_MARK])
+    return len(data), {}
 
 
 def of_driver(error: Exception, verb: str, url: str, path: str) -> StoreError:

@@ -283,18 +283,31 @@ def set_of(data: bytes, key: str, root: str) -> PendingSet:
     Raises:
         FormatError: as for `decode_manifest`.
     """
-    attempts, _, _ = key.rpartition("/manifests/")
-    manifest = decode_manifest(data, f"{root}/", f"{attempts}/tasks", key)
-    extra = {EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt}
-    if manifest.uuid:
-        extra[EXTRA_JOB] = manifest.uuid
-    home = f"{attempts}/tasks/{manifest.attempt}"
+    manifest, home = manifest_at(data, key, root)
     return PendingSet(
         job_id="",
         commits=tuple(_pending(file, home, root, manifest) for file in manifest.files),
-        extra_data=extra,
+        extra_data=extra_of(manifest),
         iostatistics=manifest.statistics,
     )
+
+
+def is_manifest(key: str, bucket: str) -> bool:
+    """Whether a set is a manifest, by its key."""
+    return key.endswith(MANIFEST_SUFFIX) and is_tree(bucket)
+
+
+def manifest_at(data: bytes, key: str, root: str) -> tuple[TaskManifest, str]:
+    """Read the manifest at a key of a job, with the directory of its attempt. As `set_of`."""
+    attempts, _, _ = key.rpartition("/manifests/")
+    manifest = decode_manifest(data, f"{root}/", f"{attempts}/tasks", key)
+    return manifest, f"{attempts}/tasks/{manifest.attempt}"
+
+
+def extra_of(manifest: TaskManifest) -> dict[str, str]:
+    """What a set says of its owner. Hadoop's names no job."""
+    extra = {EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt}
+    return {**extra, EXTRA_JOB: manifest.uuid} if manifest.uuid else extra
 
 
 def _pending(file: ManifestFile, home: str, root: str, manifest: TaskManifest) -> Pending:
@@ -315,5 +328,4 @@ def decode_set(data: bytes, key: str, bucket: str) -> PendingSet:
     Raises:
         FormatError: it cannot be read.
     """
-    manifest = key.endswith(MANIFEST_SUFFIX) and is_tree(bucket)
-    return set_of(data, key, bucket) if manifest else decode_pendingset(data, key)
+    return set_of(data, key, bucket) if is_manifest(key, bucket) else decode_pendingset(data, key)

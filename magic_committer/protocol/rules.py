@@ -138,8 +138,7 @@ C = TypeVar("C", bound=Candidate)
 def choose_attempts(candidates: Iterable[C], uuid: str) -> list[C]:
     """Choose one attempt for each task: the newest; for equal times, by key. Pure.
 
-    The rule is fixed, so that all drivers that list the same sets make the same choice
-    (decisions.md).
+    The rule is fixed, so that all drivers that list the same sets make the same choice.
 
     Args:
         candidates: the pendingsets that were found.

@@ -15,9 +15,9 @@ Spark runs a batch again when it is not sure that it was written. Invariants:
   location, of which the job's record holds a hash.
 * An abort never undoes a decision.
 * A killed driver aborts nothing. So the first planner of a driver aborts what earlier runs of its
-  query have left running (docs/decisions.md says why later ones do not). Of one driver, no two
-  batches of a query run at once: it hits no live run but another driver's, which fails then, and is
-  right to.
+  query have left running. Later ones do not: an old driver that wakes would abort the live job of
+  its successor. Of one driver, no two batches of a query run at once: it hits no live run but
+  another driver's, which fails then, and is right to.
 """
 
 from __future__ import annotations

@@ -20,8 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol, TypeVar
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar
 
+from magic_committer._patience import SLICE_SECONDS, Errand
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
 from magic_committer.stores.urls import url_of
 
@@ -473,11 +475,38 @@ class FindUpload:
     upload_id: str
 
 
-Ask = CompleteUpload | AbortUpload | ListParts | Head | FindUpload
-Answer = Written | ObjectInfo | tuple[Part, ...] | UploadPage | StoreError
+@dataclass(frozen=True, slots=True)
+class CreateUpload:
+    """What `ObjectStore.create_upload` is asked, as a value. ``errand``: it ends with this one;
+    None: with the present one."""
+
+    key: str
+    attributes: Attributes
+    checksum: ChecksumAlgorithm | None = None
+    errand: Errand | None = None
+
+
+NO_BODY = memoryview(b"")
+
+
+@dataclass(slots=True)
+class PutPart:
+    """What `ObjectStore.put_part` is asked, as a value. ``errand``: as for `CreateUpload`. Who has
+    sent it drops its ``body``: an error may keep it."""
+
+    key: str
+    upload_id: str
+    number: int
+    body: PartBody | ObjectSlice
+    checksum: Checksum | None = None
+    errand: Errand | None = None
+
+
+Ask = CompleteUpload | AbortUpload | ListParts | Head | FindUpload | CreateUpload | PutPart
+Answer = Written | ObjectInfo | tuple[Part, ...] | UploadPage | CreatedUpload | Part | StoreError
 """What an `Ask` is answered: for a Complete and an abort a `Written` (for an abort: with an empty
-ETag), for `ListParts` the parts, for `Head` the object, for `FindUpload` a page with the upload, or
-with none if the listing does not show it; otherwise the error."""
+ETag), for `FindUpload` a page with the upload, or with none if the listing does not show it, for
+others what the verb returns; otherwise the error."""
 
 
 def found_on(page: UploadPage, ask: FindUpload) -> UploadPage | None:
@@ -505,6 +534,11 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
         return store.head(ask.key)
     if isinstance(ask, FindUpload):
         return _find_by_verb(store, ask)
+    if isinstance(ask, CreateUpload):
+        return store.create_upload(ask.key, attributes=ask.attributes, checksum=ask.checksum)
+    if isinstance(ask, PutPart):
+        body, ask.body = ask.body, NO_BODY
+        return store.put_part(ask.key, ask.upload_id, ask.number, body, checksum=ask.checksum)
     return store.complete_upload(
         ask.key,
         ask.upload_id,
@@ -513,6 +547,11 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
         checksum=ask.checksum,
         if_none_match=ask.if_none_match,
     )
+
+
+def by_verbs(store: ObjectStore, work: Generator[Ask, Any, R]) -> R:
+    """Do a work by a store's verbs, one after the other, in this thread."""
+    return run(work, partial(ask_by_verb, store))
 
 
 def _find_by_verb(store: ObjectStore, ask: FindUpload) -> UploadPage:
@@ -527,7 +566,11 @@ class Many(Protocol):
     """Sends many requests at once, in the caller's thread."""
 
     def ask_each(
-        self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
+        self,
+        next_ask: Callable[[], tuple[T, Ask] | None],
+        *,
+        in_flight: int,
+        look_seconds: float = SLICE_SECONDS,
     ) -> Generator[tuple[T, Answer], None, None]:
         """Ask for each, as by its verb: with the same retries, answers and errors.
 
@@ -537,6 +580,7 @@ class Many(Protocol):
             next_ask: gives the next request, with what the caller knows it by; None: there is none
                 now. Called when there is room, and again after each answer that was given.
             in_flight: how many at once, at most; fewer while the store asks for fewer.
+            look_seconds: after so long without an answer ``next_ask`` is called again.
 
         Returns:
             What the caller knows each request by, with its answer, in the order of the answers. The
@@ -550,6 +594,20 @@ def many_of(store: ObjectStore) -> Many | None:
     none, as it was set up; use the verbs in threads."""
     many: Callable[[], Many | None] | None = getattr(store, "many", None)
     return None if many is None else many()
+
+
+def refusal_of(store: ObjectStore, committer: str, mode: str) -> str:
+    """Why a store cannot serve such jobs, by its method ``refusal``; "": it can, or it has none."""
+    refusal: Callable[[str, str], str] | None = getattr(store, "refusal", None)
+    return "" if refusal is None else refusal(committer, mode)
+
+
+def not_held(store: ObjectStore, keys: Callable[[], Iterable[str]]) -> Iterator[str]:
+    """Why a store cannot hold the objects of these keys, all together: a sentence for each that it
+    cannot, by its method ``not_held``. ``keys`` is called once for each pass over them."""
+    held: Callable[[Callable[[], Iterable[str]]], Iterator[str]] | None
+    held = getattr(store, "not_held", None)
+    return iter(()) if held is None else held(keys)
 
 
 def transport_of(store: ObjectStore) -> str:
@@ -567,7 +625,7 @@ def run(work: Generator[A, B, R], ask: Callable[[A], B]) -> R:
         while True:
             try:
                 answer = ask(asked)
-            except StoreError as error:
+            except Exception as error:
                 asked = work.throw(error)
             else:
                 asked = work.send(answer)

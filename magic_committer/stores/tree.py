@@ -1,4 +1,5 @@
-"""A local directory as an object store: jobs on disks by the protocol, driver and recovery of S3.
+"""A directory of a file system as an object store: jobs on disks, HDFS, SFTP and so on by the
+protocol, driver and recovery of S3.
 
 A key is a path below the root. What waits lies in ``__magic_uploads/``, directly below the root,
 which no reader and no listing shows. Readers see a whole file or none: it is renamed to its key.
@@ -14,11 +15,19 @@ an upload are sent by one process, and none after its Complete, as callers of th
 
 **A mark** is an extended attribute, which a rename keeps: the user's metadata; of an upload its key
 and first part, too (the others are lines of ``_<id>.parts``). So HEAD tells what an upload became,
-to a recovery of any later day, without a file beside each file. A file system without them is
-refused at the first write.
+to a recovery of any later day, without a file beside each file. A disk without them is refused at
+the first write.
 
 **An ETag** is inode, time of the last write and size: a rename keeps them, and another file has
 others. It costs no read of the bytes, and holds for files of any program.
+
+**Without attributes and writes at offsets** (what fsspec reaches) the store serves ``manifest``,
+whose uploads are files that wait, and refuses ``magic``: nothing would say later which upload a
+published file was, but a file beside each for ever. There the mark of a control object is the end
+of its bytes (`magic_committer.file_trees.through_fsspec`), with a drawn id, which is its ETag.
+Create makes an empty file ``__magic_uploads/_<id>/<key>``, which its one part replaces; a second
+part is refused. A part that is sent while its upload is aborted may bring it back, as on S3. An
+ETag of data is what the dialect has; whole seconds do not do for modes that replace.
 
 **A swap is an exclusively created next version**, never a lock. Of a control object (below an
 element that begins with ``__magic``) the file at the key is version 1; version *n* lies beside it,
@@ -56,17 +65,14 @@ file below a file or where a directory is.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat as modes
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
 import orjson
@@ -83,10 +89,18 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.file_trees import disk
-from magic_committer.file_trees.base import FileTree
-from magic_committer.file_trees.local import LocalTree
+from magic_committer.file_trees.base import (
+    FileTree,
+    MarkedFile,
+    TreeEntry,
+    add_parents,
+    parent_of,
+    walk,
+)
+from magic_committer.file_trees.disk import LocalTree
 from magic_committer.file_trees.os_errors import translated
 from magic_committer.hadoop.paths import MANIFEST_JOB_PREFIX, TEMPORARY, waiting_id, waiting_path
+from magic_committer.options import EXCLUDING, REPLACING
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
     METADATA_BYTES_MAX,
@@ -110,26 +124,28 @@ from magic_committer.stores.base import (
     same_etag,
 )
 
+T = TypeVar("T")
+
 UPLOADS = "__magic_uploads"
 """The directory of what waits. No key has such an element."""
 CONTROL_PREFIX = "__magic"
 """What an element of a control object's key begins with."""
 ELEMENT_BYTES_MAX = 255
-SYNC_EACH_MAX = 32
-"""Up to so many files and directories are synced one by one, more of them by one ``syncfs``."""
 TRIES_MAX = 8
 """How often a verb begins again whose look another process has made old."""
 TURN_SECONDS = 0.2
 """How long a part waits for those with smaller numbers to take their places."""
 STALE_SECONDS = 24 * 3600.0
 """So old is what nobody will go on with."""
+DIRECTORIES_MAX = 10_000
+"""How many of the jobs' directories a store remembers to be no links."""
 LAYOUTS_MAX = 1024
 """Of how many uploads a store remembers where the next part goes."""
 
-_VERSION = re.compile(r"(.+)\.~[0-9a-f]+-[0-9a-f]+-[0-9a-f]+\.[0-9]+\Z", re.DOTALL)
+_VERSION = re.compile(r"(.+)\.~[0-9a-f-]+\.[0-9]+\Z", re.DOTALL)
 _IN_JOB = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/")
 _ID = re.compile(r"[0-9a-f]{32}\Z")
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL
+_SET = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/00/manifests/")
 _STATUS: Mapping[type[StoreError], int] = {
     NotFound: 404,
     PermissionDenied: 403,
@@ -167,7 +183,7 @@ class _Unsynced:
 
     files: dict[str, object] = field(default_factory=dict)
     directories: dict[str, object] = field(default_factory=dict)
-    lost: dict[str, OSError] = field(default_factory=dict)
+    lost: dict[str, StoreError] = field(default_factory=dict)
     """Of which a sync has failed: a second one may succeed and not have written them."""
 
     def forget(self, path: str) -> None:
@@ -176,35 +192,32 @@ class _Unsynced:
 
 
 class TreeStore:
-    """A directory of this machine, or of a network file system that is mounted. Implements
-    `stores.base.ObjectStore`; safe for many threads and processes.
+    """A directory of a file system. Implements `stores.base.ObjectStore`; safe for many threads and
+    processes.
 
     Args:
-        root: the directory, an absolute path. The first write makes it.
+        tree: the file system, rooted at the directory; or the directory of this machine, an
+            absolute path. The first write makes it.
         bucket: what the store is called.
         clock: tells ages. The times of files are the file system's.
         ids: draws 32 hexadecimal digits.
     """
 
-    quick = True
-    """A verb takes less time than a change of threads, unless it shows otherwise."""
-
     def __init__(
         self,
-        root: str | os.PathLike[str],
+        tree: FileTree | str | os.PathLike[str],
         bucket: str,
         *,
         clock: Clock | None = None,
         ids: Callable[[], str] = new_id,
     ) -> None:
-        self._root = os.fspath(root).rstrip("/")
-        self._waiting = f"{self._root}/{UPLOADS}"
+        self._tree = LocalTree(tree) if isinstance(tree, str | os.PathLike) else tree
         self._bucket = bucket
-        self._tree = LocalTree(Path(self._root))
         self._clock = clock or SystemClock()
         self._ids = ids
         self._homes: set[str] = set()  # directories that are real ones, on the root's own mount
-        self._mount = ""
+        self._ours: set[str] = set()  # directories of jobs that are no links
+        self._mount: str | None = None
         self._begin()
         renewed_in_children(self, TreeStore._begin)
 
@@ -214,7 +227,7 @@ class TreeStore:
         self._turns = threading.Condition()
 
     def __repr__(self) -> str:
-        return f"TreeStore({self._root!r}, {self._bucket!r})"
+        return f"TreeStore({self._tree!r}, {self._bucket!r})"
 
     def _now(self) -> float:
         return self._clock.now()
@@ -227,25 +240,25 @@ class TreeStore:
         """The store of a directory below, whose jobs keep what waits in it."""
         directory = prefix.removesuffix("/")
         bucket = f"{self._bucket}/{quote(directory)}"
-        return TreeStore(self._at(directory), bucket, clock=self._clock, ids=self._ids)
+        return TreeStore(self._tree.below(directory), bucket, clock=self._clock, ids=self._ids)
 
     @property
     def identity(self) -> str:
-        return f"file://{self._root}"
+        return self._tree.url[:-1]
 
     # Objects --------------------------------------------------------------------------------------
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
         with self._verb("get", key):
             file = self._object(key, max_bytes)
-            if file.seen.st_size > max_bytes:
+            if file.entry.size > max_bytes:
                 raise InvalidRequest(f"it has more than {max_bytes} bytes", code="TooLarge")
-            return StoredObject(self._info(key, file.seen, file.mark), file.body)
+            return StoredObject(self._info(key, file.entry, file.mark), file.body)
 
     def head(self, key: str) -> ObjectInfo:
         with self._verb("head", key):
             file = self._object(key)
-            return self._info(key, file.seen, file.mark)
+            return self._info(key, file.entry, file.mark)
 
     def put(
         self,
@@ -258,23 +271,23 @@ class TreeStore:
         if_match: str | None = None,
     ) -> Written:
         with self._verb("put", key):
-            path, kept = self._path(key), _metadata(metadata)
+            self._path(key)
+            mark = self._mark_for(key, {"m": _metadata(metadata)})
             leaves = self._leaves(key, if_match) if if_match is not None else None
             self._check_home(key)
-            with self._new({"m": kept}, [body]) as new:
-                etag = disk.etag_of(os.stat(new))
-                self._settle(new)
+            with self._new(mark, body) as new:
+                self._settle(new.path)
                 if leaves is not None:
-                    self._follow(key, leaves, new)
+                    self._follow(key, leaves, new.path)
                 elif if_none_match:
-                    self._create(key, new)
+                    self._create(key, new.path)
                 else:
-                    before = self._newest(key)
-                    self._to_home(key, lambda: os.rename(new, path))
+                    before = self._newest(key) if _is_control(key) else None
+                    self._to_home(key, new.path)
                     if before is not None:
-                        _remove_versions(path, before)
-            self._visible(path)
-            return Written(f'"{etag}"')
+                        self._remove_versions(key, before)
+            self._visible(key)
+            return Written(f'"{new.etag}"')
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
         failed: dict[str, StoreError] = {}
@@ -298,12 +311,12 @@ class TreeStore:
             if newest is None:
                 return
             if if_match is not None and _is_control(key):
-                with self._new({"gone": True}, []) as last:
-                    self._settle(last)
-                    self._follow(key, newest, last)
+                with self._new({"gone": True}, b"") as last:
+                    self._settle(last.path)
+                    self._follow(key, newest, last.path)
                 self._visible(newest.path)
                 newest = _Version(newest.path, newest.number + 1, newest.first)
-            self._remove(self._at(key), newest, only=if_match is not None)
+            self._remove(key, newest, only=if_match is not None)
 
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
@@ -340,7 +353,14 @@ class TreeStore:
                 )
             self._check_home(key)
             upload_id = self._ids()
-            self._write(self._at_upload(upload_id), mark, [])
+            if self._tree.promises.attributes:
+                self._write(self._at_upload(upload_id), mark, [])
+            else:
+                if mark["m"] and not _is_control(key):
+                    raise self._no_attributes()
+                path = f"{self._at_upload(upload_id)}/{key}"
+                self._make_path(path)
+                self._write(path, None, b"")
             return CreatedUpload(upload_id)
 
     def put_part(
@@ -357,6 +377,8 @@ class TreeStore:
                 raise InvalidRequest(f"there is no part {number}", code="InvalidArgument")
             piece = self._slice(body) if isinstance(body, ObjectSlice) else body
             size = piece.length if isinstance(piece, FileSlice) else piece.nbytes
+            if (waiting := self._waits(key, upload_id)) is not None:
+                return self._put_whole(waiting[0], number, piece, checksum)
             etag, path = self._ids()[:16], self._at_upload(upload_id)
             with (
                 self._opened(key, upload_id, os.O_RDWR) as (descriptor, mark),
@@ -366,12 +388,12 @@ class TreeStore:
                 row: Row = (number, etag, size, _pair(checksum), offset)
                 self._note_part(path, descriptor, row)
             self._unsynced.files[path] = object()
-            self._unsynced.directories[self._waiting] = object()
+            self._unsynced.directories[UPLOADS] = object()
             return Part(number, f'"{etag}"', size, checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
         with self._verb("list_parts", key):
-            if (waiting := waiting_path(key, upload_id)) is not None:
+            if (waiting := self._waits(key, upload_id)) is not None:
                 return (_whole(self._waiting_file(*waiting)),)
             with self._opened(key, upload_id) as (descriptor, mark):
                 rows, _ = self._rows(upload_id, descriptor, mark)
@@ -388,87 +410,184 @@ class TreeStore:
         if_none_match: bool = False,
     ) -> Written:
         with self._verb("complete_upload", key):
-            path, _ = self._at_upload(upload_id), self._path(key)
-            if (waiting := waiting_path(key, upload_id)) is not None:
-                seen = self._waiting_file(*waiting)
-                etag = parts[0].etag or disk.etag_of(seen)  # Hadoop's manifests tell none
-                row: Row = (1, disk.etag_of(seen), seen.st_size, None, 0)
-                if sum(part.size for part in parts) != seen.st_size:
-                    raise _no_upload()
-                _named([replace(part, etag=etag) for part in parts], {1: row}, length)
-                path = self._at(waiting[0])
-                self._move_to(key, path, exclusive=if_none_match)
-                self._remove_empty(os.path.dirname(path))
-                return Written(f'"{disk.etag_of(seen)}"')
+            self._path(key)
+            if (waiting := self._waits(key, upload_id)) is not None:
+                found = self._waiting_file(*waiting)
+                if parts and not parts[0].etag:  # Hadoop's manifests tell none
+                    if parts[0].size != found.size:
+                        raise _no_upload()
+                    parts = [replace(parts[0], etag=found.etag)]
+                _named(parts, {1: (1, found.etag, found.size, None, 0)}, length)
+                self._move_to(key, waiting[0], exclusive=if_none_match)
+                self._left(waiting[0])
+                return Written(f'"{found.etag}"')
+            path = self._at_upload(upload_id)
             with self._opened(key, upload_id) as (descriptor, mark):
                 rows, seen = self._rows(upload_id, descriptor, mark)
                 named = _named(parts, rows, length)
                 end = 0
                 for _, _, size, _, offset in named:
                     end = end + size if offset == end else -1
-                if end != seen.st_size:
+                if end != seen.size:
                     seen = self._join(path, descriptor, mark, named)
             if path in self._unsynced.files:
                 self._settle()
             self._move_to(key, path, exclusive=if_none_match)
             self._ended(path, mark)
-            return Written(f'"{disk.etag_of(seen)}"')
+            return Written(f'"{seen.etag}"')
 
     def _move_to(self, key: str, path: str, *, exclusive: bool) -> None:
         """Rename an upload's file to its key."""
-        target = self._at(key)
         try:
-            self._to_home(key, lambda: disk.move(path, target, exclusive=exclusive), path)
-        except FileNotFoundError:
-            if os.path.lexists(path):
+            self._to_home(key, path, replace=not exclusive, may_be_gone=True)
+        except NotFound:
+            if self._tree.stat(path) is not None:
                 raise Unanswered("others remove its directory all the time") from None
             raise _no_upload() from None
-        except FileExistsError:
+        except PreconditionFailed:
             self._check_home(key)  # perhaps it is a directory
             raise PreconditionFailed("a file is there already", code="PreconditionFailed") from None
-        self._unsynced.directories[os.path.dirname(target)] = object()
+        self._unsynced.directories[parent_of(key)] = object()
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with self._verb("abort_upload", key):
             path = self._at_upload(upload_id)
-            if (waiting := waiting_path(key, upload_id)) is not None:
-                path = self._at(waiting[0])
-                with suppress(NotFound, FileNotFoundError):
+            if (waiting := self._waits(key, upload_id)) is not None:
+                with suppress(NotFound):
                     self._waiting_file(*waiting)
-                    os.unlink(path)
-                self._remove_empty(os.path.dirname(path))
+                    self._tree.remove(waiting[0])
+                    self._remove_empty(parent_of(waiting[0]))
                 return
             try:
                 with self._opened(key, upload_id) as (_, mark):
-                    os.unlink(path)  # from here on there is no upload
-            except FileNotFoundError:
+                    self._tree.remove(path)  # from here on there is no upload
+            except NotFound:
                 return
             self._ended(path, mark)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         found: list[UploadInfo] = []
         with self._verb("list_uploads", prefix):
-            for name in disk.names(self._waiting):
-                path = f"{self._waiting}/{name}"
-                mark = disk.mark_of(path) if _ID.match(name[1:]) else {}
-                seen, key = disk.lstat(path), mark.get("k")
-                if not isinstance(key, str):
-                    self._remove_stale(path, path[: -len(name) + 33] if ".parts" in name else "")
-                elif seen and key.startswith(prefix) and not self._is_visible(key, seen, name[1:]):
-                    found.append(UploadInfo(key, name[1:], mark.get("t")))
+            for entry in self._tree.list(UPLOADS):
+                name, upload_id = entry.name, entry.name[1:]
+                if not _ID.match(upload_id) or entry.kind == "directory":
+                    self._remove_stale(entry, f"{UPLOADS}/{name[:33]}" if ".parts" in name else "")
+                    continue
+                mark = disk.mark_of(self._local.at(entry.path))
+                if not isinstance(key := mark.get("k"), str):
+                    self._remove_stale(entry, "")
+                elif key.startswith(prefix) and not self._is_visible(key, entry):
+                    found.append(UploadInfo(key, upload_id, mark.get("t")))
         found += self._waiting_uploads(prefix)
         found.sort(key=lambda one: (one.key, one.initiated or 0.0))
         for at in range(0, max(1, len(found)), PAGE_KEYS_MAX):
             yield UploadPage(tuple(found[at : at + PAGE_KEYS_MAX]), self._now())
 
-    def _remove_stale(self, path: str, owner: str) -> None:
+    def _remove_stale(self, entry: TreeEntry, owner: str) -> None:
         """Remove what a process that died a day ago has left, and its owner has not."""
-        seen = disk.lstat(path)
-        if seen is None or self._now() - seen.st_mtime < STALE_SECONDS or os.path.lexists(owner):
+        if self._now() - entry.modified < STALE_SECONDS or (owner and self._tree.stat(owner)):
             return
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-        self._remove_empty(os.path.dirname(path))
+        if entry.kind != "directory":
+            self._tree.remove(entry.path)
+        self._remove_empty(entry.path if entry.kind == "directory" else parent_of(entry.path))
+
+    # Uploads of one part, where files have no attributes: see the head --------------------------
+
+    def _waits(self, key: str, upload_id: str) -> tuple[str, str] | None:
+        """Path and ETag of an upload that is a file of its own; None: it is another one."""
+        waiting = waiting_path(key, upload_id)
+        if waiting is None and not self._tree.promises.attributes:
+            if not _ID.match(upload_id):
+                raise _no_upload()
+            return f"{self._at_upload(upload_id)}/{key}", ""
+        return waiting
+
+    def _put_whole(
+        self, path: str, number: int, piece: PartBody, checksum: Checksum | None
+    ) -> Part:
+        if number != 1:
+            raise NotSupported(
+                "files of this file system are written from their start to their end: an upload has"
+                " one part",
+                code="OnePart",
+                hint="Use committer='manifest', which writes files where they wait",
+            )
+        body = b"".join(piece.pieces()) if isinstance(piece, FileSlice) else bytes(piece)
+        if isinstance(piece, FileSlice) and len(body) != piece.length:
+            raise InvalidRequest("the file is shorter than the slice", code="IncompleteBody")
+        self._waiting_file(path, "")
+        with self._new(None, body) as new:
+            try:
+                self._tree.rename(new.path, path)
+            except NotFound:
+                raise _no_upload() from None
+        return Part(1, f'"{new.etag}"', len(body), checksum)
+
+    def _no_attributes(self) -> NotSupported:
+        return NotSupported(
+            "the file system has no attributes, and a job's files could not be told from others'",
+            code="NoAttributes",
+            hint="Use committer='manifest', which needs none",
+        )
+
+    def _mark_for(self, key: str, mark: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The mark of a new object; None: it has none."""
+        if self._is_marked(key):
+            return mark
+        if mark["m"]:
+            raise self._no_attributes()
+        return None
+
+    def _is_marked(self, key: str) -> bool:
+        attributes = self._tree.promises.attributes
+        return attributes or _is_control(key) or _SET.match(key) is not None
+
+    @property
+    def quick(self) -> bool:
+        """Whether a verb takes less time than a change of threads, unless it shows otherwise."""
+        return self._tree.promises.answers_at_once
+
+    # What this file system cannot do ------------------------------------------------------------
+
+    def refusal(self, committer: str, mode: str) -> str:
+        """See `stores.base.refusal_of`."""
+        promises = self._tree.promises
+        if committer == "magic" and not promises.attributes:
+            return "the file system has no attributes to tell its files from others' (manifest can)"
+        if mode in REPLACING and not promises.tells_apart:
+            return "its times are whole seconds: what was there and a newer file look the same"
+        if committer and not promises.attributes:
+            self._tree.make_root()  # which asks whether a rename is exclusive
+        return promises.refusal if mode in EXCLUDING else ""
+
+    def not_held(self, keys: Callable[[], Iterable[str]]) -> Iterator[str]:
+        """See `stores.base.not_held`. One look for each directory, and one for each key in a
+        directory that is there."""
+        folds = self._tree.stat(UPLOADS.swapcase()) is not None
+        directories: dict[str, bool] = {}
+        folded: set[str] = set()
+        for key in keys():
+            directory = parent_of(key)
+            try:
+                self._path(key)
+                if directory not in directories:
+                    self._check_home(key)
+                    directories[directory] = self._tree.stat(directory) is not None
+                elif directories[directory]:
+                    self._check_home(key)
+            except InvalidRequest as error:
+                yield f"{key}: {error.message}"
+            if folds and (low := key.casefold()) in folded:
+                yield f"{key}: another file has this name but for its case"
+            elif folds:
+                folded.add(low)
+        above: set[str] = set()
+        for directory in directories:
+            add_parents(above, f"{directory}/x")
+        if self._tree.promises.directories:
+            for key in keys():
+                if key in above:
+                    yield f"{key}: another file lies below this name: it is a directory"
 
     # Files that wait in a job's directory ------------------------------------------------------
 
@@ -479,24 +598,10 @@ class TreeStore:
 
     def waiting_files(self, directory: str) -> Iterator[WaitingFile]:
         """Everything below a directory of a job that is no directory. Links are not followed."""
-        level = [directory.rstrip("/")]
-        while level:
-            above = level.pop()
-            try:
-                scan = os.scandir(self._at(above))
-            except disk.NOT_THERE:
-                continue
-            with scan:
-                for entry in scan:
-                    path = f"{above}/{entry.name}"
-                    if entry.is_dir(follow_symlinks=False):
-                        level.append(path)
-                        continue
-                    with suppress(FileNotFoundError):
-                        seen = entry.stat(follow_symlinks=False)
-                        regular = modes.S_ISREG(seen.st_mode)
-                        etag = disk.etag_of(seen)
-                        yield WaitingFile(path, seen.st_size, etag, seen.st_mtime, regular)
+        for entry in walk(self._tree, directory.rstrip("/")):
+            if entry.kind != "directory":
+                regular = entry.kind == "file"
+                yield WaitingFile(entry.path, entry.size, entry.etag, entry.modified, regular)
 
     def clear(self, directory: str) -> int:
         """Remove a directory of a job with everything below it. Gives how many files there were.
@@ -508,105 +613,129 @@ class TreeStore:
         with self._verb("clear", directory):
             if not _IN_JOB.match(directory) or self._has_link(f"{directory}x"):
                 raise InvalidRequest("it is no directory of a job", code="NoDirectory")
-            removed, at = 0, self._at(directory.rstrip("/"))
-            for above, directories, files in os.walk(at, topdown=False):
-                for name in files:
-                    with suppress(FileNotFoundError):
-                        os.unlink(f"{above}/{name}")
-                        removed += 1
-                for name in directories:
-                    path = f"{above}/{name}"
-                    with suppress(FileNotFoundError):
-                        os.unlink(path) if os.path.islink(path) else os.rmdir(path)
-            self._remove_empty(at)
-            if os.path.isdir(at):
+            removed, at = 0, directory.rstrip("/")
+            directories = [at]
+            for entry in walk(self._tree, at):
+                if entry.kind == "directory":
+                    directories.append(entry.path)
+                else:
+                    removed += self._tree.remove(entry.path)
+            left = [one for one in reversed(directories) if not self._tree.remove_directory(one)]
+            if left:
                 raise Unanswered("others write into it")
+            self._remove_empty(parent_of(at))
             return removed
 
-    def _waiting_file(self, path: str, etag: str) -> os.stat_result:
+    def _waiting_file(self, path: str, etag: str) -> TreeEntry:
         """A waiting file, if it is the one that its id names.
 
         Raises:
             NotFound: there is no such upload.
         """
-        seen = disk.lstat(self._at(path))
-        if seen is None or not modes.S_ISREG(seen.st_mode) or self._has_link(path):
+        seen = self._tree.stat(path)
+        if seen is None or seen.kind != "file" or self._has_link(path):
             raise _no_upload()
-        if etag and disk.etag_of(seen) != etag:
+        if etag and seen.etag != etag:
             raise _no_upload()
         return seen
 
+    def _left(self, path: str) -> None:
+        """Note that a waiting file has gone. Of a task's the directories go with its job."""
+        if path.startswith(UPLOADS):
+            self._remove_empty(parent_of(path))
+        else:
+            self._unsynced.directories[parent_of(path)] = object()
+
     def _waiting_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        for job in disk.names(self._at(TEMPORARY)):
-            tasks = f"{TEMPORARY}/{job}/00/tasks/"
-            if not _IN_JOB.match(tasks) or self._has_link(tasks):
+        places = [f"{job.path}/00/tasks" for job in self._tree.list(TEMPORARY)]
+        if not self._tree.promises.attributes:
+            places.append(UPLOADS)
+        for place in places:
+            if place != UPLOADS and (not _IN_JOB.match(place) or self._has_link(f"{place}/x")):
                 continue
-            for file in self.waiting_files(tasks):
-                key = file.path[len(tasks) :].partition("/")[2]
+            for file in self.waiting_files(place):
+                attempt, _, key = file.path[len(place) + 1 :].partition("/")
                 if key and key.startswith(prefix):
-                    yield UploadInfo(key, waiting_id(file.path, file.etag), file.modified)
+                    created = place == UPLOADS
+                    upload_id = attempt[1:] if created else waiting_id(file.path, file.etag)
+                    yield UploadInfo(key, upload_id, file.modified)
 
     # Versions of an object ------------------------------------------------------------------------
 
     def _newest(self, key: str) -> _Version | None:
-        path = self._path(key)
-        seen = disk.lstat(path)
-        if seen is None or modes.S_ISDIR(seen.st_mode) or self._has_link(key):
+        self._path(key)
+        seen = self._tree.stat(key)
+        if seen is None or seen.kind == "directory" or self._has_link(key):
             return None
-        first, number = disk.etag_of(seen), 1
-        while _is_control(key) and disk.lstat(_beside(path, first, number + 1)) is not None:
+        first, number = seen.etag, 1
+        if not self._tree.promises.attributes and self._is_marked(key):
+            file = self._tree.look(key, marked=True)
+            if file is None:
+                return None
+            first = file.entry.etag
+        while _is_control(key) and self._tree.stat(_beside(key, first, number + 1)) is not None:
             number += 1
-        return _Version(_beside(path, first, number) if number > 1 else path, number, first)
+        return _Version(_beside(key, first, number) if number > 1 else key, number, first)
 
-    def _object(self, key: str, bytes_max: int | None = None) -> disk.MarkedFile:
+    def _object(self, key: str, bytes_max: int | None = None) -> MarkedFile:
         """The newest version of an object, with its bytes if they are wanted and not too many."""
-        return self._found(key, bytes_max)[1]
+        if _is_control(key):
+            return self._found(key, bytes_max)[1]
+        self._path(key)
+        file = self._tree.look(key, bytes_max, marked=self._is_marked(key))
+        if file is None or self._has_link(key):
+            raise _no_key()
+        return file
 
-    def _found(self, key: str, bytes_max: int | None = None) -> tuple[_Version, disk.MarkedFile]:
+    def _found(self, key: str, bytes_max: int | None = None) -> tuple[_Version, MarkedFile]:
         for _ in range(TRIES_MAX):
             newest = self._newest(key)
             if newest is None:
                 break
-            file = disk.look(newest.path, bytes_max)
-            if file is None or (newest.number == 1 and file.etag != newest.first):
+            file = self._tree.look(newest.path, bytes_max, marked=self._is_marked(key))
+            if file is None or (newest.number == 1 and file.entry.etag != newest.first):
                 continue  # another process was here
-            if not file.is_gone:
+            if "gone" not in file.mark:
                 return newest, file
-            with suppress(OSError):  # who deletes it has not come so far, or never will
-                self._remove(self._at(key), newest)
-        raise NotFound("there is no such file", code="NoSuchKey")
+            with suppress(StoreError):  # who deletes it has not come so far, or never will
+                self._remove(key, newest)
+        raise _no_key()
 
     def _leaves(self, key: str, etag: str) -> _Version:
         """The version that a condition names, if it is the newest."""
         newest, file = self._found(key)
-        if not same_etag(file.etag, etag):
+        if not same_etag(file.entry.etag, etag):
             raise _changed()
         return newest
 
     def _follow(self, key: str, leaves: _Version, new: str) -> None:
         """Let a file follow a version. Of all processes that leave one version one succeeds."""
-        path = self._at(key)
         if not _is_control(key):
-            os.rename(new, path)
+            self._tree.rename(new, key)
             return
-        beside = _beside(path, leaves.first, leaves.number + 1)
+        beside = _beside(key, leaves.first, leaves.number + 1)
         try:
-            disk.move(new, beside, exclusive=True)
-        except FileExistsError:
+            self._tree.rename(new, beside, replace=False)
+        except PreconditionFailed:
             raise _changed() from None
-        first = disk.lstat(path)
-        if first is None or disk.etag_of(first) != leaves.first:  # nobody reads what follows it
-            with suppress(FileNotFoundError):
-                os.unlink(beside)
+        if self._first_of(key) != leaves.first:  # nobody reads what follows it
+            self._tree.remove(beside)
             raise NotFound("it was deleted", code="NoSuchKey")
 
+    def _first_of(self, key: str) -> str | None:
+        """The ETag of an object's first version; None: it is gone."""
+        if self._tree.promises.attributes:
+            seen = self._tree.stat(key)
+            return seen.etag if seen is not None else None
+        file = self._tree.look(key, marked=self._is_marked(key))
+        return file.entry.etag if file is not None else None
+
     def _create(self, key: str, new: str) -> None:
-        path = self._at(key)
         for _ in range(TRIES_MAX):
             try:
-                self._to_home(key, lambda: disk.move(new, path, exclusive=True))
+                self._to_home(key, new, replace=False)
                 return
-            except FileExistsError:
+            except PreconditionFailed:
                 with suppress(NotFound):
                     self._found(key)
                     break
@@ -615,26 +744,33 @@ class TreeStore:
     def _remove(self, path: str, newest: _Version, *, only: bool = True) -> None:
         """Remove an object, its first version first, and the directories that it leaves empty;
         ``only``: if it is still that one."""
-        first = disk.lstat(path)
-        if first is not None and (not only or disk.etag_of(first) == newest.first):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-        _remove_versions(path, newest)
-        self._remove_empty(os.path.dirname(path))
+        first = self._first_of(path)
+        if first is not None and (not only or first == newest.first):
+            self._tree.remove(path)
+        self._remove_versions(path, newest)
+        self._remove_empty(parent_of(path))
+
+    def _remove_versions(self, path: str, newest: _Version) -> None:
+        for number in range(2, newest.number + 1):
+            self._tree.remove(_beside(path, newest.first, number))
 
     def _remove_empty(self, directory: str) -> None:
         """Note that something has gone from a directory; remove it if it is empty, and those
         above."""
         self._unsynced.directories[directory] = object()
-        with suppress(OSError):  # it holds something, is gone, or must stay
-            while directory != self._root:
-                os.rmdir(directory)
+        if not self._tree.promises.directories:
+            return
+        with suppress(StoreError):  # it is gone, or must stay
+            while directory:
+                if not self._tree.remove_directory(directory):
+                    break
                 self._homes.discard(directory)
+                self._ours.discard(directory)
                 self._unsynced.directories.pop(directory, None)
-                directory = os.path.dirname(directory)
+                directory = parent_of(directory)
                 self._unsynced.directories[directory] = object()
-        with suppress(OSError):
-            os.rmdir(self._waiting)
+        with suppress(StoreError):
+            self._tree.remove_directory(UPLOADS)
 
     # Parts of an upload ---------------------------------------------------------------------------
 
@@ -650,41 +786,50 @@ class TreeStore:
         try:
             if not _ID.match(upload_id):
                 raise FileNotFoundError
-            descriptor = os.open(self._at_upload(upload_id), flags | disk.NO_LINK)
+            descriptor = os.open(self._local.at(self._at_upload(upload_id)), flags | disk.NO_LINK)
         except FileNotFoundError:
             raise _no_upload() from None
         try:
             mark = disk.mark_of(descriptor)
-            if mark.get("k") != key or self._is_visible(key, os.fstat(descriptor), upload_id):
+            seen = disk.entry_of(self._at_upload(upload_id), descriptor)
+            if mark.get("k") != key or self._is_visible(key, seen):
                 raise _no_upload()
             yield descriptor, mark
         finally:
             os.close(descriptor)
 
-    def _is_visible(self, key: str, seen: os.stat_result, upload_id: str) -> bool:
+    def _is_visible(self, key: str, seen: TreeEntry) -> bool:
         """Whether an upload's file is at its key as well: who completed it died between the link
         and the unlink, which is done here."""
-        there = disk.lstat(self._at(key)) if seen.st_nlink > 1 else None
-        if there is None or not os.path.samestat(seen, there):
+        there = self._tree.stat(key) if seen.links > 1 else None
+        if there is None or there.etag != seen.etag:
             return False
-        with suppress(FileNotFoundError):
-            os.unlink(self._at_upload(upload_id))
+        self._tree.remove(seen.path)
         return True
+
+    @property
+    def _local(self) -> LocalTree:
+        """The tree, where parts are written in place."""
+        return cast("LocalTree", self._tree)
 
     def _rows(
         self, upload_id: str, descriptor: int, mark: Mapping[str, Any]
-    ) -> tuple[dict[int, Row], os.stat_result]:
+    ) -> tuple[dict[int, Row], TreeEntry]:
         """The stored parts of an open upload's file by number, and what that is.
 
         Raises:
             Unanswered: another process has just joined them in a new file.
         """
-        path, seen = self._at_upload(upload_id), os.fstat(descriptor)
-        rows = _rows_of(path, mark)
-        there = disk.lstat(path)
-        if there is not None and not os.path.samestat(seen, there):
+        path = self._at_upload(upload_id)
+        seen = disk.entry_of(path, descriptor)
+        if "r" not in mark:
+            rows = {mark["p"][0]: mark["p"]} if _is_row(mark.get("p")) else {}
+            return {n: row for n, row in rows.items() if row[4] + row[2] <= seen.size}, seen
+        rows = self._rows_of(path, mark)
+        there = self._tree.stat(path)
+        if there is not None and there.etag != seen.etag:
             raise Unanswered("another process joins its parts")
-        return {n: row for n, row in rows.items() if row[4] + row[2] <= seen.st_size}, seen
+        return {n: row for n, row in rows.items() if row[4] + row[2] <= seen.size}, seen
 
     @contextmanager
     def _place(
@@ -697,7 +842,7 @@ class TreeStore:
                 if len(self._layouts) >= LAYOUTS_MAX:  # who is not writing finds it in the file
                     self._layouts = {at: one for at, one in self._layouts.items() if one.users}
                 end = os.fstat(descriptor).st_size
-                first = max(_rows_of(path, mark), default=0) + 1 if end else 1
+                first = max(self._rows_of(path, mark), default=0) + 1 if end else 1
                 layout = self._layouts[path] = _NextPart(end, first)
             layout.users += 1
             self._turns.wait_for(lambda: number <= layout.next, TURN_SECONDS)
@@ -710,6 +855,15 @@ class TreeStore:
             with self._turns:
                 layout.users -= 1
 
+    def _rows_of(self, path: str, mark: Mapping[str, Any]) -> dict[int, Row]:
+        """The parts that an upload's file holds: the last one of a number counts."""
+        rows = [mark["p"]] if "p" in mark else []
+        if "r" in mark:
+            name = self._local.at(_rows_path(path, mark))
+            with suppress(FileNotFoundError), open(name, "rb") as file:
+                rows += [orjson.loads(line) for line in file if line.endswith(b"\n")]
+        return {row[0]: row for row in rows if _is_row(row)}
+
     def _note_part(self, path: str, descriptor: int, row: Row) -> None:
         """Note a part that is written: the first one in the mark, which says if there are more."""
         with self._turns:
@@ -719,12 +873,12 @@ class TreeStore:
                 return
             if "r" not in mark:
                 disk.set_mark(descriptor, {**mark, "r": ""})
-            _append(_rows_path(path, mark), row)
+            _append(self._local.at(_rows_path(path, mark)), row)
             self._unsynced.files[_rows_path(path, mark)] = object()
 
     def _join(
         self, path: str, source: int, mark: dict[str, Any], named: Sequence[Row]
-    ) -> os.stat_result:
+    ) -> TreeEntry:
         """Join parts in a new file, which takes the place of the upload's: never of one that has
         ended. Gives what it is. Two processes may do so at once: both files have the same bytes."""
         rows: list[Row] = []
@@ -734,17 +888,16 @@ class TreeStore:
         pieces = [(source, offset, size) for _, _, size, _, offset in named]
         try:
             with self._new(joined, pieces) as new:
-                seen = os.stat(new)
                 if rows[1:]:
-                    _append(_rows_path(path, joined), *rows[1:])
-                self._settle(new, _rows_path(path, joined))
-                disk.exchange(new, path)
-        except FileNotFoundError:
+                    _append(self._local.at(_rows_path(path, joined)), *rows[1:])
+                self._settle(new.path, _rows_path(path, joined))
+                self._local.exchange(new.path, path)
+                self._tree.remove(new.path)  # the old one
+        except NotFound:
             raise _no_upload() from None
-        with suppress(FileNotFoundError):
-            os.unlink(_rows_path(path, mark))
+        self._tree.remove(_rows_path(path, mark))
         mark.update(joined)
-        return seen
+        return new
 
     def _ended(self, path: str, mark: Mapping[str, Any]) -> None:
         """Clean up after an upload has ended."""
@@ -752,38 +905,42 @@ class TreeStore:
         self._layouts.pop(path, None)
         if "r" in mark:
             self._unsynced.forget(_rows_path(path, mark))
-            with suppress(FileNotFoundError):
-                os.unlink(_rows_path(path, mark))
-        self._unsynced.directories[self._waiting] = object()
+            self._tree.remove(_rows_path(path, mark))
+        self._unsynced.directories[UPLOADS] = object()
 
     def _slice(self, body: ObjectSlice) -> FileSlice:
         if body.bucket != self._bucket:
             raise NotSupported("it is copied from another store", code="NotImplemented")
         file = self._object(body.key)
-        if not same_etag(file.etag, body.etag):
+        if not same_etag(file.entry.etag, body.etag):
             raise _changed()
-        return FileSlice(file.path, body.offset, body.length)
+        if not self._tree.promises.attributes:
+            raise NotSupported("this file system copies nothing", code="NotImplemented")
+        return FileSlice(self._local.at(file.entry.path), body.offset, body.length)
 
     # Listings -------------------------------------------------------------------------------------
 
     def _entries(
         self, base: str, rest: str, after: str, grouped: bool
-    ) -> Iterator[tuple[str, os.stat_result | None]]:
+    ) -> Iterator[tuple[str, TreeEntry | None]]:
         """Keys below a directory in order, each with what was seen; a group with None."""
         try:
-            if base and (self._path(base) and self._has_link(f"{base}/x")):
-                return
+            if base:
+                self._path(base)
+                if self._has_link(f"{base}/x"):
+                    return
         except _NoPath:
             return
+        attributes = self._tree.promises.attributes
         for name, file, versions in self._children(base):
             if not name.startswith(rest):
                 continue
             key = f"{base}/{name}" if base else name
             if file is not None:
-                with suppress(NotFound, FileNotFoundError):
+                with suppress(NotFound):
                     if key > after:
-                        newest = self._found(key)[1].seen if versions else None
-                        yield key, newest or file.stat(follow_symlinks=False)
+                        reads = versions or (not attributes and self._is_marked(key))
+                        yield key, self._found(key)[1].entry if reads else file
             elif after > key and not after.startswith(key):
                 continue
             elif not grouped:
@@ -794,44 +951,36 @@ class TreeStore:
     def _children(self, directory: str) -> Sequence[_Child]:
         """What lies directly in a directory, in the order of keys; a directory with a slash."""
         found: list[_Child] = []
-        versions: dict[str, list[str]] = {}
         control = _is_control(f"{directory}/")
-        try:
-            scan = os.scandir(self._at(directory))
-        except disk.NOT_THERE:
-            return []
-        with scan:
-            for entry in scan:
-                if not _is_text(entry.name):
-                    raise InvalidRequest(
-                        f"{os.fsencode(entry.path)!r} is not UTF-8", code="NoText", hint="Rename it"
-                    )
-                if entry.is_dir(follow_symlinks=False):
-                    if entry.name != UPLOADS:
-                        found.append((f"{entry.name}/", None, False))
-                elif entry.is_file(follow_symlinks=False):
-                    match = _VERSION.match(entry.name) if control else None
-                    if match is None:
-                        found.append((entry.name, entry, False))
-                    else:
-                        versions.setdefault(match[1], []).append(entry.path)
-        if versions:
-            found = [(name, file, name in versions) for name, file, _ in found]
-            for name in versions.keys() - {name for name, _, _ in found}:
-                for path in versions[name]:
-                    self._remove_stale(path, f"{self._at(directory)}/{name}")
+        stale: dict[str, list[TreeEntry]] = {}
+        for entry in self._tree.list(directory):
+            if not _is_text(entry.name):
+                raise InvalidRequest(
+                    f"{os.fsencode(entry.path)!r} is not UTF-8", code="NoText", hint="Rename it"
+                )
+            if entry.kind == "directory":
+                if entry.name != UPLOADS:
+                    found.append((f"{entry.name}/", None, False))
+            elif entry.kind == "file":
+                match = _VERSION.match(entry.name) if control else None
+                if match is None:
+                    found.append((entry.name, entry, False))
+                else:
+                    stale.setdefault(match[1], []).append(entry)
+        if stale:
+            found = [(name, file, name in stale) for name, file, _ in found]
+            for name in stale.keys() - {name for name, _, _ in found}:
+                for entry in stale[name]:
+                    self._remove_stale(entry, f"{directory}/{name}")
         return sorted(found, key=lambda one: one[0])
 
     # Where things are -----------------------------------------------------------------------------
 
-    def _at(self, key: str) -> str:
-        return f"{self._root}/{key}" if key else self._root
-
     def _at_upload(self, upload_id: str) -> str:
-        return f"{self._waiting}/_{upload_id}"
+        return f"{UPLOADS}/_{upload_id}"
 
-    def _path(self, key: str) -> str:
-        """Where a key is.
+    def _path(self, key: str) -> None:
+        """See that a tree can hold a key.
 
         Raises:
             _NoPath: a tree cannot hold it.
@@ -844,16 +993,20 @@ class TreeStore:
         for element, limit in ((key, KEY_BYTES_MAX), *((e, ELEMENT_BYTES_MAX) for e in elements)):
             if len(element) * 4 > limit and len(element.encode()) > limit:
                 raise _NoPath(f"{element[:40]!r}… has over {limit} bytes", code="KeyTooLongError")
-        return self._at(key)
 
     def _has_link(self, key: str) -> bool:
         """Whether a directory on the way to a key is a link."""
-        at = self._at(key).rpartition("/")[0]
-        while len(at) > len(self._root) and at not in self._homes:
-            seen = disk.lstat(at)
-            if seen is not None and modes.S_ISLNK(seen.st_mode):
+        at, ours, found = parent_of(key), self._ours, []
+        while at and at not in ours and at not in self._homes:
+            seen = self._tree.stat(at)
+            if seen is not None and seen.kind == "other":
                 return True
-            at = at.rpartition("/")[0]
+            if seen is not None and seen.kind == "directory" and _IN_JOB.match(at):
+                found.append(at)
+            at = parent_of(at)
+        if len(ours) >= DIRECTORIES_MAX:
+            ours.clear()
+        ours.update(found)
         return False
 
     def _check_home(self, key: str) -> None:
@@ -862,25 +1015,31 @@ class TreeStore:
         Raises:
             InvalidRequest: a link, a file or a mount is on the way, or a directory is at the key.
         """
-        if not self._mount:
+        if self._mount is None:
             self._make_waiting()
-            mount = disk.mount_of(self._root)
-            if os.path.islink(self._waiting) or disk.mount_of(self._waiting) != mount:
-                raise InvalidRequest(f"{self._waiting} leads elsewhere", code="EXDEV")
+            mount, waiting = self._tree.mount_of(""), self._tree.stat(UPLOADS)
+            link = waiting is not None and waiting.kind == "other"
+            if waiting is not None and (link or self._tree.mount_of(UPLOADS) != mount):
+                raise InvalidRequest(f"{UPLOADS} leads elsewhere", code="EXDEV")
             self._mount = mount
-        seen = disk.lstat(self._at(key))
-        if seen is not None and modes.S_ISDIR(seen.st_mode):
+        if not self._tree.promises.directories:
+            return
+        seen = self._tree.stat(key)
+        if seen is not None and seen.kind == "directory":
             raise InvalidRequest("a directory has that name", code="KeyIsNoPath")
-        at = self._root
+        at = parent_of(key)
+        if at in self._homes:
+            return
+        at = ""
         for element in key.split("/")[:-1]:
-            at = f"{at}/{element}"
-            seen = None if at in self._homes else disk.lstat(at)
+            at = f"{at}/{element}" if at else element
+            seen = None if at in self._homes else self._tree.stat(at)
             if seen is None:
                 continue
-            if not modes.S_ISDIR(seen.st_mode):
-                what = "a link" if modes.S_ISLNK(seen.st_mode) else "a file"
+            if seen.kind != "directory":
+                what = "a link" if seen.kind == "other" else "a file"
                 raise InvalidRequest(f"{at} is {what}, and no directory", code="KeyIsNoPath")
-            if disk.mount_of(at) != self._mount:
+            if self._tree.mount_of(at) != self._mount:
                 raise InvalidRequest(
                     f"{at} is mounted from elsewhere: no file can be renamed into it",
                     code="EXDEV",
@@ -898,94 +1057,89 @@ class TreeStore:
             self._path(key)
             self._check_home(key)
 
-    def _to_home(self, key: str, rename: Callable[[], None], source: str = "") -> None:
+    def _to_home(
+        self, key: str, source: str, *, replace: bool = True, may_be_gone: bool = False
+    ) -> None:
         """Rename a file to its key, with the directories that this needs: others remove empty ones.
 
         Raises:
-            FileNotFoundError: ``source`` is gone.
+            NotFound: the source is gone.
         """
-        directory = os.path.dirname(self._at(key))
+        directory = parent_of(key)
         for number in range(TRIES_MAX):
-            if number or directory not in self._homes:
+            if number or (directory not in self._homes and self._tree.promises.directories):
                 self._make_directories(key)
             try:
-                rename()
+                self._tree.rename(source, key, replace=replace)
                 return
-            except FileNotFoundError:
-                if number + 1 == TRIES_MAX or (source and disk.lstat(source) is None):
+            except NotFound:
+                if number + 1 == TRIES_MAX or (may_be_gone and self._tree.stat(source) is None):
                     raise
 
     def _make_directories(self, key: str) -> None:
         self._check_home(key)  # nothing is made behind a link
-        at = self._root
-        for element in key.split("/")[:-1]:
-            above, at = at, f"{at}/{element}"
-            self._homes.discard(at)
-            with suppress(FileExistsError):
-                os.mkdir(at)
-                self._unsynced.directories[above] = object()
+        self._make_path(key)
         self._check_home(key)
+
+    def _make_path(self, path: str) -> None:
+        at = ""
+        for element in path.split("/")[:-1]:
+            above, at = at, f"{at}/{element}" if at else element
+            self._homes.discard(at)
+            with suppress(PreconditionFailed):
+                if self._tree.make_directory(at):
+                    self._unsynced.directories[above] = object()
 
     def _make_waiting(self) -> None:
         """Make the root, and the directory of what waits."""
-        above = self._waiting
-        while not os.path.lexists(above):
-            above = os.path.dirname(above)
-            self._unsynced.directories[above] = object()
-        os.makedirs(self._waiting, exist_ok=True)
+        self._tree.make_root()
+        if self._tree.stat(UPLOADS) is None:
+            self._tree.make_directory(UPLOADS)
+            self._unsynced.directories[""] = object()
 
     # Writing and syncing --------------------------------------------------------------------------
 
     @contextmanager
-    def _new(self, mark: Mapping[str, Any], pieces: Iterable[Any]) -> Iterator[str]:
-        """A new file that waits; it goes if nobody has renamed it."""
-        path = f"{self._waiting}/_new-{self._ids()}"
+    def _new(self, mark: Mapping[str, Any] | None, body: Any) -> Iterator[TreeEntry]:
+        """A new file that waits: of bytes, or of ranges of open files. It goes if nobody has
+        renamed it."""
+        path, renamed = f"{UPLOADS}/_new-{self._ids()}", False
         try:
-            self._write(path, mark, pieces)
-            yield path
+            yield self._write(path, mark, body)
+            renamed = True
         finally:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+            if not renamed:
+                self._tree.remove(path)
 
-    def _write(self, path: str, mark: Mapping[str, Any], pieces: Iterable[Any]) -> None:
-        """Write a new file with its mark: bytes, or ranges of an open file."""
+    def _write(self, path: str, mark: Mapping[str, Any] | None, body: Any) -> TreeEntry:
+        """Write a new file with its mark."""
         for _ in range(TRIES_MAX):
-            with suppress(FileNotFoundError):  # whoever ends removes the empty directory
-                descriptor = os.open(path, _NEW, 0o666)
-                break
+            with suppress(NotFound):  # whoever ends removes the empty directory
+                if isinstance(body, bytes):
+                    return self._tree.make(path, mark, body)
+                return self._local.make_of(path, mark, body)
             self._make_waiting()
-        else:
-            raise Unanswered("others remove its directory all the time")
-        try:
-            end = 0
-            for piece in pieces:
-                end += disk.write_at(descriptor, piece, end)
-            disk.set_mark(descriptor, mark)
-        finally:
-            os.close(descriptor)
+        raise Unanswered("others remove its directory all the time")
 
     def _settle(self, *files: str) -> None:
         """Make these files last, and everything that was done through this store.
 
         Raises:
-            OSError: something does not last, by this or an earlier sync.
+            StoreError: something does not last, by this or an earlier sync.
         """
         unsynced = self._unsynced
         for error in list(unsynced.lost.values()):
             raise error
         parts, directories = dict(unsynced.files), dict(unsynced.directories)
         paths = [*files, *parts, *directories]
-        at_once = len(paths) > SYNC_EACH_MAX and disk.syncs_file_systems()
-        for path in [self._waiting] if at_once else paths:
+        at_once = len(paths) > disk.SYNC_EACH_MAX
+        for some in [paths] if at_once else [[path] for path in paths]:
             try:
-                disk.sync(path, whole=at_once)
-            except OSError as error:
-                # It was removed meanwhile; or is above the root, and may not be read.
-                above = isinstance(error, PermissionError) and self._root.startswith(path)
-                if above or isinstance(error, FileNotFoundError):
-                    continue
-                lost = paths if at_once else [path]
-                unsynced.lost.update((one, error) for one in lost if one not in files)
+                self._tree.sync(some, ())
+            except NotFound:  # it was removed meanwhile
+                continue
+            except StoreError as error:
+                unsynced.lost.update((one, error) for one in some if one not in files)
                 raise
         for kept, done in ((unsynced.files, parts), (unsynced.directories, directories)):
             for path, token in done.items():
@@ -995,53 +1149,61 @@ class TreeStore:
     def _visible(self, path: str) -> None:
         """Make the name last that a file was just given. It is there: an error is no refusal."""
         try:
-            self._unsynced.directories[os.path.dirname(path)] = object()
+            self._unsynced.directories[parent_of(path)] = object()
             self._settle()
-        except OSError as error:
+        except StoreError as error:
             raise Unanswered(
-                f"it is there, and may not last: {error.strerror or error}",
-                code=errno.errorcode.get(error.errno or 0, ""),
+                f"it is there, and may not last: {error.message}", code=error.code
             ) from error
 
-    def _info(
-        self, key: str, seen: os.stat_result, mark: Mapping[str, Any] | None = None
-    ) -> ObjectInfo:
+    def _info(self, key: str, seen: TreeEntry, mark: Mapping[str, Any] | None = None) -> ObjectInfo:
         metadata = mark.get("m", {}) if mark is not None else None
         if not isinstance(metadata, dict | None):
             metadata = {}
-        modified = seen.st_mtime
-        return ObjectInfo(
-            key, seen.st_size, f'"{disk.etag_of(seen)}"', modified, self._now(), metadata
-        )
+        etag = f'"{seen.etag}"'
+        return ObjectInfo(key, seen.size, etag, seen.modified, self._now(), metadata)
 
-    @contextmanager
-    def _verb(self, verb: str, key: str) -> Iterator[None]:
-        """Give each error of a verb its place, and translate those of the system."""
-        try:
-            yield
-        except StoreError as error:
-            if not error.operation:
-                error.message = f"{verb} of {self.identity}/{key:.200}: {error.message}"
-                error.args = (error.message,)
-                error.operation, error.bucket, error.key = verb, self._bucket, key
-                error.status = next((s for k, s in _STATUS.items() if isinstance(error, k)), 0)
-            raise
-        except (IsADirectoryError, NotADirectoryError) as error:
-            self._homes.clear()
-            raise InvalidRequest(
-                f"{verb} of {self.identity}/{key}: a file and a directory cannot have one name",
-                operation=verb, bucket=self._bucket, key=key, status=400, code="KeyIsNoPath",
-            ) from error  # fmt: skip
-        except OSError as error:
-            told = translated(error, verb, f"{self.identity}/", key)
-            told.bucket, told.status = self._bucket, _STATUS.get(type(told), 0)
-            if isinstance(told, NotFound):
-                told.code = "NoSuchKey"
+    def _verb(self, verb: str, key: str) -> _Verb:
+        return _Verb(self._tree.url, self._bucket, verb, key)
+
+
+class _Verb:
+    """Gives each error of a verb its place, and translates those of the system."""
+
+    __slots__ = ("bucket", "key", "url", "verb")
+
+    def __init__(self, url: str, bucket: str, verb: str, key: str) -> None:
+        self.url = url
+        self.bucket = bucket
+        self.verb = verb
+        self.key = key
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StoreError):
+            told = translated(error, self.verb, self.url, self.key)
+            told.bucket, told.status = self.bucket, _STATUS.get(type(told), 0)
             raise told from error
+        if isinstance(error, StoreError) and error.bucket in ("", self.url):
+            told_so = error.message.partition(": ")[2] if error.bucket else error.message
+            error.message = f"{self.verb} of {self.url}{self.key:.200}: {told_so}"
+            error.args = (error.message,)
+            error.operation, error.bucket, error.key = self.verb, self.bucket, self.key
+            error.status = next((_STATUS[kind] for kind in _STATUS if isinstance(error, kind)), 0)
+            if error.code == "EISDIR":
+                error.code = "KeyIsNoPath"
+            if isinstance(error, NotFound) and not error.code.startswith("NoSuch"):
+                error.code = "NoSuchKey"
 
 
 class _NoPath(InvalidRequest):
     """A key that no tree can hold."""
+
+
+def _no_key() -> NotFound:
+    return NotFound("there is no such file", code="NoSuchKey")
 
 
 def _no_upload() -> NotFound:
@@ -1054,12 +1216,12 @@ def _changed() -> PreconditionFailed:
 
 # Rows, marks and names ----------------------------------------------------------------------------
 
-_Child = tuple[str, os.DirEntry[str] | None, bool]
+_Child = tuple[str, TreeEntry | None, bool]
 """A name with the file, and whether it has later versions; a directory has neither."""
 
 
-def _whole(seen: os.stat_result) -> Part:
-    return Part(1, f'"{disk.etag_of(seen)}"', seen.st_size)
+def _whole(seen: TreeEntry) -> Part:
+    return Part(1, f'"{seen.etag}"', seen.size)
 
 
 def _is_control(key: str) -> bool:
@@ -1072,12 +1234,6 @@ def _is_text(name: str) -> bool:
 
 def _beside(path: str, first: str, number: int) -> str:
     return f"{path}.~{first}.{number}"
-
-
-def _remove_versions(path: str, newest: _Version) -> None:
-    for number in range(2, newest.number + 1):
-        with suppress(FileNotFoundError):
-            os.unlink(_beside(path, newest.first, number))
 
 
 def _metadata(metadata: Mapping[str, str] | None) -> dict[str, str]:
@@ -1102,15 +1258,6 @@ def _part(row: Row) -> Part:
 
 def _rows_path(path: str, mark: Mapping[str, Any]) -> str:
     return f"{path}{mark.get('r', '')}.parts"
-
-
-def _rows_of(path: str, mark: Mapping[str, Any]) -> dict[int, Row]:
-    """The parts that an upload's file holds: the last one of a number counts."""
-    rows = [mark["p"]] if "p" in mark else []
-    if "r" in mark:
-        with suppress(FileNotFoundError), open(_rows_path(path, mark), "rb") as file:
-            rows += [orjson.loads(line) for line in file if line.endswith(b"\n")]
-    return {row[0]: row for row in rows if _is_row(row)}
 
 
 def _is_row(row: object) -> bool:

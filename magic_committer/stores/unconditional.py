@@ -58,7 +58,7 @@ class _Unconditional:
         return None if many_of(self._store) is None else self
 
     def ask_each(
-        self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
+        self, next_ask: Callable[[], tuple[T, Ask] | None], **given: Any
     ) -> Generator[tuple[T, Answer], None, None]:
         def without() -> tuple[T, Ask] | None:
             item = next_ask()
@@ -68,4 +68,4 @@ class _Unconditional:
 
         many = many_of(self._store)
         assert many is not None
-        return many.ask_each(without, in_flight=in_flight)
+        return many.ask_each(without, **given)

@@ -36,7 +36,7 @@ Invariants:
 * A forked child touches nothing of its parent's files: writing, closing and aborting them raises in
   the child, and finalizers do nothing.
 
-``ledger`` decides sizes and keeps the books (pure), ``window`` how many parts are in flight (pure),
+``ledger`` decides sizes and keeps the books (pure),
 ``blocks`` holds bytes, ``sender`` talks to pool and store, ``stream`` is the file.
 """
 

@@ -27,6 +27,7 @@ Invariants of `PartLedger`:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed
@@ -50,6 +51,7 @@ def copied_part_bytes(length: int, least: int) -> int:
     return max(least, -(-length // (PART_NUMBER_MAX * MiB)) * MiB)
 
 
+@cache
 def capacity(block_bytes: int, *, uniform: bool = False) -> int:
     """The longest file, in bytes, that 10,000 parts can hold."""
     return sum(

@@ -8,7 +8,7 @@ answered).
 Invariants:
 
 * A function in the pool never waits for another one: code that hands over a part already has the
-  answer to Create, and the end of a small file is one function (`end_beside`).
+  answer to Create, and the end of a small file is one work (`end_beside`).
 * A failure in a pool's thread is noted in `PartSender` and raised in the caller's thread.
 * An abort is sent only when nothing of the upload is in flight from here, because parts in flight
   outlive an abort (S3 API). After Ctrl-C, and at exit, what is in flight is broken off after a
@@ -26,8 +26,9 @@ import atexit
 import logging
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from traceback import clear_frames
+from typing import Any
 
 from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
@@ -42,16 +43,22 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
 from magic_committer.stores.base import (
+    Ask,
     Attributes,
     Checksum,
     ChecksumAlgorithm,
     CreatedUpload,
+    CreateUpload,
     Part,
+    PutPart,
+    by_verbs,
 )
 from magic_committer.stores.urls import url_of
 from magic_committer.upload.blocks import ObjectBlock, PartSource
 from magic_committer.upload.file import FileState
-from magic_committer.upload.window import SendWindow
+
+Steps = Generator[Ask, Any, None]
+"""A work that yields requests, and is sent their answers."""
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
@@ -103,7 +110,7 @@ class PartSender:
         self._checksum = checksum
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
-        self._window = SendWindow(parts_in_flight)
+        self._parts_in_flight = parts_in_flight
         self._created: CreatedUpload | None = None
         self.failure: tuple[str, Exception] | None = None
         self.stopped = False
@@ -113,7 +120,7 @@ class PartSender:
         self._leave_at: float | None = None  # of many that were stopped together
         self._on_answer: Callable[[CreatedUpload], None] = on_answer
         self._create: Future[None] | None = None
-        self._end: Future[None] | None = None
+        self._end: Future[object] | None = None
         self._flying: deque[Future[tuple[Part, Checksum | None] | None]] = deque()
         self._errand = Errand()
 
@@ -124,7 +131,9 @@ class PartSender:
         _unsettled.add(self)
         try:
             with self._errand.here():
-                self._create = self._runtime.pool.submit(self._create_upload)
+                self._create = self._runtime.pool.submit(
+                    lambda: by_verbs(self._runtime.store, self.creating())
+                )
         except BaseException:
             self._let_go()
             raise
@@ -142,46 +151,21 @@ class PartSender:
         """Whether anything of it was handed to the pool."""
         return self._create is not None or self._end is not None
 
-    def end_beside(self, function: Callable[[], None]) -> None:
-        """Hand the whole rest of the file to the pool, as one function that uses `create_here` and
-        `send_here`. Before it has ended, nobody but `abort` may be called from elsewhere."""
+    def end_beside(self, send: Callable[[Steps], Future[object]], steps: Steps) -> None:
+        """Hand the whole rest of the file over, as one work that uses `creating` and `sending`.
+        Before it has ended, nobody but `abort` may be called from elsewhere."""
         _unsettled.add(self)
         try:
             with self._errand.here():
-                self._end = self._runtime.pool.submit(function)
+                self._end = send(steps)
         except BaseException:
             self._let_go()
             raise
 
-    @property
-    def end_is_done(self) -> bool:
-        """Whether the function of `end_beside` has ended."""
-        return self._end is not None and self._end.done()
-
     def await_end(self) -> None:
-        """Wait for the function of `end_beside`."""
+        """Wait for the work of `end_beside`."""
         if self._end is not None:
             result_of(self._end)
-
-    def create_here(self) -> None:
-        """Send Create in this thread, unless the file is `stopped`.
-
-        Raises:
-            UploadFailed: Create failed.
-        """
-        if not self.stopped:
-            self._create_upload()
-            self.check()
-
-    def send_here(self, number: int, block: PartSource) -> list[tuple[Part, Checksum | None]]:
-        """Send a part in this thread and release the block. Gives nothing if it is `stopped`.
-
-        Raises:
-            UploadFailed: the part failed.
-        """
-        stored = self._put_part(number, block, self.upload_id)
-        self.check()
-        return [stored] if stored is not None else []
 
     @property
     def upload_id(self) -> str:
@@ -251,17 +235,14 @@ class PartSender:
         upload_id = self.created().upload_id
         with self._errand.here():
             self._flying.append(
-                self._runtime.pool.submit(lambda: self._put_part(number, block, upload_id))
+                self._runtime.pool.submit(
+                    lambda: by_verbs(self._runtime.store, self.sending(number, block, upload_id))
+                )
             )
 
     def make_room(self) -> list[tuple[Part, Checksum | None]]:
-        """`collect`, until the window has room for a part."""
-        full = self.in_flight >= self._window.size
-        waited = full and not self._flying[0].done()
-        collected = self.collect(in_flight_max=self._window.size - 1)
-        stored = sum(part.size for part, _ in collected)
-        self._window.handed(stored, self._runtime.clock.monotonic(), waited=waited)
-        return collected
+        """`collect`, until there is room for a part."""
+        return self.collect(in_flight_max=self._parts_in_flight - 1)
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most
@@ -299,7 +280,7 @@ class PartSender:
             self._abort_upload()
 
     def abort_here(self) -> None:
-        """`abort`, by the function of `end_beside` itself."""
+        """`abort`, by the work of `end_beside` itself."""
         self._abort_upload()
 
     def halt(self) -> None:
@@ -359,12 +340,13 @@ class PartSender:
         except Exception:
             return  # logged at its origin; there is nobody left to raise it to
 
-    def _create_upload(self) -> None:
+    def creating(self) -> Steps:
+        """Create the upload; a failure is noted (`check`)."""
         self._creating = True
         on_answer, self._on_answer = self._on_answer, _forget
         try:
-            self._created = self._runtime.store.create_upload(
-                self.key, attributes=self._attributes, checksum=self._checksum
+            self._created = yield CreateUpload(
+                self.key, self._attributes, self._checksum, self._errand
             )
             if self.stopped and not self.begun:
                 self._abort_upload()  # see `_let_go`
@@ -372,12 +354,14 @@ class PartSender:
         except Exception as error:
             self.fail("the Create", error)
 
-    def _put_part(
+    def sending(
         self, number: int, block: PartSource, upload_id: str
-    ) -> tuple[Part, Checksum | None] | None:
+    ) -> Generator[Ask, Any, tuple[Part, Checksum | None] | None]:
+        """Send a part and release the block. Gives None if it failed, which is noted (`check`), or
+        the file is `stopped`."""
         try:
             # A frame of its own for the views of the block: none is left when it is released.
-            return None if self.stopped else self._put_body(number, block, upload_id)
+            return None if self.stopped else (yield from self._put_body(number, block, upload_id))
         except Exception as error:
             clear_frames(error.__traceback__)  # it is kept, and they hold the body
             if isinstance(block, ObjectBlock) and isinstance(error, NotFound | PreconditionFailed):
@@ -389,12 +373,11 @@ class PartSender:
 
     def _put_body(
         self, number: int, block: PartSource, upload_id: str
-    ) -> tuple[Part, Checksum | None]:
+    ) -> Generator[Ask, Any, tuple[Part, Checksum | None]]:
         checksum = block.checksum(self._checksum) if self._checksum else None
-        body = block.body()
         with self._statistics.timed(PUT_PART, self._runtime.clock):
-            part = self._runtime.store.put_part(
-                self.key, upload_id, number, body, checksum=checksum
+            part: Part = yield PutPart(
+                self.key, upload_id, number, block.body(), checksum, self._errand
             )
         if isinstance(block, ObjectBlock):
             block.check(part)

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from sys import intern
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from magic_committer import checksum as checksums
 from magic_committer._hints import of_disk
 from magic_committer._patience import cleaning_up
+from magic_committer._pool import Future
 from magic_committer._runtime import Runtime
 from magic_committer.errors import MagicError, UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
@@ -29,7 +30,7 @@ from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, Obj
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
 from magic_committer.upload.file import FileState, PendingFile, TaskFile, only_forwards
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, copied_part_bytes
-from magic_committer.upload.sender import PartSender
+from magic_committer.upload.sender import PartSender, Steps
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on
@@ -45,6 +46,19 @@ COPY_PART_BYTES = 64 * 1024**2
 """Bytes of a part that the store copies from another object, if 10,000 parts are enough."""
 
 _OPEN = FileState.OPEN
+
+
+class Beside(Protocol):
+    """Where small files are sent beside their writers."""
+
+    def enter(self, stream: UploadStream) -> None:
+        """Wait for room, and note the file; raise if it cannot be closed. Nothing of it was sent
+        by then."""
+        ...
+
+    def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
+        """Begin its work: Create, hook, parts and ``on_close``."""
+        ...
 
 
 def _nothing(*_: object) -> None:
@@ -79,10 +93,8 @@ class UploadStream(TaskFile):
         on_abort: called once if the file has ended without a pending, after the abort of its
             upload, also if this abort failed. Not called at interpreter exit. For a dropped file it
             is called in a thread of the pool.
-        beside: called by `close` of a file that ends within its first block: it may wait, notes the
-            file, and raises if the file cannot be closed. Nothing of the file was sent by then.
-            `close` then hands Create, hook, part and ``on_close`` to the pool as one function, and
-            returns: the owner calls `wait`, and then `tell_failure`. None (default): Create is sent
+        beside: where `close` puts a file that ends within its first block, to be sent beside the
+            caller: the owner calls `wait`, and then `tell_failure`. None (default): Create is sent
             at once, and `close` waits.
         statistics: counts stored bytes and parts.
 
@@ -103,7 +115,7 @@ class UploadStream(TaskFile):
         before_block: Callable[[], None] = _nothing,
         on_abort: Callable[[], None] = _nothing,
         abort_told: Callable[[str], None] | None = None,
-        beside: Callable[[UploadStream], None] | None = None,
+        beside: Beside | None = None,
         statistics: Statistics | None = None,
     ) -> None:
         algorithm = options.checksum_algorithm
@@ -218,8 +230,7 @@ class UploadStream(TaskFile):
     def write(self, data: Buffer, /) -> int:
         """Copy the bytes of any buffer, in C order. The buffer may be reused at once.
 
-        Waits if a block is full and as many parts are being sent as the file's window has room for:
-        at most ``parts_in_flight``.
+        Waits if a block is full and ``parts_in_flight`` parts are being sent.
 
         Returns:
             How many bytes were written: always all.
@@ -401,11 +412,6 @@ class UploadStream(TaskFile):
             raise
         self._raise_failure()  # of a small file that has ended in this very thread
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether what `close` has handed to the pool has ended, well or not."""
-        return self._sender.end_is_done
-
     def wait(self) -> None:
         """Wait until what `close` has handed to the pool has ended, well or not."""
         self._sender.await_end()
@@ -431,29 +437,37 @@ class UploadStream(TaskFile):
         self._note(self._sender.collect(in_flight_max=0))
         self._record()
 
-    def _hand_over_end(self, beside: Callable[[UploadStream], None]) -> None:
-        beside(self)
+    def _hand_over_end(self, beside: Beside) -> None:
+        beside.enter(self)
         blocks: Sequence[Block | FileBlock | ObjectBlock] = self._taken or [self._filled_block()]
         self._ends_beside = True
-        self._sender.end_beside(partial(self._end_in_pool, blocks))
+        self._sender.end_beside(partial(beside.send, self), self._ending(blocks))
 
     def _filled_block(self) -> Block:
         block, self._block = self._block or self._new_block(), None
         return block
 
-    def _end_in_pool(self, blocks: Sequence[Block | FileBlock | ObjectBlock]) -> None:
+    def _ending(self, blocks: Sequence[Block | FileBlock | ObjectBlock]) -> Steps:
         """Send the whole file and record it. When it is stopped, whoever stopped it ends it."""
         sender = self._sender
         try:
-            sender.create_here()
+            if not sender.stopped:
+                yield from sender.creating()
             for block in blocks:
+                sender.check()
                 if not sender.stopped:
                     self._before_block()
                 if not sender.stopped:
                     self._ledger.add(block.length - self._ledger.filled)
-                    self._note(sender.send_here(self._ledger.hand_out(), block))
+                    number = self._ledger.hand_out()
+                    stored = yield from sender.sending(number, block, sender.upload_id)
+                    if stored is not None:
+                        self._ledger.stored(*stored)
+            sender.check()
             if not sender.stopped:
                 self._record()
+        except GeneratorExit:  # what sends it is gone: the end of the interpreter aborts it
+            raise
         except BaseException as error:
             if not sender.stopped:
                 self._fail(error, in_pool=True)

@@ -39,5 +39,5 @@ def store(request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
 @pytest.fixture
 def prefix(request: pytest.FixtureRequest, seed: int) -> str:
     """A prefix of the test's own; on a tree also where the control objects of a job are."""
-    directory = "__magic_job-" if stores.CONTROL in request.node.name else ""
+    directory = "__magic_job-" if "-control" in request.node.name else ""
     return f"{directory}contract-{seed}/{next(_prefixes):04}/"

@@ -16,13 +16,19 @@ from dataclasses import replace
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+import pytest
+
+from magic_committer._runtime import new_id
 from magic_committer.file_trees import disk
+from magic_committer.file_trees.by_url import tree_for
 from magic_committer.options import S3Options, Transport
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.tree import TreeStore
 from tests import deviations
+from tests.real_servers.server import NoServer
+from tests.real_trees import kinds
 from tests.servers import HurriedClock, moto_options, moto_server
 
 ENDPOINT = "MAGIC_COMMITTER_TEST_ENDPOINT"
@@ -33,13 +39,14 @@ BY_BOTO3 = "-boto3"
 """Ends the name of a store that is asked by boto3; the same ones without it by the fast way."""
 CONTROL = "tree-control"
 """A directory, where the keys are those of control objects. ``tree-links`` cannot rename
-exclusively, as NFS."""
+exclusively, as NFS. ``fsspec`` is its memory, ``sftp`` a server of OpenSSH where there is one."""
 NAMES = (
     "memory",
     "memory-paged",
     "moto",
     "moto-boto3",
     *("tree", CONTROL, "tree-links"),
+    *("fsspec", "fsspec-control", "sftp"),
     *(("real", "real-boto3") if ENDPOINT in os.environ else ()),
 )
 
@@ -73,6 +80,16 @@ def opened(name: str) -> Iterator[ObjectStore]:
             if name == "tree-links":
                 stack.enter_context(patch.object(disk, "rename_by", lambda *_: False))
             yield TreeStore(root, "contract")
+        return
+    if name in ("fsspec", "fsspec-control"):
+        yield TreeStore(tree_for(f"memory://contract-{new_id()}"), "contract")
+        return
+    if name == "sftp":
+        try:
+            with kinds.running("sftp") as url:
+                yield TreeStore(tree_for(f"{url}/t"), "contract")
+        except NoServer as error:
+            pytest.skip(str(error))
         return
     transport: Transport = "boto3" if name.endswith(BY_BOTO3) else "fast"
     if name.startswith("moto"):

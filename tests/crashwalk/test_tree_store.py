@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,8 +13,10 @@ import pytest
 import magic_committer as mc
 from magic_committer.errors import MagicError
 from magic_committer.file_trees import disk
+from magic_committer.stores.tree import UPLOADS
 from magic_committer.testing import PatientClock
 from tests import tree_store
+from tests.power import Power
 from tests.simulation.tally import quiet
 from tests.tree_store import COMMITTERS, MODES, Calls, Killed
 
@@ -48,7 +51,6 @@ def test_a_job_may_die_at_any_call_of_the_system(mode: str, committer: str, tmp_
             outcomes.add(tree_store.check(root, mode))
             shutil.rmtree(root)
             at += 1
-    assert tree_store.check(tmp_path / str(at), mode)  # the last one that nobody killed
     assert outcomes == {False, True}
     assert at > POINTS_MIN
 
@@ -86,3 +88,84 @@ def test_a_complete_that_copies_is_found(tmp_path: Path, monkeypatch: pytest.Mon
     with quiet(), pytest.raises((AssertionError, MagicError)):
         _killed(tmp_path, "append", "magic", 0)
         tree_store.check(tmp_path, "append")
+
+
+STEP = 5
+"""Every which call of a job the power is cut before."""
+
+
+@pytest.mark.parametrize("committer", COMMITTERS)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_power_may_be_cut_at_any_call(mode: str, committer: str, tmp_path: Path) -> None:
+    """What was not synced is gone. Afterwards the job is all or nothing; and a job that was told to
+    be committed is all."""
+    at, outcomes, done = 1, set(), False
+    with quiet():
+        while not done:
+            root = tmp_path / str(at)
+            root.mkdir()
+            tree_store.lay_out(root, tree_store.before(mode))
+            power = Power(root)
+            calls = Calls(at, tree_store.die)
+            with tree_store.served(root, PatientClock()), power.watched():
+                try:
+                    with calls.watched():
+                        tree_store.run_job(root, mode, committer)
+                except (Killed, MagicError):
+                    assert at <= len(calls.names)
+                else:
+                    done = True
+            power.cut()
+            with tree_store.served(root, PatientClock()):
+                tree_store.recover(root)
+            outcomes.add(tree_store.check(root, mode))
+            assert not done or tree_store.check(root, mode)
+            shutil.rmtree(root)
+            at += STEP
+    assert outcomes == {False, True}
+
+
+def _is_waiting(path: str) -> bool:
+    return f"/{UPLOADS}/_" in path and "_new-" not in path
+
+
+LEFT_OUT: dict[str, Callable[[str], bool]] = {
+    "a task's bytes": _is_waiting,
+    "the names of what waits": lambda path: path.endswith(UPLOADS),
+    "the bytes of records and sets": lambda path: "_new-" in path,
+    "the names of records and sets": lambda path: "__magic_job" in path,
+    "the names of what is published": lambda path: "/t/p=" in path,
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_a_sync_that_is_left_out_is_found(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a power cut at the end of a job or while it is published."""
+    synced = Power.sync
+
+    def sync(self: Power, path: str, *, whole: bool = False) -> None:
+        if not LEFT_OUT[what](path):
+            synced(self, path, whole=whole)
+
+    monkeypatch.setattr(Power, "sync", sync)
+    with quiet(), pytest.raises((AssertionError, MagicError)):
+        for number, at in enumerate((0, *range(100, 140, 3))):
+            root = tmp_path / str(number)
+            root.mkdir()
+            tree_store.lay_out(root, tree_store.before("append"))
+            power, calls = Power(root), Calls(at, tree_store.die)
+            told = False
+            with (
+                tree_store.served(root, PatientClock()),
+                power.watched(),
+                suppress(Killed),
+                calls.watched(),
+            ):
+                tree_store.run_job(root, "append", "magic")
+                told = True
+            power.cut()
+            with tree_store.served(root, PatientClock()):
+                tree_store.recover(root)
+            assert tree_store.check(root, "append") or not told

@@ -23,10 +23,10 @@ from tests.tidy.sources import ROOT, project_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
-GONE_SECONDS = 10.0
-"""Within this nothing of a killed run may be left."""
-DEMO_SECONDS_MAX = 180.0
-"""No run takes longer, its `.venv` included: 1.5 times the cap of two minutes."""
+GONE_SECONDS = 60.0
+"""Within this nothing of a killed run may be left, also on a busy machine: a JVM is slow to end."""
+DEMO_SECONDS_MAX = 900.0
+"""A run that takes longer hangs. One with its `.venv` takes two minutes on a quiet machine."""
 MAKING_SECONDS = 12.0
 """Kills while `.venv` is made are drawn from these first seconds; making it takes longer."""
 
@@ -147,7 +147,7 @@ def test_killed_while_it_runs_it_leaves_nothing_running(
     checkout: Checkout, chance: random.Random
 ) -> None:
     """Killed with -9 at any moment, be it make, the Python below it, the demo, or the demo started
-    without make: ten seconds later no process of it is alive, and its ports are free."""
+    without make: soon no process of it is alive, and its ports are free."""
     checkout.green_run()  # with a `.venv`, whatever tests ran before
     started = time.monotonic()
     checkout.green_run()

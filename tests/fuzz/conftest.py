@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.in_memory import buried, clock, machine, s3
+from tests.in_memory import buried, clock, fresh, kind, machine, s3
 
-__all__ = ["buried", "clock", "machine", "s3"]
+__all__ = ["buried", "clock", "fresh", "kind", "machine", "s3"]

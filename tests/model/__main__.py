@@ -3,7 +3,7 @@
 python -m tests.model                         every configuration, each with its faults
 python -m tests.model --faults 2 [NAME…]      with another number of faults
 python -m tests.model --without RULE          each configuration of a rule, without it: the trace
-python -m tests.model --table                 the removed rules as a table for the docs
+python -m tests.model --table                 the removed rules as a table
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ RULES = (
 
 
 def table() -> str:
-    """The forms and the rules as two Markdown tables, for the docs."""
+    """The forms and the rules as two Markdown tables."""
     names = [name for name in CONFIGURATIONS if any(name == b.configuration for b in BROKEN)]
     found = {(b.what, b.configuration): f"{b.promise}, {b.requests}" for b in BROKEN}
     lines = ["| form of the PUT | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]

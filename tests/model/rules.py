@@ -2,7 +2,7 @@
 
 `RULES` is the registry: a test searches each rule's configuration without the rule and wants the
 named promise broken, and searches every configuration with all rules in place and wants nothing
-broken. The docs' table is printed from it (`python -m tests.model --table`).
+broken. `python -m tests.model --table` prints it.
 """
 
 from __future__ import annotations

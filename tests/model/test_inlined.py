@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.model.actors import inlined as actors
 from tests.model.actors.inlined import FORMS
-from tests.model.inlined import ALL, BROKEN, CONFIGURATIONS, RULES, TIMED, Broken, table
+from tests.model.inlined import ALL, BROKEN, CONFIGURATIONS, RULES, TIMED, Broken
 from tests.model.search import Search
 from tests.model.store import Delete, Put, Record
 
@@ -65,10 +64,3 @@ def test_every_rule_of_the_timed_form_is_taken_away() -> None:
     """The programs ask for no rule that is not taken away, and the table has none besides."""
     asked = set(re.findall(r'keeps\(\s*"([^"]+)"\s*\)', inspect.getsource(actors)))
     assert asked == {rule.what for rule in RULES}
-
-
-def test_the_tables_in_the_docs_are_the_searchs() -> None:
-    """docs/decisions.md holds both tables as the search prints them."""
-    docs = (Path(__file__).parents[2] / "docs" / "decisions.md").read_text(encoding="utf-8")
-    missing = [row for row in table().splitlines() if row not in docs]
-    assert missing == []

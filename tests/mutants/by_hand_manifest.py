@@ -48,7 +48,7 @@ MANIFEST = (
     Hand(
         "manifest: hidden files are published",
         ATTEMPT,
-        "TreeAttempt._found_in_directory",
+        "TreeAttempt._add_found",
         (("is_hidden(name)", "False"),),
         "a program's own files are in the table",
     ),
@@ -63,7 +63,7 @@ MANIFEST = (
         "manifest: files of a link are published",
         STORE,
         "TreeStore._waiting_file",
-        (("self._has_link(path)", "False"),),
+        (("self._check_home(path)", "pass"),),
         "a forged directory of a task moves files from elsewhere into the table",
     ),
     Hand(
@@ -97,8 +97,8 @@ MANIFEST = (
     Hand(
         "manifest: files of other jobs",
         READY,
-        "RowCheck._look_at_waiting",
-        (("owner_of('', upload_id) != self._waits", "False"),),
+        "RowCheck._waits_here",
+        (("path.startswith(self._waits)", "True"),),
         "a forged manifest publishes the files of another job",
     ),
     Hand(

@@ -1,8 +1,8 @@
 """Each kind of destination, the store in memory behind the public calls, and its machine.
 
 What is promised on S3 holds on a directory: the tests of the modules in `ON_TREES` that take `s3`
-or `fresh` run on both, and those of `BY_RENAMES` once more with ``committer="manifest"`` there. What a test
-says of S3 alone has a reason in `S3_ALONE`.
+or `fresh` run on both, and those of `BY_RENAMES` once more with ``committer="manifest"`` there.
+What a test says of S3 alone has a reason in `S3_ALONE`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tests.in_memory import buried, clock, fresh, kind, machine, s3
 
 __all__ = ["buried", "clock", "disk", "fresh", "kind", "machine", "s3", "there"]
 
-ON_TREES = frozenset(
-    f"test_{name}"
-    for name in """after_the_decision cleanup closed_records decision exist_ok fence fence_reads
-    giving_up hostile_streams identical_bytes inspect interrupted_closes interrupted_commits late_aborts late_writes
-    marker_races modes neighbours neighbours_writes oldest_wins partitions record_swaps recovery
-    refused_files replace_beside results retried_creates saved_and_unpublished set_identity
-    signs_of_life streams sweep_litter sweeps_in_batches told_after_the_decision told_outcomes
-    two_handles uploads_state visibility""".split()
-)
+_ON_TREES = """
+    after_the_decision cleanup closed_records decision exist_ok fence fence_reads giving_up
+    hostile_streams identical_bytes inspect interrupted_closes interrupted_commits late_aborts
+    late_writes marker_races modes neighbours neighbours_writes oldest_wins partitions
+    record_swaps recovery refused_files replace_beside results retried_creates
+    saved_and_unpublished set_identity signs_of_life streams sweep_litter sweeps_in_batches
+    told_after_the_decision told_outcomes two_handles uploads_state visibility
+"""
+ON_TREES = frozenset(f"test_{name}" for name in _ON_TREES.split())
 BY_RENAMES = frozenset(("test_recovery", "test_streams", "test_hostile_streams"))
 
 _CONTENT = "the ETag of S3 is the content's; a file that was written again is another one"

@@ -320,7 +320,8 @@ def test_ctrl_c_while_a_run_is_passed_over_does_not_say_that_it_was_not_decided(
                 commit(job, results, 6)
             except KeyboardInterrupt as error:
                 store.before = None
-                if not [one for one in mc.inspect(DEST) if (one.id, one.state) == (job.id, "running")]:
+                found = [(one.id, one.state) for one in mc.inspect(DEST)]
+                if (job.id, "running") not in found:
                     told.append(" ".join(error.__notes__))
             else:
                 break

@@ -74,6 +74,7 @@ def test_who_is_slower_has_lost_also_to_one_who_decides_the_same(
     At(s3, its_put, lambda: to(runtime, seen))
     mine = to(runtime, seen)
     assert not mine.won
+    assert mine.now is not None
     assert mine.now.etag == stored(runtime).etag
 
 

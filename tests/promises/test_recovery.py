@@ -304,7 +304,7 @@ def test_what_earlier_versions_hand_on_is_read() -> None:
     del values["terms"]["exclusive"], values["options"]["distribute_files_min"]  # went, unreleased
     job = mc.Job.from_dict(values)
     assert job.uuid == results["470c015"]["job_uuid"]
-    assert job._options == mc.Options()
+    assert job._options == mc.Options(commit_threads=32)
     assert (job.id, job._started.terms.mode) == ("j", "replace")
 
 

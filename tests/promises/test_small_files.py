@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 import magic_committer as mc
+from magic_committer import _wiring
 from magic_committer.committers.magic import closings, tree
 from magic_committer.errors import (
     StoreError,
@@ -21,8 +23,18 @@ from magic_committer.errors import (
 from magic_committer.options import MiB
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState
+from magic_committer.upload.blocks import BlockSource
+from tests.at_once import Overlapping
 from tests.concrete import attempt_of, upload_of
 from tests.promises.hands import DEST, visible
+
+
+@pytest.fixture(params=["a thread for each file", "one thread for all"])
+def s3(request: pytest.FixtureRequest, s3: MemoryStore) -> MemoryStore:
+    """Both ways in which files are sent beside the caller."""
+    if "all" in request.param:
+        s3.many = lambda: Overlapping(s3)  # type: ignore[attr-defined]
+    return s3
 
 
 def begin() -> mc.Job:
@@ -145,7 +157,7 @@ def test_a_file_that_another_process_may_commit_is_stored_at_its_close(s3: Memor
     assert [key for key in s3.keys("t/") if key.endswith("a.csv.pending")]
 
 
-def test_no_more_files_are_sent_at_once_than_there_are_threads(
+def test_no_more_files_are_sent_at_once_than_allowed(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A close waits for the oldest file that is under way when there are as many as may be."""
@@ -165,9 +177,57 @@ def test_no_more_files_are_sent_at_once_than_there_are_threads(
     assert task.commit().files == 4
 
 
-def test_what_waits_to_be_sent_holds_half_of_the_memory_for_blocks(s3: MemoryStore) -> None:
+def test_one_thread_sends_all_small_files_where_the_store_can_do_that(s3: MemoryStore) -> None:
+    """Files of up to 1 MiB share a thread; a larger one has its own, and ends before them."""
+    s3.many = lambda: Overlapping(s3)  # type: ignore[attr-defined]
+    task = begin().task("1")
+    threads: dict[str, int] = {}
+
+    def close(name: str, body: bytes) -> mc.UploadStream:
+        file = upload_of(task.open(name))
+        file.when_pending(lambda: threads.setdefault(name, threading.get_ident()))
+        file.write(body)
+        file.close()
+        return file
+
+    with held(s3, is_verb("create_upload", "small")) as gate:
+        for n in range(20):
+            close(f"small-{n}", b"1")
+        gate.wait(20)
+        close("large", bytes(2 * MiB)).wait()
+        assert set(threads) == {"large"}
+        gate.open.set()
+        assert task.commit().files == 21
+    large = threads.pop("large")
+    assert len(threads) == 20
+    assert len({*threads.values(), large}) == 2
+
+
+def test_what_breaks_that_thread_is_told_by_the_commit(s3: MemoryStore) -> None:
+    """An error that is no answer of the store ends the files under way: nobody waits for them."""
+
+    class Broken(Overlapping):
+        def ask_each(self, next_ask: Callable[[], Any], **_: Any) -> Iterator[Any]:  # type: ignore[override]
+            next_ask()
+            raise RuntimeError("a bug")
+            yield
+
+    s3.many = lambda: Broken(s3)  # type: ignore[attr-defined]
+    task = begin().task("1")
+    write(task, "a.csv")
+    with pytest.raises(RuntimeError, match="a bug"):
+        write(task, "b.csv").wait()
+    with pytest.raises(RuntimeError, match="a bug"):
+        task.commit()
+    assert not s3.open_uploads()
+
+
+def test_what_waits_to_be_sent_holds_half_of_the_memory_for_blocks(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A close waits when the files under way and its own hold more; the other half is for the
     files that are being written."""
+    monkeypatch.setattr(_wiring, "blocks", BlockSource())  # the process's may be in use
     options = mc.Options(buffer_bytes_max=4 * 64 * 1024)
     job = mc.start(DEST, track="memory", accept="results", options=options)
     task = job.task("1")
@@ -416,6 +476,9 @@ import magic_committer as mc
 from magic_committer.testing import memory_store
 
 with memory_store("bucket") as s3:
+    if MANY:
+        from tests.at_once import Overlapping
+        s3.many = lambda: Overlapping(s3)
     task = mc.start("s3://bucket/t", track="memory", accept="results").task("1")
     arrived = threading.Semaphore(0)
 
@@ -438,12 +501,13 @@ with memory_store("bucket") as s3:
 """
 
 
+@pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("verb", ["create_upload", "put_part"])
-def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str) -> None:
+def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str, many: bool) -> None:
     """A program that ends without a commit, while files that it has closed are being sent, leaves
     no upload."""
     done = subprocess.run(
-        [sys.executable, "-c", EXIT.replace("VERB", repr(verb))],
+        [sys.executable, "-c", EXIT.replace("VERB", repr(verb)).replace("MANY", str(many))],
         capture_output=True,
         text=True,
         timeout=300,

@@ -299,71 +299,66 @@ def invisible(play: Play) -> str | None:
 PROPERTIES = (
     Property(
         "complete",
-        "When a job's commit has returned, all files of one committed attempt of each task are"
-        " visible, byte for byte.",
+        "After the commit all files of one committed attempt of each task are visible, byte for"
+        " byte.",
         complete,
     ),
     Property(
         "exclusive",
-        "When a job's commit has returned, nothing else of the job is visible: no file of an"
-        " attempt that failed, was aborted, or lost against another attempt of its task.",
+        "After the commit nothing else of the job is visible, of whatever attempt.",
         exclusive,
     ),
     Property(
         "concurrent",
-        "Tasks that write and commit at the same time give what they give one after the other.",
+        "Tasks that write at the same time give what they give one after the other.",
         concurrent,
     ),
     Property(
         "abortable",
-        "When somebody was told that a job is aborted, none of its files is visible.",
+        "When a job is said to be aborted, none of its files is visible.",
         abortable,
     ),
     Property(
         "continuity of correctness",
-        "Once somebody was told how a job ended, nothing that a late process of the job does"
-        " changes what is visible of it.",
+        "Once it is said how a job ended, no late process of it changes what is visible.",
         continuity,
     ),
     Property(
         "task commit atomic",
-        "Whatever happens to an attempt while it writes and commits, of its task all files of one"
-        " attempt are visible in the end, or none; never a part, never a mixture.",
+        "In the end all files of one attempt of a task are visible, or none; never a mixture.",
         task_atomic,
     ),
     Property(
         "job commit atomic",
-        "At each moment a reader finds all files that the job publishes, or none of the job's.",
+        "At each moment a reader finds all files that the job publishes, or none.",
         job_atomic,
     ),
     Property(
         "job commit repeatable",
-        "The job's commit may be called once more by another process, after it returned, died or"
-        " stopped anywhere: it returns, and exactly the job's files are visible.",
+        "Another process may call the commit again, wherever it stopped, and exactly the job's"
+        " files are visible.",
         repeatable,
     ),
     Property(
         "job commit recoverable",
-        "After the driver died or stopped anywhere in the job's commit, a process that knows the"
-        " destination and the job's name ends the job, and tells the truth: committed, and exactly"
-        " its files are visible; or aborted, and none is.",
+        "A process that knows the destination and the job's name ends it after the driver's"
+        " death, and says truly: committed, exactly its files; or aborted, none.",
         recoverable,
     ),
     Property(
         "non-blocking",
-        "A process that stops for ever, at any request, keeps nobody else from going on: another"
-        " attempt, a recovery, the next job.",
+        "A process that stops for ever keeps nobody else from going on.",
         non_blocking,
     ),
     Property(
         "concurrent jobs",
-        "Two jobs that write into one directory at the same time both end as if they were alone.",
+        "Two jobs in one directory at the same time both end as if they were alone.",
         concurrent_jobs,
     ),
     Property(
         "nothing lost on failure",
-        "Whatever fails, at each moment a reader finds all the data that was there before the job;"
-        " or, if the job replaces it, all the new data.",
+        "Whatever fails, a reader finds all the data from before the job, or, if the job"
+        " replaces it, all the new data.",
         nothing_lost,
     ),
     Property(

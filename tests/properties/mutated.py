@@ -68,61 +68,6 @@ FLAWS = {
             ),
             "directory", "concurrent jobs",
         ),
-        Flaw(
-            Hand(
-                "a rename without an answer was done", "committers/manifest/publish.py", "_publish",
-                (("last = error\nparts.pause(number)", "return 'done'"),),
-                "a file is told to be visible that waits in the job's directory, and goes with it",
-            ),
-            "manifest", "complete",
-        ),
-        Flaw(
-            Hand(
-                "old files go first", "committers/manifest/publish.py", "publish_all",
-                (("published = Renamed()",
-                  "published = Renamed()\ndelete_replaced(parts, paths, plan, accept)"),),
-                "who dies in the commit leaves neither old files nor new",
-            ),
-            "manifest", "nothing lost on failure",
-        ),
-        Flaw(
-            Hand(
-                "all of _temporary", "committers/manifest/undo.py", "sweep",
-                (("tree = parts.tree", "tree = parts.tree\nremove_looking(parts, TEMPORARY)"),),
-                "the job that ends first deletes what all others have written: what Hadoop does",
-            ),
-            "manifest", "concurrent jobs",
-        ),
-        Flaw(
-            Hand(
-                "a merge begins anew", "committers/classic/job_commit.py",
-                "V1JobCommit._publish_tasks",
-                (("not _is_there(self.parts, paths.merging)", "True"),),
-                "who commits again looks for the tasks where they were before the merge",
-                times=2,
-            ),
-            "v1 on files", "job commit repeatable",
-        ),
-        Flaw(
-            Hand(
-                "a directory without an answer was moved", "committers/classic/job_commit.py",
-                "_move_directory",
-                (("if _is_there(parts, entry.path):\n    raise", "pass"),),
-                "the files of a task go with the job's directory",
-            ),
-            "v1 on files", "complete",
-        ),
-        Flaw(
-            Hand(
-                "v2 asks once", "committers/classic/attempt.py", "V2Attempt._publish",
-                (("self._parts.again(lambda: rename_once(tree, source, file.name, file.size,"
-                  " file.etag))",
-                  "with suppress(Unanswered):\n    tree.rename(source, file.name)"),),
-                "a file whose rename has no answer goes with the job's directory",
-                imports="from contextlib import suppress",
-            ),
-            "v2 on files", "complete",
-        ),
     )
 }  # fmt: skip
 

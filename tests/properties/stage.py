@@ -252,7 +252,7 @@ class Stage:
         return ActorClock(self.scheduler, Actor("clock", "clock"))
 
     def new_directory(self) -> Path:
-        """A directory of this machine, which goes with the stage; its files have the stage's time."""
+        """A directory of this machine, which goes with the stage. Its files have its time."""
         self._ends.enter_context(stamped(lambda: self.scheduler.now))
         return Path(self._ends.enter_context(TemporaryDirectory(dir=in_memory()))) / "t"
 

@@ -113,7 +113,7 @@ class OnStage(TreeBucket):
 
 
 class SeenTree:
-    """A tree as the processes of a stage see it: each verb is a request of the process that acts."""
+    """A tree as a stage's processes see it: each verb is a request of the process that acts."""
 
     def __init__(self, stage: Stage, tree: Any) -> None:
         self._stage, self._tree = stage, tree

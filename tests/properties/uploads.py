@@ -59,7 +59,8 @@ class Magic:
             committer=self.kind.name,
         )
         blocks = process.stage.blocks
-        return self.kind.setup(process.runtime, self.dest(process.stage), terms, OPTIONS, blocks, name).job
+        dest = self.dest(process.stage)
+        return self.kind.setup(process.runtime, dest, terms, OPTIONS, blocks, name).job
 
     def attempt(self, process: Process, job: StartedJob, task: str, number: int) -> Writing:
         """An attempt of a drawn name."""

@@ -10,29 +10,79 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from typing import Any, cast
 
 import magic_committer as mc
 from magic_committer import _wiring
+from magic_committer.file_trees.base import FileTree
 from magic_committer.file_trees.by_url import tree_for
+from magic_committer.stores.tree import TreeStore
+from magic_committer.stores.urls import tree_url
 from tests.real_servers.keeper import ROOT
-from tests.tree_jobs import Watched
 
 FILES = {f"dt={n % 2}/part-{n}.csv": b"%d\n" % n for n in range(6)}
 TASKS = 2
 HANGS_SECONDS = 90
 """A driver that has not died by then says where it is, and ends."""
 AFTER: dict[str, Callable[[str, str], bool]] = {
-    "task": lambda verb, path: verb == "create" and "/manifests/" in path,
-    "decision": lambda verb, path: verb == "create" and path.endswith("_job-2.json"),
-    "rename": lambda verb, path: verb == "rename" and "/tasks/" in path,
+    "task": lambda verb, path: verb == "rename" and "/manifests/" in path,
+    "decision": lambda verb, path: verb == "rename" and "_job.json.~" in path,
+    "rename": lambda verb, path: verb == "rename" and path.startswith("dt="),
 }
 """The first task is committed; the job is decided; its first file is published."""
+CHANGING = frozenset(["make", "open", "rename", "make_directory", "remove", "remove_directory"])
+
+
+class Watched:
+    """A file system whose changing calls are counted.
+
+    Args:
+        tree: the file system.
+        at: the call of this number, from 1, is the moment; 0: see ``on``.
+        before, after: what is done before the call of the moment, and after it.
+        on: whether a call is the moment, by its verb and its last path.
+    """
+
+    def __init__(
+        self,
+        tree: Any,
+        at: int = 0,
+        *,
+        before: Callable[[], None] = lambda: None,
+        after: Callable[[], None] = lambda: None,
+        on: Callable[[str, str], bool] = lambda verb, path: False,
+    ) -> None:
+        self._tree, self._at, self._before, self._after, self._on = tree, at, before, after, on
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._tree, name)
+        if name not in CHANGING:
+            return found
+
+        def call(*given: Any, **named: Any) -> Any:
+            with self._lock:
+                self.count += 1
+                now = self.count == self._at
+            path = given[1] if name == "rename" else given[0]
+            now = now or self._on(name, path)
+            if now:
+                self._before()
+            result = found(*given, **named)
+            if now:
+                self._after()
+            return result
+
+        return call
 
 
 def drive(url: str, watched: Callable[[str], Watched]) -> None:
     """A whole job of one process, whose calls of the file system are counted."""
-    _wiring.register_tree(watched(url))
+    store = TreeStore(cast("FileTree", watched(url)), tree_url(url)[:-1])
+    _wiring.register_store(store)
     names = sorted(FILES)
     with mc.start(url, accept="results", track="memory") as job:
         results = []
@@ -43,13 +93,13 @@ def drive(url: str, watched: Callable[[str], Watched]) -> None:
                         file.write(FILES[name])
             results.append(task.result)
         job.commit(results)
+    _wiring.unregister_store(store)
 
 
 def counted(url: str) -> int:
     """How many calls a job makes that nobody kills."""
     watched = Watched(tree_for(url))
     drive(url, lambda _: watched)
-    _wiring.unregister_tree(watched)
     return watched.count
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from magic_committer.file_trees.base import walk
 from magic_committer.file_trees.by_url import tree_for
-
-BYTES_MAX = 2**20
+from tests.unit.test_file_trees import read
 
 
 def data(url: str) -> dict[str, bytes]:
     """The files that readers of tables see."""
     tree = tree_for(url)
     return {
-        entry.path: tree.read(entry.path, BYTES_MAX)
+        entry.path: read(tree, entry.path)
         for entry in walk(tree, "")
         if entry.kind == "file" and not entry.path.startswith("_")
     }
@@ -20,7 +19,8 @@ def data(url: str) -> dict[str, bytes]:
 
 def control(url: str) -> list[str]:
     """The files of committers, but for the marker of success."""
-    return sorted(entry.path for entry in walk(tree_for(url), "_temporary") if entry.kind == "file")
+    files = (entry.path for entry in walk(tree_for(url), "") if entry.kind == "file")
+    return sorted(path for path in files if path.startswith("_") and path != "_SUCCESS")
 
 
 def is_marked(url: str) -> bool:

@@ -48,7 +48,7 @@ EXCLUDING = (*FAILING, *REPLACING)
 """Modes of which two jobs never publish at once in one place."""
 
 UNIQUE = re.compile(r"(^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|$)")
-"""A job's UUID in a file's name (decisions.md)."""
+"""A job's UUID in a file's name (protocol.md, "Whose upload is it?")."""
 
 NOT_COMMITTED = {"IncompleteJob", "OptionError", "ConflictingJob", "BatchUnsettled"}
 """Errors that say: not committed."""

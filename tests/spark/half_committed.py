@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from magic_committer.committers.manifest.job_commit import TreeJobCommit
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from examples.recipes import ml_shards, with_spark
+from examples import ml_shards
+from examples.recipes import with_spark
 from tests.spark.lake import Lake
 
 

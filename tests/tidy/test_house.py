@@ -144,7 +144,7 @@ def test_nothing_is_of_one_machine() -> None:
 
 WIDE_PAGES = {
     *("docs/cli.md", "docs/cli-reference.md"),  # what programs print
-    *("docs/protocol.md", "docs/renames.md"),  # schedules, trees of keys
+    "docs/renames.md",  # a tree of files
     "docs/recipes/cron.md",
 }
 

@@ -447,6 +447,24 @@ def test_idle_connections_have_a_limit() -> None:
         assert connection.sock is None
 
 
+def test_old_idle_connections_are_closed_one_for_each_that_becomes_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody would use them again: a process that once sent many requests at once does not keep
+    a descriptor for each of them."""
+    client = Http(http.Network())
+    with raw_server(OKS) as raw:
+        looped(client, {str(number): to(raw) for number in range(5)}, 5)
+        idle = client._idle[http.origin_of(raw.url)]
+        old = list(idle)
+        monkeypatch.setattr(http, "IDLE_SECONDS_MAX", time.monotonic() - max(c._since for c in old))
+        for left in (4, 3):
+            client.give_back(http.origin_of(raw.url), idle.pop())
+            assert len(idle) == left
+        assert [one.sock is None for one in old[:3]] == [True, True, False]
+        client.close()
+
+
 def test_a_forked_child_leaves_its_parents_answers() -> None:
     """It closes what is under way. Its parent gets the answer."""
     may_answer = threading.Event()

@@ -104,18 +104,6 @@ for _base in (
         )
 
 
-def test_the_page_has_the_table_as_it_is() -> None:
-    """``python -m tests.fsspec_limits`` writes it into docs/recipes/directories.md."""
-    document = fsspec_limits.DOCS.read_text(encoding="utf-8")
-    assert fsspec_limits.with_table(document) == document
-
-
-def test_a_page_without_a_place_is_an_error() -> None:
-    """Nothing is written into another page by mistake."""
-    with pytest.raises(ValueError, match="there is no"):
-        fsspec_limits.with_table("# Another page\n")
-
-
 def test_every_limit_is_a_test_of_fsspecs() -> None:
     """A test that fsspec has renamed is noticed: its line goes."""
     there = {

@@ -11,11 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
+import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
     NotSupported,
+    OptionError,
     PreconditionFailed,
     StoreError,
     Unanswered,
@@ -249,7 +251,7 @@ def test_parts_last_before_the_set_that_names_them_is_there(
 ) -> None:
     """So do the names in their directory. The put's own name lasts when it answers."""
     _pending(store, "t/k", b"one", b"two")
-    assert synced == []
+    assert synced == [str(tmp_path)]  # where the root was made
     store.put("t/__magic_job-1/_a.pendingset", b"set", if_none_match=True)
     (made,) = [at for at, what in enumerate(synced) if what.startswith(">")]
     files = [str(path) for path in _waiting(tmp_path)]
@@ -476,6 +478,46 @@ def test_a_key_that_no_tree_can_hold_is_refused(store: TreeStore, key: str) -> N
     store.delete_one(key)
 
 
+def test_keys_that_cannot_be_held_together_are_told(store: TreeStore, tmp_path: Path) -> None:
+    """Before anything is visible: a file below a file, what is there, and what no path has."""
+    (tmp_path / "root/there").mkdir(parents=True)
+    (tmp_path / "root/file").write_bytes(b"")
+    keys = ["a", "a/b", "c//d", "e/../f", "g" * 256, "there", "file/x", "fine/1", "fine/2"]
+    told = {line.partition(":")[0] for line in store.not_held(lambda: keys)}
+    assert told == {"a", "c//d", "e/../f", "g" * 256, "there", "file/x"}
+
+
+def test_names_that_differ_by_case_alone_are_told_where_they_are_one(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that folds cases is known by the name of the store's own directory."""
+    keys = ["t/A", "t/b", "t/a"]
+    assert list(store.not_held(lambda: keys)) == []
+    (tmp_path / "root" / UPLOADS.swapcase()).mkdir(parents=True, exist_ok=True)
+    (told,) = store.not_held(lambda: keys)
+    assert told.startswith("t/a: another file has this name")
+
+
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [("rw,vers=4.2", True), ("rw,lookupcache=none", False), ("rw,lookupcache=pos", False)],
+)
+def test_modes_that_look_are_refused_on_a_mount_that_remembers_what_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, refused: bool
+) -> None:
+    """NFS, unless it is mounted so that each look asks the server; `append` looks at nothing."""
+    monkeypatch.setattr(disk, "mount_options", lambda path: ("nfs4", set(options.split(","))))
+    store = TreeStore(tmp_path, "bucket")
+    assert store.refusal("manifest", "append") == ""
+    assert ("lookupcache" in store.refusal("manifest", "replace")) == refused
+
+
+def test_what_a_file_system_lacks_is_refused_at_the_start() -> None:
+    """`magic` without attributes."""
+    with pytest.raises(OptionError, match="no attributes"):
+        mc.start("memory://bucket/table", committer="magic")
+
+
 def test_attributes_that_a_file_cannot_have_are_refused(store: TreeStore) -> None:
     """All but metadata."""
     with pytest.raises(InvalidRequest, match="no such attributes"):
@@ -581,7 +623,7 @@ def test_a_waiting_file_is_an_upload(tmp_path: Path) -> None:
     written = store.complete_upload("p=1/a", upload, parts)
     assert store.head("p=1/a").etag == written.etag == parts[0].etag
     assert (tmp_path / "p=1/a").stat().st_ino == inode
-    assert not (tmp_path / "_temporary").exists()
+    assert list(uploads(store, "")) == []
     with pytest.raises(NotFound):
         store.complete_upload("p=1/a", upload, parts)
 
@@ -652,7 +694,7 @@ def test_a_job_s_directory_is_cleared_whole(tmp_path: Path) -> None:
     for other in ("data/", "", "_temporary/"):
         with pytest.raises(InvalidRequest):
             store.clear(other)
-    assert store.clear(f"{TASK}/") == 2
+    assert store.clear(f"{TASK}/") == 3
     assert not (tmp_path / "_temporary").exists()
     assert (tmp_path / "data/x").exists()
 

@@ -20,7 +20,6 @@ import pytest
 
 from magic_committer import checksum as checksums
 from magic_committer._pool import Pool, ThreadPool
-from magic_committer._runtime import SystemClock
 from magic_committer.errors import (
     InvalidRequest,
     StoreError,
@@ -32,10 +31,10 @@ from magic_committer.errors import (
 from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, objects
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.upload import FileState, TextUpload, UploadStream, blocks, sender
+from magic_committer.upload import FileState, TextUpload, UploadStream, blocks
 from magic_committer.upload import stream as stream_module
 from magic_committer.upload.sender import PARTS_UPLOADED
-from tests.unit.uploading import BLOCK, LazyPool, Wide, World, failing, options
+from tests.unit.uploading import BLOCK, LazyPool, World, failing, options
 
 
 @pytest.fixture(params=["inline", "threads", "lazy"])
@@ -350,27 +349,15 @@ def test_in_threads_create_leaves_without_a_further_call() -> None:
 
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
 def test_no_more_parts_are_in_flight_than_allowed(in_flight: int) -> None:
-    """On a line where each further part makes it faster, the window opens to ``parts_in_flight``
-    parts and no further."""
+    """Beside the block that fills ``parts_in_flight`` parts are being sent, and no more."""
     world = World(LazyPool(), options(parts_in_flight=in_flight))
-    line = Line()
-    stream = world.open(clock=line)
+    stream = world.open()
     seen = []
-    for _ in range(40 * in_flight):
+    for _ in range(4 * in_flight):
         stream.write(bytes(BLOCK))
         seen.append(stream._sender.in_flight)
-        line.seconds += 1 / seen[-1]
-    assert max(seen) == in_flight
+    assert seen == [min(count, in_flight) for count in range(1, 4 * in_flight + 1)]
     stream.close()
-
-
-class Line(SystemClock):
-    """The clock of a line on which a part takes a second, however many there are."""
-
-    seconds = 0.0
-
-    def monotonic(self) -> float:
-        return self.seconds
 
 
 def test_the_hook_is_asked_before_every_block(world: World) -> None:
@@ -594,7 +581,6 @@ def test_parts_not_yet_sent_are_never_sent_after_an_abort(
 ) -> None:
     """Parts that wait in the pool when the file is aborted are dropped, and the abort comes
     last."""
-    monkeypatch.setattr(sender, "SendWindow", Wide)
     order: list[str] = []
     world = World(LazyPool())
     world.store.before = lambda request: order.append(request.verb)
@@ -665,7 +651,6 @@ def test_memory_is_bounded_by_the_formula(piece: int, monkeypatch: pytest.Monkey
     ``block_bytes * (parts_in_flight + 2)``."""
     # On the heap, where tracemalloc sees it; large blocks have pages of their own otherwise.
     monkeypatch.setattr(blocks, "_memory", lambda size: memoryview(bytearray(size)))
-    monkeypatch.setattr(sender, "SendWindow", Wide)
     block, in_flight = 1 << 20, 3
     world = World(LazyPool(), options(block, parts_in_flight=in_flight), store=Discarding())
     data = bytes(piece)
@@ -693,7 +678,6 @@ def test_memory_is_bounded_by_the_formula_also_where_bytes_are_held(
     """Beside what the caller holds itself, the objects and copies of a stream keep to the same
     bound, wherever the parts begin and end."""
     monkeypatch.setattr(blocks, "_memory", lambda size: memoryview(bytearray(size)))
-    monkeypatch.setattr(sender, "SendWindow", Wide)
     block, in_flight = 1 << 20, 3
     world = World(LazyPool(), options(block, parts_in_flight=in_flight), store=Discarding())
     tracemalloc.start()
@@ -902,7 +886,7 @@ def test_what_two_threads_write_at_once_is_whole_or_the_file_fails() -> None:
             for _ in range(20_000):
                 taken[number] += stream.write(record)
         except (UploadFailed, ValueError) as error:
-            errors.append(error)
+            errors.append(str(error))  # not its frames, which hold the block
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
     before = sys.getswitchinterval()

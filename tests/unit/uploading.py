@@ -13,7 +13,6 @@ from magic_committer.options import Options
 from magic_committer.stores.base import Attributes, CreatedUpload, UploadInfo, uploads
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
-from magic_committer.upload.window import SendWindow
 
 R = TypeVar("R")
 
@@ -36,17 +35,6 @@ def failing(error: BaseException, verb: str, part: int = 0) -> Callable[[Request
             raise error
 
     return before
-
-
-class Wide(SendWindow):
-    """A window that is open from the first part on."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self.size = most
-
-    def handed(self, stored_bytes: int, now: float, *, waited: bool) -> None:
-        """Learn nothing."""
 
 
 class LazyFuture:

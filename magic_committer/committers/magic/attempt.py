@@ -135,7 +135,7 @@ class Attempt:
         self._in_memory = job.terms.track == "memory"
         self._files: dict[str, _File] = {}
         self._local = LocalFiles(options)
-        self._closings = Closings(self._turns, options.buffer_bytes_max // 2)
+        self._closings = Closings(runtime, self._turns, options.buffer_bytes_max // 2)
         self._retried_creates = RetriedCreates(runtime, job, self._fence)
         self.statistics = Statistics()
         self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
@@ -231,7 +231,7 @@ class Attempt:
                 on_close=lambda finished: self._closed(name, pending_key, mark, finished),
                 on_abort=self._retried_creates.abort_if_late,
                 abort_told=None if self._in_memory else partial(self._saved.abort, key, mark),
-                beside=self._closings.enter if self._in_memory else None,
+                beside=self._closings if self._in_memory else None,
                 statistics=self.statistics,
             )
             file = self._files[name] = _File(name, stream)

@@ -7,6 +7,10 @@ Only for ``track="memory"``: there nobody but this handle can commit the attempt
 waits for all files (`settle`). A closed file of any other attempt may be committed by a process
 that only knows the attempt's name: its `close` returns when its `.pending` is stored.
 
+One thread sends all of them at once, where the store can do that
+(`magic_committer.stores.base.Many`): threads that wait for one answer each cost twice the
+processor. Larger files, and those of other stores, have a thread of the pool each.
+
 Invariants:
 
 * A commit begins by waiting for every file that is here, and no file comes here while it runs
@@ -18,36 +22,60 @@ Invariants:
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 
-from magic_committer._pool import THREADS_MAX
+from magic_committer._pool import Future, Handed, renewed_in_children
+from magic_committer._runtime import Runtime
 from magic_committer.committers.magic.turns import Turns
+from magic_committer.errors import StoreError
+from magic_committer.stores.base import Answer, Ask, Many, by_verbs, many_of
 from magic_committer.upload import FileState, UploadStream
+from magic_committer.upload.sender import Steps
 
-FILES_MAX = THREADS_MAX
-"""Files of one attempt that are sent at once. More than there are threads would only wait."""
+FILES_MAX = 128
+"""Files of one attempt that are sent at once."""
+SMALL_BYTES_MAX = 1024**2
+"""Bytes of a file that is sent by the thread of all small files. While that thread hashes a file,
+the others wait."""
+LOOK_SECONDS = 0.01
+"""After so long without an answer that thread looks for new files."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _UnderWay:
-    stream: UploadStream
-    held: int
-    """Bytes of its block."""
+class _Sending:
+    """A small file that is being sent."""
+
+    steps: Steps
+    end: Handed[None]
+
+    def ends(self, error: BaseException) -> None:
+        """Note that it has ended; well, if by StopIteration."""
+        if isinstance(error, StopIteration):
+            self.end.set_result(None)
+        else:
+            self.end.set_exception(error)
 
 
 class Closings:
     """What one attempt has closed and not yet stored. Safe for the threads that close its files.
 
     Args:
+        runtime: the components.
         turns: the attempt's turns.
         bytes_max: bytes of memory that the blocks of these files may hold.
     """
 
-    def __init__(self, turns: Turns, bytes_max: int) -> None:
+    def __init__(self, runtime: Runtime, turns: Turns, bytes_max: int) -> None:
+        self._runtime = runtime
+        self._begin()
+        renewed_in_children(self, Closings._begin)
         self._turns = turns
         self._bytes_max = bytes_max
-        self._under_way: deque[_UnderWay] = deque()
+        self._under_way: dict[UploadStream, int] = {}  # with the bytes of its block
+        self._ended: deque[UploadStream] = deque()  # not yet forgotten
         self._failed: deque[UploadStream] = deque()
 
     def enter(self, stream: UploadStream) -> None:
@@ -61,7 +89,74 @@ class Closings:
             self._wait_for_oldest()
         with self._turns.lock:
             self._turns.check_open()
-            self._under_way.append(_UnderWay(stream, held))
+            self._under_way[stream] = held
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._new: deque[_Sending] = deque()
+        self._sends = False  # a thread does, or will
+
+    def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
+        """Begin to send a file."""
+        store, pool = self._runtime.store, self._runtime.pool
+        steps = self._noted(stream, steps)
+        many = many_of(store) if stream.length <= SMALL_BYTES_MAX else None
+        if many is None:
+            return pool.submit(partial(by_verbs, store, steps))
+        end: Handed[None] = Handed()
+        self._new.append(_Sending(steps, end))
+        with self._lock:
+            begins, self._sends = not self._sends, True
+        if begins:
+            pool.submit(partial(self._send_all, many))
+        return end
+
+    def _noted(self, stream: UploadStream, steps: Steps) -> Steps:
+        try:
+            yield from steps
+        finally:
+            self._ended.append(stream)
+
+    def _send_all(self, many: Many) -> None:
+        """Send what is there and what comes, until there is nothing. In one thread at a time."""
+        going: set[_Sending] = set()
+        ready: deque[tuple[_Sending, Ask]] = deque()
+
+        def go_on(one: _Sending, answer: Answer | None) -> None:
+            try:
+                if isinstance(answer, StoreError):
+                    ready.append((one, one.steps.throw(answer)))
+                else:
+                    ready.append((one, one.steps.send(answer)))
+            except BaseException as error:
+                going.discard(one)
+                one.ends(error)
+
+        def next_ask() -> tuple[_Sending, Ask] | None:
+            while not ready and self._new:
+                going.add(one := self._new.popleft())
+                go_on(one, None)
+            return ready.popleft() if ready else None
+
+        try:
+            while self._has_more():
+                for one, answer in many.ask_each(
+                    next_ask, in_flight=FILES_MAX, look_seconds=LOOK_SECONDS
+                ):
+                    go_on(one, answer)
+        except BaseException as error:  # none of the store's: those are answers
+            with self._lock:
+                self._sends = False
+                going.update(self._new)
+                self._new.clear()
+            for one in going:
+                one.ends(error)
+            raise
+
+    def _has_more(self) -> bool:
+        with self._lock:
+            self._sends = bool(self._new)
+            return self._sends
 
     def settle(self) -> None:
         """Wait for all files."""
@@ -71,9 +166,8 @@ class Closings:
     def tell_failure(self) -> None:
         """Raise the error of a file that has failed, if no call has raised it before. A note names
         the file."""
-        for entry in list(self._under_way):
-            if entry.stream.has_ended:
-                self._forget(entry)
+        while self._ended:
+            self._forget(self._ended.popleft())
         while self._failed:
             stream = self._failed.popleft()
             try:
@@ -83,23 +177,21 @@ class Closings:
                 raise
 
     def _has_room(self, held: int) -> bool:
-        used = sum(entry.held for entry in list(self._under_way))
-        return len(self._under_way) < FILES_MAX and used + held <= self._bytes_max
+        used = list(self._under_way.values())
+        return len(used) < FILES_MAX and sum(used) + held <= self._bytes_max
 
     def _wait_for_oldest(self) -> None:
         """Wait for one file, and forget it when it has ended. If the wait is interrupted, it stays
         here."""
-        try:
-            oldest = self._under_way[0]
-        except IndexError:  # another thread has waited for the last one
-            return
-        oldest.stream.wait()
-        self._forget(oldest)
-
-    def _forget(self, entry: _UnderWay) -> None:
         with self._turns.lock:
-            if entry not in self._under_way:  # another thread was faster
+            oldest = next(iter(self._under_way), None)
+        if oldest is not None:  # otherwise another thread has waited for the last one
+            oldest.wait()
+            self._forget(oldest)
+
+    def _forget(self, stream: UploadStream) -> None:
+        with self._turns.lock:
+            if self._under_way.pop(stream, None) is None:  # it was forgotten before
                 return
-            self._under_way.remove(entry)
-            if entry.stream.state is FileState.FAILED:
-                self._failed.append(entry.stream)
+            if stream.state is FileState.FAILED:
+                self._failed.append(stream)

@@ -46,9 +46,14 @@ from magic_committer.errors import (
     Unanswered,
     WrongProcess,
 )
-from magic_committer.file_trees.base import FileTree, add_parents, make_directories, parent_of
-from magic_committer.file_trees.local import LocalTree
-from magic_committer.file_trees.renaming import rename_once
+from magic_committer.file_trees.base import (
+    FileTree,
+    TreeEntry,
+    add_parents,
+    make_directories,
+    parent_of,
+)
+from magic_committer.file_trees.disk import LocalTree
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.manifests import (
     MANIFEST_BYTES_MAX,
@@ -296,11 +301,7 @@ class TreeAttempt:
                 raise self._is_gone(name)
             before, self._torn = self._torn, f"{name!r} could not be renamed to {new!r}"
             try:
-                self._again(
-                    lambda: rename_once(
-                        self._tree, source, target, seen.size, seen.etag, replace=False
-                    )
-                )
+                self._again(lambda: self._move(source, target, seen))
             except PreconditionFailed as error:
                 self._torn = before
                 raise self._has_already(new) from error
@@ -309,6 +310,15 @@ class TreeAttempt:
             self._opened[new] = file
             file.renamed(f"{self._tree.url}{new}")
         return new
+
+    def _move(self, source: str, target: str, seen: TreeEntry) -> None:
+        """Rename a file. Repeatable: a rename may take effect and fail."""
+        try:
+            self._tree.rename(source, target, replace=False)
+        except (NotFound, PreconditionFailed, Unanswered):
+            there = self._tree.stat(target) if self._tree.stat(source) is None else None
+            if there is None or (there.size, there.etag) != (seen.size, seen.etag):
+                raise
 
     def _own(self, name: str) -> TreeFile | LocalFile:
         """A file of this handle that nobody is just closing."""

@@ -28,6 +28,7 @@ from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
+from magic_committer._patience import SLICE_SECONDS
 from magic_committer._runtime import Clock, SystemClock
 from magic_committer.checksum import joins
 from magic_committer.errors import (
@@ -40,6 +41,7 @@ from magic_committer.errors import (
 from magic_committer.options import S3Options
 from magic_committer.stores.base import (
     DELETE_KEYS_MAX,
+    NO_BODY,
     AbortUpload,
     Answer,
     Ask,
@@ -48,6 +50,7 @@ from magic_committer.stores.base import (
     ChecksumAlgorithm,
     CompleteUpload,
     CreatedUpload,
+    CreateUpload,
     FindUpload,
     Head,
     ListParts,
@@ -57,6 +60,7 @@ from magic_committer.stores.base import (
     ObjectSlice,
     Part,
     PartBody,
+    PutPart,
     StoredObject,
     UploadInfo,
     UploadPage,
@@ -247,9 +251,13 @@ class S3Store:
     def create_upload(
         self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
     ) -> CreatedUpload:
+        return run(self._creating(CreateUpload(key, attributes, checksum)), self._ask)
+
+    def _creating(self, asked: CreateUpload) -> Work[CreatedUpload]:
+        attributes, checksum = asked.attributes, asked.checksum
         tags = {**dict(self._options.tags), **attributes.tags}
         wanted = {
-            **self._named(key),
+            **self._named(asked.key),
             "Metadata": attributes.metadata or None,
             "ContentType": attributes.content_type,
             "ContentEncoding": attributes.content_encoding,
@@ -262,9 +270,9 @@ class S3Store:
             "ChecksumType": _checksum_type(checksum),
             **self._encryption,
         }
-        reply, attempts = self._ask(
-            Call("create_upload", "CreateMultipartUpload", key, _given(wanted))
-        )
+        call = Call("create_upload", "CreateMultipartUpload", asked.key, _given(wanted))
+        call.errand = asked.errand
+        reply, attempts = yield call
         return CreatedUpload(reply["UploadId"], attempts)
 
     def put_part(
@@ -276,9 +284,16 @@ class S3Store:
         *,
         checksum: Checksum | None = None,
     ) -> Part:
+        asked = PutPart(key, upload_id, number, body, checksum)
+        del body
+        return run(self._putting_part(asked), self._ask)
+
+    def _putting_part(self, asked: PutPart) -> Work[Part]:
+        key, number, checksum = asked.key, asked.number, asked.checksum
+        body, asked.body = asked.body, NO_BODY
         wanted = {
             **self._named(key),
-            "UploadId": upload_id,
+            "UploadId": asked.upload_id,
             "PartNumber": number,
             **self._customer_key,
             **_checksum_named(checksum),
@@ -288,8 +303,9 @@ class S3Store:
             call = Call("put_part", "UploadPartCopy", key, {**wanted, **_copied(body)})
         else:
             call = Call("put_part", "UploadPart", key, wanted, body)
+        call.errand = asked.errand
         try:
-            reply, _ = self._ask(call)
+            reply, _ = yield call
         except StoreError as error:
             clear_frames(error.__traceback__)  # who keeps the error keeps no body with it
             raise
@@ -303,7 +319,7 @@ class S3Store:
                 code="IncompleteBody",
             ) from None
         finally:
-            body = call.body = memoryview(b"")
+            body = call.body = NO_BODY
         return Part(number, reply["ETag"], size, _checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
@@ -390,7 +406,11 @@ class S3Store:
         return self if isinstance(self._way, Fast) else None
 
     def ask_each(
-        self, next_ask: Callable[[], tuple[T, Ask] | None], *, in_flight: int
+        self,
+        next_ask: Callable[[], tuple[T, Ask] | None],
+        *,
+        in_flight: int,
+        look_seconds: float = SLICE_SECONDS,
     ) -> Generator[tuple[T, Answer], None, None]:
         """Implements `magic_committer.stores.base.Many`."""
         way = self._way
@@ -398,22 +418,12 @@ class S3Store:
 
         def next_work() -> tuple[T, Work[Answer]] | None:
             asked = next_ask()
-            return None if asked is None else (asked[0], self._work(asked[1]))
+            return None if asked is None else (asked[0], _WORKS[type(asked[1])](self, asked[1]))
 
         def attempts(call: Call) -> Attempts:
             return Attempts(self._options, self._clock, way, self._bucket, call)
 
-        return ask_each(way, self._clock, next_work, attempts, in_flight=in_flight)
-
-    def _work(self, asked: Ask) -> Work[Any]:
-        works: dict[type, Callable[[Any], Work[Any]]] = {
-            CompleteUpload: self._completing,
-            AbortUpload: self._aborting,
-            ListParts: self._listing_parts,
-            Head: self._heading,
-            FindUpload: self._finding,
-        }
-        return works[type(asked)](asked)
+        return ask_each(way, self._clock, next_work, attempts, in_flight, look_seconds)
 
     # The way of a request ------------------------------------------------------------------------
 
@@ -457,6 +467,17 @@ class S3Store:
 
     def _named(self, key: str) -> dict[str, Any]:
         return {"Key": key, **self._payer}
+
+
+_WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
+    CompleteUpload: S3Store._completing,
+    AbortUpload: S3Store._aborting,
+    ListParts: S3Store._listing_parts,
+    Head: S3Store._heading,
+    FindUpload: S3Store._finding,
+    CreateUpload: S3Store._creating,
+    PutPart: S3Store._putting_part,
+}
 
 
 class _UploadPages:

@@ -14,8 +14,9 @@ Invariants:
 * An answer is whole, or it is a `NoAnswer`: its head has ended, within a limit, and its body has
   the length that the head promised. A connection is kept only after a whole answer to a whole
   request, with not a byte behind it.
-* Every wait ends within `SLICE_SECONDS`, and then looks at the request's `Deadline`, which is that
-  of the whole request: no byte now and then keeps it open for ever.
+* Every wait, also that of a send that blocks, ends within `SLICE_SECONDS`, and then looks at the
+  request's `Deadline`, which is that of the whole request: no byte now and then keeps it open for
+  ever.
 * A connection belongs to the process that made it: a forked child closes those of its parent.
 """
 
@@ -28,6 +29,7 @@ import select
 import selectors
 import socket
 import ssl
+import struct
 import sys
 import weakref
 from collections import deque
@@ -80,6 +82,7 @@ over a line of 8 Mbit/s are faster."""
 SIGN_OF_LIFE_BYTES = 256 * 1024
 """After this many moved bytes the store counts as not silent."""
 
+_SLICE = struct.pack("ll", 0, int(SLICE_SECONDS * 1e6))  # a `timeval`
 _NOT_YET = (BlockingIOError, ssl.SSLWantReadError)
 _HUNG_UP = (BrokenPipeError, ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _BODILESS = (204, 304)
@@ -488,7 +491,9 @@ class _Tls:
     """A socket that encrypts. Many records leave in one send: `ssl.SSLSocket` gives each record of
     16 KiB to the kernel by itself, and lets other threads run between them."""
 
-    __slots__ = ("_from", "_left", "_sealed", "_sock", "_tls", "_to", "close", "fileno")
+    __slots__ = (
+        "_from", "_left", "_sealed", "_sock", "_tls", "_to", "close", "fileno", "setblocking",
+    )  # fmt: skip
 
     def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
         self._sock = sock
@@ -496,7 +501,7 @@ class _Tls:
         self._tls = context.wrap_bio(self._from, self._to, server_hostname=host)
         self._left = memoryview(b"")  # of what is encrypted
         self._sealed = 0
-        self.fileno, self.close = sock.fileno, sock.close
+        self.fileno, self.close, self.setblocking = sock.fileno, sock.close, sock.setblocking
 
     def do_handshake(self) -> None:
         """Go on with the handshake. Raises `SSLWantReadError` or `BlockingIOError`: it must wait
@@ -557,11 +562,13 @@ class Connection:
     Attributes:
         sock: its socket; None: not open.
         is_open: it may be used for another request.
+        may_block: a thread sends by it, and nothing else: a large body then goes out in one call of
+            the kernel, `SLICE_SECONDS` at a time.
     """
 
     __slots__ = (
         "__weakref__", "_given", "_mask", "_network", "_origin", "_poll", "_since", "is_open",
-        "sock",
+        "may_block", "sock",
     )  # fmt: skip
 
     def __init__(self, network: Network, origin: Origin) -> None:
@@ -571,14 +578,19 @@ class Connection:
         self._mask = self._given = 0
         self._since = 0.0
         self.sock: socket.socket | _Tls | None = None
-        self.is_open = False
+        self.is_open = self.may_block = False
         _made.add(self)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it was idle for too long."""
+        return monotonic() - self._since >= IDLE_SECONDS_MAX
 
     @property
     def is_quiet(self) -> bool:
         """Whether it may be used again: it is young, and the server has said and done nothing."""
         sock = self.sock
-        if sock is None or not self.is_open or monotonic() - self._since >= IDLE_SECONDS_MAX:
+        if sock is None or not self.is_open or self.is_old:
             return False
         try:
             sock.recv(1)
@@ -727,6 +739,7 @@ class Connection:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SLICE)
             code = sock.connect_ex(address)
             while code in (errno.EINPROGRESS, errno.EAGAIN):
                 if (yield WRITE):
@@ -787,6 +800,8 @@ class Connection:
         try:
             for piece in pieces:
                 view = piece
+                if self.may_block and len(view) > JOINED_BYTES_MAX:
+                    sock.setblocking(True)
                 while view:
                     try:
                         self._given += encrypted
@@ -805,6 +820,9 @@ class Connection:
             if not self._given:
                 raise
             return False
+        finally:
+            if self.may_block:
+                sock.setblocking(False)
         return True
 
     def _hear(self, reading: _Reading) -> bool:
@@ -900,6 +918,7 @@ class Http:
         """Send a request at most once, and wait for its answer in this thread. Raises as
         `Connection.exchange`."""
         connection = self.take(request.origin)
+        connection.may_block = True
         work = connection.exchange(request, deadline)
         try:
             wanted = next(work)
@@ -909,6 +928,7 @@ class Http:
             answer: Answer = end.value
         finally:
             work.close()  # a signal's exception may have come
+            connection.may_block = False
         self.give_back(request.origin, connection)
         return answer
 
@@ -926,10 +946,14 @@ class Http:
         return Connection(self._network, origin)
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
-        """Keep a connection for later, if it is open and there are not too many."""
+        """Keep a connection for later, if it is open and there are not too many. One that is too
+        old, which nobody would use, is closed for it."""
         if not connection.is_open:
             return
         idle = self._idle.setdefault(origin, [])
+        with suppress(IndexError):  # none, or another thread was faster
+            if idle[0].is_old:
+                idle.pop(0).close()
         if len(idle) < self._network.idle_max and self.close.alive:
             idle.append(connection)
         else:

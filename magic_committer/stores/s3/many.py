@@ -126,9 +126,8 @@ class _Doing(Generic[T]):
                 return
             self._send(heapq.heappop(waiting)[2])
 
-    def wait(self) -> None:
-        """Wait for an answer, or until something is to be sent again."""
-        seconds = SLICE_SECONDS
+    def wait(self, seconds: float) -> None:
+        """Wait so long for an answer, or until something is to be sent again."""
         if self._waiting:
             seconds = min(seconds, max(0.0, self._waiting[0][0] - self._clock.monotonic()))
             if not self.loop.flying:
@@ -193,8 +192,8 @@ def ask_each(
     clock: Clock,
     next_work: Callable[[], tuple[T, Work[R]] | None],
     attempts_of: Callable[[Call], Attempts],
-    *,
     in_flight: int,
+    look_seconds: float,
 ) -> Generator[tuple[T, R | StoreError], None, None]:
     """Do many works at once, as `magic_committer.stores.base.Many.ask_each` says of requests.
     ``attempts_of`` gives the tries of a request."""
@@ -207,7 +206,7 @@ def ask_each(
             if not doing.ended:
                 if not doing.held:
                     return
-                doing.wait()
+                doing.wait(look_seconds)
             ended, doing.ended = doing.ended, []
             yield from ended
     finally:

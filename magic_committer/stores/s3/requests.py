@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 from urllib.parse import quote
 
+from magic_committer._patience import Errand
 from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
 from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, BadParameter
 from magic_committer.stores.s3.signing import EMPTY_SHA256
@@ -81,6 +82,7 @@ _HEADERS = {
 }
 _METADATA = "x-amz-meta-"
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_UNQUOTED = re.compile(r"[A-Za-z0-9._~-]*")
 _TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
@@ -99,6 +101,7 @@ class Call:
         bytes_max: how long a successful answer may be.
         conflict_final: a 409 is an answer (a conditional Complete, S3 API).
         once: it is sent once.
+        errand: it ends with this one; None: with the present one.
     """
 
     verb: str
@@ -109,6 +112,7 @@ class Call:
     bytes_max: int = DOCUMENT_BYTES_MAX
     conflict_final: bool = False
     once: bool = False
+    errand: Errand | None = None
 
 
 @dataclass(slots=True)
@@ -204,6 +208,8 @@ def _plain(name: str, value: object) -> str:
 
 
 def _quoted(value: str, beside: str) -> str:
+    if _UNQUOTED.fullmatch(value):
+        return value
     try:
         return quote(value, safe=f"-._~{beside}")
     except UnicodeEncodeError as error:

@@ -107,7 +107,7 @@ class Attempts:
         self._once, self._conflict_final = call.once, call.conflict_final
         self._waits = call.operation in ("CompleteMultipartUpload", "UploadPartCopy")
         self._patience = patience()
-        self._errand = errand()
+        self._errand = call.errand or errand()
         self._seconds_max = seconds_max(options)
         self._started = clock.monotonic()
         self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)

@@ -30,9 +30,7 @@ def export_shards(data: RDD[Sample], dest: str) -> dict[str, Any]:
     """Replace the data set: a shard for each partition, and then the index of
     all of them."""
     report = write_partitions(data, dest, write_shard, mode="overwrite")
-    index = {
-        "shards": [shard for shard in report.returned if shard is not None]
-    }
+    index = {"shards": [shard for shard in report.returned if shard is not None]}
     with mc.write(dest, mode="append") as out, out.open(INDEX, "w") as file:
         json.dump(index, file)
     return index
@@ -46,14 +44,16 @@ def write_shard(task: mc.Task, data: Iterable[Sample]) -> dict[str, Any] | None:
     if first is None:
         return None
     count = 0
-    with task.open(f"shard-{int(task.task_id):05d}.tar", unique=True) as file:
-        with tarfile.open(fileobj=file, mode="w|") as shard:
-            for name, parts in chain([first], rest):
-                count += 1
-                for extension, body in parts.items():
-                    entry = tarfile.TarInfo(f"{name}.{extension}")
-                    entry.size = len(body)
-                    shard.addfile(entry, io.BytesIO(body))
+    with (
+        task.open(f"shard-{int(task.task_id):05d}.tar", unique=True) as file,
+        tarfile.open(fileobj=file, mode="w|") as shard,
+    ):
+        for name, parts in chain([first], rest):
+            count += 1
+            for extension, body in parts.items():
+                entry = tarfile.TarInfo(f"{name}.{extension}")
+                entry.size = len(body)
+                shard.addfile(entry, io.BytesIO(body))
     return {"url": file.name.rpartition("/")[2], "samples": count}
 
 
