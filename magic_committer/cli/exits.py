@@ -71,9 +71,13 @@ _CODES: tuple[tuple[type[MagicError], int], ...] = (
 
 def code_of(error: MagicError) -> int:
     """The exit code for an error: of the first class in the table that it is. An upload that failed
-    because of the store has the store's. Pure."""
+    because of the store has the store's; a local file has the system's. Pure."""
+    cause = error.__cause__
     if isinstance(error, UploadFailed):
-        return code_of(error.__cause__) if isinstance(error.__cause__, StoreError) else FAILED
+        return code_of(cause) if isinstance(cause, StoreError) else FAILED
+    if isinstance(cause, OSError | ValueError) and type(error) is MagicError:
+        missing = isinstance(cause, FileNotFoundError | NotADirectoryError)
+        return NOT_FOUND if missing else FORBIDDEN if isinstance(cause, PermissionError) else FAILED
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

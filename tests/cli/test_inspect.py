@@ -161,7 +161,7 @@ def test_a_large_set_is_cut_for_people_only(
     path.write_bytes(Plan("1", "2" * 32, "n", 9, 99, sets, deletes, ("dt=1/",)).encode())
     out = command("inspect", path).out
     assert "and 2 more: --format jsonl has all" in out
-    assert re.search(r"^deletes named +50: t/0, t/1,", out, re.MULTILINE)
+    assert re.search(r"^deletes +50: t/0, t/1,", out, re.MULTILINE)
     assert out.count(".pendingset") == 3
     assert command("inspect", path, "--format", "jsonl").out.count(".pendingset") == 5
 
