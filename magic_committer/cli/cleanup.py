@@ -6,6 +6,7 @@ does not stop the next. Two runs at once do no harm: each decision is a swap of 
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,25 +21,21 @@ from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Column
 from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, recursive, told, way_of
-from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import PLACE, age_option
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.errors import MagicError
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
     CleanupReport,
 )
-from magic_committer.maintenance.uploads import OLD_SECONDS, Filters, Sums
+from magic_committer.maintenance.uploads import OLD_SECONDS
 from magic_committer.options import Options
 from magic_committer.stores.urls import is_tree
 
 CLOCK = SystemClock()
-LOOKED_AT_MAX = 1000
-"""Old uploads without a job in their names that a cleanup looks at; of more it tells the number."""
 
 COUNTS = {
     "jobs_recovered": "jobs recovered",
@@ -232,7 +229,7 @@ def _clean(
         if cleaned.errors:
             cleaned.code = exits.BAD_STATE
         if named and report.uploads_nameless:
-            cleaned.advice = _advice(shell, dest, report.uploads_nameless, progress)
+            cleaned.advice = _advice(shell, dest, report.uploads_nameless)
     except MagicError as failure:
         cleaned.code = exits.code_of(failure)
         cleaned.errors += (told(failure, shell.s3),)
@@ -245,29 +242,15 @@ def _clean(
     return cleaned
 
 
-def _advice(
-    shell: Shell, dest: Destination, nameless: int, progress: ProgressFunction
-) -> tuple[str, str] | None:
-    """What is old and of other programs, and what removes it.
-
-    Args:
-        nameless: how many uploads are old and tell no job by their names.
-
-    Raises:
-        StoreError: it is not known.
-    """
-    way, age = way_of(shell.s3), duration(OLD_SECONDS)
-    if nameless > LOOKED_AT_MAX:
-        return (
-            f"{nameless:,} uploads are older than {age}, and no name of a job is in theirs. See"
-            " whose they are, and what removes them:",
-            " ".join(["magic-committer", *way, "uploads list", dest.url, "--older-than", age]),
-        )
-    sums = Sums()
-    asked = Filters(older_than=OLD_SECONDS)
-    for one in OpenUploads(shell.runtime(dest.bucket, progress), dest, asked, sizes=True):
-        sums.add(one)
-    return advice(dest.url, way, sums.old_words(), Filters())
+def _advice(shell: Shell, dest: Destination, nameless: int) -> tuple[str, str]:
+    """How many uploads are old and tell no job by their names, and what tells of them."""
+    age = duration(OLD_SECONDS)
+    line = ["magic-committer", *way_of(shell.s3), "uploads", "list", dest.url, "--older-than", age]
+    return (
+        f"{counted(nameless, 'upload')} of other programs may leak: older than {age}, and without a"
+        " job's name. See whose they are, and what removes them:",
+        shlex.join(line),
+    )
 
 
 def _tell(shell: Shell, cleaned: Cleaned) -> None:
@@ -292,18 +275,11 @@ def _words(counts: Mapping[str, int], dry_run: bool) -> str:
 
 # Metrics ------------------------------------------------------------------------------------------
 
-OUTCOMES = ("committed", "aborted", "reverted", "unknown")
 METRICS = {
     "last_run_timestamp_seconds": "When the last run began.",
     "success": "Whether the last run could do all that was to do.",
     "duration_seconds": "How long the last run took.",
-    "jobs_recovered": "Jobs that the last run finished or aborted, by how they ended.",
-    "jobs_left": "Jobs that may be alive, or are not ours.",
-    "uploads_aborted": "Uploads of jobs that are over, aborted by the last run.",
-    "uploads_left": "Uploads of jobs that are over, left: too young, or they could not be aborted.",
-    "objects_deleted": "Control objects that jobs had left.",
-    "records_deleted": "Closed records.",
-    "errors": "What failed.",
+    **{name.removesuffix("_count"): f"In the last run: {words}." for name, words in COUNTS.items()},
 }
 """Gauges of a run, a value for each destination."""
 
@@ -316,27 +292,11 @@ def metrics(started: float, done: Sequence[Cleaned]) -> str:
         lines += [f"# HELP {full} {words}", f"# TYPE {full} gauge"]
         for one in done:
             dest = one.dest.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-            labels = f'destination="{dest}"'
-            for more, value in _values(name, started, one):
-                lines.append(f"{full}{{{labels}{more}}} {value!r}")
+            values = {
+                "last_run_timestamp_seconds": started,
+                "success": int(one.code == exits.OK),
+                "duration_seconds": one.seconds,
+                **{count.removesuffix("_count"): n for count, n in one.counts.items()},
+            }
+            lines.append(f'{full}{{destination="{dest}"}} {values[name]!r}')
     return "".join(f"{line}\n" for line in lines)
-
-
-def _values(name: str, started: float, one: Cleaned) -> Iterator[tuple[str, float]]:
-    """The values of a metric, each with its further labels."""
-    match name:
-        case "last_run_timestamp_seconds":
-            yield "", started
-        case "success":
-            yield "", int(one.code == exits.OK)
-        case "duration_seconds":
-            yield "", one.seconds
-        case "jobs_recovered":
-            recovered = one.report.recovered if one.report is not None else ()
-            for outcome in OUTCOMES:
-                ended = sum((job.outcome or "unknown") == outcome for job in recovered)
-                yield f',outcome="{outcome}"', ended
-        case "errors":
-            yield "", one.counts["errors_count"]
-        case _:
-            yield "", one.counts[name]

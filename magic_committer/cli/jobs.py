@@ -20,10 +20,10 @@ from magic_committer.cli.output import Column, Prose
 from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.values import PLACE, age_option, dry_run, time_words
+from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.ending import Ending, no_such_job
-from magic_committer.maintenance.inspect import inspect_all, job_ids
-from magic_committer.maintenance.job_details import ShownFile, show_job
+from magic_committer.maintenance.ending import Ending
+from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     ActionPlan,
@@ -48,13 +48,6 @@ COLUMNS = (
     Column("id", "job"),
 )
 DEEP_COLUMNS = (*COLUMNS, Column("dest", "destination"))
-FILE_COLUMNS = (
-    Column("bytes", "size", words=bytes_words, right=True),
-    Column("task"),
-    Column("fate", "upload"),
-    Column("key"),
-)
-
 _path = click.argument("path", type=PLACE)
 _job = click.argument("job_id", metavar="JOB")
 _accept = click.option(
@@ -129,30 +122,22 @@ def list_jobs(shell: Shell, paths: tuple[Destination, ...], deep: bool) -> int:
 @command(job, "show", "One job in full.", "s3://bucket/table nightly")
 @_path
 @_job
-@click.option(
-    "--files", "files_max", type=click.IntRange(min=0), default=20, show_default=True, metavar="N",
-    help="Files that are looked at, up to three requests each.",
-)  # fmt: skip
-def show(shell: Shell, path: Destination, job_id: str, files_max: int) -> int:
-    """Show a job: its state, its plan, its files, and what a recovery would do."""
-    runtime = shell.runtime(path.bucket)
-    shown = show_job(runtime, path, job_id, DEAD_AFTER_SECONDS, files_max)
-    if shown is None:
-        error = no_such_job(f"under {path.url}", job_id, list(job_ids(runtime, path)))
+def show(shell: Shell, path: Destination, job_id: str) -> None:
+    """Show a job: its state, what is pending, and what a recovery would do.
+
+    Its open files are those of ``uploads list PATH --job JOB``.
+    """
+    try:
+        found = Ending(shell.runtime(path.bucket), path, job_id).look()
+    except JobNotFound:
         reach = Reach(shell, many=False)
         reach.found_nothing(path)
         reach.tell()
-        raise error
-    shell.output.document("job", shown.to_dict(), _lines_of(shown.found, shown.plan))
-    if shell.output.format == "table" and shown.listed:
-        shell.output.text("")
-        rows = [file.to_dict() for file in shown.listed]
-        fields = tuple(ShownFile.__dataclass_fields__)
-        shell.output.rows("file", FILE_COLUMNS, rows, fields=fields)
-    return exits.OK
+        raise
+    shell.output.document("job", found.to_dict(), _lines_of(found))
 
 
-def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
+def _lines_of(found: FoundJob) -> Iterator[tuple[str, str]]:
     yield "job", found.id
     yield "destination", found.dest
     yield "kind", f"ours, adopted from Hadoop's {found.adopted}" if found.adopted else found.kind
@@ -166,7 +151,6 @@ def _lines_of(found: FoundJob, plan: str) -> Iterator[tuple[str, str]]:
     yield "changed", f"{age_words(found.age)} ago"
     yield "by", f"{found.role} on {found.host}, pid {found.pid}" if found.role else ""
     yield "uuid", found.uuid
-    yield "plan", plan
     yield "pending", pending_words(found.tasks, found.files, found.bytes)
     yield "visible", "" if found.visible is None else counted(found.visible, "file")
     for key in found.missing_keys:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
+import orjson
 
 from magic_committer import _wiring
-from magic_committer._quantities import bytes_words, counted
+from magic_committer._quantities import counted
 from magic_committer.cli.app import group
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Shell, command
@@ -30,6 +30,8 @@ from magic_committer.maintenance.lifecycle import (
 
 lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
 
+TOLD = frozenset({"ID", "Status", "Filter", "Prefix", "AbortIncompleteMultipartUpload"})
+"""Elements of a rule that stand in columns or words of their own."""
 FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
 COLUMNS = (
     Column("id", "rule"),
@@ -144,45 +146,13 @@ def _after(days: int | None) -> str:
 
 
 def _words(rule: Rule, dest: Destination) -> str:
-    """What a rule does, in a sentence without a subject."""
-    done = "; ".join(_deeds(rule)) or "does nothing that this program knows"
-    return f"{done}, {_reach(rule, dest.bucket)}"
-
-
-def _deeds(rule: Rule) -> Iterator[str]:
-    days = rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
-    if days is not None:
-        yield f"aborts uploads {_after(days)}"
-    expiration = rule.get("Expiration", {})
-    if "Days" in expiration or "Date" in expiration:
-        yield f"deletes objects {_when(expiration)}"
-    if expiration.get("ExpiredObjectDeleteMarker"):
-        yield "removes lone delete markers"
-    for move in rule.get("Transitions", ()):
-        yield f"moves objects to {move.get('StorageClass', '?')} {_when(move)}"
-    for move in rule.get("NoncurrentVersionTransitions", ()):
-        days = move.get("NoncurrentDays", "?")
-        yield f"moves old versions to {move.get('StorageClass', '?')} after {days} days"
-    old = rule.get("NoncurrentVersionExpiration", {})
-    if old:
-        kept = old.get("NewerNoncurrentVersions")
-        newest = f" but for the newest {kept}" if kept else ""
-        yield f"deletes old versions after {old.get('NoncurrentDays', '?')} days{newest}"
-
-
-def _when(action: Mapping[str, Any]) -> str:
-    if "Date" in action:
-        return f"from {action['Date']:%Y-%m-%d} on"
-    return f"after {action.get('Days', 0)} days"
-
-
-def _reach(rule: Rule, bucket: str) -> str:
-    narrowed = rule.get("Filter", rule)
-    narrowed = narrowed.get("And", narrowed)
-    tags = [*narrowed.get("Tags", ()), *([narrowed["Tag"]] if "Tag" in narrowed else [])]
-    with_ = [f"tagged {tag.get('Key')}={tag.get('Value')}" for tag in tags]
-    for name, words in (("ObjectSizeGreaterThan", "over"), ("ObjectSizeLessThan", "under")):
-        if name in narrowed:
-            with_.append(f"{words} {bytes_words(narrowed[name])}")
-    where = f"s3://{bucket}/{narrowed.get('Prefix', '')}*"
-    return f"in {where}" + (f" {' and '.join(with_)}" if with_ else "")
+    """What a rule does: about uploads in words, all else as S3 writes it."""
+    reach = prefix_of(rule)
+    others = {name: held for name, held in rule.items() if name not in TOLD}
+    if reach is None:
+        others["Filter"] = rule["Filter"]
+    words = [f"aborts uploads {_after(days)}"] if (days := abort_days(rule)) is not None else []
+    if others:
+        words.append(orjson.dumps(others, default=str).decode())
+    done = "; ".join(words) or "does nothing"
+    return done if reach is None else f"{done}, in s3://{dest.bucket}/{reach}*"

@@ -22,14 +22,13 @@ import click
 
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer._runtime import ProgressFunction
-from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Prose
-from magic_committer.cli.plain import clean, note
+from magic_committer.cli.plain import clean
 from magic_committer.cli.shell import Reach, Shell, command, recursive, way_of
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
-from magic_committer.errors import NotSupported
+from magic_committer.errors import MagicError, NotSupported
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.inspect import inspect_all
@@ -108,61 +107,35 @@ class ReportData:
 
 
 @command(root, "report", WORDS["report"], "s3://bucket/table", "s3://bucket/table -o report.html")
-@click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
+@click.argument("path", type=DIRECTORY)
 @click.option(
     "-o", "--output", "file", metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
     help="Write a page to look at in a browser; - is stdout. A file is replaced as a whole.",
 )  # fmt: skip
 @recursive
-def report(shell: Shell, paths: tuple[Destination, ...], file: str | None, deep: bool) -> int:
+def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int:
     """Report what lies open under PATH: uploads by class, and jobs; and what removes it.
 
     Uploads are those of all directories below PATH; jobs only with --recursive.
     """
-    paths = tuple(dict.fromkeys(paths))
-    if file is not None and len(paths) > 1:
-        raise click.UsageError(
-            "a page is of one path: give one with -o, or the one above with --recursive"
-        )
-    reach = Reach(shell, many=len(paths) > 1, deep=deep)
-    found: list[ReportData] = []
+    reach = Reach(shell, many=False, deep=deep)
     with shell.progress() as progress:
-        for path in paths:
-            with reach.trying(path.url):
-                found.append(look(shell, reach, path, progress))
-    if not found:
-        return reach.code
+        data = look(shell, reach, path, progress)
     if file is not None:
         try:
             with click.open_file(file, "w", encoding="utf-8", atomic=True) as written:
-                written.write(page(found[0]))
+                written.write(page(data))
         except OSError as error:
-            note(f"magic-committer: {file} could not be written: {error.strerror}")
-            return exits.FAILED
+            raise MagicError(f"{file} could not be written: {error.strerror}") from error
     if file != "-":
-        _tell(shell, found, reach, many=len(paths) > 1)
+        shell.output.document("report", plain(data), lines(data))
+        for one in data.removing:
+            shell.advise(one)
+        reach.tell()
     if file not in (None, "-"):
         shell.note(f"The page is in {file}")
     return reach.code
-
-
-def _tell(shell: Shell, found: Sequence[ReportData], reach: Reach, *, many: bool) -> None:
-    if many and shell.output.format != "table":
-        rows = [plain(data) for data in found]
-        shell.output.rows(
-            "report", (), rows, fields=tuple(rows[0]),
-            summary=lambda: {"reports": len(rows), "not_looked_at": reach.not_looked_at},
-        )  # fmt: skip
-    else:
-        for number, data in enumerate(found):
-            if number:
-                shell.output.text("")
-            shell.output.document("report", plain(data), lines(data))
-    for data in found:
-        for one in data.removing:
-            shell.advise(one)
-    reach.tell()
 
 
 def look(shell: Shell, reach: Reach, dest: Destination, progress: ProgressFunction) -> ReportData:

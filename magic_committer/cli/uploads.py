@@ -25,8 +25,6 @@ from magic_committer.maintenance.uploads import (
     Filters,
     FoundUpload,
     Sums,
-    blind_spot,
-    count,
 )
 from magic_committer.remedy import Remedy, as_command
 
@@ -286,21 +284,15 @@ def expect_uploads(shell: Shell, path: Destination, expected: int, **chosen: Any
     """
     asked = Filters(**chosen)
     with shell.progress() as progress:
-        runtime = shell.runtime(path.bucket, progress)
-        if asked.older_than or asked.job is not None:
-            survey = OpenUploads(runtime, path, asked, sizes=False)
-            _problems(survey)
-            found = sum(1 for _ in survey)
-            why = survey.unseen
-        else:
-            found, shown = count(runtime, path, asked)
-            why = (lambda: "") if shown else (lambda: blind_spot(runtime, path))
+        survey = OpenUploads(shell.runtime(path.bucket, progress), path, asked, sizes=False)
+        _problems(survey)
+        found = sum(1 for _ in survey)
     told = {"path": path.url, "expected": expected, "found": found}
     shell.output.document("expectation", told)
     if found != expected:
         note(f"Expected upload count under {path.url}: {expected}, found {found}")
         return exits.BAD_STATE
-    if not _sees_all(why()):
+    if not _sees_all(survey.unseen()):
         return exits.BAD_STATE
     shell.output.text(f"Found {found} under {path.url}, as expected")
     return exits.OK

@@ -23,8 +23,8 @@ from magic_committer.hadoop.paths import (
 from magic_committer.stores.urls import url_of
 
 OBJECTS_MAX = 10_000_000
-"""Objects that are listed below one path, unless the caller says another number. S3 gives 1,000 of
-them a request: 10,000 requests, some 20 minutes, and 5 cents."""
+"""Objects that are listed below one path. S3 gives 1,000 of them a request: 10,000 requests, some
+20 minutes, and 5 cents."""
 DEEPER_PAGES_MAX = 2
 """Pages of a listing in which `has_deeper` looks for a directory, in requests."""
 
@@ -46,12 +46,9 @@ class Below:
     problems: tuple[str, ...]
 
 
-def jobs_below(runtime: Runtime, dest: Destination, objects_max: int = OBJECTS_MAX) -> Below:
+def jobs_below(runtime: Runtime, dest: Destination) -> Below:
     """List all objects below a path once, and tell the jobs that have a directory there. Memory
     grows with the number of jobs, not of objects. Changes nothing; repeatable.
-
-    Args:
-        objects_max: the listing stops after the page that reaches so many objects.
 
     Raises:
         StoreError: the objects could not be listed.
@@ -60,7 +57,7 @@ def jobs_below(runtime: Runtime, dest: Destination, objects_max: int = OBJECTS_M
     problems: list[str] = []
     objects, last = 0, ""
     for page in runtime.store.list(dest.prefix):
-        if page.objects and objects >= objects_max:
+        if page.objects and objects >= OBJECTS_MAX:
             problems.append(
                 f"{objects:,} objects were listed below {dest.url}, up to the key {last}; what"
                 " comes after it was not looked at: give a deeper path"

@@ -233,7 +233,7 @@ class Ending:
         if self.seen is not None:
             return
         self._hadoops = True
-        if not self.adopt and (found := self._look()).kind == "hadoop":
+        if not self.adopt and (found := self.look()).kind == "hadoop":
             raise JobError(
                 f"job {self.job_id!r} is a Hadoop job with"
                 f" {pending_words(found.tasks, found.files, found.bytes)}; it changed"
@@ -254,7 +254,12 @@ class Ending:
     def _settled(self) -> float:
         return LEFTOVER_AFTER_SECONDS if self.dead_after is None else self.dead_after
 
-    def _look(self) -> FoundJob:
+    def look(self) -> FoundJob:
+        """What the job's directory holds.
+
+        Raises:
+            JobNotFound: there is none; with the ids that there are.
+        """
         found = inspect_job(self.runtime, self.dest, self.job_id, DEAD_AFTER_SECONDS)
         if found is None:
             raise self._not_found()
@@ -262,7 +267,11 @@ class Ending:
 
     def _not_found(self) -> JobNotFound:
         ids = list(job_ids(self.runtime, self.dest))
-        return no_such_job(f"under {self.dest.url}", self.job_id, ids)
+        return JobNotFound(
+            f"there is no job {self.job_id!r} under {self.dest.url}",
+            job_id=self.job_id,
+            hint=f"There are: {name_some(ids, NAMED_MAX)}" if ids else "There is none at all",
+        )
 
     def _take(self) -> records.Seen:
         """The job's record, after it was adopted if it has to be."""
@@ -387,7 +396,7 @@ class Ending:
         if not undecided and self.state is not State.COMMITTING:
             return f"Finish undoing job {self.job_id}, which is {self.state}?"
         stays = self._stays(leave_visible) if undecided else ""
-        found = self._look()
+        found = self.look()
         if not undecided:
             return (
                 f"Undo job {self.job_id}, which is committing: abort its uploads, and delete"
@@ -466,9 +475,3 @@ def _give_up_question(look: GivenUp) -> str:
             " the rest stays as it is."
         )
     return f"{first} {fate} {after}"
-
-
-def no_such_job(where: str, job_id: str, ids: list[str]) -> JobNotFound:
-    """The error for an id that names nothing, with the ids that there are."""
-    there = f"There are: {name_some(ids, NAMED_MAX)}" if ids else "There is none at all"
-    return JobNotFound(f"there is no job {job_id!r} {where}", job_id=job_id, hint=there)

@@ -220,17 +220,6 @@ def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> boo
     return bool(dest.prefix) and any(one.key != dest.prefix for one in listed)
 
 
-def count(runtime: Runtime, dest: Destination, filters: Filters) -> tuple[int, bool]:
-    """How many uploads match filters that need neither age nor owner: only a listing. And whether
-    the listing `shows_more_than_keys`."""
-    total, more = 0, False
-    for page in runtime.store.list_uploads(dest.prefix):
-        more = more or shows_more_than_keys(dest, page.uploads)
-        for one in page.uploads:
-            total += filters.fits(FoundUpload(one.key, one.upload_id, "unknown"), dest)
-    return total, more
-
-
 def blind_spot(runtime: Runtime, dest: Destination) -> str:
     """Why uploads may be open below a path although no listing shows them; "" if there is no
     reason. Ask this only if a listing does not prove the contrary (`shows_more_than_keys`). The

@@ -249,7 +249,7 @@ def test_a_wrong_clock_is_a_note(command: Command) -> None:
         unregister_store(store)
     assert ran.code == 0
     assert "5 min ahead of the store's" in ran.err
-    assert 298 <= ran.json()["summary"]["clock_ahead_seconds"] <= 302
+    assert 298 <= ran.json()["summary"]["clock_ahead"] <= 302
 
 
 @pytest.mark.parametrize("number", range(1, 16))

@@ -101,7 +101,7 @@ def test_several_paths_are_one_list(command: Command, account: dict[str, MemoryS
 
 
 @pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
-@pytest.mark.parametrize("words", ["uploads list", "job list", "report", "doctor"])
+@pytest.mark.parametrize("words", ["uploads list", "job list"])
 def test_a_path_that_fails_does_not_stop_the_next(
     command: Command, account: dict[str, MemoryStore], words: str, how: str
 ) -> None:
@@ -112,32 +112,9 @@ def test_a_path_that_fails_does_not_stop_the_next(
     paths = [f"s3://{name}/t" for name in BUCKETS]
     told = command(*words.split(), *paths, "--format", how)
     assert told.code == exits.BAD_STATE
-    if words != "doctor":  # which goes on after a denial
-        assert "s3://lake/t/: not allowed" in told.err
+    assert "s3://lake/t/: not allowed" in told.err
     assert "sales" in told.out
     assert "logs" in told.out
-
-
-def test_reports_of_several_paths_are_rows(
-    command: Command, account: dict[str, MemoryStore]
-) -> None:
-    """For programs a row each, of the fields of one report; a page is of one path."""
-    one = command("report", "lake/t", "--json").json()
-    told = command("report", "lake/t", "logs/t", "--json").json()
-    assert (told["type"], told["summary"]) == ("reports", {"reports": 2, "not_looked_at": []})
-    assert told["rows"][0].keys() == one.keys() - {"schema", "type"}
-    assert [row["dest"] for row in told["rows"]] == ["s3://lake/t/", "s3://logs/t/"]
-    assert command("report", "lake/t", "logs/t", "-o", "-").code == exits.USAGE
-
-
-def test_a_doctor_looks_at_several_paths(command: Command, account: dict[str, MemoryStore]) -> None:
-    """Each check says where; a path alone has the summary that it always had."""
-    one = command("doctor", "lake/t", "--json").json()
-    told = command("doctor", "lake/t", "logs/t", "--json").json()
-    assert {row["dest"] for row in told["rows"]} == {"s3://lake/t/", "s3://logs/t/"}
-    assert len(told["rows"]) == 2 * len(one["rows"])
-    assert told["summary"]["destinations"][0] == one["summary"]
-    assert command("doctor", "lake/t", "logs/t", "--policy", "writer").code == exits.USAGE
 
 
 def test_several_files_are_a_line_each(command: Command, account: dict[str, MemoryStore]) -> None:

@@ -120,17 +120,21 @@ def test_one_flat_listing_finds_them(clock: PatientClock) -> None:
         assert [request.verb for request in listed] == ["list"] * 4
 
 
-def test_a_listing_that_meets_its_limit_is_no_all_clear(clock: PatientClock) -> None:
+def test_a_listing_that_meets_its_limit_is_no_all_clear(
+    clock: PatientClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was found is given, and where the listing stopped. One that is just as long as the limit
     is whole."""
     with memory_store(clock=clock, page_keys=2) as store:
         for name in "abcd":
             store.put_object(f"{name}/__magic_job-1/_job.json", b"{}")
-        cut = jobs_below(runtime(), ROOT, 2)
+        monkeypatch.setattr("magic_committer.maintenance.below.OBJECTS_MAX", 4)
+        assert jobs_below(runtime(), ROOT).problems == ()
+        monkeypatch.setattr("magic_committer.maintenance.below.OBJECTS_MAX", 2)
+        cut = jobs_below(runtime(), ROOT)
         (problem,) = cut.problems
         assert "up to the key b/__magic_job-1/_job.json" in problem
         assert len(cut.jobs) == 2
-        assert jobs_below(runtime(), ROOT, 4).problems == ()
 
 
 def test_a_directory_that_no_destination_can_be_is_told(command: Command, s3: MemoryStore) -> None:

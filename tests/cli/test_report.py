@@ -341,7 +341,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
 ) -> None:
     """The exit code says so, and a sentence with the file's name, with ``--quiet`` too."""
     told = command("report", PATH, "--quiet", "-o", tmp_path / "no" / "report.html")
-    assert told.code == exits.FAILED
+    assert told.code == exits.NOT_FOUND
     assert "report.html could not be written" in told.err
 
 

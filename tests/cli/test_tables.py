@@ -256,7 +256,6 @@ def keys_of(store: MemoryStore, length: int) -> dict[str, str]:
         ("uploads abort s3://bucket/t --older-than 0 --dry-run", "orphan"),
         ("uploads abort s3://bucket/t --older-than 0 --yes", "orphan"),
         ("cleanup s3://bucket/t --leftover-after 0 --dry-run", "orphan"),
-        ("job show s3://bucket/t running", "running"),
         ("job show s3://bucket/t lost", "lost"),
         ("job recover s3://bucket/t lost --dry-run --dead-after 0", "lost"),
         ("inspect s3://bucket/{set}", "running"),
