@@ -220,10 +220,11 @@ class Index:
     """The open uploads that control objects name, and the ages of the jobs' directories.
 
     Args:
+        places: whose control objects are read, by their directories.
         wanted: `upload_name`s of the open uploads: others are passed over.
     """
 
-    def __init__(self, runtime: Runtime, places: Places, wanted: KeySet) -> None:
+    def __init__(self, runtime: Runtime, places: Mapping[str, Place], wanted: KeySet) -> None:
         self._runtime = runtime
         self._wanted = wanted
         self._named: dict[bytes, tuple[Named, ...]] = {}
@@ -231,7 +232,7 @@ class Index:
         self._unread: set[str] = set()
         self._signed: dict[str, bool] = {}
         self.problems: list[str] = []
-        for prefix, place in places.all().items():
+        for prefix, place in places.items():
             for directory in place.directories:
                 self._read_directory(prefix, place, directory)
 

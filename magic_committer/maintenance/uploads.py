@@ -258,8 +258,11 @@ class Survey:
     Args:
         dead_after: a job is dead if nothing of it has changed for this many seconds.
         in_flight: how many requests at once.
+        by_name: only the uploads' names and the records tell owners, no control object is read:
+            what has no job's name is ``foreign``, a running job is ``live``.
 
     Attributes:
+        places: the records at and above the uploads.
         shows_more_than_keys: whether the listing proves that the store lists by prefix.
 
     Raises:
@@ -274,11 +277,13 @@ class Survey:
         *,
         dead_after: float = DEAD_AFTER_SECONDS,
         in_flight: int,
+        by_name: bool = False,
     ) -> None:
         self.dest = dest
         self.runtime = runtime
         self.dead_after = dead_after
         self.in_flight = in_flight
+        self.by_name = by_name
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
@@ -288,11 +293,12 @@ class Survey:
                 self.shows_more_than_keys = self.shows_more_than_keys or more
                 for upload in page.uploads:
                     self._first.add(upload_name(upload.key, upload.upload_id))
-                    directories.add(directory_of(upload.key))
+                    if not by_name or owner_of(upload.key, upload.upload_id):
+                        directories.add(directory_of(upload.key))
                 runtime.progress(Progress("list", self.listed, None, "uploads"))
-        self._places = Places(runtime, in_flight)
-        self._places.look(directories)
-        self._index = Index(runtime, self._places, self._first)
+        self.places = Places(runtime, in_flight)
+        self.places.look(directories)
+        self._index = Index(runtime, {} if by_name else self.places.all(), self._first)
         self._by_job: dict[tuple[str, str], FoundUpload] = {}
         self._by_place: dict[str, FoundUpload] = {}
 
@@ -304,7 +310,7 @@ class Survey:
     @property
     def problems(self) -> tuple[str, ...]:
         """What could not be read and makes uploads ``unknown`` or ``foreign``."""
-        return (*self._places.problems, *self._index.problems)
+        return (*self.places.problems, *self._index.problems)
 
     def pages(self) -> Iterator[list[FoundUpload]]:
         """The uploads as they are now, in the store's order, without their sizes."""
@@ -343,7 +349,7 @@ class Survey:
         verdicts = [self._of_job(directory, uuid, job) for uuid, job in told.items()]
         verdicts += [self._of_hadoop(one) for one in named if not one.uuid]
         if not verdicts:
-            verdicts.append(self._of_nobody(directory))
+            verdicts.append(_verdict("foreign") if self.by_name else self._of_nobody(directory))
         verdict = min(
             verdicts,
             key=lambda v: (
@@ -367,7 +373,7 @@ class Survey:
         return verdict if verdict.job or not job else replace(verdict, job=job)
 
     def _look_up(self, directory: str, uuid: str) -> FoundUpload:
-        seen, certain = self._places.record(directory, uuid)
+        seen, certain = self.places.record(directory, uuid)
         if seen is None and not certain:
             note = "the record of its job may be where nothing can be read"
             return _verdict("unknown", uuid=uuid, note=note)
@@ -388,7 +394,7 @@ class Survey:
     def _of_hadoop(self, named: Named) -> FoundUpload:
         """The verdict on an upload that a control object without a token names."""
         dest = directory_of(named.directory[:-1])
-        place = self._places.around(dest)[-1]
+        place = self.places.around(dest)[-1]
         if named.directory in place.unread:
             return _verdict("unknown", named.job, note="the record of its job cannot be read")
         seen = _record_in(place.records.values(), named.directory)
@@ -410,7 +416,7 @@ class Survey:
         return self._by_place[directory]
 
     def _neighbours(self, directory: str) -> Iterator[FoundUpload]:
-        for place in self._places.around(directory):
+        for place in self.places.around(directory):
             for problem in place.problems:
                 yield _verdict("foreign", near=True, note=f"it may be of a job: {problem}")
             by_key = {seen.key: seen for seen in place.records.values()}
