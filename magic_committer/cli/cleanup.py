@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from magic_committer._quantities import counted, duration
-from magic_committer._runtime import ProgressFunction, SystemClock
+from magic_committer._runtime import SystemClock
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Column
@@ -141,8 +141,8 @@ def cleanup(
     done: list[Cleaned] = []
     reach = Reach(shell, many=True, deep=deep)
 
-    def found(progress: ProgressFunction) -> Iterator[dict[str, Any]]:
-        for cleaned in _each(shell, reach, paths, limits, dry_run, progress):
+    def found() -> Iterator[dict[str, Any]]:
+        for cleaned in _each(shell, reach, paths, limits, dry_run):
             done.append(cleaned)
             _tell(shell, cleaned)
             if not any(cleaned.counts.values()):
@@ -167,12 +167,12 @@ def cleanup(
         return f"{dry}{where}: {_words(all_of, dry_run)}" if len(done) > 1 else f"{dry}{where}"
 
     if shell.output.format == "prometheus":
-        for _ in shell.gather(found):
+        for _ in found():
             continue
         shell.output.stream.write(metrics(started, done))
     else:
         shell.output.rows(
-            "cleanup", COLUMNS, shell.gather(found), fields=FIELDS, summary=summary, closing=closing
+            "cleanup", COLUMNS, found(), fields=FIELDS, summary=summary, closing=closing
         )
     for words, line in filter(None, (one.advice for one in done)):
         shell.output.text(words)
@@ -190,7 +190,6 @@ def _each(
     paths: Sequence[Destination],
     limits: Limits,
     dry_run: bool,
-    progress: ProgressFunction,
 ) -> Iterator[Cleaned]:
     """Clean each destination once, as it is found."""
     named = dict.fromkeys(paths)
@@ -199,14 +198,14 @@ def _each(
         problems: tuple[str, ...] = ()
         if reach.deep:
             try:
-                dests, problems = reach.destinations(path, progress)
+                dests, problems = reach.destinations(path)
             except MagicError as error:
                 problems = (str(error),)
-        yield _clean(shell, path, limits, dry_run, progress, problems, named=True)
+        yield _clean(shell, path, limits, dry_run, problems, named=True)
         for dest in dests:
             if dest not in named:
                 named[dest] = None
-                yield _clean(shell, dest, limits, dry_run, progress)
+                yield _clean(shell, dest, limits, dry_run)
 
 
 def _clean(
@@ -214,7 +213,6 @@ def _clean(
     dest: Destination,
     limits: Limits,
     dry_run: bool,
-    progress: ProgressFunction,
     problems: tuple[str, ...] = (),
     *,
     named: bool = False,
@@ -223,7 +221,7 @@ def _clean(
     began = CLOCK.monotonic()
     cleaned = Cleaned(dest.url, dry_run, errors=problems)
     try:
-        runtime = shell.runtime(dest.bucket, progress)
+        runtime = shell.runtime(dest.bucket)
         report = Cleaning(runtime, dest, limits, dry_run=dry_run, options=Options()).run()
         cleaned.report, cleaned.errors = report, (*problems, *report.errors)
         if cleaned.errors:

@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 from magic_committer._quantities import bytes_words, counted, name_some
-from magic_committer._runtime import ProgressFunction
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Column, Output, Prose
@@ -128,7 +127,7 @@ def _tell_each(shell: Shell, files: list[str]) -> int:
     reach = Reach(shell, many=True)
     counts: Counter[bool] = Counter()
 
-    def found(_: ProgressFunction) -> Iterator[dict[str, Any]]:
+    def found() -> Iterator[dict[str, Any]]:
         for file in files:
             with reach.trying(file):
                 row = _row(file, *_look(shell, file))
@@ -137,7 +136,7 @@ def _tell_each(shell: Shell, files: list[str]) -> int:
                 yield row
 
     shell.output.rows(
-        "validation", COLUMNS, shell.gather(found), fields=FIELDS,
+        "validation", COLUMNS, found(), fields=FIELDS,
         summary=lambda: {"files": counts.total(), "not_valid": counts[False]},
         closing=lambda: f"{counted(counts.total(), 'file')}, {counts[False]} of them not valid",
     )  # fmt: skip

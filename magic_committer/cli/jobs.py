@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from magic_committer._quantities import age_words, bytes_words, counted, name_some, pending_words
-from magic_committer._runtime import Progress, ProgressFunction
+from magic_committer._runtime import Progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.output import Column, Prose
@@ -79,11 +79,11 @@ def list_jobs(shell: Shell, paths: tuple[Destination, ...], deep: bool) -> int:
     reach = Reach(shell, many=len(paths) > 1, deep=deep)
     counts: Counter[str] = Counter()
 
-    def found(progress: ProgressFunction) -> Iterator[Mapping[str, Any]]:
+    def found() -> Iterator[Mapping[str, Any]]:
         for path in dict.fromkeys(paths):
             before = counts.total()
             with reach.trying(path.url):
-                dests, left = reach.destinations(path, progress)
+                dests, left = reach.destinations(path)
                 for line in left:
                     note(f"magic-committer: {line}")
                     reach.not_looked_at.append(path.url)
@@ -95,7 +95,7 @@ def list_jobs(shell: Shell, paths: tuple[Destination, ...], deep: bool) -> int:
                         ):
                             counts[one.kind] += 1
                             yield one.to_dict()
-                    progress(Progress("look at", number, len(dests), "destinations"))
+                    shell.progress(Progress("look at", number, len(dests), "destinations"))
                 if counts.total() == before:
                     reach.found_nothing(path)
 
@@ -108,7 +108,7 @@ def list_jobs(shell: Shell, paths: tuple[Destination, ...], deep: bool) -> int:
         return f"No jobs under {where} or below" if deep else f"No jobs directly under {where}"
 
     shell.output.rows(
-        "job", COLUMNS if len(paths) == 1 and not deep else DEEP_COLUMNS, shell.gather(found),
+        "job", COLUMNS if len(paths) == 1 and not deep else DEEP_COLUMNS, found(),
         fields=FIELDS, closing=closing,
         summary=lambda: {
             "jobs": counts.total(), "by_kind": dict(counts),
@@ -192,10 +192,9 @@ def commit(
     A running job is committed only where its record says that its driver may go by a listing, or
     where it was adopted. Everything is checked first: what is wrong is told, and nothing decided.
     """
-    with shell.progress() as progress:
-        ending = Ending(shell.runtime(path.bucket, progress), path, job_id, None, adopt, dead_after)
-        plan = ending.commit(expect, accept)
-        return _run(shell, plan, dry_run, yes)
+    ending = Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after)
+    plan = ending.commit(expect, accept)
+    return _run(shell, plan, dry_run, yes)
 
 
 @command(
@@ -236,10 +235,9 @@ def abort(
     far as that goes, and the rest is named and left, for nobody can finish or undo it any more. Of
     a Hadoop job, the files that its JVM made visible stay, and the rest is aborted.
     """
-    with shell.progress() as progress:
-        ending = Ending(shell.runtime(path.bucket, progress), path, job_id, None, adopt, dead_after)
-        plan = ending.abort_or_give_up() if force else ending.abort(revert)
-        return _run(shell, plan, dry_run, yes)
+    ending = Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after)
+    plan = ending.abort_or_give_up() if force else ending.abort(revert)
+    return _run(shell, plan, dry_run, yes)
 
 
 @command(
@@ -270,10 +268,9 @@ def recover(
     A Hadoop job that is adopted was not decided, so it is aborted, unless files of it are visible
     already; ``job commit --adopt`` commits it. One that _SUCCESS names is swept.
     """
-    with shell.progress() as progress:
-        ending = Ending(shell.runtime(path.bucket, progress), path, job_id, None, adopt, dead_after)
-        plan = ending.recover(accept)
-        return _run(shell, plan, dry_run, yes)
+    ending = Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after)
+    plan = ending.recover(accept)
+    return _run(shell, plan, dry_run, yes)
 
 
 def _run(shell: Shell, plan: ActionPlan[Any], dry_run: bool, yes: bool) -> int:

@@ -27,13 +27,14 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
+from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.cli.plain import Format, clean, note
-from magic_committer.cli.progress import hide_progress
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -49,6 +50,57 @@ PIPE_COLUMNS = 1_000_000
 """The width of what is no terminal: no line is wrapped."""
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
+
+
+_bars: list[Any] = []
+"""The bars that are on the terminal now."""
+
+
+def hide_progress() -> None:
+    """Take the bars off the terminal before something else is written to it; the next step shows
+    them again."""
+    for bars in _bars:
+        bars.stop()
+
+
+@contextmanager
+def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
+    """A function for the library's ``progress=``; its bars go when the block ends.
+
+    Args:
+        quiet: show nothing, on a terminal too.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    bars = Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        redirect_stdout=False,  # results stay on stdout
+        transient=True,
+    )
+    known: dict[str, Any] = {}
+
+    def tell(step: Progress) -> None:
+        if step.phase not in known:
+            known[step.phase] = bars.add_task(f"{step.phase} ({step.unit})", total=step.total)
+        if not bars.live.is_started:
+            bars.start()
+        bars.update(known[step.phase], completed=step.done, total=step.total)
+
+    _bars.append(bars)
+    try:
+        yield tell
+    finally:
+        bars.stop()
+        _bars.remove(bars)
 
 
 class Prose(str):
@@ -82,20 +134,20 @@ def clean_json(document: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
+@dataclass(frozen=True, slots=True)
 class Output:
     """Where results go.
 
-    Args:
-        stream: None: the process's stdout at the time of each call.
+    Attributes:
+        given: None: the process's stdout at the time of each call.
     """
 
-    def __init__(self, how: Format, stream: TextIO | None = None) -> None:
-        self.format = how
-        self._stream = stream
+    format: Format
+    given: TextIO | None = None
 
     @property
     def stream(self) -> TextIO:
-        stream = self._stream if self._stream is not None else sys.stdout
+        stream = self.given if self.given is not None else sys.stdout
         if stream.isatty():
             hide_progress()  # results never run into a bar
         return stream

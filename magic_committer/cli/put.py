@@ -21,7 +21,7 @@ import click
 
 from magic_committer._modes import mode_of
 from magic_committer._quantities import bytes_words, counted, name_some
-from magic_committer._runtime import ProgressFunction, Runtime
+from magic_committer._runtime import Runtime
 from magic_committer.api import write
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
@@ -209,13 +209,12 @@ def _publish(
     yes: bool,
 ) -> int:
     putting = Putting(source, dest, mode_of(mode), files, left_out, unique)
-    with shell.progress() as progress:
-        if dry_run:
-            return _tell(shell, putting, putting.look(shell.runtime(dest.bucket, progress)))
-        if putting.mode not in FAILING and not yes:
-            present = putting.look(shell.runtime(dest.bucket, progress))
-            shell.confirm(f"{putting.would(present)}?")
-        return _put(shell, putting, mode, progress, hidden, no_success, content_type)
+    if dry_run:
+        return _tell(shell, putting, putting.look(shell.runtime(dest.bucket)))
+    if putting.mode not in FAILING and not yes:
+        present = putting.look(shell.runtime(dest.bucket))
+        shell.confirm(f"{putting.would(present)}?")
+    return _put(shell, putting, mode, hidden, no_success, content_type)
 
 
 def _tell(shell: Shell, putting: Putting, present: Present) -> int:
@@ -240,7 +239,6 @@ def _put(
     shell: Shell,
     putting: Putting,
     said_mode: str,
-    progress: ProgressFunction,
     hidden: bool,
     no_success: bool,
     content_type: str | None,
@@ -251,7 +249,7 @@ def _put(
         mode=said_mode,  # type: ignore[arg-type]  # `MODE` has read it
         mark_success=not no_success,
         s3=shell.s3,
-        progress=progress,
+        progress=shell.progress,
     )
     with writing as job:
         put = job.copy if is_s3_url(putting.source) else job.put_directory

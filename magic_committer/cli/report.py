@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from magic_committer._quantities import age_words, bytes_words
-from magic_committer._runtime import ProgressFunction
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Prose
 from magic_committer.cli.plain import clean
@@ -120,8 +119,7 @@ def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int
     Uploads are those of all directories below PATH; jobs only with --recursive.
     """
     reach = Reach(shell, many=False, deep=deep)
-    with shell.progress() as progress:
-        data = look(shell, reach, path, progress)
+    data = look(shell, reach, path)
     if file is not None:
         try:
             with click.open_file(file, "w", encoding="utf-8", atomic=True) as written:
@@ -138,14 +136,14 @@ def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int
     return reach.code
 
 
-def look(shell: Shell, reach: Reach, dest: Destination, progress: ProgressFunction) -> ReportData:
+def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     """Find out all that a report tells.
 
     Raises:
         StoreError: the jobs or the uploads could not be listed, or the store failed.
     """
-    runtime = shell.runtime(dest.bucket, progress)
-    dests, notes = reach.destinations(dest, progress)
+    runtime = shell.runtime(dest.bucket)
+    dests, notes = reach.destinations(dest)
     sums: Sums | None = Sums(UPLOADS_SHOWN)
     try:
         survey = OpenUploads(runtime, dest, Filters(), sizes=True)

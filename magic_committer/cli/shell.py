@@ -11,20 +11,19 @@ import logging
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import click
 
 from magic_committer import _wiring
-from magic_committer._runtime import ProgressFunction, Runtime, no_progress
+from magic_committer._runtime import ProgressFunction, Runtime
 from magic_committer.cli import exits
-from magic_committer.cli.app import COMMON, Explained, common, given_so_far
-from magic_committer.cli.output import PIPE_COLUMNS, Output, wrapped
+from magic_committer.cli.app import COMMON, Explained, common
+from magic_committer.cli.output import PIPE_COLUMNS, Output, hide_progress, shown_progress, wrapped
 from magic_committer.cli.plain import Format, note
-from magic_committer.cli.progress import hide_progress, shown_progress
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.below import has_deeper, jobs_below
@@ -32,30 +31,24 @@ from magic_committer.maintenance.reports import ActionPlan
 from magic_committer.options import S3Options
 from magic_committer.remedy import Remedy, as_command, reword_notes, sentence
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """How this call of a command was asked to reach stores and to print."""
+    """How this call of a command was asked to reach stores and to print.
+
+    Attributes:
+        progress: bars for the library's ``progress=``, where there is a terminal.
+    """
 
     s3: S3Options
     output: Output
     quiet: bool
     debug: bool
+    progress: ProgressFunction
 
-    def runtime(self, bucket: str, progress: ProgressFunction = no_progress) -> Runtime:
+    def runtime(self, bucket: str) -> Runtime:
         """The components for a bucket."""
-        return _wiring.runtime_for(bucket, self.s3, progress)
-
-    def progress(self) -> AbstractContextManager[ProgressFunction]:
-        """Bars for the library's ``progress=``, where there is a terminal."""
-        return shown_progress(self.quiet)
-
-    def gather(self, rows: Callable[[ProgressFunction], Iterable[T]]) -> Iterator[T]:
-        """Rows that take a while to find, while bars are shown."""
-        with self.progress() as progress:
-            yield from rows(progress)
+        return _wiring.runtime_for(bucket, self.s3, self.progress)
 
     def note(self, line: str) -> None:
         """A line to stderr, unless ``--quiet``."""
@@ -148,7 +141,7 @@ def command(
         @functools.wraps(function)
         def run(**given: Any) -> None:
             context = click.get_current_context()
-            shared = given_so_far(context, {name: given.pop(name) for name in COMMON})
+            shared = _shared(context, {name: given.pop(name) for name in COMMON})
             how = cast(Format, shared["how"] or "table")
             if how == "prometheus" and name != "cleanup":
                 raise click.UsageError("--format prometheus is for `cleanup`: no other has metrics")
@@ -163,7 +156,8 @@ def command(
                 s3 = S3Options(
                     **{one: shared[one] for one in ("profile", "region", "endpoint_url")}
                 )
-                code = function(Shell(s3, output, quiet, debug), **given)
+                with shown_progress(quiet) as progress:
+                    code = function(Shell(s3, output, quiet, debug, progress), **given)
             except MagicError as error:
                 if debug:
                     traceback.print_exc()
@@ -185,6 +179,15 @@ def command(
         return made
 
     return decorate
+
+
+def _shared(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of the common options: those of the command, then those given before it."""
+    above = _shared(context.parent, context.parent.params) if context.parent else {}
+    if values["as_json"] and values["how"] not in (None, "json"):
+        raise click.UsageError("--json and --format say different things: give one", context)
+    mine = {**values, "how": "json" if values["as_json"] else values["how"]}
+    return {name: mine[name] or above.get(name) for name in COMMON}
 
 
 # Several paths ------------------------------------------------------------------------------------
@@ -234,9 +237,7 @@ class Reach:
             if len(self.codes) == before:
                 self.codes.append(exits.OK)
 
-    def destinations(
-        self, path: Destination, progress: ProgressFunction = no_progress
-    ) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
+    def destinations(self, path: Destination) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
         """The destinations to be looked at for a path: it alone, or all below it that have jobs;
         and why not all are known.
 
@@ -245,7 +246,7 @@ class Reach:
         """
         if not self.deep:
             return (path,), ()
-        below = jobs_below(self.shell.runtime(path.bucket, progress), path)
+        below = jobs_below(self.shell.runtime(path.bucket), path)
         return tuple(below.jobs), below.problems
 
     def found_nothing(self, path: Destination) -> bool:

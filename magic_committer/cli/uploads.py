@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import click
 
 from magic_committer._quantities import age_words, bytes_words, counted, duration, name_some
-from magic_committer._runtime import ProgressFunction
 from magic_committer.cli import exits
 from magic_committer.cli.app import group
 from magic_committer.cli.output import Column
@@ -135,10 +134,10 @@ def list_uploads(
     looked: dict[Destination, OpenUploads] = {}
     total = Sums()
 
-    def found(progress: ProgressFunction) -> Iterator[dict[str, Any]]:
+    def found() -> Iterator[dict[str, Any]]:
         for path in paths:
             with reach.trying(path.url):
-                runtime = shell.runtime(path.bucket, progress)
+                runtime = shell.runtime(path.bucket)
                 survey = OpenUploads(runtime, path, asked, sizes=not no_sizes)
                 _problems(survey)
                 mine = sums[path] = Sums(older_than=max(asked.older_than or 0.0, OLD_SECONDS))
@@ -163,7 +162,7 @@ def list_uploads(
 
     shell.output.rows(
         "upload", COLUMNS if len(paths) == 1 else (*COLUMNS[:-1], Column("url", "key")),
-        shell.gather(found), fields=(*FIELDS, "bucket"), closing=closing,
+        found(), fields=(*FIELDS, "bucket"), closing=closing,
         summary=lambda: {
             **total.to_dict(),
             "problems": [problem for one in looked.values() for problem in one.problems],
@@ -219,50 +218,49 @@ def abort_uploads(
     A dead job is aborted as a whole. Without --older-than what is younger than 1 h stays.
     """
     asked = Filters(**chosen)
-    with shell.progress() as progress:
-        runtime = shell.runtime(path.bucket, progress)
-        survey = OpenUploads(runtime, path, asked, sizes=not no_sizes)
-        _problems(survey)
-        clearing, plan = planned(survey, foreign, hadoop, max_aborts)
-        for line in plan.advice:
-            shell.note(line)
-        if plan.advice:
-            shell.note(f"To recover a job: {as_command(Remedy('recover', 'PATH', 'JOB'))}")
-        question = plan.question(path)
-        if question and not dry_run and not yes:
-            shell.confirm(question)
-        actions: Counter[str] = Counter()
-        sums = Sums()
-        old = {name: counted(n, f"{name} upload") for name, n in sorted(plan.old.items()) if n}
-        others = advice(path.url, way_of(shell.s3), old, asked)
+    runtime = shell.runtime(path.bucket)
+    survey = OpenUploads(runtime, path, asked, sizes=not no_sizes)
+    _problems(survey)
+    clearing, plan = planned(survey, foreign, hadoop, max_aborts)
+    for line in plan.advice:
+        shell.note(line)
+    if plan.advice:
+        shell.note(f"To recover a job: {as_command(Remedy('recover', 'PATH', 'JOB'))}")
+    question = plan.question(path)
+    if question and not dry_run and not yes:
+        shell.confirm(question)
+    actions: Counter[str] = Counter()
+    sums = Sums()
+    old = {name: counted(n, f"{name} upload") for name, n in sorted(plan.old.items()) if n}
+    others = advice(path.url, way_of(shell.s3), old, asked)
 
-        def rows() -> Iterator[dict[str, Any]]:
-            for one in clearing.run(plan, dry_run=dry_run):
-                actions[one.action] += 1
-                if one.action in ("aborted", "would abort"):
-                    sums.add(one.found)
-                yield one.to_dict()
+    def rows() -> Iterator[dict[str, Any]]:
+        for one in clearing.run(plan, dry_run=dry_run):
+            actions[one.action] += 1
+            if one.action in ("aborted", "would abort"):
+                sums.add(one.found)
+            yield one.to_dict()
 
-        def closing() -> str:
-            done = "Would abort" if dry_run else "Aborted"
-            words = {"gone": "gone meanwhile", "left": "still open"}
-            other = [f"{actions[name]:,} {told}" for name, told in words.items() if actions[name]]
-            told = "; ".join([f"{done} {sums.all.words('upload')}", *other])
-            spared = by_class(plan.left)
-            return f"{told}. Not touched: {spared}" if spared else told
+    def closing() -> str:
+        done = "Would abort" if dry_run else "Aborted"
+        words = {"gone": "gone meanwhile", "left": "still open"}
+        other = [f"{actions[name]:,} {told}" for name, told in words.items() if actions[name]]
+        told = "; ".join([f"{done} {sums.all.words('upload')}", *other])
+        spared = by_class(plan.left)
+        return f"{told}. Not touched: {spared}" if spared else told
 
-        shell.output.rows(
-            "abort", ABORT_COLUMNS, rows(), fields=ABORT_FIELDS, closing=closing,
-            summary=lambda: {
-                **sums.to_dict(),
-                "actions": dict(actions),
-                "chosen": plan.uploads,
-                "not_touched": dict(plan.left),
-                "jobs": [job.id for job in plan.jobs.values()],
-                "advice": [*plan.advice, *([" ".join(others)] if others else [])],
-                "problems": list(survey.problems),
-            },
-        )  # fmt: skip
+    shell.output.rows(
+        "abort", ABORT_COLUMNS, rows(), fields=ABORT_FIELDS, closing=closing,
+        summary=lambda: {
+            **sums.to_dict(),
+            "actions": dict(actions),
+            "chosen": plan.uploads,
+            "not_touched": dict(plan.left),
+            "jobs": [job.id for job in plan.jobs.values()],
+            "advice": [*plan.advice, *([" ".join(others)] if others else [])],
+            "problems": list(survey.problems),
+        },
+    )  # fmt: skip
     for line in clearing.unfinished:
         note(line)
     shell.advise(others)
@@ -283,10 +281,9 @@ def expect_uploads(shell: Shell, path: Destination, expected: int, **chosen: Any
     PATH to find out.
     """
     asked = Filters(**chosen)
-    with shell.progress() as progress:
-        survey = OpenUploads(shell.runtime(path.bucket, progress), path, asked, sizes=False)
-        _problems(survey)
-        found = sum(1 for _ in survey)
+    survey = OpenUploads(shell.runtime(path.bucket), path, asked, sizes=False)
+    _problems(survey)
+    found = sum(1 for _ in survey)
     told = {"path": path.url, "expected": expected, "found": found}
     shell.output.document("expectation", told)
     if found != expected:

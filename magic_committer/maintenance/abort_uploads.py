@@ -38,10 +38,10 @@ from magic_committer.commit.upload_state import (
     UploadState,
     looking,
 )
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing
-from magic_committer.maintenance.recover import abort_job
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
@@ -287,7 +287,8 @@ class Clearing:
             age = Listing(self._runtime, *seen.record.paths(dest).directories).to_end().age
             if seen.record.state is State.RUNNING and age < self._survey.dead_after:
                 return _Ended(why=f"its job lives: it changed {age_words(age)} ago")
-            report = abort_job(self._runtime, dest, seen, revert=False, options=self._options)
+            committer = MagicCommitter.found(self._runtime, dest, seen, self._options)
+            report = committer.abort_job(role="recovery")
             swept = report.state in (State.CLOSED, State.ABSENT)
             if not swept:
                 why = f": {report.warnings[0]}" if report.warnings else ""

@@ -26,16 +26,16 @@ from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.commit.ledgers import StoreLedgers
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import FormatError, JobNotFound, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.abort_uploads import AbortedUploads, OpenUploads
 from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import Ending
+from magic_committer.maintenance.ending import Ending, recover_job
 from magic_committer.maintenance.giving_up import give_up_job
 from magic_committer.maintenance.inspect import inspect_all
-from magic_committer.maintenance.recover import abort_job, recover_job
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
@@ -325,10 +325,8 @@ def abort(
             job_id=job_id,
             hint=ENDED_OR_NEVER,
         )
-    return abort_job(
-        runtime, destination, seen,
-        revert=revert, leave_visible=leave_visible, options=options,
-    )  # fmt: skip
+    committer = MagicCommitter.found(runtime, destination, seen, options)
+    return committer.abort_job(revert=revert, leave_visible=leave_visible, role="recovery")
 
 
 @patient()

@@ -52,8 +52,8 @@ from magic_committer.hadoop.paths import (
     owner_of,
 )
 from magic_committer.maintenance.attribution import Places, directory_of, each
+from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
-from magic_committer.maintenance.recover import recover_job
 from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery
 from magic_committer.maintenance.uploads import OLD_SECONDS, Survey, blind_spot
 from magic_committer.options import Options

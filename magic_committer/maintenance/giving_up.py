@@ -50,6 +50,7 @@ from magic_committer.commit.upload_state import (
     object_at,
     to_look,
 )
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     AbortIncomplete,
     CommitIncomplete,
@@ -75,7 +76,6 @@ from magic_committer.hadoop.paths import (
     owner_of,
 )
 from magic_committer.maintenance.inspect import Listing, pendings_of
-from magic_committer.maintenance.recover import abort_job, committer_of
 from magic_committer.maintenance.reports import NAMED_MAX, GivenUp
 from magic_committer.options import Options
 from magic_committer.protocol.keyset import KeySet
@@ -525,7 +525,7 @@ def _readable(
     record = seen.record
     giving.own(StartedJob.attached(record, dest.url, seen.etag))
     giving.undo = record.state is State.REVERTING
-    giving.runtime = committer_of(runtime, dest, seen, options).runtime
+    giving.runtime = MagicCommitter.found(runtime, dest, seen, options).runtime
     giving.uploads()
     if not giving.dry_run:
         if found is State.COMPLETED and record.batch is not None:
@@ -556,7 +556,8 @@ def _undone(
         OutcomeUnknown, StoreError: nobody knows what its record says. Nothing is given up.
     """
     try:
-        report = abort_job(runtime, dest, seen, revert=True, options=options)
+        committer = MagicCommitter.found(runtime, dest, seen, options)
+        report = committer.abort_job(revert=True, role="recovery")
     except JobNotRunning as error:
         return None, error.message
     except (AbortIncomplete, CommitIncomplete, FormatError) as error:

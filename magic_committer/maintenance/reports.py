@@ -64,23 +64,13 @@ class ActionPlan(Generic[T]):
         question: what to ask a person before `run`; "" if nothing is left to do, or to change.
         rows: what it is about, as plain JSON values: one row for a job, one for each upload.
         warning: what the question presupposes, or what is lost; "" if there is nothing.
+        run: do it. Returns what the call of that name returns, and raises what it raises.
     """
 
     question: str
     rows: Iterable[Mapping[str, Any]]
     warning: str
-    _run: Callable[[], T] = field(repr=False)
-
-    def run(self) -> T:
-        """Do it.
-
-        Returns:
-            What the call of that name returns.
-
-        Raises:
-            MagicError: as the call of that name.
-        """
-        return self._run()
+    run: Callable[[], T] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.ledgers import Ledgers
 from magic_committer.commit.runs import runs_of
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import JobNotRunning, OutcomeUnknown
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.recover import abort_job
 from magic_committer.options import Options
 from magic_committer.protocol.record import JobReport, State
 
@@ -85,7 +85,9 @@ def abort_jobs_of(
     reports = []
     for seen in found:
         try:
-            reports.append(abort_job(runtime, dest, seen, revert=False, options=options))
+            reports.append(
+                MagicCommitter.found(runtime, dest, seen, options).abort_job(role="recovery")
+            )
         except JobNotRunning as error:  # decided meanwhile, or ended
             logger.info("job %s was not aborted: %s", seen.record.id, error.message)
         except OutcomeUnknown as error:

@@ -29,7 +29,7 @@ PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
 TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
 TIDY, CLEARING = "maintenance/cleanup.py", "maintenance/abort_uploads.py"
 FINISH, ADOPTION, OWNERS = (
-    "maintenance/recover.py",
+    "maintenance/ending.py",
     "maintenance/adopt.py",
     "maintenance/attribution.py",
 )
