@@ -909,7 +909,7 @@ _RECOVERING = (
     ),
     Hand(
         "uploads of no age", TIDY, "Cleaning._abort_named",
-        (("is_over and age is not None and age >= self._limits.leftover_after", "is_over"),),
+        (("over and age is not None and age >= self._limits.leftover_after", "over"),),
         "cleanup aborts an upload that began a second ago",
     ),
     Hand(

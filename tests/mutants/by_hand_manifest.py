@@ -129,7 +129,7 @@ MANIFEST = (
         "manifest: litter of jobs that live",
         CLEANUP,
         "Cleaning._waiting_litter",
-        (("uuid is None or self._places.is_over(here, uuid) is not True", "uuid is None"),),
+        (("uuid is None or places.is_over(here, uuid) is not True", "uuid is None"),),
         "a cleanup deletes the files of a job that runs",
     ),
     Hand(

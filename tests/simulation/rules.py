@@ -164,10 +164,18 @@ def _records_first() -> list[Replacement]:
     """The records at and above the destination are read before the uploads are listed, and only
     they count."""
 
-    def survey(self: Any, runtime: Any, dest: Any, **how: Any) -> None:
-        early = attribution.Places(runtime, 1)
+    def survey(
+        self: Any,
+        runtime: Any,
+        dest: Any,
+        *,
+        dead_after: float = 0.0,
+        in_flight: int,
+        by_name: bool,
+    ) -> None:
+        early = attribution.Places(runtime, in_flight)
         early.look((dest.prefix,))
-        real(self, runtime, dest, **how)
+        real(self, runtime, dest, dead_after=dead_after, in_flight=in_flight, by_name=by_name)
         self.places = early
 
     real = uploads.Survey.__init__
