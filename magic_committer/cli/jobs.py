@@ -293,7 +293,7 @@ def _run(shell: Shell, plan: ActionPlan[Any], dry_run: bool, yes: bool) -> int:
     loses = bool(plan.warning) and row["state"] == State.COMMITTING
     shell.ask(plan, yes=yes, told=loses or "visible" in row)
     done = plan.run()
-    shell.output.document(_KINDS[type(done)], done.to_dict(), _told(done))
+    shell.output.document(_KINDS[type(done)], done.to_dict(), list(_told(done)))
     return code_of(done)
 
 

@@ -126,6 +126,12 @@ class Column:
     prose: bool = False
 
 
+def _shown(text: object) -> str:
+    """`clean`, for text that is nearly always clean."""
+    told = str(text)
+    return told if told.isprintable() else clean(told)
+
+
 def clean_json(document: str) -> str:
     """The same JSON, with JSON's own escapes for control and format characters; the new lines of a
     laid out document stay."""
@@ -233,7 +239,7 @@ class Output:
         reasons: dict[str, int] = {}
 
         def cell(column: Column, row: Mapping[str, Any]) -> str:
-            told = clean(column.words(row.get(column.field, "")))
+            told = _shown(column.words(row.get(column.field, "")))
             if not (column.reason and told):
                 return told
             return f"[{reasons.setdefault(told, len(reasons) + 1)}]"
@@ -265,7 +271,7 @@ class Output:
             pairs = [(name, words) for name, words in lines if words]
             most = max((len(name) for name, _ in pairs), default=0)
             for name, words in pairs:
-                for line in _beside(f"{clean(name):<{most}}  ", words, self._width()):
+                for line in _beside(f"{_shown(name):<{most}}  ", words, self._width()):
                     self.stream.write(f"{line}\n")
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
@@ -280,7 +286,7 @@ class Output:
     def text(self, line: str, *, indent: str = "", prose: bool = True) -> None:
         """A line for people, wrapped if it is prose; nothing in the other formats."""
         if self.format == "table":
-            for part in wrapped(indent, clean(line), self._width() if prose else PIPE_COLUMNS):
+            for part in wrapped(indent, _shown(line), self._width() if prose else PIPE_COLUMNS):
                 self.stream.write(f"{part}\n")
 
     def _width(self) -> int:
@@ -339,7 +345,7 @@ def _alone(key: str, width: int) -> str:
 
 def _beside(before: str, words: str, width: int) -> list[str]:
     """The lines of a name and what is told of it; below the name where it does not fit beside."""
-    told = clean(words)
+    told = _shown(words)
     if isinstance(words, Prose):
         return wrapped(before, told, width)
     fits = len(before) + len(told) <= width
@@ -386,4 +392,4 @@ def _cell(value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     told = str(value)
-    return f"'{clean(told)}" if told[:1] in FORMULA_STARTS else clean(told)
+    return f"'{_shown(told)}" if told[:1] in FORMULA_STARTS else _shown(told)
