@@ -27,13 +27,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
-from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.cli.plain import Format, clean, note
 
 if TYPE_CHECKING:
@@ -52,55 +50,15 @@ FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
 
 
-_bars: list[Any] = []
+BARS: list[Any] = []
 """The bars that are on the terminal now."""
 
 
 def hide_progress() -> None:
     """Take the bars off the terminal before something else is written to it; the next step shows
     them again."""
-    for bars in _bars:
+    for bars in BARS:
         bars.stop()
-
-
-@contextmanager
-def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
-    """A function for the library's ``progress=``; its bars go when the block ends.
-
-    Args:
-        quiet: show nothing, on a terminal too.
-    """
-    if quiet or not sys.stderr.isatty():
-        yield no_progress
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    bars = Bars(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(file=sys.stderr),
-        redirect_stdout=False,  # results stay on stdout
-        transient=True,
-    )
-    known: dict[str, Any] = {}
-
-    def tell(step: Progress) -> None:
-        if step.phase not in known:
-            known[step.phase] = bars.add_task(f"{step.phase} ({step.unit})", total=step.total)
-        if not bars.live.is_started:
-            bars.start()
-        bars.update(known[step.phase], completed=step.done, total=step.total)
-
-    _bars.append(bars)
-    try:
-        yield tell
-    finally:
-        bars.stop()
-        _bars.remove(bars)
 
 
 class Prose(str):

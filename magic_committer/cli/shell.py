@@ -19,10 +19,10 @@ from typing import Any, cast
 import click
 
 from magic_committer import _wiring
-from magic_committer._runtime import ProgressFunction, Runtime
+from magic_committer._runtime import Progress, ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import COMMON, Explained, common
-from magic_committer.cli.output import PIPE_COLUMNS, Output, hide_progress, shown_progress, wrapped
+from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, hide_progress, wrapped
 from magic_committer.cli.plain import Format, note
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
@@ -88,6 +88,46 @@ class Shell:
             raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
         hide_progress()
         click.confirm(question, abort=True, err=True)
+
+
+@contextmanager
+def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
+    """A function for the library's ``progress=``; its bars go when the block ends.
+
+    Args:
+        quiet: show nothing, on a terminal too.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    bars = Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        redirect_stdout=False,  # results stay on stdout
+        transient=True,
+    )
+    known: dict[str, Any] = {}
+
+    def tell(step: Progress) -> None:
+        if step.phase not in known:
+            known[step.phase] = bars.add_task(f"{step.phase} ({step.unit})", total=step.total)
+        if not bars.live.is_started:
+            bars.start()
+        bars.update(known[step.phase], completed=step.done, total=step.total)
+
+    BARS.append(bars)
+    try:
+        yield tell
+    finally:
+        bars.stop()
+        BARS.remove(bars)
 
 
 # Errors -------------------------------------------------------------------------------------------
