@@ -28,7 +28,6 @@ import logging
 from dataclasses import replace
 
 from magic_committer._hints import ENDED_OR_NEVER
-from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
 from magic_committer.commit.outcome import end
@@ -38,13 +37,12 @@ from magic_committer.errors import (
     JobError,
     JobExists,
     JobNotFound,
-    JobTooYoung,
     OutcomeUnknown,
     PathError,
 )
 from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing, measure, with_token
-from magic_committer.maintenance.reports import Adoption
+from magic_committer.maintenance.reports import Adoption, refuse_younger
 from magic_committer.options import Options
 from magic_committer.protocol.record import Decider, JobRecord, ObjectRef, StartedJob, State, Terms
 from magic_committer.remedy import DEAD_AFTER, Remedy
@@ -131,18 +129,8 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -
             " tasks would be published",
             remedies=(Remedy("cleanup", dest.url, why="take it away"),),
         )
-    if listing.age < dead_after:
-        raise JobTooYoung(
-            f"job {job_id!r} changed {age_words(listing.age)} ago, less than"
-            f" {age_words(dead_after)}: what its JVM sent last may still land",
-            job_id=job_id,
-            age=listing.age,
-            limit=dead_after,
-            hint="Wait",
-            remedies=(
-                Remedy("adopt", dest.url, job_id, "if you know that it cannot", {DEAD_AFTER: 0}),
-            ),
-        )
+    way = Remedy("adopt", dest.url, job_id, "if you know that it cannot", {DEAD_AFTER: 0})
+    refuse_younger(job_id, listing.age, dead_after, "what its JVM sent last may still land", way)
     home = directory if directory != paths.directory else f"{directory}{JOB_PREFIX}{job_id}/"
     chosen, tasks, passed_over, passed_over_tasks = _choose(runtime, home)
     return Adoption(

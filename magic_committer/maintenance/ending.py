@@ -37,7 +37,6 @@ from magic_committer.errors import (
     JobExists,
     JobNotFound,
     JobNotRunning,
-    JobTooYoung,
     MagicError,
     OptionError,
     OutcomeUnknown,
@@ -61,6 +60,7 @@ from magic_committer.maintenance.reports import (
     FoundJob,
     GivenUp,
     Recovery,
+    refuse_younger,
 )
 from magic_committer.options import FAILING, Options
 from magic_committer.protocol.record import JobReport, StartedJob, State, Terms
@@ -556,18 +556,9 @@ def _refuse_young(
     leave_visible: bool,
 ) -> None:
     age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
-    if age >= dead_after:
-        return
     stays = {"leave_visible": True} if leave_visible else {}
-    raise JobTooYoung(
-        f"job {seen.record.id!r} is running, and changed {age_words(age)} ago: it may be alive, for"
-        f" less than {age_words(dead_after)} have passed",
-        job_id=seen.record.id,
-        age=age,
-        limit=dead_after,
-        hint="Wait",
-        remedies=dead(dest.url, seen.record.id, **stays),
-    )
+    ways = dead(dest.url, seen.record.id, **stays)
+    refuse_younger(seen.record.id, age, dead_after, "it is running, and may be alive", *ways)
 
 
 def _planned(

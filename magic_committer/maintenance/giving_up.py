@@ -30,7 +30,7 @@ from typing import Any
 
 import orjson
 
-from magic_committer._quantities import age_words, counted
+from magic_committer._quantities import counted
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.batches import publish_batch
@@ -59,7 +59,6 @@ from magic_committer.errors import (
     JobError,
     JobNotFound,
     JobNotRunning,
-    JobTooYoung,
     NotFound,
     NotSupported,
     PermissionDenied,
@@ -76,7 +75,7 @@ from magic_committer.hadoop.paths import (
     owner_of,
 )
 from magic_committer.maintenance.inspect import Listing, pendings_of
-from magic_committer.maintenance.reports import NAMED_MAX, GivenUp
+from magic_committer.maintenance.reports import NAMED_MAX, GivenUp, refuse_younger
 from magic_committer.options import Options
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.ledger import StreamBatch
@@ -141,47 +140,28 @@ class GivingUp:
         report: JobReport | None = None,
     ) -> GivenUp:
         """Make the report."""
+        same = ("job_id", "visible_files", "open", "aborted", "deleted", "dry_run")
         return GivenUp(
-            job_id=self.job_id,
             dest=self.dest.url,
             found=str(found),
             state=str(state),
             outcome=outcome,
             why=why,
             visible=tuple(self.visible),
-            visible_files=self.visible_files,
-            open=self.open,
-            aborted=self.aborted,
-            deleted=self.deleted,
             left_open=tuple(self.left_open[:NAMED_MAX]),
             unread=tuple(self.unread[:NAMED_MAX]),
-            dry_run=self.dry_run,
             report=report,
+            **{name: getattr(self, name) for name in same},
         )
 
     def refuse_young(self, why: str, dead_after: float) -> None:
         """Raise `JobTooYoung` if something of the job changed lately and nothing else tells whether
         its driver lives. Not with ``dry_run``."""
         age = Listing(self.runtime, JobPaths(self.dest, self.job_id).directory).to_end().age
-        if age >= dead_after or self.dry_run:
-            return
-        raise JobTooYoung(
-            f"job {self.job_id!r} changed {age_words(age)} ago, less than {age_words(dead_after)},"
-            f" and may be alive: {why}",
-            job_id=self.job_id,
-            age=age,
-            limit=dead_after,
-            hint="Wait",
-            remedies=(
-                Remedy(
-                    "force_abort",
-                    self.dest.url,
-                    self.job_id,
-                    "if you know that its driver is dead, give it up",
-                    {DEAD_AFTER: 0},
-                ),
-            ),
-        )
+        if not self.dry_run:
+            known = "if you know that its driver is dead, give it up"
+            way = Remedy("force_abort", self.dest.url, self.job_id, known, {DEAD_AFTER: 0})
+            refuse_younger(self.job_id, age, dead_after, f"it may be alive, {why}", way)
 
     # Whose is it? ---------------------------------------------------------------------------------
 
@@ -505,7 +485,7 @@ def _readable(
     if found is State.CLOSED:
         return giving.told(found, found, outcome=seen.record.outcome)
     if found is State.COMPLETED:
-        giving.refuse_young(f"it is {found}: its files are visible", dead_after)
+        giving.refuse_young(f"for it is {found}: its files are visible", dead_after)
     elif not giving.dry_run:
         report, why = _undone(runtime, dest, seen, options)
         if report is not None:
@@ -574,8 +554,8 @@ def _unreadable(
     claim."""
     if not giving.is_claimed():
         giving.refuse_young(
-            f"its record cannot be read ({error.message}); if a newer version of the library runs"
-            " it, use that",
+            f"for its record cannot be read ({error.message}); if a newer version of the library"
+            " runs it, use that",
             dead_after,
         )
     giving.own_unread((stored.metadata or {}).get(JOB_METADATA, ""))

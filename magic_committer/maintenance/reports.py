@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
-from magic_committer._quantities import counted, name_some
-from magic_committer.errors import OptionError
+from magic_committer._quantities import age_words, counted, name_some
+from magic_committer.errors import JobTooYoung, OptionError
 from magic_committer.protocol.record import JobReport
+from magic_committer.remedy import Remedy
 
 T = TypeVar("T")
 
@@ -46,6 +47,17 @@ def seconds(name: str, value: Age) -> float:
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
         raise OptionError(f"{name} is a timedelta or seconds from 0 on, not {value!r}")
     return float(number)
+
+
+def refuse_younger(job_id: str, age: float, limit: float, why: str, *ways: Remedy) -> None:
+    """Refuse a job of which something changed lately.
+
+    Raises:
+        JobTooYoung: ``age`` is less than ``limit``; ``ways`` are the ways out beside waiting.
+    """
+    if age < limit:
+        told = f"job {job_id!r} changed {age_words(age)} ago, less than {age_words(limit)}: {why}"
+        raise JobTooYoung(told, job_id=job_id, age=age, limit=limit, hint="Wait", remedies=ways)
 
 
 @dataclass(frozen=True, slots=True)
