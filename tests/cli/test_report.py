@@ -186,8 +186,8 @@ def luminance(colour: str) -> float:
 def test_colours_have_contrast(scheme: str) -> None:
     """Texts have 4.5 against both grounds, shapes 3 against what they lie on."""
     css = (files("magic_committer.cli") / "report.css").read_text("utf-8")
-    light, dark = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[:2]
-    colours = dict(re.findall(r"--([\w-]+): (#\w{6});", light if scheme == "light" else dark))
+    pairs_of = re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\);", css)
+    colours = {name: light if scheme == "light" else dark for name, light, dark in pairs_of}
     pale = []
     pairs = [
         *product(["text", "quiet", "care", "bad", "accent"], ["paper", "sheet"], [4.5]),
