@@ -25,8 +25,10 @@ from magic_committer._patience import cleaning_up, ending
 from magic_committer.committers.base import TaskAttempt
 from magic_committer.errors import (
     CommitIncomplete,
+    JobNotRunning,
     MagicError,
     OptionError,
+    TaskFailed,
     UploadFailed,
     WrongProcess,
     WrongType,
@@ -160,7 +162,7 @@ class Writing(FileCalls):
             self._give_up(error)
             return
         try:
-            self.job.commit([self._entered_task().commit()])
+            self.job.commit([self._own().commit(driver=True)])
         except CommitIncomplete:
             raise  # the job is decided: it must never be aborted
         except BaseException as failure:
@@ -179,11 +181,12 @@ class Writing(FileCalls):
 
     def _undo(self, error: BaseException) -> None:
         task = self._entered_task()
-        if not task.committed and self.job.outcome not in ("aborted", "reverted"):
+        if self.job.outcome not in ("aborted", "reverted") or isinstance(error, JobNotRunning):
             try:
-                task.abort()
+                task.abort()  # of a committed task: unless the job may have accepted it
             except MagicError as failure:
-                error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
+                if not (task.committed and isinstance(failure, TaskFailed)):
+                    error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
         give_up(self.job, error)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import magic_committer as mc
 from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.committers.magic import Attempt, MagicCommitter
+from magic_committer.committers.manifest import ManifestCommitter, TreeAttempt
 from magic_committer.committers.staging import (
     DirectoryCommitter,
     PartitionedCommitter,
@@ -13,13 +14,14 @@ from magic_committer.committers.staging import (
 )
 from magic_committer.options import Mode
 
-Uploading = MagicCommitter | DirectoryCommitter | PartitionedCommitter
+Uploading = MagicCommitter | DirectoryCommitter | PartitionedCommitter | ManifestCommitter
 """The library's committers that complete uploads."""
-Writing = Attempt | StagingAttempt
+Writing = Attempt | StagingAttempt | TreeAttempt
 """Their attempts."""
 CLASSES: dict[str, type[Uploading]] = {
     one.name: one for one in (MagicCommitter, DirectoryCommitter, PartitionedCommitter)
 }
+BY_NAME: dict[str, type[Uploading]] = {**CLASSES, ManifestCommitter.name: ManifestCommitter}
 
 
 def takes(kind: type[Uploading], mode: Mode) -> bool:

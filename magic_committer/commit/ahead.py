@@ -1,15 +1,14 @@
-"""Pages of a listing, the next one requested while the caller works on this one.
+"""Pages of a listing, requested while the caller does something else.
 
-For callers who read a listing to its end and do little with a page: a store takes as long for a
-page of 1,000 uploads as the caller. Whoever works long on a page would get the next one when it is
-old.
+For callers who read a listing to its end: a store takes as long for a page of 1,000 uploads as the
+caller. Whoever works long on a page would get the next one when it is old.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import suppress
-from typing import TypeVar
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, Self, TypeVar
 
 from magic_committer._patience import Errand, was_interrupted
 from magic_committer._pool import Future, result_of
@@ -19,37 +18,70 @@ from magic_committer.errors import StoreError
 P = TypeVar("P")
 
 
-def ahead(runtime: Runtime, pages: Iterator[P]) -> Generator[P, None, None]:
-    """The same pages, at most one ahead of the caller. The first one is requested in the caller's
-    thread, the others in the pool's, one at a time. Close the generator: a request under way is
-    given up, and nothing more is requested, also not by what waits for a thread.
+class Ahead(Generic[P]):
+    """The pages of a listing, for one loop in a ``with`` block. From the block's begin on a thread
+    of the pool requests them. The block's end gives a request under way up, and nothing more is
+    requested, also not by what waits for a thread.
 
     Args:
         runtime: the components.
         pages: the pages. Nobody else may ask for them.
+        pages_max: how many may wait for the caller in memory.
 
     Raises:
-        StoreError: a page could not be had; it comes after all pages before it.
+        StoreError: by the loop: a page could not be had; it comes after all pages before it.
     """
-    page = next(pages, None)
-    errand, begun = Errand(), False
 
-    def coming_page() -> P | None:
-        nonlocal begun
-        begun = True  # first this, then the look: `finally` does it the other way round
-        return None if errand.over else next(pages, None)
+    def __init__(self, runtime: Runtime, pages: Iterator[P], *, pages_max: int = 1) -> None:
+        self._pool = runtime.pool
+        self._pages = pages
+        self._pages_max = pages_max
+        self._errand = Errand()
+        self._there: deque[P] = deque()
+        self._ended = self._working = False
+        self._failure: StoreError | None = None
+        self._coming: Future[None]
 
-    coming: Future[P | None] | None = None
-    try:
-        while page is not None:
-            begun = False
-            with errand.here():
-                coming = runtime.pool.submit(coming_page)
-            yield page
-            page = result_of(coming)
-    finally:
-        if coming is not None and not coming.done():
-            errand.end(0.0)
-            if begun and not was_interrupted():
-                with suppress(StoreError):  # nobody wants that page
-                    result_of(coming)
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Request nothing more. The end of the block does it. Repeatable."""
+        if not self._coming.done():
+            self._errand.end(0.0)
+            if self._working and not was_interrupted():
+                result_of(self._coming)
+
+    def __iter__(self) -> Iterator[P]:
+        while self._there or not self._ended:
+            if not self._there or self._coming.done():
+                result_of(self._coming)
+            page = self._there.popleft() if self._there else None
+            if not self._ended and self._coming.done():
+                self._begin()
+            if page is not None:
+                yield page
+        if self._failure is not None:
+            raise self._failure
+
+    def _begin(self) -> None:
+        self._working = False
+        with self._errand.here():
+            self._coming = self._pool.submit(self._request)
+
+    def _request(self) -> None:
+        """Request pages until there are enough."""
+        self._working = True  # first this, then the look: `close` does it the other way round
+        while not self._ended and len(self._there) < self._pages_max:
+            try:
+                page = None if self._errand.over else next(self._pages, None)
+            except StoreError as error:
+                page, self._failure = None, error
+            if page is None:
+                self._ended = True
+            else:
+                self._there.append(page)

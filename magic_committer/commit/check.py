@@ -16,7 +16,7 @@ from itertools import islice
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
-from magic_committer.commit.ahead import ahead
+from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.load import LoadedSet, Spool
 from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.outcome import end
@@ -38,7 +38,7 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import StartedJob
 from magic_committer.remedy import Remedy
-from magic_committer.stores.base import not_held
+from magic_committer.stores.base import UploadPage, not_held
 
 PROBLEMS_MAX = 100
 """How many problems are named. There may be millions of the same kind."""
@@ -130,6 +130,7 @@ def check_uploads(
     spool: Spool,
     in_flight: int,
     taken_as_is: Collection[str] = (),
+    listed: Ahead[UploadPage] | None = None,
 ) -> Checked:
     """Check every accepted upload against the rules, then against the open uploads of the store.
 
@@ -140,6 +141,8 @@ def check_uploads(
         in_flight: how many requests at once.
         taken_as_is: keys whose uploads need not be open: the operator says that the present objects
             are right.
+        listed: the open uploads under the destination, if all uploads of the sets were made before
+            that listing began; None: they are listed here.
     """
     files = sum(loaded.files for loaded in accepted)
     problems = list(islice(_wrong(job, dest, _rows(accepted, spool), files), PROBLEMS_MAX))
@@ -161,7 +164,7 @@ def check_uploads(
         ):
             checked.problem(problem)
         unchecked = _rows(accepted, spool)
-        for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight):
+        for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight, listed):
             if upload.key in taken_as_is:
                 continue
             checked.problem(
@@ -216,6 +219,7 @@ def missing_uploads(
     checked: Checked,
     all_rows: Iterable[Row],
     in_flight: int,
+    listed: Ahead[UploadPage] | None = None,
 ) -> Iterator[ReadyUpload]:
     """Give the uploads that are not open. It sends one listing request for each thousand uploads
     under the destination. The listing is only a hint, so each upload that it does not show is
@@ -228,11 +232,12 @@ def missing_uploads(
     Raises:
         StoreError: nobody can tell what an upload is: the check could not be made.
     """
+    store = runtime.store
     if not checked.files:
         return
     with (
         suppress(NotSupported),  # then each upload is looked up, below
-        closing(ahead(runtime, runtime.store.list_uploads(dest.prefix))) as pages,
+        closing(listed) if listed else Ahead(runtime, store.list_uploads(dest.prefix)) as pages,
     ):
         for page in pages:
             for seen in page.uploads:

@@ -45,7 +45,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 from magic_committer._modes import in_words_of
 from magic_committer._runtime import Runtime
@@ -77,7 +77,7 @@ from magic_committer.options import BY_PARTITION, EXCLUDING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
 from magic_committer.protocol.record import ObjectRef, StartedJob, State
-from magic_committer.stores.base import ObjectInfo, ObjectPage
+from magic_committer.stores.base import DirectoryStore, ObjectInfo, ObjectPage
 from magic_committer.stores.urls import is_tree
 
 LISTINGS_MAX = 5
@@ -501,7 +501,7 @@ def at_home(runtime: Runtime, dest: Destination) -> tuple[Runtime, Destination]:
     directory does not serve those below it."""
     if not is_tree(dest.bucket) or not dest.prefix:
         return runtime, dest
-    store = cast("Any", runtime.store).below(dest.prefix)
+    store = cast("DirectoryStore", runtime.store).below(dest.prefix)
     return replace(runtime, store=store), dest.alone
 
 

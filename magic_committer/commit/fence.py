@@ -7,8 +7,8 @@ fence. Rules:
 * One read covers the Creates that were answered before the read was *sent*. An earlier answer of a
   read covers nothing (counterexamples.md, #19).
 * A Create that is not covered is covered by the attempt's next block hand-over, close or commit
-  after `FENCE_SECONDS` since its answer, and at the latest by the task commit. An attempt sends one
-  HEAD at a time; there is no timer and no thread.
+  after `FENCE_SECONDS` since its answer, and at the latest by the task commit, which may send it
+  while the last parts are in flight (`cover_when_answered`). There is no timer.
 * A second read comes after the `.pendingset` is stored. It undoes the attempt, unless a driver may
   have accepted the attempt or a revert needs to read it (`job.HANDS_OFF`).
 * A file of an attempt that other processes share by its name, in a job whose id was given, is saved
@@ -22,15 +22,22 @@ fence. Rules:
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Generator
+from contextlib import suppress
 from math import inf
+from typing import Any
 
+from magic_committer._pool import Future, result_of
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.errors import JobNotRunning, NotFound
+from magic_committer.errors import JobNotRunning, NotFound, StoreError
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.protocol.record import HANDS_OFF, OUTCOMES, StartedJob, State
-from magic_committer.stores.base import same_etag
+from magic_committer.stores.base import Ask, Head, same_etag
 from magic_committer.stores.urls import is_tree
+
+Steps = Generator[Ask, Any, None]
+"""A work that yields requests, and is sent their answers."""
 
 FENCE_SECONDS = 1.0
 """Seconds. A Create that is not covered for so long is covered at the next occasion, so that
@@ -52,6 +59,9 @@ class Fence:
         self._since = 0.0
         self._reading = False
         self._read_at = -inf
+        self._awaited = 0
+        self._send: Callable[[Steps], Future[object]] | None = None
+        self._beside: Future[object] | None = None
         self.late: JobNotRunning | None = None
         """Why the attempt is late; None as long as it is not."""
 
@@ -61,6 +71,9 @@ class Fence:
             if self._answered == self._covered:
                 self._since = self._runtime.clock.monotonic()
             self._answered += 1
+            due = self._answered == self._awaited
+        if due and self._send is not None:
+            self._beside = self._send(self._covering())
 
     def check_if_due(self) -> None:
         """Read the record if a Create has not been covered for long enough.
@@ -94,12 +107,30 @@ class Fence:
                 covering = self._answered
             self._check(covering)
 
+    def cover_when_answered(self, creates: int, send: Callable[[Steps], Future[object]]) -> None:
+        """Read the record by ``send``, beside the last parts, as soon as so many Creates in all
+        were answered. If that covers them, `check` has nothing to send. Does nothing if they
+        were."""
+        with self._lock:
+            self._awaited, self._send = creates, send
+
+    def _covering(self) -> Steps:
+        """Cover what was answered. Where it cannot, `check` does it, and says why not."""
+        covering, asked_at = self._answered, self._runtime.clock.now()
+        with suppress(StoreError):
+            info = yield Head(self._key)
+            if same_etag(info.etag, self._job.fence_etag):
+                self._cover(covering, asked_at)
+
     def check(self) -> None:
         """Cover every Create that was answered so far. Sends no request if all are covered.
 
         Raises:
             JobNotRunning, StoreError, FormatError: as for `check_if_due`.
         """
+        beside, self._beside = self._beside, None
+        if beside is not None:
+            result_of(beside)
         with self._lock:
             covering = self._answered
             if covering == self._covered:
@@ -111,6 +142,9 @@ class Fence:
         state = self._read()
         if state is not None:
             raise self._late(*state)
+        self._cover(covering, asked_at)
+
+    def _cover(self, covering: int, asked_at: float) -> None:
         with self._lock:
             self._covered = max(self._covered, covering)
             self._read_at = asked_at

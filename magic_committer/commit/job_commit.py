@@ -31,12 +31,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import early, records
+from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.batches import (
     Claimant,
     batch_needed,
@@ -119,9 +120,12 @@ from magic_committer.protocol.record import (
     TaskCommit,
 )
 from magic_committer.protocol.rules import Step, choose_attempts, next_step
-from magic_committer.stores.base import transport_of
+from magic_committer.stores.base import UploadPage, transport_of
 
 logger = logging.getLogger("magic_committer")
+
+PAGES_AHEAD_MAX = 32
+"""Pages of 1,000 open uploads that wait in memory, while record and sets are read: some 10 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,7 @@ class JobCommit:
         """The checkpoint in the job's record; None: this process has seen no record."""
         self.paths = job.paths
         self.dest = self.paths.dest
+        self._listed: Ahead[UploadPage] | None = None
         self.ledgers = StoreLedgers(runtime, self.dest)
         self.statistics = Statistics()
         self._started = runtime.clock.monotonic()
@@ -226,11 +231,17 @@ class JobCommit:
     def _commit(
         self, results: Iterable[TaskCommit] | None, expect: int | Iterable[str] | None
     ) -> JobReport:
-        seen = self._own_record()
-        if seen is None or next_step(seen.record.state) is not Step.DECIDE:
-            return self._obey(seen)
-        with interrupted(undecided(self.job)):
-            return self._commit_running(seen, results, expect)
+        with nullcontext() if results is None or self.batch else self._listing() as self._listed:
+            seen = self._own_record()
+            if seen is None or next_step(seen.record.state) is not Step.DECIDE:
+                return self._obey(seen)
+            with interrupted(undecided(self.job)):
+                return self._commit_running(seen, results, expect)
+
+    def _listing(self) -> Ahead[UploadPage]:
+        """Begin to list the open uploads. Those of results were all made before."""
+        pages = self.runtime.store.list_uploads(self.dest.prefix)
+        return Ahead(self.runtime, pages, pages_max=PAGES_AHEAD_MAX)
 
     def _commit_running(
         self,
@@ -533,8 +544,9 @@ class JobCommit:
 
     def _check(self, accepted: Sequence[LoadedSet], spool: Spool) -> Checked:
         return check_uploads(
-            self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept
-        )
+            self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept,
+            self._listed,
+        )  # fmt: skip
 
     def _refuse(self, seen: records.Seen, why: JobError) -> records.Seen | None:
         """A check failed: decide *abort*, then raise the reason. If another driver was faster, give
@@ -698,13 +710,16 @@ class JobCommit:
         with patient(Kind.DECIDED):
             try:
                 with interrupted(committed(self.job), self._report("committed", seen.record.state)):
+                    swapped = None
                     if next_step(seen.record.state) is Step.COMPLETE:
                         failure = publication.complete_all()
                         if failure is None:
-                            now = self._swap_to_completed(seen).now
+                            swapped = self._swap_to_completed(seen)
+                            now = swapped.now
                         else:
                             now = self._moved_on(seen, failure)
-                    state, swept = self._go_on(now, publication, may_remove)
+                    just_now = swapped is not None and swapped.won
+                    state, swept = self._go_on(now, publication, may_remove, just_now)
             except Conflict as conflict:
                 return self._revert_after(str(conflict), seen, publication.source)
             return self._report(
@@ -733,10 +748,14 @@ class JobCommit:
         return now
 
     def _go_on(
-        self, now: records.Seen | None, publication: Publication, may_remove: bool
+        self,
+        now: records.Seen | None,
+        publication: Publication,
+        may_remove: bool,
+        just_now: bool,
     ) -> tuple[State, Swept]:
-        """Steps 6 to 8, from the record as it is now: this process has moved it to ``completed``,
-        or another process has moved it on.
+        """Steps 6 to 8, from the record as it is now: this process has moved it to ``completed``
+        (``just_now``), or another process has moved it on.
 
         Returns:
             The last state that was seen, and what the sweep found.
@@ -756,7 +775,7 @@ class JobCommit:
         if state is not State.COMPLETED:
             raise ended_by_record(self.job.dest, now.record)
         publication.delete_replaced()
-        marked = not self.job.terms.mark_success or publication.mark(now)
+        marked = not self.job.terms.mark_success or publication.mark(now, just_now=just_now)
         self._say_published(now, publication.warnings)
         if not marked:
             return State.COMPLETED, Swept()

@@ -17,8 +17,8 @@ by a task.
 Memory: the sets in flight (`LOADING_BYTES_MAX` of JSON, at most `LOADING_SETS_MAX` sets, or one
 larger set alone), one unpacked set, or `SPREAD_SETS` small ones, and the spool's 2 MiB. A plan does
 not say how large its sets are, and the size that a task or a listing told may be wrong by now. If a
-set is larger than `SMALL_SET_BYTES` and larger than told, reading stops; the set is read again at
-the end, alone.
+set is larger than told (or than `SMALL_SET_BYTES`, if nothing was told), reading stops; the set is
+read again at the end, alone.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ from magic_committer.stores.base import ObjectInfo, StoredObject, same_etag
 
 R = TypeVar("R")
 
-LOADING_SETS_MAX = 16
+LOADING_SETS_MAX = 64
 LOADING_BYTES_MAX = 2 * 1024**2
 """Bytes of JSON of the sets that are read at the same time. Unpacked they take some ten times that;
 if somebody forged them, at most 36 MiB more than 18 times (`magic_committer.hadoop.json`)."""
-SMALL_SET_BYTES = LOADING_BYTES_MAX // LOADING_SETS_MAX
+SMALL_SET_BYTES = LOADING_BYTES_MAX // 16
 """Bytes of a set of some 130 files. Sets of unknown size are read side by side up to this size."""
 SPOOL_MEMORY_BYTES_MAX = 2 * 1024**2
 
@@ -90,13 +90,14 @@ Owns = Callable[[Mapping[str, str] | None], bool]
 @dataclass(frozen=True, slots=True)
 class SetRef:
     """A `.pendingset` to load. ``etag``, ``task`` and ``attempt`` are "" if they are not known
-    before."""
+    before. ``body``: its bytes, if this process has just stored them."""
 
     key: str
     etag: str = ""
     task: str = ""
     attempt: str = ""
     size: int = 0
+    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +339,10 @@ def _reading(
     runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
 ) -> Generator[Outcome[SetRef, _Read], None, None]:
     def read(ref: SetRef, bytes_max: int) -> _Read:
+        if ref.body:
+            now = runtime.clock.now()
+            stored = StoredObject(ObjectInfo(ref.key, ref.size, ref.etag, now, now), ref.body)
+            return _parse(stored, ref, job_id, runtime.store.bucket, listed=False)
         try:
             stored = runtime.store.get(ref.key, max_bytes=bytes_max)
         except InvalidRequest as error:
@@ -351,7 +356,7 @@ def _reading(
         return _parse(stored, ref, job_id, runtime.store.bucket, listed=owns is not None)
 
     larger: list[SetRef] = []
-    with closing(_beside(runtime, lambda ref: read(ref, set_bytes_max(ref.size)), refs)) as first:
+    with closing(_beside(runtime, lambda ref: read(ref, _room_for(ref)), refs)) as first:
         for outcome in first:
             if isinstance(outcome.error, _LargerError):
                 larger.append(outcome.item)
@@ -384,9 +389,15 @@ def _beside(
         read,
         refs,
         in_flight=LOADING_SETS_MAX,
-        weigh=lambda ref: max(ref.size, SMALL_SET_BYTES),
+        weigh=_room_for,
         weight_max=LOADING_BYTES_MAX,
     )
+
+
+def _room_for(ref: SetRef) -> int:
+    """How many bytes of a set are read while others are."""
+    told = max(ref.size, LOADING_BYTES_MAX // LOADING_SETS_MAX)
+    return min(told, PENDINGSET_BYTES_MAX) if ref.size else SMALL_SET_BYTES
 
 
 def _hold_owner(stored: StoredObject, owns: Owns, bucket: str) -> None:

@@ -58,11 +58,12 @@ PUT_PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class StoredSet:
-    """A pendingset as it is stored."""
+    """A pendingset as it is stored. ``body``: its bytes, if this handle has stored them."""
 
     pendings: tuple[Pending, ...]
     etag: str
     size: int
+    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class AttemptSet:
         """
         answer = self.put_once(body)
         if isinstance(answer, Written):
-            return StoredSet(tuple(pendings), answer.etag, len(body))
+            return StoredSet(tuple(pendings), answer.etag, len(body), body)
         stored = self._with(answer, pendings)
         if stored is None:
             raise self.other_files()

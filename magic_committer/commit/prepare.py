@@ -21,7 +21,7 @@ from magic_committer.hadoop.paths import SET_SUFFIXES, Destination
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import Plan, PlannedSet
-from magic_committer.protocol.record import JobRecord, StartedJob, TaskCommit, Terms
+from magic_committer.protocol.record import JobRecord, OwnCommit, StartedJob, TaskCommit, Terms
 from magic_committer.remedy import Remedy
 
 ACCEPT_EACH = (
@@ -116,7 +116,13 @@ def load_sets(
     ]
     if wrong:
         return Loaded(problems=wrong[:PROBLEMS_MAX])
-    refs = (SetRef(r.key, r.etag, r.task, r.attempt, r.pendingset_bytes) for r in stored)
+    refs = (
+        SetRef(
+            r.key, r.etag, r.task, r.attempt, r.pendingset_bytes,
+            r.body if isinstance(r, OwnCommit) else b"",
+        )
+        for r in stored
+    )  # fmt: skip
     loaded = load(runtime, job.id, refs, spool, len(stored))
     told = {result.key: result for result in stored}
     for one in loaded.sets:

@@ -29,6 +29,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from magic_committer._modes import in_both
 from magic_committer._runtime import Clock, Runtime
 from magic_committer.commit import records
+from magic_committer.commit.outcome import ended, ended_by_record
 from magic_committer.commit.scratch import Scratch
 from magic_committer.errors import (
     ConditionsNotSupported,
@@ -42,7 +43,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths
 from magic_committer.options import FAILING, REPLACING, Mode
-from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef
+from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef, State
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import PAGE_KEYS_MAX, same_etag, sent_once, uploads
 
@@ -184,6 +185,7 @@ def need(
 
     Raises:
         ConditionsNotSupported: something wanted is lacking, and there is no other way.
+        JobNotRunning: the job was ended meanwhile, and its sweep took what was asked.
         StoreError: the store did not answer clearly.
     """
     off = seen.record.terms.conditional_writes == "off"
@@ -256,8 +258,22 @@ def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Wa
         if name == "swap":
             return _must_fail(runtime.clock, lambda: put(if_match=STALE_ETAG))
         return _must_fail(runtime.clock, lambda: put(if_none_match=True))
-    with Scratch(runtime, paths.directory, record.uuid) as scratch:
-        return _QUESTIONS[name](scratch)
+    gone: NotFound | None = None
+    found = _Finding(False)
+    try:
+        with Scratch(runtime, paths.directory, record.uuid) as scratch:
+            found = _QUESTIONS[name](scratch)
+    except NotFound as error:
+        gone = error
+    if gone is not None or found.value is False:  # unless a sweep has removed what was asked
+        now = records.read_own(runtime, seen.key, record.uuid)
+        if now is None:
+            raise ended(paths.dest.url, record.id, State.ABSENT, "") from gone
+        if now.record.state is not record.state:
+            raise ended_by_record(paths.dest.url, now.record) from gone
+    if gone is not None:
+        raise gone
+    return found
 
 
 def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:

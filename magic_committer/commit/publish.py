@@ -255,8 +255,9 @@ class Publication:
                 outstanding=tuple(sorted(failures)),
             ) from first
 
-    def mark(self, seen: Seen) -> bool:
-        """Step 7: write the marker of the ``completed`` job. Repeatable.
+    def mark(self, seen: Seen, *, just_now: bool = False) -> bool:
+        """Step 7: write the marker of the ``completed`` job. Repeatable. ``just_now``: this process
+        has just moved it there.
 
         Returns:
             False if the store failed: the record and the plan stay, so that the process that
@@ -270,7 +271,10 @@ class Publication:
             return True
         try:
             self._read_names()
-            left = write_marker(self.runtime, self.dest.success_key, seen, self._success_data(seen))
+            success = self._success_data(seen)
+            left = write_marker(
+                self.runtime, self.dest.success_key, seen, success, just_now=just_now
+            )
         except StoreError as error:
             if self.plan.marker is not None:
                 what = "_SUCCESS could not be written, and the old one is deleted"

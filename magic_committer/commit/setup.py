@@ -68,6 +68,7 @@ def setup_job(
     Raises:
         JobExists, DestinationExists, ConflictingJob: another job or data is in the way.
         ConditionsNotSupported: the store ignores or refuses a condition that the job needs.
+        JobNotRunning: another process has ended the job already.
         PathError, OptionError: an argument cannot be used.
         OutcomeUnknown: the store gave no clear answer. Nothing of this job will become visible.
     """

@@ -37,6 +37,7 @@ from magic_committer.stores.base import (
     ask_by_verb,
     many_of,
     run,
+    transport_of,
 )
 
 T = TypeVar("T")
@@ -73,7 +74,7 @@ def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
     Raises:
         OptionError: it cannot.
     """
-    if commit_threads > THREADS_MAX and hasattr(store, "many") and many_of(store) is None:
+    if commit_threads > THREADS_MAX and transport_of(store) and many_of(store) is None:
         raise OptionError(
             f"commit_threads={commit_threads} is more than the {THREADS_MAX} threads of a process,"
             " and boto3 sends each request in a thread",

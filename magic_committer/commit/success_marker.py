@@ -120,7 +120,14 @@ def success_data(
     )
 
 
-def write_marker(runtime: Runtime, key: str, own: records.Seen, success: SuccessData) -> str:
+def write_marker(
+    runtime: Runtime,
+    key: str,
+    own: records.Seen,
+    success: SuccessData,
+    *,
+    just_now: bool = False,
+) -> str:
     """Write `_SUCCESS` if our marker may be written. Repeatable.
 
     Args:
@@ -128,6 +135,9 @@ def write_marker(runtime: Runtime, key: str, own: records.Seen, success: Success
         key: the marker's key.
         own: the job's record, as it was seen before.
         success: the content, without the diagnostics that are added here.
+        just_now: this process has just completed the job. If its record names no marker then, none
+            was there, and it is not looked for again: the PUT takes no other's place. One that was
+            there is read again, as empty markers of other programs all have one ETag.
 
     Returns:
         "" if the marker is written now or was before; otherwise why it was not written.
@@ -138,9 +148,12 @@ def write_marker(runtime: Runtime, key: str, own: records.Seen, success: Success
     last: StoreError | None = None
     before: Marker | None = None
     quoted = True
-    for _ in range(MARKER_TRIES_MAX):
+    first = own.record.marker
+    absent = just_now and first is not None and not first.etag
+    absent = absent and own.record.terms.conditional_writes == "on"
+    for number in range(MARKER_TRIES_MAX):
         try:
-            marker = read_marker(runtime, key)
+            marker = None if absent and not number else read_marker(runtime, key)
             seen = records.read_own(runtime, own.key, own.record.uuid)
         except Unanswered as error:
             last = error

@@ -6,7 +6,8 @@ attempt that made the upload sees the fence (protocol.md, "The fence"). Order:
 1. list the job's directory; read what no plan names, for the ids in it;
 2. abort those uploads, by id;
 3. list the uploads under the destination and abort those whose names carry the job's UUID; repeat
-   until none shows; or remove the job's directory of waiting files, which is named after it;
+   until none shows; or remove the job's directory of waiting files, which is named after it. The
+   first listing begins beside 1: from the decision on each attempt sees the fence;
 4. delete the job's control objects, the plan first: as long as the plan is there, all its
    pendingsets are.
 
@@ -25,12 +26,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, cast
+from typing import cast
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import early, steps
-from magic_committer.commit.ahead import ahead
+from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
@@ -54,7 +55,13 @@ from magic_committer.protocol.record import (
     TASK_METADATA,
     StartedJob,
 )
-from magic_committer.stores.base import ObjectInfo, UploadInfo, same_etag
+from magic_committer.stores.base import (
+    DirectoryStore,
+    ObjectInfo,
+    UploadInfo,
+    UploadPage,
+    same_etag,
+)
 
 SWEEP_ROUNDS_MAX = 5
 SWEEP_PAUSE_SECONDS = 0.2
@@ -126,16 +133,17 @@ def sweep(
     swept = Swept()
     tells = accepted_attempts is not None
     run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first, tells)
-    found = run.control_objects()
-    known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
-    named = run.named_uploads(found, known)
+    with run.listing() as listed:
+        found = run.control_objects()
+        known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
+        named = run.named_uploads(found, known)
+        if not job.waits:
+            run.abort_all(named)
+        run.abort_listed(listed)
     if job.waits:
-        swept.aborted = run.clear(job.paths.task_attempts)
+        swept.aborted += run.clear(job.paths.task_attempts)
         if undone and (told := early.stays(runtime, job)):  # nobody publishes any more
             swept.warnings.append(told)
-    else:
-        run.abort_all(named)
-        run.abort_listed()
     if accepted_attempts is not None:
         swept.warnings += run.unpublished(accepted_attempts)
     for upload, removed in islice(swept.left.values(), NAMED_MAX):
@@ -243,18 +251,28 @@ class _Sweep:
         """Remove a directory of waiting files, which is the job's alone: what is left in it nobody
         publishes, whoever wrote it. Gives how many files there were."""
         try:
-            return int(cast("Any", self.runtime.store).clear(directory))
+            return cast("DirectoryStore", self.runtime.store).clear(directory)
         except StoreError as error:
             self.swept.failed(f"files of tasks could not be removed: {error}")
             return 0
 
-    def abort_listed(self) -> None:
-        """Abort the job's uploads by name until a listing shows no open one."""
+    def listing(self) -> Ahead[UploadPage]:
+        """Begin to list the uploads under the destination."""
+        # What waits goes with its directory: then only a probe of a driver that died may be there.
+        prefix = self.paths.directory if self.job.waits else self.dest.prefix
+        return Ahead(self.runtime, self.runtime.store.list_uploads(prefix))
+
+    def abort_listed(self, first: Iterable[UploadPage]) -> None:
+        """Abort the job's uploads by name until a listing shows no open one. ``first``: the listing
+        that began before the uploads that are named were aborted."""
         for number in range(SWEEP_ROUNDS_MAX):
-            if number:
-                self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
             try:
-                mine = self._list_mine()
+                if number:
+                    self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
+                    with self.listing() as pages:
+                        mine = self._mine(pages)
+                else:
+                    mine = self._mine(first, self.ended.__contains__)
             except NotSupported:
                 self.swept.warnings.append(
                     "the store cannot list uploads: those of killed attempts, if any, stay open"
@@ -272,19 +290,20 @@ class _Sweep:
             ):
                 return  # everything in the listing has ended
 
-    def _list_mine(self) -> list[UploadInfo]:
+    def _mine(
+        self, pages: Iterable[UploadPage], passed: Spared = nothing_spared
+    ) -> list[UploadInfo]:
         mine: list[UploadInfo] = []
         unattributed = 0
-        listed = self.runtime.store.list_uploads(self.dest.prefix)
-        with closing(ahead(self.runtime, listed)) as pages:
-            for upload in (one for page in pages for one in page.uploads):
-                if self.spared(upload_name(upload.key, upload.upload_id)):
-                    continue
-                uuid = owner_of(upload.key, upload.upload_id)
-                if uuid == self.job.uuid:
-                    mine.append(upload)
-                    continue
-                unattributed += uuid is None
+        for upload in (one for page in pages for one in page.uploads):
+            name = upload_name(upload.key, upload.upload_id)
+            if passed(name) or self.spared(name):
+                continue
+            uuid = owner_of(upload.key, upload.upload_id)
+            if uuid == self.job.uuid:
+                mine.append(upload)
+                continue
+            unattributed += uuid is None
         self.swept.unattributed = unattributed
         return mine
 

@@ -177,8 +177,14 @@ class TaskAttempt(Protocol):
         """
         ...
 
-    def commit(self) -> TaskCommit:
-        """Save what makes all files of the attempt visible, so that the job can. Repeatable."""
+    def commit(self, *, driver: bool = False) -> TaskCommit:
+        """Save what makes all files of the attempt visible, so that the job can. Repeatable.
+
+        Args:
+            driver: this process commits the job next, and aborts the attempt if that fails. So the
+                second read of the fence is the job's: its commit reads the record, and the
+                attempt's abort does.
+        """
         ...
 
     def abort(self) -> None:

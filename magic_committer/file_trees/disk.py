@@ -41,6 +41,7 @@ SYNC_EACH_MAX = 32
 _REMOTE = ("nfs", "cifs", "smb", "fuse", "lustre", "ceph", "9p", "afs", "gpfs", "beegfs")
 _MARK = "user.magic-committer"
 _LACKS = frozenset((errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL))
+_NO_LINKS = _LACKS | {errno.EPERM, errno.EMLINK}
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -378,6 +379,11 @@ def move(source: str, target: str, *, exclusive: bool) -> None:
     except FileExistsError:  # it may have both names already
         if not os.path.samestat(os.lstat(source), os.lstat(target)):
             raise
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            told = f"there is neither an exclusive rename nor a hard link here ({error.strerror})"
+            raise OSError(errno.ENOTSUP, told) from error
+        raise
     with suppress(FileNotFoundError):
         os.unlink(source)
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, cast
+from typing import cast
 
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
@@ -58,7 +58,7 @@ from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recove
 from magic_committer.maintenance.uploads import OLD_SECONDS, Survey, blind_spot
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
-from magic_committer.stores.base import ObjectInfo
+from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
 
 
@@ -334,22 +334,24 @@ class Cleaning:
         return removed
 
     def _waiting_litter(self) -> None:
-        """Remove the directories of waiting files of jobs that are over: each only if it is old."""
+        """Remove the directories of waiting files of jobs that are over: each only if it is old.
+        The records are read after the directories were listed: a job may have begun meanwhile."""
         store, here = self._runtime.store, directory_of(self._dest.prefix)
+        listed = store.list(f"{self._dest.prefix}{TEMPORARY}/", delimiter="/")
+        found = [directory for page in listed for directory in page.prefixes]
         places = Places(self._runtime, self._in_flight)
-        for page in store.list(f"{self._dest.prefix}{TEMPORARY}/", delimiter="/"):
-            for directory in page.prefixes:
-                uuid = owner_of("", directory)
-                if uuid is None or places.is_over(here, uuid) is not True:
-                    continue
-                if self._age(directory) < self._limits.leftover_after:
-                    continue
-                try:
-                    if not self._dry_run:
-                        cast("Any", store).clear(directory)
-                    self._note("objects", f"{directory}: a job that is over left it")
-                except StoreError as error:
-                    self._errors.append(f"{directory}: {error}")
+        for directory in found:
+            uuid = owner_of("", directory)
+            if uuid is None or places.is_over(here, uuid) is not True:
+                continue
+            if self._age(directory) < self._limits.leftover_after:
+                continue
+            try:
+                if not self._dry_run:
+                    cast("DirectoryStore", store).clear(directory)
+                self._note("objects", f"{directory}: a job that is over left it")
+            except StoreError as error:
+                self._errors.append(f"{directory}: {error}")
 
     # Uploads by name ------------------------------------------------------------------------------
 

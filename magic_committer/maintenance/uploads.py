@@ -30,7 +30,7 @@ from typing import Any, Literal, get_args
 from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
-from magic_committer.commit.ahead import ahead
+from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.closed import age_of
 from magic_committer.commit.probe import hides_uploads
 from magic_committer.commit.ready import upload_name
@@ -287,7 +287,7 @@ class Survey:
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
-        with closing(ahead(runtime, runtime.store.list_uploads(dest.prefix))) as pages:
+        with Ahead(runtime, runtime.store.list_uploads(dest.prefix)) as pages:
             for page in pages:
                 more = shows_more_than_keys(dest, page.uploads)
                 self.shows_more_than_keys = self.shows_more_than_keys or more

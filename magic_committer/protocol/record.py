@@ -459,3 +459,14 @@ class TaskCommit:
         )
         read.nothing_left()
         return commit
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCommit(TaskCommit):
+    """A result that stays in the process that got it and commits the job next.
+
+    Attributes:
+        body: the `.pendingset`'s bytes, as they were stored: its driver need not read them.
+    """
+
+    body: bytes = b""

@@ -420,6 +420,27 @@ class ObjectStore(Protocol):
         ...
 
 
+class DirectoryStore(ObjectStore, Protocol):
+    """A store that is a directory of a file system, where files of tasks wait."""
+
+    def below(self, prefix: str) -> DirectoryStore:
+        """The store of a directory below, whose jobs keep what waits in it."""
+        ...
+
+    def waiting_files(self, directory: str) -> Iterator[WaitingFile]:
+        """Everything below a directory of a job that is no directory. Links are not followed."""
+        ...
+
+    def clear(self, directory: str) -> int:
+        """Remove a directory of a job with everything below it. Gives how many files there were.
+        Repeatable.
+
+        Raises:
+            StoreError: something is left.
+        """
+        ...
+
+
 # What a store may have beside its verbs: ``once``, ``many``, ``transport``
 
 

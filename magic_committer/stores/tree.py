@@ -237,7 +237,7 @@ class TreeStore:
         return self._bucket
 
     def below(self, prefix: str) -> TreeStore:
-        """The store of a directory below, whose jobs keep what waits in it."""
+        """See `stores.base.DirectoryStore`."""
         directory = prefix.removesuffix("/")
         bucket = f"{self._bucket}/{quote(directory)}"
         return TreeStore(self._tree.below(directory), bucket, clock=self._clock, ids=self._ids)
@@ -597,19 +597,14 @@ class TreeStore:
         return self._tree
 
     def waiting_files(self, directory: str) -> Iterator[WaitingFile]:
-        """Everything below a directory of a job that is no directory. Links are not followed."""
+        """See `stores.base.DirectoryStore`."""
         for entry in walk(self._tree, directory.rstrip("/")):
             if entry.kind != "directory":
                 regular = entry.kind == "file"
                 yield WaitingFile(entry.path, entry.size, entry.etag, entry.modified, regular)
 
     def clear(self, directory: str) -> int:
-        """Remove a directory of a job with everything below it. Gives how many files there were.
-        Repeatable.
-
-        Raises:
-            StoreError: something is left.
-        """
+        """See `stores.base.DirectoryStore`."""
         with self._verb("clear", directory):
             if not _IN_JOB.match(directory) or self._has_link(f"{directory}x"):
                 raise InvalidRequest("it is no directory of a job", code="NoDirectory")
@@ -647,7 +642,8 @@ class TreeStore:
             self._unsynced.directories[parent_of(path)] = object()
 
     def _waiting_uploads(self, prefix: str) -> Iterator[UploadInfo]:
-        places = [f"{job.path}/00/tasks" for job in self._tree.list(TEMPORARY)]
+        jobs = () if _is_control(prefix) else self._tree.list(TEMPORARY)
+        places = [f"{job.path}/00/tasks" for job in jobs]
         if not self._tree.promises.attributes:
             places.append(UPLOADS)
         for place in places:

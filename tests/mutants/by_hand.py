@@ -16,6 +16,7 @@ from tests.mutants.by_hand_trees import TREES
 from tests.mutants.handwork import Hand
 
 RECORDS, MARKER, SWEEP = "commit/records.py", "commit/success_marker.py", "commit/sweep.py"
+WRITING = "writing.py"
 COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
 STEPS = "commit/steps.py"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
@@ -101,7 +102,7 @@ _THE_MARKER = (
     Hand(
         "record read before the marker", MARKER, "write_marker",
         ((
-            "marker = read_marker(runtime, key)\n"
+            "marker = None if absent and not number else read_marker(runtime, key)\n"
             "seen = records.read_own(runtime, own.key, own.record.uuid)",
             "seen = records.read_own(runtime, own.key, own.record.uuid)\n"
             "marker = read_marker(runtime, key)",
@@ -160,7 +161,7 @@ _THE_MARKER = (
 
 _THE_FENCE = (
     Hand(
-        "a read covers what came after it", FENCE, "Fence._check",
+        "a read covers what came after it", FENCE, "Fence._cover",
         (("self._covered = max(self._covered, covering)", "self._covered = self._answered"),),
         "I4: a Create answered while the record was read is never covered",
     ),
@@ -189,8 +190,18 @@ _THE_FENCE = (
     ),
     Hand(
         "no second read", ATTEMPT, "Attempt._store",
-        (("late = self._fence.must_undo()", "late = None"),),
+        (("late = self._fence.must_undo() if not driver else None", "late = None"),),
         "I4: the pendingset that is stored after the sweep stays, and its uploads",
+    ),
+    Hand(
+        "a block's set is left", WRITING, "Writing._undo",
+        (("isinstance(error, JobNotRunning)", "False"),),
+        "I4: what a block stored after the sweep of its aborted job stays",
+    ),
+    Hand(
+        "a marker of after the look is not seen", MARKER, "write_marker",
+        (("absent and not number", "absent"),),
+        "I8: who saw no marker never looks again, and is refused for ever",
     ),
     Hand(
         "no first read", ATTEMPT, "Attempt._store", (("self._fence.check()", "pass"),),
@@ -314,7 +325,8 @@ _DECIDING = (
     ),
     Hand(
         "any version of the set", PREPARE, "load_sets",
-        (("SetRef(r.key, r.etag, r.task, r.attempt, r.pendingset_bytes)",
+        (("SetRef(r.key, r.etag, r.task, r.attempt, r.pendingset_bytes,"
+          " r.body if isinstance(r, OwnCommit) else b'')",
           "SetRef(r.key, '', r.task, r.attempt, r.pendingset_bytes)"),),
         "I2: not what the task's message says is committed, but what lies there",
     ),
@@ -502,8 +514,8 @@ _EXECUTING = (
     ),
     Hand(
         "the sweep after no marker", JOB_COMMIT, "JobCommit._go_on",
-        (("not self.job.terms.mark_success or publication.mark(now)",
-          "not self.job.terms.mark_success or publication.mark(now) is not None"),),
+        (("publication.mark(now, just_now=just_now)",
+          "publication.mark(now, just_now=just_now) is not None"),),
         "I8: the job is finished without its marker, and nobody writes it",
     ),
     Hand(
@@ -802,7 +814,7 @@ _ONE_QUESTION = (
 
 _SWEEPING = (
     Hand(
-        "everybody's uploads", SWEEP, "_Sweep._list_mine",
+        "everybody's uploads", SWEEP, "_Sweep._mine",
         (("uuid == self.job.uuid", "uuid is not None"),),
         "I6: a neighbour's uploads are aborted",
     ),

@@ -45,6 +45,37 @@ FILES = (
         "a committed task loses a file that its manifest names",
     ),
     Hand(
+        "discard on a disk: the file stays", TREE, "TreeAttempt.discard",
+        (("self._again(partial(self._drop, name))", "pass"),),
+        "the name is not free, and the manifest names what was discarded",
+    ),
+    Hand(
+        "discard on a disk: the commit does not look for what is left", TREE, "TreeAttempt._gather",
+        (("self._again(partial(self._drop, name))", "pass"),),
+        "a file that was given up is published from directory(), because its removal had failed",
+    ),
+    Hand(
+        "rename on a disk: over another file", TREE, "TreeAttempt.rename",
+        (("self._refuse_twice(new)", "pass"),),
+        "a file of the task is gone without a word",
+    ),
+    Hand(
+        "files on a disk: links are shown", "stores/tree.py", "TreeStore._children",
+        (("entry.kind == 'file'", "True"),),
+        "a link that somebody made in the destination is read as its data",
+    ),
+    Hand(
+        "files on a disk: links above are followed", "stores/tree.py", "TreeStore._has_link",
+        (("seen.kind == 'other'", "False"),),
+        "data outside of the destination is shown as its own",
+    ),
+    Hand(
+        "files on a disk: committers' own are shown", "filesystem/homes.py",
+        "StoreHome._is_control",
+        (("elements[0] == TEMPORARY", "False"),),
+        "a writer reads and counts what is not published",
+    ),
+    Hand(
         "discard on a disk: what could not be removed is forgotten", TREE, "TreeAttempt._drop",
         (("self._left.add(name)", "pass"),),
         "v1 publishes a file that was given up, because its removal had failed",
@@ -76,8 +107,8 @@ FILES = (
         "half of a directory is renamed before the error",
     ),
     Hand(
-        "disks: one without hard links is a lack of permission", "file_trees/local.py",
-        "LocalTree.create",
+        "disks: one without hard links is a lack of permission", "file_trees/disk.py",
+        "move",
         (("error.errno in _NO_LINKS", "False"),),
         "the operator looks for permissions that are all there",
     ),

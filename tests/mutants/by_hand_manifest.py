@@ -5,11 +5,66 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 ATTEMPT, CLASSIC = "committers/manifest/attempt.py", "committers/classic.py"
-STORE, CHECK, READY = "stores/tree.py", "commit/check.py", "commit/ready.py"
+STORE, READY = "stores/tree.py", "commit/ready.py"
 SWEEP, EARLY, DRIVER = "commit/sweep.py", "commit/early.py", "commit/job_commit.py"
 CLEANUP, MANIFESTS = "maintenance/cleanup.py", "hadoop/manifests.py"
 
 MANIFEST = (
+    Hand(
+        "manifest: an accepted attempt undoes itself",
+        ATTEMPT,
+        "TreeAttempt._abort",
+        (("not self._may_undo(there.found)", "False"),),
+        "I2: the files of an accepted attempt are removed",
+        times=2,
+    ),
+    Hand(
+        "manifest: an open file is a file",
+        ATTEMPT,
+        "TreeAttempt._gather",
+        (("[n for n, f in self._opened.items() if f.state is FileState.OPEN]", "[]"),),
+        "I9: a task commits without the file that it is writing",
+    ),
+    Hand(
+        "manifest: a failed file is left out",
+        ATTEMPT,
+        "TreeAttempt._gather",
+        (("[n for n, f in self._opened.items() if f.state is FileState.FAILED]", "[]"),),
+        "I9: a task commits without the file that failed",
+    ),
+    Hand(
+        "manifest: a missing file is no problem",
+        ATTEMPT,
+        "TreeAttempt._gather",
+        (("raise self._is_gone(gone[0])", "pass"),),
+        "I9: a task commits without a file that it has written",
+    ),
+    Hand(
+        "manifest: a manifest over another",
+        ATTEMPT,
+        "TreeAttempt._put",
+        (
+            (
+                "answer.stored is None or names(answer.stored.pendings) != ours",
+                "answer.stored is None",
+            ),
+        ),
+        "I2: an attempt is told committed by a manifest that names other files",
+    ),
+    Hand(
+        "manifest: a file of another size",
+        STORE,
+        "TreeStore.complete_upload",
+        (("parts[0].size != found.size", "False"),),
+        "what Hadoop's task has not committed is published",
+    ),
+    Hand(
+        "manifest: any mount",
+        STORE,
+        "TreeStore._check_home",
+        (("self._tree.mount_of(at) != self._mount", "False"),),
+        "a job is decided whose files cannot be renamed to another file system",
+    ),
     Hand(
         "manifest: files may not last",
         ATTEMPT,
@@ -56,14 +111,14 @@ MANIFEST = (
         "manifest: a changed file is the task's",
         STORE,
         "TreeStore._waiting_file",
-        (("etag and disk.etag_of(seen) != etag", "False"),),
+        (("etag and seen.etag != etag", "False"),),
         "what is published is not what the task committed",
     ),
     Hand(
         "manifest: files of a link are published",
         STORE,
         "TreeStore._waiting_file",
-        (("self._check_home(path)", "pass"),),
+        (("self._has_link(path)", "False"),),
         "a forged directory of a task moves files from elsewhere into the table",
     ),
     Hand(
@@ -82,16 +137,17 @@ MANIFEST = (
     ),
     Hand(
         "manifest: what is in the way is met after the decision",
-        CHECK,
-        "_not_held_by_tree",
-        (("refuse(key)", "pass"),),
+        STORE,
+        "TreeStore.not_held",
+        (("self._check_home(key)", "None"),),
         "a job is decided that can never be finished: a directory has the name of its file",
+        times=2,
     ),
     Hand(
         "manifest: a file and a directory of one name",
-        CHECK,
-        "_not_held_by_tree",
-        (("key in directories", "False"),),
+        STORE,
+        "TreeStore.not_held",
+        (("key in above", "False"),),
         "a job is decided that can never be finished: one of its files needs another as directory",
     ),
     Hand(
@@ -133,6 +189,13 @@ MANIFEST = (
         "a cleanup deletes the files of a job that runs",
     ),
     Hand(
+        "manifest: records, then directories",
+        CLEANUP,
+        "Cleaning._waiting_litter",
+        (("Places(self._runtime, self._in_flight)", "self._places"),),
+        "a cleanup deletes the files of a job that has begun meanwhile",
+    ),
+    Hand(
         "classic: nobody is told that files stay",
         EARLY,
         "has_begun",
@@ -159,6 +222,20 @@ MANIFEST = (
         "sweep",
         (("undone", "False"),),
         "a task of v2 publishes after the abort has looked, and nobody is told",
+    ),
+    Hand(
+        "classic: v2's lost rename is a failure",
+        CLASSIC,
+        "V2Attempt._publish",
+        (("not self._is_there(file)", "True"),),
+        "a task whose answer was lost fails, and its files are visible",
+    ),
+    Hand(
+        "classic: a look that fails is a refusal",
+        EARLY,
+        "stays",
+        (("except StoreError as error:", "except MemoryError as error:"),),
+        "an abort that took effect is told as an error that says it did nothing",
     ),
     Hand(
         "classic: batches are taken",

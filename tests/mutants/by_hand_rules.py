@@ -287,8 +287,8 @@ _FORGED = (
     ),
     Hand(
         "sets of any size side by side", LOAD, "_reading",
-        (("set_bytes_max(ref.size)", "PENDINGSET_BYTES_MAX"),),
-        "sixteen hostile pendingsets are read at once",
+        (("_room_for(ref)", "PENDINGSET_BYTES_MAX"),),
+        "64 hostile pendingsets are read at once",
     ),
     Hand(
         "a plan of any mode deletes", PLAN, "check_plan",

@@ -1,66 +1,89 @@
-"""Mutants written by hand: what a file tree promises, and what a task manifest may name."""
+"""Mutants written by hand: what a file tree and the store over it promise."""
 
 from __future__ import annotations
 
 from tests.mutants.handwork import Hand
 
-LOCAL, MANIFEST = "file_trees/local.py", "committers/manifest/task_manifest.py"
-PLAN = "committers/manifest/plan.py"
-UNDO, PARTS = "committers/manifest/undo.py", "committers/manifest/parts.py"
-GATHER, RECORDS = "committers/manifest/gather.py", "committers/manifest/records.py"
+DISK, STORE = "file_trees/disk.py", "stores/tree.py"
 ATTEMPT, FILES = "committers/manifest/attempt.py", "committers/manifest/files.py"
 DIALECTS, FSSPEC = "file_trees/dialects.py", "file_trees/through_fsspec.py"
 BY_URL, SESSIONS = "file_trees/by_url.py", "file_trees/sftp_sessions.py"
-BASE, RENAMING = "file_trees/base.py", "file_trees/renaming.py"
 _ERRORS = "except (NotFound, PreconditionFailed, Unanswered):"
 
 TREES = (
     Hand(
-        "trees: a create that is not exclusive", LOCAL, "LocalTree.create",
-        (("os.link(beside, target)", "os.rename(beside, target)"),),
+        "trees: a create that is not exclusive", STORE, "TreeStore._create",
+        (("self._to_home(key, new, replace=False)", "self._to_home(key, new)"),),
+        "I5: two jobs have one given id",
+    ),
+    Hand(
+        "trees: a swap that is not exclusive", STORE, "TreeStore._follow",
+        (("self._tree.rename(new, beside, replace=False)", "self._tree.rename(new, beside)"),),
         "I2: two drivers both decide one job",
     ),
     Hand(
-        "trees: a rename replaces what it may not", LOCAL, "LocalTree.rename",
-        (("replace or os.path.isdir(old)", "True"),),
+        "trees: a swap of a record that was deleted", STORE, "TreeStore._follow",
+        (("self._first_of(key) != leaves.first", "False"),),
+        "I3: a paused driver decides a job whose record is gone",
+    ),
+    Hand(
+        "trees: a record that is being deleted is there", STORE, "TreeStore._found",
+        (("'gone' not in file.mark", "True"),),
+        "I3: a paused driver decides a job whose record is gone",
+    ),
+    Hand(
+        "trees: an old first version goes for a new one", STORE, "TreeStore._remove",
+        (("first == newest.first", "True"),),
+        "I5: the record of a job that has just started goes with an older one of its id",
+    ),
+    Hand(
+        "trees: a sync that failed is forgotten", STORE, "TreeStore._settle",
+        (("raise error", "pass"),),
+        "a power cut after the decision takes what no sync could write",
+    ),
+    Hand(
+        "trees: the name of a put may not last", STORE, "TreeStore._visible",
+        (("self._settle()", "pass"),),
+        "a power cut after the decision takes the decision",
+    ),
+    Hand(
+        "trees: a rename replaces what it may not", DISK, "LocalTree.rename",
+        (("not replace", "False"),),
         "I6: a file of a neighbour is overwritten in mode fail",
     ),
     Hand(
-        "trees: half a rename without replace", LOCAL, "LocalTree.rename",
-        (("not os.path.samestat(os.lstat(old), os.lstat(new))", "True"),),
+        "trees: half a rename without replace", DISK, "move",
+        (("not os.path.samestat(os.lstat(source), os.lstat(target))", "True"),),
         "a rename that died between its two steps never goes on",
     ),
     Hand(
-        "trees: a path leads out", BASE, "check_path",
+        "trees: half a rename is an open upload", STORE, "TreeStore._is_visible",
+        (("there is None or there.etag != seen.etag", "True"),),
+        "I3: an abort of what is visible already, and a Complete of it, are told as done",
+    ),
+    Hand(
+        "trees: a path leads out", STORE, "TreeStore._path",
         (("'..' in elements", "False"),),
         "a name of a job reads or writes outside of its destination",
     ),
     Hand(
-        "trees: a rename's NotFound is believed", RENAMING, "rename_once",
+        "trees: a rename's NotFound is believed", ATTEMPT, "TreeAttempt._move",
         ((_ERRORS, "except (PreconditionFailed, Unanswered):"),),
-        "I5: a file that was renamed is told as lost, and its job never ends",
+        "a task that renames its file fails though it is renamed",
     ),
     Hand(
-        "trees: a rename's lost answer is believed", RENAMING, "rename_once",
+        "trees: a rename's lost answer is believed", ATTEMPT, "TreeAttempt._move",
         ((_ERRORS, "except (NotFound, PreconditionFailed):"),),
         "a rename that took effect is told as open",
     ),
     Hand(
-        "trees: the target is looked at first", RENAMING, "rename_once",
-        (
-            ("tree.stat(source) is not None", "(seen := [*map(tree.stat, (target, source))])[1]"),
-            ("is_file(tree.stat(target), size, etag)", "is_file(seen[0], size, etag)"),
-        ),
-        "a file that another process renames between the two looks is told as lost",
+        "trees: any file at the target is ours", ATTEMPT, "TreeAttempt._move",
+        (("(there.size, there.etag) != (seen.size, seen.etag)", "False"),),
+        "a task's file that somebody took is told as renamed: an older one is published for it",
     ),
     Hand(
-        "trees: any file at the target is ours", RENAMING, "is_file",
-        (("entry.etag == etag", "True"),),
-        "I1: a lost file is reported as published, because an older one of its size is there",
-    ),
-    Hand(
-        "trees: any size at the target is ours", RENAMING, "is_file",
-        (("entry.size != size", "False"),),
+        "trees: any size at the target is ours", "commit/upload_state.py", "became",
+        (("upload.multipart_etag == f'{SIZE_ONLY}{info.size}'", "True"),),
         "I1: a lost file is reported as published where the tree has no etags",
     ),
     Hand(
@@ -87,12 +110,13 @@ TREES = (
     ),
     Hand(
         "trees: SFTP's posix-rename claims", DIALECTS, "SftpDialect.claim",
-        (("fs.ftp.rename(source, target)", "fs.mv(source, target)"),),
+        (("_told_why(self, fs, source, target, lambda: _link(fs, source, target))",
+          "fs.mv(source, target)"),),
         "I2: two drivers both decide one job",
     ),
     Hand(
-        "trees: SFTP creates by a rename", DIALECTS, "SftpDialect.create",
-        (("_link(fs, beside, path)", "fs.ftp.rename(beside, path)"),),
+        "trees: SFTP creates by a rename", DIALECTS, "SftpDialect.claim",
+        (("_link(fs, source, target)", "fs.ftp.rename(source, target)"),),
         "I2: on a disk without links two drivers both decide one job",
     ),
     Hand(
@@ -116,13 +140,14 @@ TREES = (
         "a missing right is tried again and told as unknown",
     ),
     Hand(
-        "trees: GCS creates without a condition", DIALECTS, "GoogleDialect.create",
-        (("'create'", "'overwrite'"),),
+        "trees: GCS creates without a condition", DIALECTS, "GoogleDialect.claim",
+        (("self._move(fs, source, target, ifGenerationMatch='0')",
+          "self._move(fs, source, target)"),),
         "I2: two drivers both decide one job",
     ),
     Hand(
-        "trees: memory creates over a file", DIALECTS, "MemoryDialect.create",
-        (("fs.pipe_file(path, data, mode='create')", "fs.pipe_file(path, data)"),),
+        "trees: memory creates over a file", DIALECTS, "MemoryDialect.claim",
+        (("fs.exists(target)", "False"),),
         "I2: two drivers both decide one job",
     ),
     Hand(
@@ -132,7 +157,7 @@ TREES = (
     ),
     Hand(
         "trees: exclusive creation is believed", FSSPEC, "FsspecTree.make_root",
-        (("self.create(probe, b'2')", "return"),),
+        (("self.rename(names[1], names[2], replace=False)", "return"),),
         "a job is decided on a file system that lets two drivers decide it",
     ),
     Hand(
@@ -146,7 +171,7 @@ TREES = (
         "a job writes to another directory than it was told",
     ),
     Hand(
-        "trees: a FIFO is read", LOCAL, "LocalTree.reader",
+        "trees: a FIFO is read", DISK, "LocalTree.reader",
         (("modes.S_ISREG(os.fstat(descriptor).st_mode)", "True"),),
         "what another program has made is taken for a file",
     ),

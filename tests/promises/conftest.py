@@ -37,6 +37,7 @@ S3_ALONE = {
     "test_litter_goes_by_its_token_with_the_uploads_that_it_names": "opens an upload again",
     "test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes": "encryption",
     "test_what_an_adopted_job_of_hadoop_left_is_not_told": _ADDED,
+    "test_of_one_second_the_uuids_tell": "a tree's times are finer: none of them are the same",
 }
 NOT_BY_RENAMES = {
     "test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word": "its keys are shorter",

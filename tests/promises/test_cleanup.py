@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +33,7 @@ from tests.promises.hands import (
     visible,
 )
 from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, left
+from tests.tree_bucket import jobs_of_renames
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -543,3 +545,20 @@ def test_cleanup_of_many_jobs_looks_at_closed_records_once(
     s3.requests.clear()
     mc.cleanup(DEST)
     assert s3.requests["get"] <= 4 * 12
+
+
+def test_a_job_that_begins_beside_a_cleanup_keeps_the_files_of_its_tasks(tmp_path: Path) -> None:
+    """I6: the records are read after the directories of waiting files were listed."""
+    with jobs_of_renames(tmp_path / "t", clock=PatientClock()) as store:
+        committed_task(mc.start(DEST), "0", {"dead": b"1"})
+        begun: list[mc.Job] = []
+        results: list[mc.TaskCommit] = []
+
+        def begin() -> None:
+            begun.append(mc.start(DEST))
+            results.append(committed_task(begun[0], "0", {"a": b"1"}))
+
+        At(store, lambda r: (r.verb, r.key) == ("list", "t/_temporary/"), begin)
+        mc.cleanup(DEST, dead_after=0, leftover_after=0)
+        begun[0].commit(results)
+        assert visible(store) == {"t/a": b"1"}

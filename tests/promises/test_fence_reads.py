@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,14 +13,13 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.fence import FENCE_SECONDS, Fence
-from magic_committer.errors import (
-    Unanswered,
-)
+from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import DEST, At, failing
+from tests.promises.test_small_files import held, is_verb
 
 PATHS = JobPaths(Destination.parse(DEST), "j")
 
@@ -120,3 +121,50 @@ def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore
     assert s3.after is None
     s3.before = None
     assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 1
+
+
+@pytest.mark.parametrize("told", ["at the commit", "by the store"])
+def test_a_block_whose_job_was_swept_before_its_set_was_stored_leaves_nothing(
+    s3: MemoryStore, told: str
+) -> None:
+    """I4: of `write` the driver's own read of the record is the second one: what an aborter's sweep
+    did not see goes with the attempt, also if that read fails once."""
+
+    def swept() -> None:
+        mc.recover(DEST, job.id, dead_after=0)
+        if told == "by the store":
+            At(s3, lambda r: r.verb == "get" and r.key.endswith("_job.json"), refused)
+
+    def refused() -> None:
+        raise PermissionDenied("no")
+
+    error = mc.JobNotRunning if told == "at the commit" else PermissionDenied
+    with pytest.raises(error), mc.write(DEST) as job:
+        with job.open("a.csv") as f:
+            f.write(b"1")
+        At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), swept)
+    s3.before = s3.after = None
+    assert not s3.open_uploads()
+    assert [key.rpartition("/")[2] for key in s3.keys()] == ["_job.json"]  # the aborter's
+
+
+def test_the_fence_is_read_while_the_last_parts_are_under_way(s3: MemoryStore) -> None:
+    """The commit of a task that waits for its Creates sends the read when the last one is
+    answered, and none after its parts."""
+    order: list[str] = []
+    job = mc.start(DEST, track="memory")
+    with held(s3, is_verb("create_upload")) as gate:
+        task = job.task("1")
+        for name in ("a.csv", "b.csv"):
+            with task.open(name) as f:
+                f.write(b"1")
+        gate.wait(2)
+        s3.after = lambda request, reply: order.append(request.verb)
+        committing = threading.Thread(target=task.commit)
+        committing.start()
+        while not task._attempt._fence._awaited:  # type: ignore[attr-defined]
+            time.sleep(0.001)
+        gate.open.set()
+        committing.join(300)
+    assert order.count("head") == 2  # the second one comes after the set
+    assert order.index("head") < len(order) - 1 - order[::-1].index("put_part")

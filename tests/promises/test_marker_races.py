@@ -36,9 +36,10 @@ FOREIGN = b"not ours"
 class Finishing:
     """A job whose record says ``completed``, about to mark its destination."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, just_now: bool) -> None:
         self.s3 = machine.s3
         self.machine = machine
+        self.just_now = just_now
         self.runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
         record = JobRecord(
             id="j", uuid="0" * 32, state=State.RUNNING, nonce=self.runtime.ids(), terms=Terms(),
@@ -59,7 +60,7 @@ class Finishing:
     def mark(self) -> str:
         """Write the marker, or be told why not."""
         success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
-        return write_marker(self.runtime, MARKER, self.seen, success)
+        return write_marker(self.runtime, MARKER, self.seen, success, just_now=self.just_now)
 
     def is_ours(self) -> bool:
         """Whether the marker that is there is this job's."""
@@ -69,17 +70,23 @@ class Finishing:
             return False
 
 
+@pytest.fixture(params=["who completed it", "another process"])
+def by(request: pytest.FixtureRequest) -> bool:
+    """Who marks: the process that has just completed the job, or another one."""
+    return "who" in request.param
+
+
 @pytest.fixture
-def job(machine: Machine) -> Finishing:
+def job(machine: Machine, by: bool) -> Finishing:
     """A job about to mark a destination without a marker."""
-    return Finishing(machine)
+    return Finishing(machine, by)
 
 
 @pytest.fixture
-def after_another(machine: Machine) -> Finishing:
+def after_another(machine: Machine, by: bool) -> Finishing:
     """A job about to mark a destination that had a marker when it completed."""
     machine.s3.put_object(MARKER, b"older")
-    return Finishing(machine)
+    return Finishing(machine, by)
 
 
 def put(request: Request) -> bool:
@@ -129,14 +136,8 @@ def test_a_job_that_another_finished_marks_no_more(job: Finishing) -> None:
 def test_a_job_that_another_finishes_between_the_looks_marks_no_more(job: Finishing) -> None:
     """I8: the marker is read first, the record second: a job that was finished in between, and
     whose marker a `replace` beside it has deleted, does not mark again."""
-    reads: list[str] = []
-
-    def after_the_first_look(request: Request, reply: object) -> None:
-        if request.verb == "get" and not reads:
-            reads.append(request.key)
-            job.swap(State.CLOSED, outcome="committed")
-
-    job.s3.after = after_the_first_look
+    looks = partial(job.swap, State.CLOSED, outcome="committed")
+    At(job.s3, lambda request: (request.verb, request.key) == ("get", RECORD), looks)
     assert "finished by somebody else" in job.mark()
     assert MARKER not in job.s3.keys()
 
@@ -316,3 +317,23 @@ def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore
     assert (recovery.outcome, recovery.state) == ("committed", "closed")
     assert recovery.report is not None
     assert f"{'t/_SUCCESS'} was accepted as it is" in recovery.report.warnings
+
+
+def test_who_has_just_seen_no_marker_does_not_look_for_it_again(machine: Machine) -> None:
+    """Only who completed the job knows it; a marker that was there is read again, as it may be
+    another one with the same bytes."""
+    for just_now, before, looks in ((True, 0, 0), (False, 1, 1), (True, 1, 1)):
+        machine.s3.delete_object(MARKER)
+        if before and just_now:
+            machine.s3.put_object(MARKER, b"older")
+        job = Finishing(machine, just_now)
+        asked = [0]
+
+        def count(request: Request, asked: list[int] = asked) -> None:
+            asked[0] += (request.verb, request.key) == ("get", MARKER)
+
+        job.s3.before = count
+        assert job.mark() == ""
+        job.s3.before = None
+        records.remove(job.runtime, job.seen)
+        assert (asked[0], job.is_ours()) == (looks, True)

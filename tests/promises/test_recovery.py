@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import _wiring
+from magic_committer.commit import probe
+from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
@@ -369,3 +371,59 @@ def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore)
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert visible(s3) == {}
     assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("mode", ["append", "fail"])
+def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, mode: Mode
+) -> None:
+    """I4: what a driver has tried at the store, to learn what it keeps, goes with its job."""
+    monkeypatch.setattr(probe, "_known", {})
+
+    dead: list[Request] = []
+
+    def die(request: Request) -> None:
+        if dead or (request.verb == "put_part" and "/probe-" in request.key):
+            dead.append(request)
+            raise Crash
+
+    s3.before = die
+    with pytest.raises(Crash):
+        job = mc.start(DEST, mode=mode)
+        committed_task(job, "0", {"a": b"1"})
+        job.commit()
+    s3.before = None
+    record = next(key for key in s3.keys() if key.endswith("/_job.json"))
+    assert len(s3.open_uploads()) > 0
+    mc.recover(DEST, record.split("/__magic_job-")[1].partition("/")[0], dead_after=0)
+    assert s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("mode", ["fail", "replace"])
+def test_a_start_whose_job_is_ended_blames_nothing_on_the_store(
+    mode: mc.Mode, fresh: Callable[..., AbstractContextManager[MemoryStore]]
+) -> None:
+    """Somebody ends a job at any request of its start, which asks the store at that time what it
+    keeps: the caller is told that the job was ended, and the next one starts."""
+    told, number, sent = 0, 0, 0
+    while sent >= number:
+        number, sent = number + 1, 0
+        with fresh() as s3:
+
+            def ends(request: Request, s3: MemoryStore = s3, number: int = number) -> None:
+                nonlocal sent
+                sent += 1
+                if sent == number:
+                    s3.before = None
+                    mc.recover(DEST, "j", dead_after=0)
+
+            s3.before = ends
+            try:
+                mc.start(DEST, mode=mode, job_id="j").abort()
+            except mc.JobNotRunning as error:
+                told += error.outcome == "aborted"
+            except mc.JobExists:
+                pass  # it was ended before it began
+            s3.before = None
+            mc.start(DEST, mode=mode).abort()
+    assert told

@@ -511,9 +511,9 @@ def test_a_lagging_listing_is_not_aborted_once_more() -> None:
 
 @pytest.mark.parametrize("there", [True, False])
 def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
-    """I2: the driver died in the sweep and the plan is gone; an upload of the job's name is listed
-    and its parts may not be. With an object at its key it is left and told, and the record stays;
-    with none it can be aborted."""
+    """I2: the driver died in the sweep, plan and set are gone; an upload of the job's name is
+    listed and its parts may not be. With an object at its key it is left and told, and the record
+    stays; with none it can be aborted."""
     with costly_store() as s3:
         job = mc.start(DEST)
         s3.requests.clear()  # the proof of the store
@@ -524,7 +524,8 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
             job.commit()
         assert dies.done
         s3.before = None
-        s3.delete_object(next(key for key in s3.keys() if "/_plan-" in key))
+        for key in [key for key in s3.keys() if "/_plan-" in key or key.endswith("set")]:
+            s3.delete_object(key)
         s3.lags = True
         (key,) = visible(s3)
         if not there:

@@ -30,6 +30,16 @@ class Flaw:
     prop: str
 
 
+_ONE_FILE = (
+    "committers/manifest/attempt.py", "TreeAttempt._gather",
+    (("tuple((ManifestFile(name, found[name].size, found[name].etag) for name in sorted(found)))",
+      "tuple((ManifestFile(name, found[name].size, found[name].etag)"
+      " for name in sorted(found)))[:1]"),),
+    "a task's manifest names a part of what it has written",
+)  # fmt: skip
+"""v1 and v2 lose no file by renames of their own: the decided job completes all of them again. So
+their flaws are those of what they share with manifest."""
+
 FLAWS = {
     flaw.hand.name: flaw
     for flaw in (
@@ -62,11 +72,52 @@ FLAWS = {
         ),
         Flaw(
             Hand(
-                "everybody's uploads", "commit/sweep.py", "_Sweep._list_mine",
+                "everybody's uploads", "commit/sweep.py", "_Sweep._mine",
                 (("uuid == self.job.uuid", "True"),),
                 "the job that ends first aborts the uploads of all others: what S3A does",
             ),
             "directory", "concurrent jobs",
+        ),
+        Flaw(
+            Hand("one file of a manifest", *_ONE_FILE),
+            "manifest", "complete",
+        ),
+        Flaw(
+            Hand(
+                "old files go first", "commit/publish.py", "Publication.complete_all",
+                (("self._visible = unanswered_run = 0",
+                  "self.delete_replaced()\nself._visible = unanswered_run = 0"),),
+                "who dies in the commit leaves neither old files nor new",
+            ),
+            "manifest", "nothing lost on failure",
+        ),
+        Flaw(
+            Hand(
+                "all of _temporary", "stores/tree.py", "TreeStore.clear",
+                (("removed, at = (0, directory.rstrip('/'))", "removed, at = (0, TEMPORARY)"),),
+                "the job that ends first deletes what all others have written: what Hadoop does",
+            ),
+            "manifest", "concurrent jobs",
+        ),
+        Flaw(
+            Hand(
+                "what is visible already is lost", "commit/check.py", "missing_uploads",
+                (("look.state not in (UploadState.OPEN, UploadState.VISIBLE)",
+                  "look.state is not UploadState.OPEN"),),
+                "who commits again misses what the first commit has renamed",
+            ),
+            "v1 on files", "job commit repeatable",
+        ),
+        Flaw(
+            Hand(
+                "to be decided is enough", "commit/publish.py", "Publication.complete_all",
+                (("self._visible = unanswered_run = 0", "return None"),),
+                "a job is told committed whose files go with its directory",
+            ),
+            "v1 on files", "complete",
+        ),
+        Flaw(
+            Hand("one file of a task of v2", *_ONE_FILE), "v2 on files", "complete",
         ),
     )
 }  # fmt: skip

@@ -23,9 +23,11 @@ from magic_committer.hadoop.paths import unique_name
 from magic_committer.job import Job, Task
 from magic_committer.protocol.record import MAGIC, JobReport, State, TaskCommit
 from magic_committer.stores.base import Attributes
-from tests.concrete import CLASSES, Uploading, Writing, upload_of
+from tests.concrete import BY_NAME, Uploading, Writing, upload_of
 from tests.simulation import operators
+from tests.simulation.kinds import shown
 from tests.simulation.scheduler import Actor, Signal
+from tests.simulation.tree import Tree
 from tests.simulation.truth import AttemptTruth
 from tests.simulation.world import DEST, OPTIONS, JobRun, World
 
@@ -134,25 +136,27 @@ def write_file(
         name = f"p={known.task}/{name}"
     body = f"{known.name} writes {name}".encode()[: 20 if known.cut else None]
     if run.terms.committer != MAGIC:
-        _write_local_file(run, attempt, known, name, body, beside=number % 2 == 1)
+        _write_local_file(world, run, attempt, known, name, body, beside=number % 2 == 1)
         return
     stream = attempt.open(name, unique=run.unique, attributes=PLAIN)
-    known.files[upload_of(stream).key] = body
+    key = shown(upload_of(stream).key)
+    known.files[key] = body
     stream.write(body)
     began = world.scheduler.steps
     if 0 < known.stored_step < began:
         world.watch.met("closed late")
     stream.close()
-    known.closed[upload_of(stream).key] = began
+    known.closed[key] = began
     if world.actor.hurt:
-        known.unsure.add(upload_of(stream).key)
+        known.unsure.add(key)
 
 
 def _write_local_file(
-    run: JobRun, attempt: Writing | Task, known: AttemptTruth, name: str, body: bytes, beside: bool
-) -> None:
-    """One file of an attempt whose files are on local disk: no request, and nobody else has it
-    until the attempt is committed. ``beside``: not in its directory, but by name."""
+    world: World, run: JobRun, attempt: Writing | Task, known: AttemptTruth, name: str,
+    body: bytes, beside: bool,
+) -> None:  # fmt: skip
+    """One file of an attempt whose files are on local disk: no request of its store, and nobody
+    else has it until the attempt is committed. ``beside``: not in its directory, but by name."""
     key = DEST.key(unique_name(name, known.job) if run.unique else name)
     known.files[key] = body
     if beside:
@@ -162,6 +166,8 @@ def _write_local_file(
     path = attempt.directory(unique=run.unique) / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(body)
+    if isinstance(world.store, Tree):
+        world.store.stamp(path)
 
 
 def by_path(
@@ -291,13 +297,14 @@ def set_up(world: World, run: JobRun, actor: Actor) -> Uploading | Job:
     committer: Uploading | Job
     if run.handles:
         run.job = committer = api.start(
-            DEST.url, mode=terms.mode, accept=terms.accept, track=terms.track, job_id=run.job_id,
-            mark_success=terms.mark_success, options=OPTIONS, committer=terms.committer,
+            world.dest.url, mode=terms.mode, accept=terms.accept, track=terms.track,
+            job_id=run.job_id, mark_success=terms.mark_success, options=OPTIONS,
+            committer=terms.committer,
         )  # fmt: skip
         run.started = run.job._started
     else:
-        committer = CLASSES[terms.committer].setup(
-            world.runtime(actor), DEST, terms, OPTIONS, world.blocks, run.job_id
+        committer = BY_NAME[terms.committer].setup(
+            world.runtime(actor), world.dest, terms, OPTIONS, world.blocks, run.job_id
         )
         run.started = committer.job
     world.watch.truth.jobs[run.started.uuid].handed_out = True

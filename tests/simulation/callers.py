@@ -7,9 +7,11 @@ from typing import Any
 
 from magic_committer import api
 from magic_committer.errors import MagicError
+from magic_committer.hadoop.paths import unique_name
 from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.options import Mode
 from magic_committer.protocol.record import State
+from magic_committer.stores.urls import is_tree
 from tests.simulation import actors
 from tests.simulation.operators import Shift
 from tests.simulation.scheduler import Actor, Signal
@@ -42,7 +44,7 @@ def writing(world: World, what: Wrote, actor: Actor) -> None:
     if what.after is not None:
         world.scheduler.await_if_possible(what.after)
     world.watch.calls(actor)
-    writer = api.write(DEST.url, mode=what.mode, options=OPTIONS)
+    writer = api.write(world.dest.url, mode=what.mode, options=OPTIONS)
     try:
         writer.__enter__()
     except MagicError as error:
@@ -74,11 +76,12 @@ def _body(world: World, what: Wrote, writer: Any) -> None:
     for name in what.names:
         body = f"{writer.id} writes {name}".encode()
         stream = writer.open(name, unique=what.unique)
-        known.files[stream.key] = body
+        key = DEST.key(unique_name(name, writer.job.uuid) if what.unique else name)
+        known.files[key] = body
         stream.write(body)
         began = world.scheduler.steps
         stream.close()
-        known.closed[stream.key] = began
+        known.closed[key] = began
     if what.raises:
         raise BodyFailedError
     known.told = True
@@ -99,12 +102,14 @@ def adopter(world: World, shift: Shift, job_id: str, commits: bool, actor: Actor
     actor.serves_all = actor.reads_only = False
     limit, actor.dead_seconds = actor.dead_seconds, 0.0
     try:
-        adopt_job(world.runtime(actor), DEST, job_id, dead_after=limit, options=OPTIONS)
+        adopt_job(world.runtime(actor), world.dest, job_id, dead_after=limit, options=OPTIONS)
+        if is_tree(world.dest.bucket):  # nothing tells what its uploads become from other files
+            world.watch.broken("I6", f"{actor} has adopted a job of Hadoop's on a file system")
     except MagicError:
         if not world.uuid_of(job_id):
             return  # else another one has adopted it
     try:
-        job = api.attach(DEST.url, job_id, options=OPTIONS)
+        job = api.attach(world.dest.url, job_id, options=OPTIONS)
     except MagicError:
         return
     actor.job = job.uuid

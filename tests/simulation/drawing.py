@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.options import Mode
@@ -103,7 +104,7 @@ class Focus:
         modes: of the main job. others: who is always there. deeds: of the foreigner.
         fault, target: one more fault, at one of the first requests of a kind.
         plain: no handles, no careless callers, no slow processes: what the model knows.
-        tree: the store is a directory.
+        tree: the store is a directory, and its jobs are of ``"uploads"`` or of ``"renames"``.
     """
 
     modes: tuple[Mode, ...] = ()
@@ -112,7 +113,7 @@ class Focus:
     fault: str = ""
     target: str = ""
     plain: bool = False
-    tree: bool = False
+    tree: Literal["", "uploads", "renames"] = ""
 
 
 EVERYTHING = Focus()
@@ -127,7 +128,8 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     chance = world.chance
     world.foreign_put(f"{DEST.prefix}_old/foreign.txt", b"foreign")
     world.foreign_upload(f"{DEST.prefix}foreign.csv")
-    world.foreign_put("t10/foreign.csv", b"foreign")
+    if not focus.tree:  # there the destination is all that is
+        world.foreign_put("t10/foreign.csv", b"foreign")
     world.injector.abort_costs = chance.random() < 0.4 and not focus.tree
     world.store._bucket.missing_is_refused = chance.random() < 0.2 and not focus.plain
     if chance.random() < UNEVEN and not focus.plain:
@@ -141,7 +143,6 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
     if litter:
         leave_litter(world)
     hadoop = chance.random() < 0.1 or bool({"Hadoop", "adopter"} & set(focus.others))
-    hadoop = hadoop and not focus.tree  # its magic jobs are on S3
     if hadoop:
         hadoop_job(world)
     others(world, focus, driver)
@@ -174,6 +175,8 @@ def main_job(world: World, focus: Focus) -> Actor:
     )
     if not focus.plain:
         terms = _staged(chance, terms)
+    if focus.tree == "renames":
+        terms = replace(terms, committer="manifest", track="memory")
     run = JobRun(
         name="main",
         terms=terms,
@@ -222,6 +225,8 @@ def neighbour(world: World, focus: Focus, driver: Actor) -> None:
     )  # fmt: skip
     if not focus.plain:
         terms = _staged(chance, terms)
+    if focus.tree == "renames":
+        terms = replace(terms, committer="manifest")
     run = JobRun(name, terms, None, ("0",), unique=name != "main" and chance.random() < 0.5)
     run.partitioned = terms.mode.endswith("partitions")
     run.after = _window(world, driver)

@@ -30,6 +30,8 @@ class Effects(Batches):
             truth.note_head(key, actor)
         if verb in ("abort_upload", "list_parts") and request.upload_id in truth.uploads:
             self._met_completed(request)
+        if verb == "clear":
+            self._cleared(request, actor, sent)
         if isinstance(answer, StoreError):
             if verb == "complete_upload":
                 self._not_completed(request, answer)
@@ -91,9 +93,8 @@ class Effects(Batches):
             return  # a probe's
         self.met("visible")
         hadoop = truth.hadoop.get(upload)
-        token = truth.token_of(key)
-        job = truth.adopter(upload) or truth.jobs.get(token.partition(".")[0])
-        attempt = truth.attempt_of(token)
+        uuid, attempt = truth.made_by(upload, key)
+        job = truth.adopter(upload) or truth.jobs.get(uuid)
         if job is None or (attempt is None and hadoop is None):
             self.broken("I6", f"{key} was completed, an upload that is no job's of ours")
             return
@@ -237,7 +238,7 @@ class Effects(Batches):
         elif what == "_SUCCESS":
             self._marked(key, before, truth.objects[key].job, actor, sent)
         elif what in ("pending", "pendingset"):
-            truth.note_named(key)
+            truth.note_named(key, actor)
             self._stored(actor)
         elif what == "ledger":
             self.ledger_written(key)
@@ -372,6 +373,18 @@ class Effects(Batches):
         job = self.truth.jobs.get(there.job)
         if job is not None and job.decision == "committed":
             self.broken("I2", f"the upload that became {upload.key} was aborted by {actor}")
+
+    def _cleared(self, request: Request, actor: Actor, sent: int) -> None:
+        """A directory of a job was removed, or a part of it: files that waited, and their sets."""
+        truth, directory = self.truth, request.key.removeprefix("t/")
+        there = {one.upload_id for one in truth.store.open_uploads()}
+        for upload_id in sorted(truth.open - there):
+            if upload_id.startswith(directory):
+                self._aborted(upload_id, actor)
+        keys = truth.store.keys(request.key)
+        for key in sorted(truth.objects):
+            if key.startswith(request.key) and key not in keys:
+                self._deleted(key, actor, sent)
 
     def abort_took(self, upload_id: str, key: str) -> None:
         """An abort of a completed upload took the object with it, as some stores do."""

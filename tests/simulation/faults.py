@@ -98,8 +98,9 @@ ONLY_FOR: dict[str, tuple[str, ...]] = {
 has no condition; only a batch has keys; of listings only that of uploads may lie (`store`). What
 was done and is refused is looked at where it decides. All others may strike any kind."""
 
-NOT_ON_TREES = frozenset(("some keys fail", "false success"))
-"""What no directory does: a batch of deletes is one call for each file, and a rename is true."""
+NOT_ON_TREES = frozenset(("some keys fail", "false success", "stale listing", "late and again"))
+"""What no directory does: a batch of deletes is one call for each file, a rename is true, a listing
+shows what is there, and the store itself asks for nothing again."""
 
 REFUSED_MORE_MAX = 4
 """Requests of its verb that are refused after a first one."""

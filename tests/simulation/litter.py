@@ -46,14 +46,15 @@ def hadoop_job(world: World) -> str:
     for name in ("hadoop.csv", "hadoop-late.csv"):
         key, body = f"{DEST.prefix}{name}", f"Hadoop writes {name}".encode()
         upload_id = store.start_upload(key)
-        part = store._bucket.put_part(key, upload_id, 1, body, md5(body), None)
+        part = store._bucket.put_part(world.own_key(key), upload_id, 1, body, md5(body), None)
         world.watch.foreign_upload(upload_id, key)
         truth.hadoop[upload_id] = HadoopTruth(HADOOP, key, body)
         uploads[name] = key, upload_id, part
-    job = StartedJob(HADOOP, "", DEST.url, Terms(), False, "", False)
+    job = StartedJob(HADOOP, "", world.dest.url, Terms(), False, "", False)
     key, upload_id, part = uploads["hadoop.csv"]
+    own = world.own_key(key)
     pending = to_pending(
-        job, ATTEMPT, bucket=DEST.bucket, uri=JobPaths(DEST, job.id).uri(key), key=key,
+        job, ATTEMPT, bucket=world.dest.bucket, uri=job.paths.uri(own), key=own,
         upload_id=upload_id, parts=(part,), length=part.size, checksum=None, token="", created_ms=0,
     )  # fmt: skip
     pendingset = new_pendingset(job_id=HADOOP, commits=(pending,), extra_data={}, iostatistics={})
@@ -63,7 +64,7 @@ def hadoop_job(world: World) -> str:
 
 def _former_job(world: World) -> None:
     truth, uuid = world.watch.truth, world.new_id()
-    job = StartedJob(uuid, uuid, DEST.url, Terms(), False, "", False)
+    job = StartedJob(uuid, uuid, world.dest.url, Terms(), False, "", False)
     paths = JobPaths(DEST, uuid)
     truth.jobs[uuid] = JobTruth(
         uuid, uuid, paths.directory, asdict(job.terms), given=False, state="absent",
@@ -85,21 +86,22 @@ def _former_job(world: World) -> None:
 
     upload(unique_name("former.csv", uuid))
     put(paths.plan("0" * 32), b"{}")
-    put(paths.pendingset(ATTEMPT), _pendingset(job, *upload("former-0.csv"), "0"))
+    put(paths.pendingset(ATTEMPT), _pendingset(world, job, *upload("former-0.csv"), "0"))
     saved = paths.pending("b", "former-1.csv")
     put(saved.removesuffix(".pending"), b"")
-    put(saved, encode_pending(_pending(job, *upload("former-1.csv"), "1")))
+    put(saved, encode_pending(_pending(world, job, *upload("former-1.csv"), "1")))
 
 
-def _pending(job: StartedJob, key: str, upload_id: str, file: str) -> Pending:
+def _pending(world: World, job: StartedJob, key: str, upload_id: str, file: str) -> Pending:
+    own = world.own_key(key)
     return to_pending(
-        job, ATTEMPT, bucket=DEST.bucket, uri=JobPaths(DEST, job.id).uri(key), key=key,
+        job, ATTEMPT, bucket=world.dest.bucket, uri=job.paths.uri(own), key=own,
         upload_id=upload_id, parts=(Part(1, '"0"', 3),), length=3, checksum=None,
         token=f"{job.uuid}.{ATTEMPT}.{file}" if job.uuid else "", created_ms=0,
     )  # fmt: skip
 
 
-def _pendingset(job: StartedJob, key: str, upload_id: str, file: str) -> bytes:
-    commits = (_pending(job, key, upload_id, file),)
+def _pendingset(world: World, job: StartedJob, key: str, upload_id: str, file: str) -> bytes:
+    commits = (_pending(world, job, key, upload_id, file),)
     pendingset = new_pendingset(job_id=job.id, commits=commits, extra_data={}, iostatistics={})
     return encode_pendingset(pendingset)

@@ -20,8 +20,9 @@ from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import Recovery
 from magic_committer.protocol.record import State
+from tests.simulation.kinds import shown
 from tests.simulation.scheduler import Actor
-from tests.simulation.world import DEST, OPTIONS, World
+from tests.simulation.world import OPTIONS, World
 
 RECOVERY_TRIES_MAX = 4
 PAUSE_SECONDS = 2.0
@@ -70,10 +71,10 @@ def recover_one(world: World, job_id: str, actor: Actor) -> bool:
     try:
         recovery = recover_job(
             world.runtime(actor),
-            DEST,
+            world.dest,
             job_id,
             dead_after=actor.dead_seconds,
-            accept=watch.taken(uuid),
+            accept=[world.own_key(key) for key in watch.taken(uuid)],
             dry_run=actor.reads_only,
             options=OPTIONS,
         )
@@ -83,7 +84,7 @@ def recover_one(world: World, job_id: str, actor: Actor) -> bool:
         if world.uuid_of(job_id) in ("", uuid):
             watch.told(uuid, asked, "", error, since)
         if isinstance(error, CommitIncomplete):
-            watch.take_as_is(uuid, error.unresolved)
+            watch.take_as_is(uuid, map(shown, error.unresolved))
         return False
     heard(world, asked, recovery)
     return recovery.state in ENDED
@@ -104,14 +105,14 @@ def abort(world: World, job_id: str, revert: bool, actor: Actor) -> None:
     actor.reverts = actor.reverts or revert
     runtime, asked, since = world.runtime(actor), f"{actor}: abort", world.scheduler.steps
     try:
-        seen = records.read(runtime, JobPaths(DEST, job_id).record)
+        seen = records.read(runtime, JobPaths(world.dest, job_id).record)
     except MagicError:
         return
     if seen is None:
         return
     uuid = seen.record.uuid
     try:
-        committer = MagicCommitter.found(runtime, DEST, seen, OPTIONS)
+        committer = MagicCommitter.found(runtime, world.dest, seen, OPTIONS)
         report = committer.abort_job(revert=revert, role="recovery")
     except MagicError as error:
         world.watch.told(uuid, asked, "", error, since)
@@ -133,7 +134,7 @@ def clean(world: World, limits: Limits, actor: Actor) -> tuple[str, ...]:
     """One cleanup; its errors."""
     actor.dead_seconds = limits.dead_after
     cleaning = Cleaning(
-        world.runtime(actor), DEST, limits, dry_run=actor.reads_only, options=OPTIONS
+        world.runtime(actor), world.dest, limits, dry_run=actor.reads_only, options=OPTIONS
     )
     report = cleaning.run()
     _hear_all(world, f"{actor}: cleanup", report.recovered)
@@ -150,7 +151,7 @@ def inspect(world: World, shift: Shift, actor: Actor) -> None:
     shift.begin(world, actor)
     actor.reads_only = True
     with suppress(StoreError):
-        for found in inspect_all(world.runtime(actor), DEST, shift.dead):
+        for found in inspect_all(world.runtime(actor), world.dest, shift.dead):
             world.watch.told_in_passing(found.uuid, f"{actor}: inspect", found.outcome)
 
 

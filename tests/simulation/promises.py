@@ -29,6 +29,7 @@ from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor, Scheduler
 from tests.simulation.tables import UNIQUE
 from tests.simulation.telling import Telling
+from tests.simulation.tree import Tree
 from tests.simulation.truth import ENDS, FOREIGN, JobTruth
 
 __all__ = ["Violation", "Watch"]
@@ -151,6 +152,9 @@ class Watch(Telling):
             if object_of(key) == "record" and job is not None and job.given and not forgotten:
                 continue
             self.broken("I4", f"{key} of job {there.job} stays after the last cleanup")
+        if isinstance(truth.store, Tree):
+            for key in truth.store.left_of_tasks():
+                self.broken("I4", f"{key} waits still after the last cleanup")
         for upload_id in sorted(truth.open):
             upload = truth.uploads[upload_id]
             named = UNIQUE.search(upload.key.rpartition("/")[2]) or upload_id in truth.named

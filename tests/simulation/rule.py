@@ -41,13 +41,15 @@ class Rule:
 
 
 def takes_other_arguments(replacements: Iterable[Replacement]) -> list[str]:
-    """Functions that take other arguments than what they stand for. A rule that got one argument
-    more would be "missed" by a TypeError, or by nothing."""
+    """Functions that take other arguments than what they stand for, or are no generators as those
+    are. A rule that got one argument more would be "missed" by a TypeError, or by nothing."""
     other = []
     for target, name, value in replacements:
         real = getattr(target, name)
         if not inspect.isfunction(real) or not inspect.isfunction(value):
             continue
+        if inspect.isgeneratorfunction(real) and not inspect.isgeneratorfunction(value):
+            other.append(f"{name}: {value}")
         mine = inspect.signature(value).parameters.values()
         if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in mine):
             continue

@@ -29,20 +29,24 @@ from magic_committer.commit import (
 from magic_committer.commit.complete import Completion
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.publish import Publication
+from magic_committer.commit.steps import Steps
 from magic_committer.commit.upload_state import UploadRemover, became
 from magic_committer.committers.magic import saved
 from magic_committer.committers.magic.abort import RetriedCreates
 from magic_committer.errors import CommitIncomplete, JobTooYoung, NotFound
 from magic_committer.hadoop.paths import JobPaths
+from magic_committer.job import give_up
 from magic_committer.maintenance import attribution, cleanup, ending, uploads
 from magic_committer.protocol import rules as protocol_rules
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State
 from magic_committer.stores.memory import MemoryStore
+from magic_committer.writing import Writing
 from tests.simulation.drawing import Focus
 from tests.simulation.looks import RULES_OF_LOOKS
 from tests.simulation.rule import Replacement, Rule
 from tests.simulation.streams_rules import RULES_OF_STREAMS
+from tests.simulation.tree_rules import RULES_OF_RENAMES
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -54,7 +58,8 @@ def _plain_put(runtime: Any, leaves: Any, record: Any) -> records.Swapped:
     return records.Swapped(True, records._stored(leaves.key, record, written))
 
 
-def _not_repeatable(runtime: Any, upload: Any, error: Any, conflict: bool) -> Any:
+def _not_repeatable(runtime: Any, upload: Any, error: Any, conflict: bool) -> Steps[Any]:
+    yield from ()
     return Completion.UNRESOLVED, error
 
 
@@ -99,8 +104,7 @@ def _plan_by_listing(self: Any, seen: Any) -> Plan:
     return Plan(self.job.id, self.job.uuid, "0" * 32, files, 0, sets)
 
 
-def _take_all(self: Any) -> list[Any]:
-    pages = self.runtime.store.list_uploads(self.dest.prefix)
+def _take_all(self: Any, pages: Any, passed: Any = ()) -> list[Any]:
     return [u for page in pages for u in page.uploads if not self.spared(f"{u.key}\0{u.upload_id}")]
 
 
@@ -132,7 +136,7 @@ def _look_first() -> list[Replacement]:
             if info is not None and became(upload, info):
                 real(runtime, info.key, info.etag, info.version_id)
 
-        return runtime.pool.each(one, uploads, in_flight=in_flight)
+        yield from runtime.pool.each(one, uploads, in_flight=in_flight)
 
     return [(revert, "_each", each)]
 
@@ -146,6 +150,18 @@ def _ids_again() -> list[Replacement]:
 
 def _no_second_read_by_path() -> list[Replacement]:
     return [(saved.SavedFiles, "late", _nothing)]
+
+
+def _block_leaves_its_set() -> list[Replacement]:
+    real = Writing._undo
+
+    def undo(self: Any, error: BaseException) -> None:
+        if self._task.committed:
+            give_up(self._job, error)
+        else:
+            real(self, error)
+
+    return [(Writing, "_undo", undo)]
 
 
 def _hands_on(*states: State) -> Callable[[], list[Replacement]]:
@@ -231,6 +247,7 @@ REVERTED = Focus(
 LATE_READ = Focus(modes=("append",), others=("rival",), fault="pause", target="head record")
 WITHDRAWN = Focus(modes=("fail", "replace"), fault="late and again", target="create record")
 CLEANED = Focus(others=("cleanup",))
+PAUSED_BLOCK = Focus(others=("writer", "cleanup"), fault="pause", target="put pendingset")
 RECOVERED = Focus(others=("recovery",))
 BESIDE_HADOOP = Focus(others=("cleanup", "Hadoop"))
 
@@ -247,6 +264,8 @@ RULES = (
                   (fence.Fence, "must_undo", _nothing)]),
     Rule("second read †", "and once after its pendingset is stored",
          ("I4",), 2000, lambda: [(fence.Fence, "must_undo", _nothing)]),
+    Rule("second read of a block", "a block whose job was not committed aborts its attempt",
+         ("I4",), 3000, _block_leaves_its_set, PAUSED_BLOCK),
     Rule("second read by path", "whoever only closes files reads the fence after each .pending",
          ("I4",), 6000, _no_second_read_by_path),
     Rule("hands off †", "the second read leaves what a driver may have accepted",
@@ -261,7 +280,7 @@ RULES = (
     Rule("marker of a later job †", "_SUCCESS never over the marker of a job that ran after ours",
          ("I8",), 6000, lambda: [(success_marker, "may_replace_marker", lambda *_: True)]),
     Rule("never by inference †", "uploads are swept by id or by our UUID in their names only",
-         ("I6",), 200, lambda: [(sweep._Sweep, "_list_mine", _take_all)]),
+         ("I6",), 200, lambda: [(sweep._Sweep, "_mine", _take_all)]),
     Rule("set up, then look †", "fail and replace jobs look for others after their setup",
          ("I6",), 3000, lambda: [(setup, "refuse_other_jobs", _nothing)]),
     Rule("delete If-Match †", "what is replaced is deleted only as it was planned",
@@ -298,6 +317,7 @@ RULES = (
          ("I5", "I10"), 500, lambda: [(MemoryStore, "_look", lambda self, key, look: look())]),
     *RULES_OF_LOOKS,
     *RULES_OF_STREAMS,
+    *RULES_OF_RENAMES,
 )  # fmt: skip
 
 NOT_SEEN_HERE = {

@@ -55,7 +55,7 @@ class Result:
 def simulate(seed: int, focus: Focus = EVERYTHING) -> Result:
     """Run one schedule. One that ended before any fault struck is none: the next is drawn."""
     for redrawn in itertools.count():
-        world = World(random.Random(seed + redrawn * REDRAWN_SEEDS), focus.tree)
+        world = World(random.Random(seed + redrawn * REDRAWN_SEEDS), bool(focus.tree))
         try:
             result = _simulate(world, seed, focus)
         finally:

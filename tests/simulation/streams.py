@@ -22,7 +22,7 @@ from magic_committer.protocol.ledger import hash_of
 from magic_committer.protocol.record import TaskCommit
 from tests.simulation import actors
 from tests.simulation.scheduler import Actor
-from tests.simulation.world import DEST, OPTIONS, JobRun, World
+from tests.simulation.world import OPTIONS, JobRun, World
 
 QUERY = "query"
 CHECKPOINT = "s3://bucket/checkpoint"
@@ -101,8 +101,8 @@ def write(world: World, run: BatchRun, what: Query, actor: Actor) -> None:
     actor.serves_all = True  # its start settles a crashed run that is in the way
     try:
         job = api.start(
-            DEST.url, mode=what.mode, accept="results", track="memory", mark_success=what.marks,
-            checkpoint=CHECKPOINT, options=OPTIONS,
+            world.dest.url, mode=what.mode, accept="results", track="memory",
+            mark_success=what.marks, checkpoint=CHECKPOINT, options=OPTIONS,
         )  # fmt: skip
     except MagicError as error:
         watch.refused(actor.job, error)
@@ -153,7 +153,7 @@ def abort(world: World, run: BatchRun, actor: Actor) -> None:
     actor.serves_all = True
     if run.job is None or world.chance.random() < 0.5:
         with suppress(MagicError):
-            abort_jobs_of(world.runtime(actor), DEST, hash_of(CHECKPOINT), OPTIONS)
+            abort_jobs_of(world.runtime(actor), world.dest, hash_of(CHECKPOINT), OPTIONS)
         return
     actor.job = run.job.uuid
     actors.abort(world, Job.from_dict(run.job.to_dict()), actor)

@@ -75,10 +75,10 @@ def _done_before_the_old_is_gone() -> list[Replacement]:
     """The ledger is written before what the job replaces is deleted."""
     real = JobCommit._go_on
 
-    def go_on(self: Any, now: Any, publication: Any, may_remove: bool) -> Any:
+    def go_on(self: Any, now: Any, publication: Any, may_remove: bool, just_now: bool) -> Any:
         if now is not None and now.record.state is State.COMPLETED:
             self._say_published(now, publication.warnings)
-        return real(self, now, publication, may_remove)
+        return real(self, now, publication, may_remove, just_now)
 
     return [(JobCommit, "_go_on", go_on)]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from magic_committer.errors import StoreError
 from magic_committer.protocol.record import MAGIC
 from tests.simulation.beside import Beside
-from tests.simulation.kinds import object_of
+from tests.simulation.kinds import object_of, shown
 from tests.simulation.scheduler import Actor
 from tests.simulation.tables import ABORTED, NOT_COMMITTED, REPLACING
 from tests.simulation.truth import JobTruth
@@ -153,7 +153,7 @@ class Telling(Beside):
     def _incomplete(self, job: JobTruth, asked: str, error: BaseException | None) -> None:
         if job.decision not in ("committed", "reverted"):
             self.broken("I10", f"{asked} said incomplete, job {job.id} is {job.decision!r}")
-        unresolved = getattr(error, "unresolved", ())
+        unresolved = [shown(key) for key in getattr(error, "unresolved", ())]
         if unresolved:
             self.met("unresolved")
         still_open = [

@@ -1,8 +1,12 @@
-"""The same schedules where the store is a directory of this machine."""
+"""The same schedules where the store is a directory of this machine: its jobs are of uploads, or of
+files that wait and are renamed."""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Literal
+
+import pytest
 
 from tests.simulation.cases import CASES
 from tests.simulation.drawing import Focus
@@ -11,11 +15,12 @@ from tests.simulation.tally import quietly, story
 SCHEDULES = 200
 
 
-def test_every_promise_is_kept_on_a_directory() -> None:
+@pytest.mark.parametrize("tree", ["uploads", "renames"])
+def test_every_promise_is_kept_on_a_directory(tree: Literal["uploads", "renames"]) -> None:
     """No schedule breaks a promise, whoever dies or waits between two verbs of the store."""
     states = set[str]()
     seen = Counter[str]()
-    for result in quietly(0, SCHEDULES, Focus(tree=True)):
+    for result in quietly(0, SCHEDULES, Focus(tree=tree)):
         assert not result.violations, story(result)
         states |= set(result.states)
         seen.update(result.cases)

@@ -6,14 +6,16 @@ the formats (it reads records, plans and pendingsets as JSON), and nothing of th
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
 from magic_committer.stores.memory import MemoryStore
-from tests.simulation.kinds import object_of
+from tests.simulation.kinds import object_of, shown
 from tests.simulation.scheduler import Actor, Scheduler
 
 FOREIGN = "foreign"
@@ -150,6 +152,16 @@ class JobTruth:
     batch: int | None = None
     """What the job was begun for, of a streaming query; None: it is of none."""
 
+    @property
+    def tree(self) -> str:
+        """Where its sets are."""
+        waits = self.terms.get("committer") in ("manifest", "v1", "v2")
+        return f"t/_temporary/manifest_{self.uuid}/" if waits else self.directory
+
+
+_WAITED = re.compile(r"_temporary/manifest_([0-9a-f]{32})/00/tasks/([^/]+)/")
+"""What the id of a file that waits begins with: job and attempt."""
+
 
 class Truth:
     """The shadow. `note_*` are called at the moment of the effect."""
@@ -193,6 +205,14 @@ class Truth:
         """Now."""
         return self.scheduler.steps
 
+    def made_by(self, upload_id: str, key: str) -> tuple[str, AttemptTruth | None]:
+        """The job and the attempt of an upload that has become an object."""
+        waited = _WAITED.match(upload_id)
+        if waited:
+            return waited[1], self.attempts.get((waited[1], waited[2]))
+        token = self.token_of(key)
+        return token.partition(".")[0], self.attempt_of(token)
+
     def attempt_of(self, token: str) -> AttemptTruth | None:
         """The attempt that a token names."""
         job, _, rest = token.partition(".")
@@ -223,7 +243,7 @@ class Truth:
             owner = self.adopter(upload_id)
             job = owner.uuid if owner is not None else FOREIGN
         elif upload_id and object_of(key) == "data":
-            job = self.token_of(key).partition(".")[0]
+            job, _ = self.made_by(upload_id, key)
         elif object_of(key) == "_SUCCESS":
             job = orjson.loads(self.store.body(key))["diagnostics"][MARKER_JOB]
         else:
@@ -237,17 +257,35 @@ class Truth:
         self.open.discard(upload_id)
         return before
 
-    def note_named(self, key: str) -> None:
-        """A `.pending` or `.pendingset` was written."""
+    def named_in(self, document: dict[str, Any]) -> list[tuple[str, str]]:
+        """The uploads that a set or a `.pending` names, with their keys. In a manifest those are
+        files that wait."""
+        if "taskAttemptDir" not in document:
+            commits = document.get("commits", (document,))
+            return [(one["uploadId"], shown(one["destinationKey"])) for one in commits]
+        root = self.store.root.as_uri().replace("///", "/") + "/"  # type: ignore[attr-defined]
+        return [
+            (f"{unquote(one['s'].removeprefix(root))}#{one['e']}",
+             shown(unquote(one["d"].removeprefix(root))))
+            for one in document["files"]
+        ]  # fmt: skip
+
+    def note_named(self, key: str, actor: Actor | None = None) -> None:
+        """A `.pending`, a `.pendingset` or a manifest was written."""
         document = orjson.loads(self.store.body(key))
-        if "commits" in document and document["extraData"]:
+        if "taskAttemptDir" in document:
+            there = {one.upload_id for one in self.store.open_uploads()}
+            for upload_id, name in self.named_in(document):
+                if upload_id in there and upload_id not in self.uploads:
+                    self.note_upload(upload_id, name, actor)
+        if ("commits" in document or "files" in document) and document["extraData"]:
             extra = document["extraData"]
-            name = extra.get("magic-committer.job", ""), extra.get("magic-committer.attempt", "")
-            if name in self.attempts:
-                known = self.attempts[name]
+            who = extra.get("magic-committer.job", ""), extra.get("magic-committer.attempt", "")
+            if who in self.attempts:
+                known = self.attempts[who]
                 known.stored_step = known.stored_step or self.step
-        for one in document.get("commits", (document,)):
-            self.named[one["uploadId"]] = key
+        for upload_id, _ in self.named_in(document):
+            self.named[upload_id] = key
 
     def note_taken_back(self, key: str) -> None:
         """A task has deleted a `.pending` or `.pendingset` of its own."""
@@ -297,9 +335,10 @@ class Truth:
     def _is_needed_by(job: JobTruth, key: str) -> bool:
         """Whether a plan or pendingset is one that tells what a job publishes: not that of a late
         attempt which takes its own back."""
-        if not key.startswith(job.directory) or key == job.plan_key:
+        if not key.startswith(job.tree) or key == job.plan_key:
             return key == job.plan_key
-        attempt = key.rpartition("/")[2].removeprefix("_").removesuffix(".pendingset")
+        name = key.rpartition("/")[2].removeprefix("_")
+        attempt = name.removesuffix(".pendingset").removesuffix("-manifest.json")
         return job.adopted or any(attempt == accepted for _, _, accepted in job.accepted.values())
 
     def note_record(self, key: str, actor: Actor, sent: int) -> tuple[JobTruth, str] | None:
@@ -347,19 +386,19 @@ class Truth:
 
     def _read_plan(self, job: JobTruth, plan: dict[str, str]) -> None:
         try:
-            key = job.plan_key = plan["key"]
+            key = job.plan_key = shown(plan["key"])
             document = orjson.loads(self.store.body(key))
             job.plan_since, job.plan_step = self.plans.get(key, (self.step, self.step))
             job.partitions, job.tasks = tuple(document["partitions"]), len(document["sets"])
             marker = [document["marker"]] if document["marker"] is not None else []
-            for name, etag, *modified in (*document["deletes"], *marker):
+            for told, etag, *modified in (*document["deletes"], *marker):
+                name = shown(told)
                 job.deletes[name] = etag
                 job.deletes_modified[name] = modified[0] if modified else None
             for name, _etag, task, attempt in document["sets"]:
-                pendingset = orjson.loads(self.store.body(job.directory + name))
-                for commit in pendingset["commits"]:
-                    key = commit["destinationKey"]
-                    job.accepted[commit["uploadId"]] = (key, task, attempt)
+                document = orjson.loads(self.store.body(job.tree + name))
+                for upload_id, key in self.named_in(document):
+                    job.accepted[upload_id] = (key, task, attempt)
         except KeyError as error:
             job.unknown_plan = f"{error} is not there"
 

@@ -26,13 +26,15 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, State, TaskCommit, Terms
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, local, sender
-from tests.concrete import CLASSES, Uploading
+from tests.concrete import BY_NAME, Uploading
 from tests.simulation.faults import NOT_ON_TREES, Injector
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
-from tests.tree_bucket import TreeBucket, in_memory, stamped
+from tests.simulation.tree import Tree
+from tests.tree_bucket import in_memory, stamped
 
 DEST = Destination.parse("s3://bucket/t")
+"""What tests call the destination, and how their keys begin; `World.dest` is what jobs are told."""
 STATE_TURNS_MAX = 250
 OPTIONS = Options(commit_threads=4, checksum="off")
 
@@ -107,10 +109,9 @@ class World:
         if tree:
             root = self._ends.enter_context(TemporaryDirectory(dir=in_memory()))
             self._ends.enter_context(stamped(lambda: self.scheduler.now))
-            self.store: MemoryStore = TreeBucket(
-                Path(root) / "bucket", "bucket", clock=_Now(self.scheduler), page_keys=page_keys,
-                ids=self.new_id,
-            )  # fmt: skip
+            self.store: MemoryStore = Tree(
+                Path(root), clock=_Now(self.scheduler), page_keys=page_keys, ids=self.new_id
+            )
         else:
             self.store = MemoryStore(
                 page_keys=page_keys,
@@ -118,6 +119,7 @@ class World:
                 clock=lambda: self.scheduler.now,
                 ids=self.new_id,
             )
+        self.dest = Destination.parse(self.store.bucket) if tree else DEST
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
         if tree:
@@ -197,15 +199,15 @@ class World:
     def committer(self, actor: Actor, job: StartedJob) -> Uploading:
         """A started job in a process, by the committer that it was started with."""
         actor.job = job.uuid
-        kind = CLASSES[job.terms.committer]
+        kind = BY_NAME[job.terms.committer]
         return kind(self.runtime(actor), job, OPTIONS, self.blocks)
 
     def attach(self, actor: Actor, job_id: str) -> tuple[Uploading, State] | None:
         """A job by its name alone, as `attach` does it; None: there is no record."""
-        seen = records.read(self.runtime(actor), JobPaths(DEST, job_id).record)
+        seen = records.read(self.runtime(actor), JobPaths(self.dest, job_id).record)
         if seen is None:
             return None
-        started = StartedJob.attached(seen.record, DEST.url, seen.etag)
+        started = StartedJob.attached(seen.record, self.dest.url, seen.etag)
         return self.committer(actor, started), seen.record.state
 
     # Waiting --------------------------------------------------------------------------------------
@@ -255,6 +257,10 @@ class World:
         truth = self.watch.truth
         keys = {truth.uploads[upload].key for upload in truth.open}
         return sorted(key for key in keys if truth.is_data(key))
+
+    def own_key(self, key: str) -> str:
+        """What a job calls a key of the truth."""
+        return self.dest.prefix + key.removeprefix(DEST.prefix)
 
     def uuid_of(self, job_id: str) -> str:
         """The job whose record lies under an id now; "" if none does."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import closing
 
 import pytest
 
 from magic_committer._patience import errand
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
-from magic_committer.commit.ahead import ahead
+from magic_committer.commit.ahead import Ahead
 from magic_committer.errors import PermissionDenied, StoreError
 from magic_committer.stores.memory import MemoryStore
 
@@ -51,13 +50,14 @@ def runtime() -> Generator[Runtime, None, None]:
 @pytest.mark.parametrize("many", [0, 1, 2, 7])
 def test_all_pages_come_in_order_and_once(runtime: Runtime, many: int) -> None:
     """As without asking ahead."""
-    assert list(ahead(runtime, iter(Pages(many)))) == list(range(many))
+    with Ahead(runtime, iter(Pages(many))) as pages:
+        assert list(pages) == list(range(many))
 
 
 def test_the_next_page_is_asked_for_while_the_caller_works(runtime: Runtime) -> None:
     """Before the caller takes it; and never more than one."""
     pages = Pages(6)
-    with closing(ahead(runtime, iter(pages))) as coming:
+    with Ahead(runtime, iter(pages)) as coming:
         for number in coming:
             pages.taken = number + 1
             assert pages.asked.acquire(timeout=SECONDS)
@@ -71,8 +71,8 @@ def test_the_error_of_a_page_comes_after_the_pages_before_it(runtime: Runtime) -
     """A page that cannot be had hides none of those that could, and nothing is asked after it."""
     pages = Pages(3, PermissionDenied("not allowed"))
     told: list[int] = []
-    with pytest.raises(PermissionDenied):
-        told.extend(ahead(runtime, iter(pages)))
+    with Ahead(runtime, iter(pages)) as coming, pytest.raises(PermissionDenied):
+        told.extend(coming)
     assert told == [0, 1, 2]
 
 
@@ -93,14 +93,24 @@ def test_a_caller_who_stops_gives_up_the_page_under_way(runtime: Runtime) -> Non
             assert not ended.wait(0.01)
         raise PermissionDenied("given up")
 
-    coming = ahead(runtime, pages())
-    assert next(coming) == 0
-    assert under_way.wait(SECONDS)
-    coming.close()
+    with Ahead(runtime, pages()) as coming:
+        assert next(iter(coming)) == 0
+        assert under_way.wait(SECONDS)
     assert asked == 2
 
 
 def test_without_threads_the_pages_come_too() -> None:
     """A pool that runs everything at once asks for the next page first."""
     runtime = Runtime(MemoryStore(), pool=ThreadPool(0))
-    assert list(ahead(runtime, iter(Pages(4)))) == [0, 1, 2, 3]
+    with Ahead(runtime, iter(Pages(4))) as pages:
+        assert list(pages) == [0, 1, 2, 3]
+
+
+def test_pages_are_asked_for_before_the_caller_takes_the_first(runtime: Runtime) -> None:
+    """As many as may wait, and no more."""
+    pages = Pages(9)
+    with Ahead(runtime, iter(pages), pages_max=3) as coming:
+        for _ in range(3):
+            assert pages.asked.acquire(timeout=SECONDS)
+        assert pages.number == 3
+        assert list(coming) == list(range(9))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -532,6 +533,24 @@ def test_a_rename_that_died_between_its_two_steps_goes_on(tmp_path: Path) -> Non
     os.link(tmp_path / "a", tmp_path / "b")
     tree.rename("a", "b", replace=False)
     assert [e.path for e in tree.list("")] == ["b"]
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
+def test_a_disk_that_renames_to_a_free_name_in_no_way_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """Without ``renameat2`` and without links nothing is exclusive: that is no missing right."""
+
+    def no_links(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("magic_committer.file_trees.disk.rename_by", lambda *_: False)
+    monkeypatch.setattr("magic_committer.file_trees.disk.os.link", no_links)
+    tree = LocalTree(tmp_path)
+    tree.make("a", None, b"1")
+    with pytest.raises(NotSupported, match="neither an exclusive rename nor a hard link"):
+        tree.rename("a", "b", replace=False)
+    assert [e.path for e in tree.list("")] == ["a"]
 
 
 @pytest.mark.parametrize("url", ["file:///", "file://host/a", "file:///a/../b", "s3://b/a", "/a"])

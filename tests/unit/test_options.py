@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 import magic_committer as mc
 from magic_committer._pool import THREADS_MAX, ThreadPool
 from magic_committer._wiring import register_store, unregister_store
-from magic_committer.options import COMMIT_THREADS_MAX, refuse_lost_checksums
+from magic_committer.options import COMMIT_THREADS_MAX, ConditionalWrites, refuse_lost_checksums
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 
@@ -66,6 +67,8 @@ def test_more_requests_at_once_than_the_limit_are_refused() -> None:
 class OneByOne(MemoryStore):
     """A store that could take many requests from one thread, but not as it is set up."""
 
+    transport = ("boto3", "a proxy")
+
     def many(self) -> None:
         """There is no way."""
 
@@ -83,6 +86,15 @@ def test_more_requests_than_threads_are_refused_where_each_needs_a_thread() -> N
         mc.start("s3://bucket/t", options=mc.Options(commit_threads=THREADS_MAX))
     finally:
         unregister_store(store)
+
+
+@pytest.mark.parametrize("conditions", ["on", "off"])
+def test_a_directory_takes_more_requests_than_threads(
+    conditions: ConditionalWrites, tmp_path: Path
+) -> None:
+    """No request of a directory goes by boto3: what is above the pool's threads waits."""
+    many = mc.Options(commit_threads=THREADS_MAX + 1, conditional_writes=conditions)
+    mc.start(tmp_path.as_uri(), options=many).abort()
 
 
 @pytest.mark.parametrize("ends", ["commit", "abort"])

@@ -64,7 +64,7 @@ from magic_committer.hadoop.paths import (
 )
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.protocol.record import TOKEN_METADATA, StartedJob, TaskCommit, token
+from magic_committer.protocol.record import TOKEN_METADATA, OwnCommit, StartedJob, TaskCommit, token
 from magic_committer.protocol.rules import Found, Phase, may_undo
 from magic_committer.stores.base import Attributes, CreatedUpload
 from magic_committer.upload import (
@@ -407,8 +407,11 @@ class Attempt:
 
     # Commit ---------------------------------------------------------------------------------------
 
-    def commit(self) -> TaskCommit:
+    def commit(self, *, driver: bool = False) -> TaskCommit:
         """Save the attempt's uploads as one `.pendingset`. Repeatable.
+
+        Args:
+            driver: see `TaskAttempt.commit`.
 
         Raises:
             FileStillOpen: a file was not closed. The attempt is aborted.
@@ -425,11 +428,11 @@ class Attempt:
             return self.result
         self.check_process("committing it")
         with patient(), self._turns.commit():
-            return self.result or self._commit()
+            return self.result or self._commit(driver)
 
-    def _commit(self) -> TaskCommit:
+    def _commit(self, driver: bool) -> TaskCommit:
         result = TaskCommit(self.job.uuid, self.task, self.attempt)
-        stored = self._store()
+        stored = self._store(driver)
         if stored is not None:
             result = replace(
                 result,
@@ -445,13 +448,16 @@ class Attempt:
             "job %s: attempt %s of task %s committed, %d files, %d bytes",
             self.job.id, self.attempt, self.task, result.files, result.bytes,
         )  # fmt: skip
+        if driver and stored is not None:
+            return OwnCommit(**result.to_dict(), body=stored.body)
         return result
 
-    def _store(self) -> StoredSet | None:
+    def _store(self, driver: bool) -> StoredSet | None:
         """Store the pendingset, read the fence, delete the tree. None: there is nothing to
         store."""
         first = self.phase is Phase.OPEN
         try:
+            self._fence.cover_when_answered(len(self._files), self._closings.ask)
             self._closings.settle()
             self._closings.tell_failure()
             self._refuse_lost_files()  # looks first: a closed file stays closed
@@ -472,7 +478,7 @@ class Attempt:
                 self._turns.phase = Phase.OPEN
             self._abort_after(error)
             raise
-        late = self._fence.must_undo()
+        late = self._fence.must_undo() if not driver else None
         if late is not None:
             self._abort_after(late)
             raise late

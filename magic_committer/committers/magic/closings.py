@@ -46,7 +46,7 @@ LOOK_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sending:
-    """A small file that is being sent."""
+    """A work that is being done: of a small file, or the fence's."""
 
     steps: Steps
     end: Handed[None]
@@ -98,9 +98,15 @@ class Closings:
 
     def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
         """Begin to send a file."""
+        many = many_of(self._runtime.store) if stream.length <= SMALL_BYTES_MAX else None
+        return self._begin_work(self._noted(stream, steps), many)
+
+    def ask(self, steps: Steps) -> Future[object]:
+        """Begin another work, beside those of the files."""
+        return self._begin_work(steps, many_of(self._runtime.store))
+
+    def _begin_work(self, steps: Steps, many: Many | None) -> Future[object]:
         store, pool = self._runtime.store, self._runtime.pool
-        steps = self._noted(stream, steps)
-        many = many_of(store) if stream.length <= SMALL_BYTES_MAX else None
         if many is None:
             return pool.submit(partial(by_verbs, store, steps))
         end: Handed[None] = Handed()

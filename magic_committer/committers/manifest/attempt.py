@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -68,7 +68,7 @@ from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
 from magic_committer.protocol.rules import Found, Phase, may_undo
-from magic_committer.stores.base import Attributes, ObjectStore, WaitingFile
+from magic_committer.stores.base import Attributes, DirectoryStore, WaitingFile
 from magic_committer.upload import FileState, LocalDirectory, LocalFile
 
 T = TypeVar("T")
@@ -83,7 +83,7 @@ PAUSE_SECONDS = 0.1
 """Pause before the second try, in seconds. It doubles each time: 3 seconds in all."""
 
 
-class WaitingStore(ObjectStore, Protocol):
+class WaitingStore(DirectoryStore, Protocol):
     """A store that is a file tree, where files can wait."""
 
     @property
@@ -93,14 +93,6 @@ class WaitingStore(ObjectStore, Protocol):
 
     def refuse(self, key: str) -> None:
         """See that a file can be renamed to a key: no link, file or mount is in the way."""
-        ...
-
-    def waiting_files(self, directory: str) -> Iterator[WaitingFile]:
-        """Everything below a directory of a job that is no directory."""
-        ...
-
-    def clear(self, directory: str) -> int:
-        """Remove a directory of a job with everything below it. Repeatable."""
         ...
 
 
@@ -450,8 +442,11 @@ class TreeAttempt:
 
     # Its ends -------------------------------------------------------------------------------------
 
-    def commit(self) -> TaskCommit:
+    def commit(self, *, driver: bool = False) -> TaskCommit:
         """Save the attempt's manifest, so that the job can accept its files. Repeatable.
+
+        Args:
+            driver: see `TaskAttempt.commit`.
 
         Raises:
             FileStillOpen: a file was not closed. The attempt is aborted.
@@ -466,9 +461,9 @@ class TreeAttempt:
             return self.result
         self._check_process("committing it")
         with patient(), self._turns.commit():
-            return self.result or self._commit()
+            return self.result or self._commit(driver)
 
-    def _commit(self) -> TaskCommit:
+    def _commit(self, driver: bool) -> TaskCommit:
         first, result = self.phase is Phase.OPEN, TaskCommit(self.job.uuid, self.task, self.attempt)
         try:
             if self._manifest is None:
@@ -495,7 +490,7 @@ class TreeAttempt:
                 self._turns.phase = Phase.OPEN
             self._abort_after(error)
             raise
-        late = self._fence.must_undo() if result.key else None
+        late = self._fence.must_undo() if result.key and not driver else None
         if late is not None:
             self._abort_after(late)
             raise late

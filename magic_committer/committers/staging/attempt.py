@@ -203,8 +203,11 @@ class StagingAttempt:
 
     # Its ends -------------------------------------------------------------------------------------
 
-    def commit(self) -> TaskCommit:
+    def commit(self, *, driver: bool = False) -> TaskCommit:
         """Upload all files and save the uploads as one `.pendingset`. Repeatable.
+
+        Args:
+            driver: see `TaskAttempt.commit`.
 
         Raises:
             FileStillOpen: a file of `open` was not closed. The attempt is aborted.
@@ -227,7 +230,7 @@ class StagingAttempt:
                 self._uploaded = True
                 self._remove_local()
             try:
-                return self.uploads.commit()
+                return self.uploads.commit(driver=driver)
             finally:
                 self._turns.phase = self.uploads.phase
 
