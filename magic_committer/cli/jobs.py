@@ -7,8 +7,8 @@ and run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 import click
 
@@ -33,6 +33,8 @@ from magic_committer.maintenance.reports import (
 )
 from magic_committer.protocol.record import JobReport, State
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 job = group("job", "job list s3://bucket --recursive", "job show s3://bucket/table nightly")
 
 FIELDS = tuple(name for name in FoundJob.__dataclass_fields__ if name[0] != "_")
@@ -54,15 +56,26 @@ _accept = click.option(
     "--accept", multiple=True, metavar="KEY",
     help="What is at this key is right, though its upload is gone. May be given again.",
 )  # fmt: skip
-_adopt = click.option(
-    "--adopt", is_flag=True,
-    help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
-)  # fmt: skip
-_dead_after = age_option(
-    "--dead-after", None,
-    "How long nothing of the job must have changed: 24h for `recover` of a running job; 1h for"
-    " --adopt and --force. 0 is your word that its driver is dead.",
-)  # fmt: skip
+
+
+def _ends(function: F) -> F:
+    """What every command that ends a job takes."""
+    for option in (
+        dry_run,
+        age_option(
+            "--dead-after", None,
+            "How long nothing of the job must have changed: 24h for `recover` of a running job; 1h"
+            " for --adopt and --force. 0 is your word that its driver is dead.",
+        ),
+        click.option(
+            "--adopt", is_flag=True,
+            help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
+        ),
+        _job,
+        _path,
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 # Looking ------------------------------------------------------------------------------------------
@@ -169,32 +182,16 @@ def _lines_of(found: FoundJob) -> Iterator[tuple[str, str]]:
     "s3://bucket/table nightly --dry-run",
     "s3://bucket/table job_20261125 --adopt --expect 12",
 )
-@_path
-@_job
 @click.option("--expect", type=click.IntRange(min=0), metavar="N", help="How many tasks it has.")
 @_accept
-@_adopt
-@_dead_after
-@dry_run
-def commit(
-    shell: Shell,
-    path: Destination,
-    job_id: str,
-    expect: int | None,
-    accept: tuple[str, ...],
-    adopt: bool,
-    dead_after: float | None,
-    dry_run: bool,
-    yes: bool,
-) -> int:
+@_ends
+def commit(shell: Shell, expect: int | None, accept: tuple[str, ...], **job: Any) -> int:
     """Make a job's files visible: what its tasks left on the store, or what was decided before.
 
     A running job is committed only where its record says that its driver may go by a listing, or
     where it was adopted. Everything is checked first: what is wrong is told, and nothing decided.
     """
-    ending = Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after)
-    plan = ending.commit(expect, accept)
-    return _run(shell, plan, dry_run, yes)
+    return _run(shell, lambda ending: ending.commit(expect, accept), **job)
 
 
 @command(
@@ -204,27 +201,13 @@ def commit(
     "s3://bucket/table nightly --dry-run",
     "s3://bucket/table nightly --revert",
 )
-@_path
-@_job
 @click.option("--revert", is_flag=True, help="Also if it is committing: delete what is visible.")
 @click.option(
     "--force", is_flag=True,
     help="The last way out: what cannot be undone is told, and left as it is.",
 )  # fmt: skip
-@_adopt
-@_dead_after
-@dry_run
-def abort(
-    shell: Shell,
-    path: Destination,
-    job_id: str,
-    revert: bool,
-    force: bool,
-    adopt: bool,
-    dead_after: float | None,
-    dry_run: bool,
-    yes: bool,
-) -> int:
+@_ends
+def abort(shell: Shell, revert: bool, force: bool, **job: Any) -> int:
     """Make sure that nothing of a job is visible, now or later, however young it is.
 
     With --revert, what a committing job has written over does not come back: where one of its files
@@ -235,9 +218,11 @@ def abort(
     far as that goes, and the rest is named and left, for nobody can finish or undo it any more. Of
     a Hadoop job, the files that its JVM made visible stay, and the rest is aborted.
     """
-    ending = Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after)
-    plan = ending.abort_or_give_up() if force else ending.abort(revert)
-    return _run(shell, plan, dry_run, yes)
+
+    def plan(ending: Ending) -> ActionPlan[Any]:
+        return ending.abort_or_give_up() if force else ending.abort(revert)
+
+    return _run(shell, plan, **job)
 
 
 @command(
@@ -247,34 +232,29 @@ def abort(
     "s3://bucket/table nightly",
     "s3://bucket/table nightly --dead-after 0",
 )
-@_path
-@_job
 @_accept
-@_adopt
-@_dead_after
-@dry_run
-def recover(
-    shell: Shell,
-    path: Destination,
-    job_id: str,
-    accept: tuple[str, ...],
-    adopt: bool,
-    dead_after: float | None,
-    dry_run: bool,
-    yes: bool,
-) -> int:
+@_ends
+def recover(shell: Shell, accept: tuple[str, ...], **job: Any) -> int:
     """Finish a job whose driver is dead: complete it if it was decided, abort it otherwise.
 
     A Hadoop job that is adopted was not decided, so it is aborted, unless files of it are visible
     already; ``job commit --adopt`` commits it. One that _SUCCESS names is swept.
     """
-    ending = Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after)
-    plan = ending.recover(accept)
-    return _run(shell, plan, dry_run, yes)
+    return _run(shell, lambda ending: ending.recover(accept), **job)
 
 
-def _run(shell: Shell, plan: ActionPlan[Any], dry_run: bool, yes: bool) -> int:
+def _run(
+    shell: Shell,
+    verb: Callable[[Ending], ActionPlan[Any]],
+    path: Destination,
+    job_id: str,
+    adopt: bool,
+    dead_after: float | None,
+    dry_run: bool,
+    yes: bool,
+) -> int:
     """Print a plan, or ask about it, run it, and print what became of the job."""
+    plan = verb(Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after))
     (row,) = plan.rows
     if dry_run:
         lines = [
