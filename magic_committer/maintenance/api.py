@@ -121,8 +121,7 @@ def inspect(
         FormatError: there are jobs below ``dest`` that cannot be looked at; the reason names them.
         WrongType, PathError, OptionError: as for `start`.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, no_progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     dests: Iterable[Destination] = (destination,)
     if below:
         found = jobs_below(runtime, destination)
@@ -187,8 +186,7 @@ def uploads(
         StoreError: they could not be listed.
         WrongType, PathError, OptionError: as for `start`.
     """
-    s3 = s3_of(s3, place)
-    runtime, dest = _reach(path, s3, progress)
+    runtime, dest = _reach(path, s3_of(s3, place), progress)
     if is_tree(dest.bucket):
         raise PathError(
             f"{path} is on a file system: there are no uploads", hint="Pass a path on S3"
@@ -256,8 +254,7 @@ def recover(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
     return recover_job(
         runtime,
         destination,
@@ -316,8 +313,7 @@ def abort(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
     seen = records.read(runtime, JobPaths(destination, job_id).record)
     if seen is None:
         raise JobNotFound(
@@ -375,8 +371,7 @@ def force_abort(
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
     return give_up_job(
         runtime,
         destination,
@@ -438,8 +433,7 @@ def adopt(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, no_progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     limit = seconds("dead_after", dead_after)
     return adopt_job(
         runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options

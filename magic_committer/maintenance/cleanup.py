@@ -61,6 +61,12 @@ from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
 
+COUNTS = (
+    "jobs_left", "uploads_aborted", "uploads_left", "uploads_nameless", "objects_deleted",
+    "records_deleted",
+)  # fmt: skip
+"""What a report counts."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -101,17 +107,7 @@ class Cleaning:
         self._over: set[str] = set()
         self._survey: Survey | None = None
         self._remover = UploadRemover(runtime)
-        self._counts = dict.fromkeys(
-            (
-                "jobs_left",
-                "uploads_aborted",
-                "uploads_left",
-                "uploads_nameless",
-                "objects",
-                "records",
-            ),
-            0,
-        )
+        self._counts = dict.fromkeys(COUNTS, 0)
         self._did: list[str] = []
         self._errors: list[str] = []
 
@@ -139,20 +135,14 @@ class Cleaning:
             self._abort_named(self._survey)
         if is_tree(self._dest.bucket):
             self._waiting_litter()
-        counts = self._counts
         return CleanupReport(
             dest=self._dest.url,
             dry_run=self._dry_run,
             recovered=tuple(self._recovered),
-            jobs_left=counts["jobs_left"],
-            uploads_aborted=counts["uploads_aborted"],
-            uploads_left=counts["uploads_left"],
-            uploads_nameless=counts["uploads_nameless"],
-            objects_deleted=counts["objects"],
-            records_deleted=counts["records"],
             did=tuple(self._did),
             errors=tuple(self._errors),
             unfinished=tuple(self._unfinished),
+            **self._counts,
         )
 
     def _note(self, what: str, line: str) -> None:
@@ -218,7 +208,9 @@ class Cleaning:
             or records.remove(self._runtime, seen)
             or delete_if_same(self._runtime, seen.key, seen.etag)
         ):
-            self._note("records", f"job {seen.record.id}: its closed record, {age_words(age)} old")
+            self._note(
+                "records_deleted", f"job {seen.record.id}: its closed record, {age_words(age)} old"
+            )
 
     # Litter ---------------------------------------------------------------------------------------
 
@@ -248,7 +240,7 @@ class Cleaning:
             elif outcome is not None:
                 taken += 1
                 self._counts["uploads_aborted"] += outcome
-                self._note("objects", f"{info.key}: a job that is over left it")
+                self._note("objects_deleted", f"{info.key}: a job that is over left it")
         if seen_any and not taken and not known_over:
             self._counts["jobs_left"] += 1
 
@@ -349,7 +341,7 @@ class Cleaning:
             try:
                 if not self._dry_run:
                     cast("DirectoryStore", store).clear(directory)
-                self._note("objects", f"{directory}: a job that is over left it")
+                self._note("objects_deleted", f"{directory}: a job that is over left it")
             except StoreError as error:
                 self._errors.append(f"{directory}: {error}")
 

@@ -7,7 +7,7 @@ clock of this machine is used, so a wrong clock does no harm.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, Literal, TypeVar
 
@@ -60,6 +60,17 @@ def refuse_younger(job_id: str, age: float, limit: float, why: str, *ways: Remed
         raise JobTooYoung(told, job_id=job_id, age=age, limit=limit, hint="Wait", remedies=ways)
 
 
+class Told:
+    """What a call tells, as plain values."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain JSON values."""
+        names = (name for name in self.__dataclass_fields__ if name[0] != "_")  # type: ignore[attr-defined]
+        return {name: _plain(getattr(self, name)) for name in names}
+
+
 @dataclass(frozen=True, slots=True)
 class ActionPlan(Generic[T]):
     """What a call would do. It was looked at, and nothing is changed until `run`::
@@ -86,7 +97,7 @@ class ActionPlan(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class FoundJob:
+class FoundJob(Told):
     """One job's directory, as `inspect` found it.
 
     Attributes:
@@ -263,13 +274,9 @@ class FoundJob:
         limit = None if dead_after is None else seconds("dead_after", dead_after)
         return self._ending(adopt, limit)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return _dict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Told):
     """What `recover` found and did.
 
     Attributes:
@@ -296,13 +303,9 @@ class Recovery:
     unresolved: tuple[str, ...] = ()
     report: JobReport | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return _dict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class Adoption:
+class Adoption(Told):
     """A Hadoop job as it was adopted; with ``dry_run``, as it would be.
 
     Attributes:
@@ -341,13 +344,9 @@ class Adoption:
         where = name_some(self.passed_over, PASSED_OVER_NAMED_MAX)
         return f"its older application attempts had committed {tasks}, which are aborted: {where}"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return _dict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(Told):
     """What was given up of a job; with ``dry_run``, what would be.
 
     Attributes:
@@ -389,13 +388,9 @@ class GivenUp:
     dry_run: bool = False
     report: JobReport | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return _dict(self)
-
 
 @dataclass(frozen=True, slots=True)
-class CleanupReport:
+class CleanupReport(Told):
     """What `cleanup` did; with ``dry_run``, what it would do.
 
     Attributes:
@@ -429,15 +424,6 @@ class CleanupReport:
     errors: tuple[str, ...]
     unfinished: tuple[Recovery, ...] = ()
     uploads_nameless: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return _dict(self)
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    names = (f.name for f in fields(value) if not f.name.startswith("_"))
-    return {name: _plain(getattr(value, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:
