@@ -130,7 +130,7 @@ def inspect(
         dests = found.jobs
     limit = seconds("dead_after", dead_after)
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
-    return [replace(job, _ending=_EndingAt(job.dest, job.id, s3)) for job in jobs]
+    return [replace(job, _ending=_EndingAt(job.dest, job.id, s3_of(s3, place))) for job in jobs]
 
 
 @dataclass(frozen=True, slots=True)
