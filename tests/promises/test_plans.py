@@ -89,7 +89,9 @@ def test_two_operators_who_run_one_plan_end_the_job_once(machine: Machine) -> No
     assert visible(machine.s3) == FILES
 
 
-def test_a_half_published_hadoop_job_is_planned(machine: Machine) -> None:
+def test_a_half_published_hadoop_job_is_planned(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Without the word that its JVM is dead, and while its files would stay unasked, it is refused;
     with both words the plan says what stays; adopting alone is a plan, too."""
     hadoops = leave_job(machine.s3, "3.5.0")
@@ -102,13 +104,18 @@ def test_a_half_published_hadoop_job_is_planned(machine: Machine) -> None:
     plan = job.abort(adopt=True, dead_after=0, leave_visible=True)
     assert plan.question.endswith("2 of 3 files are visible already, and stay?")
     assert "adopt it only if its JVM is dead" in plan.warning
+    words = ("hadoops", "--adopt", "--force", "--dead-after", "0", "--dry-run")
+    _, printed = by_command(capsys, "job", "abort", DEST, *words)
+    assert [{name: printed[name] for name in row} for row in plan.rows] == list(plan.rows)
     assert job.adopt(dead_after=0).run().job_id == "hadoops"
     assert job.commit().run().outcome == "committed"
     assert visible(machine.s3) == hadoops.files
 
 
-def test_a_job_that_nothing_else_ends_is_given_up(machine: Machine) -> None:
-    """The question names what is open and visible; then nothing of it is left."""
+def test_a_job_that_nothing_else_ends_is_given_up(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The question, the command's too, names what is open and visible; then nothing of it is left."""
     job = machine.job("committing")
     for key in [key for key in machine.s3.keys() if "/_plan-" in key]:
         machine.s3.delete_object(key)
@@ -117,6 +124,8 @@ def test_a_job_that_nothing_else_ends_is_given_up(machine: Machine) -> None:
     plan = found.give_up()
     (row,) = plan.rows
     assert (row["visible"], row["open"]) == (["t/1.csv"], 2)
+    _, printed = by_command(capsys, "job", "abort", DEST, job.id, "--force", "--dry-run")
+    assert {name: printed[name] for name in row} == row
     assert f"Give up job {job.id}, which is committing? 2 uploads of it are open" in plan.question
     assert plan.run().state == "absent"
     assert not machine.s3.open_uploads()
