@@ -115,7 +115,7 @@ def test_a_half_published_hadoop_job_is_planned(
 def test_a_job_that_nothing_else_ends_is_given_up(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The question, the command's too, names what is open and visible; then nothing of it is left."""
+    """Its plan, the command's too, names what is open and visible; then nothing of it is left."""
     job = machine.job("committing")
     for key in [key for key in machine.s3.keys() if "/_plan-" in key]:
         machine.s3.delete_object(key)
