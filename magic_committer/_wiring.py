@@ -79,7 +79,7 @@ def unregister_store(store: ObjectStore) -> None:
 
 
 def _registered_for(bucket: str) -> _Registered | None:
-    """The store that is registered for a bucket; None: the bucket is S3.
+    """The store that is registered for a bucket; None: the bucket is S3, or a file tree.
 
     Raises:
         OptionError: no store is registered for it, and a registered store allows no other buckets.
@@ -88,7 +88,7 @@ def _registered_for(bucket: str) -> _Registered | None:
     for one in reversed(known):
         if one.bucket == bucket:
             return one
-    if any(one.others == "raise" for one in known):
+    if any(one.others == "raise" for one in known) and not is_tree(bucket):
         names = ", ".join(repr(name) for name in sorted({one.bucket for one in known}))
         raise OptionError(
             f"bucket {bucket!r} is not in memory, only {names}: nothing was sent to the real one",
@@ -119,11 +119,11 @@ def runtime_for(
     """
     pool.ready_for_late()
     progress = harmless(progress)
-    if is_tree(bucket):
-        return Runtime(store=_tree_store(bucket, held), pool=pool, progress=progress)
     known = _registered_for(bucket)
     if known is not None:
         return Runtime(store=known.store, pool=pool, clock=known.clock, progress=progress)
+    if is_tree(bucket):
+        return Runtime(store=_tree_store(bucket, held), pool=pool, progress=progress)
     from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long
 
     return Runtime(store=connect(bucket, s3, held), pool=pool, progress=progress)
@@ -137,9 +137,6 @@ def _tree_store(url: str, held: Held | None) -> ObjectStore:
     from magic_committer.file_trees.by_url import tree_for  # late: jobs on S3 have no tree
     from magic_committer.stores.tree import TreeStore
 
-    for one in reversed(_registered):
-        if one.bucket == url:
-            return one.store
     store = _tree_stores.get(url)
     if store is None:
         store = _tree_stores.setdefault(url, TreeStore(tree_for(url), url))

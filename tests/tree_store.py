@@ -76,7 +76,7 @@ class Calls:
         return counted
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> Iterator[Calls]:
         """While this lasts, the store's calls come here."""
         sync = disk.sync if self.syncs else lambda *_, **__: None
         with ExitStack() as stack:
@@ -87,7 +87,7 @@ class Calls:
                 (disk, "sync", self._counted("sync", sync)),
             ):
                 stack.enter_context(patch.object(module, name, value))
-            yield
+            yield self
 
 
 def die() -> None:

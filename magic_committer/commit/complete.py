@@ -26,7 +26,6 @@ repair that.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from enum import Enum
 
 from magic_committer._runtime import Runtime
@@ -112,12 +111,15 @@ def to_complete(
     """`completing`, to be begun by `steps.each`; ``statistics`` takes its duration."""
 
     def start(again: bool) -> Steps[Completed]:
-        with statistics.timed(MATERIALIZE_FILE, runtime.clock):
-            return (
-                yield from completing(
-                    runtime, upload, if_none_match=if_none_match, distrust=distrust
-                )
+        began, failed = runtime.clock.monotonic(), True
+        try:
+            done = yield from completing(
+                runtime, upload, if_none_match=if_none_match, distrust=distrust
             )
+            failed = False
+            return done
+        finally:
+            statistics.took(MATERIALIZE_FILE, runtime.clock, began, failed)
 
     return start
 
@@ -218,9 +220,9 @@ def as_request(upload: ReadyUpload, if_none_match: bool) -> CompleteUpload:
         upload.key,
         upload.upload_id,
         upload.parts,
-        length=upload.length if upload.token else None,
-        checksum=upload.checksum if upload.length else None,
-        if_none_match=if_none_match,
+        upload.length if upload.token else None,
+        upload.checksum if upload.length else None,
+        if_none_match,
     )
 
 
@@ -235,7 +237,7 @@ def _send_stored_parts(
         return error if isinstance(error, Unanswered) else refused
     if parts is None:
         return refused
-    return (yield from _send(replace(upload, parts=parts), if_none_match, again=False))
+    return (yield from _send(upload._replace(parts=parts), if_none_match, again=False))
 
 
 def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:
@@ -256,7 +258,7 @@ def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] 
         )
         if ours.number != theirs.number or not same_bytes:
             return None
-        changed.append(replace(ours, etag=theirs.etag, checksum=ours.checksum or theirs.checksum))
+        changed.append(ours._replace(etag=theirs.etag, checksum=ours.checksum or theirs.checksum))
     return tuple(changed) if tuple(changed) != upload.parts else None
 
 

@@ -185,7 +185,7 @@ def need(
 
     Raises:
         ConditionsNotSupported: something wanted is lacking, and there is no other way.
-        JobNotRunning: the job was ended meanwhile, and its sweep took what was asked.
+        JobNotRunning: the job has ended meanwhile.
         StoreError: the store did not answer clearly.
     """
     off = seen.record.terms.conditional_writes == "off"
@@ -196,9 +196,15 @@ def need(
             continue
         found = _known.get(identity, {}).get(name)
         if found is None:
-            found = _ask_for_job(runtime, paths, seen, name)
+            try:
+                found = _ask_for_job(runtime, paths, seen, name)
+            except NotFound:
+                _refuse_ended(runtime, paths, seen)
+                raise
             if found.value is None:
                 continue
+            if found.value is False:
+                _refuse_ended(runtime, paths, seen)
             _learn(identity, {name: found})
             late = late or (name == "conditional_put" and found.repeated)
         if found.value is False and name not in _DONE_WITHOUT:
@@ -245,6 +251,16 @@ def probe_all(
     return known(runtime.store.identity)
 
 
+def _refuse_ended(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
+    """See that the job runs: whoever ends it takes away what the store is asked with, and then its
+    answer says nothing of the store."""
+    now = records.read(runtime, seen.key)
+    if now is None or now.record.uuid != seen.record.uuid:
+        raise ended(paths.dest.url, paths.job_id, State.ABSENT, "")
+    if now.record.state is not State.RUNNING:
+        raise ended_by_record(paths.dest.url, now.record)
+
+
 def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Want) -> _Finding:
     record = seen.record
     if name == "metadata_kept":
@@ -258,22 +274,8 @@ def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Wa
         if name == "swap":
             return _must_fail(runtime.clock, lambda: put(if_match=STALE_ETAG))
         return _must_fail(runtime.clock, lambda: put(if_none_match=True))
-    gone: NotFound | None = None
-    found = _Finding(False)
-    try:
-        with Scratch(runtime, paths.directory, record.uuid) as scratch:
-            found = _QUESTIONS[name](scratch)
-    except NotFound as error:
-        gone = error
-    if gone is not None or found.value is False:  # unless a sweep has removed what was asked
-        now = records.read_own(runtime, seen.key, record.uuid)
-        if now is None:
-            raise ended(paths.dest.url, record.id, State.ABSENT, "") from gone
-        if now.record.state is not record.state:
-            raise ended_by_record(paths.dest.url, now.record) from gone
-    if gone is not None:
-        raise gone
-    return found
+    with Scratch(runtime, paths.directory, record.uuid) as scratch:
+        return _QUESTIONS[name](scratch)
 
 
 def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import orjson
 
@@ -50,8 +49,7 @@ DIRECTORIES_MAX = 10_000
 """How many directories a `RowCheck` remembers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadyUpload:
+class ReadyUpload(NamedTuple):
     """One upload. Anyone who has this value can complete it.
 
     Attributes:
@@ -304,18 +302,12 @@ def row_of(upload: ReadyUpload) -> Row:
 def upload_of(row: Row) -> ReadyUpload:
     """The upload of a row."""
     key, upload_id, length, token, multipart_etag, checksum, parts = row
-    return ReadyUpload(
-        key=key,
-        upload_id=upload_id,
-        parts=tuple(
-            Part(number, etag, size, Checksum(*pair) if pair else None)
-            for number, (etag, size, pair) in enumerate(parts, 1)
-        ),
-        length=length,
-        checksum=Checksum(*checksum) if checksum else None,
-        token=token,
-        multipart_etag=multipart_etag,
-    )
+    stored = [
+        Part(number, etag, size, Checksum(*pair) if pair else None)
+        for number, (etag, size, pair) in enumerate(parts, 1)
+    ]
+    whole = Checksum(*checksum) if checksum else None
+    return ReadyUpload(key, upload_id, tuple(stored), length, whole, token, multipart_etag)
 
 
 def _pair(checksum: Checksum | None) -> tuple[str, str] | None:

@@ -46,7 +46,7 @@ R = TypeVar("R")
 QUICK_WORKS = 256
 """So many works are done in the caller's thread before their time is looked at, where the store
 says that it is quick."""
-QUICK_SECONDS = 0.001
+QUICK_SECONDS = 0.01
 """Seconds for a work, up to which threads only hinder each other: a local disk takes a fifth of
 that, a network file system more."""
 

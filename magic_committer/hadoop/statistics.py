@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from magic_committer._runtime import Clock
@@ -43,6 +44,14 @@ DECIDE = "job_stage_decide"
 DELETE_REPLACED = "job_stage_delete_replaced"
 
 STARTED, ENDED = ".started", ".ended"
+
+
+@lru_cache(maxsize=256)
+def _names_of(name: str) -> tuple[str, str, str, str, str, str]:
+    """What belongs to a duration."""
+    kinds = (STARTED, ENDED, ".failures", ".min", ".max", ".mean")
+    started, ended, failures, low, high, mean = (f"{name}{kind}" for kind in kinds)
+    return started, ended, failures, low, high, mean
 
 
 class Statistics:
@@ -81,34 +90,34 @@ class Statistics:
         whether the work has failed."""
         began = clock.monotonic()
         running = [True]
-        self._at(self._minimums, f"{name}{STARTED}", clock, min)
+        now = int(clock.now() * 1000)
+        with self._lock:
+            key = _names_of(name)[0]
+            self._minimums[key] = min(self._minimums.get(key, now), now)
 
         def stop(failed: bool) -> None:
             if running:
                 running.clear()
-                self._duration(name, int((clock.monotonic() - began) * 1000), failed)
-                self._at(self._maximums, f"{name}{ENDED}", clock, max)
+                self.took(name, clock, began, failed)
 
         return stop
 
-    def _at(
-        self, times: dict[str, int], name: str, clock: Clock, which: Callable[[int, int], int]
-    ) -> None:
-        now = int(clock.now() * 1000)
+    def took(self, name: str, clock: Clock, began: float, failed: bool) -> None:
+        """Note a duration that ends now. ``began``: by the clock that never goes back."""
+        seconds, now = clock.monotonic() - began, clock.now()
+        first, took, last = int((now - seconds) * 1000), int(seconds * 1000), int(now * 1000)
+        started, ended, failures, low, high, mean = _names_of(name)
+        counters, least, most = self._counters, self._minimums, self._maximums
         with self._lock:
-            times[name] = which(times.get(name, now), now)
-
-    def _duration(self, name: str, milliseconds: int, failed: bool) -> None:
-        with self._lock:
-            self._counters[name] = self._counters.get(name, 0) + 1
+            counters[name] = counters.get(name, 0) + 1
             if failed:
-                key = f"{name}.failures"
-                self._counters[key] = self._counters.get(key, 0) + 1
-            low, high, mean = f"{name}.min", f"{name}.max", f"{name}.mean"
-            self._minimums[low] = min(self._minimums.get(low, milliseconds), milliseconds)
-            self._maximums[high] = max(self._maximums.get(high, milliseconds), milliseconds)
+                counters[failures] = counters.get(failures, 0) + 1
+            least[started] = min(least.get(started, first), first)
+            least[low] = min(least.get(low, took), took)
+            most[ended] = max(most.get(ended, last), last)
+            most[high] = max(most.get(high, took), took)
             samples, total = self._means.get(mean, (0, 0))
-            self._means[mean] = (samples + 1, total + milliseconds)
+            self._means[mean] = (samples + 1, total + took)
 
     def merge(self, iostatistics: Mapping[str, Any]) -> None:
         """Add a document of this shape. Missing maps and values of other types are ignored, as in

@@ -7,10 +7,13 @@ only hashes of its files are kept.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from urllib.parse import unquote, urlsplit
 
 import orjson
 
@@ -52,10 +55,12 @@ from magic_committer.hadoop.formats import Pending, decode_pending
 from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
     ALIVE,
+    MANIFEST_JOB_PREFIX,
     PENDING_SUFFIX,
     RECORD,
     SAVED_SUFFIXES,
     SET_SUFFIXES,
+    TEMPORARY,
     Destination,
     JobPaths,
 )
@@ -63,12 +68,14 @@ from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
+    RECORD_BYTES_MAX,
     TASK_METADATA,
     JobRecord,
     StartedJob,
     State,
 )
-from magic_committer.stores.base import ObjectInfo
+from magic_committer.stores.base import ObjectInfo, objects
+from magic_committer.stores.urls import is_tree, url_of
 
 SIGN_BYTES_MAX = 64 * 1024
 
@@ -301,6 +308,46 @@ def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Itera
     for directory in older_job_directories(runtime, dest):
         if directory not in adopted:
             yield _older(runtime, dest, directory)
+    if is_tree(runtime.store.bucket):
+        yield from _of_the_version_before(runtime, dest)
+
+
+_ENDS = {
+    "committing": "mv what is left in its 00/tasks/<attempt>/ to {dest}, rm there what its plan"
+    ' names in rows "d", and then ',
+    "completed": 'rm in {dest} what its plan names in rows "d", and then ',
+    "reverting": 'rm in {dest} what its plan names in rows "f", and then ',
+}
+"""What is to be done before its directory is removed, by the state of its record."""
+
+
+def _of_the_version_before(runtime: Runtime, dest: Destination) -> Iterator[FoundJob]:
+    """Jobs on a file system whose record is a file for each version. No call ends them."""
+    store, jobs = runtime.store, f"{dest.prefix}{TEMPORARY}/{MANIFEST_JOB_PREFIX}"
+    for page in store.list(jobs, delimiter="/"):
+        for directory in page.prefixes:
+            versions = [one.key for one in objects(store, f"{directory}_job-")]
+            if not versions:
+                continue
+            newest = store.get(
+                max(versions, key=lambda key: (len(key), key)), max_bytes=RECORD_BYTES_MAX
+            )
+            found = re.search(rb'"state": ?"([a-z]+)"', newest.body)
+            state = found[1].decode() if found else "absent"
+            path = shlex.quote(unquote(urlsplit(url_of(store.bucket, directory)).path))
+            first = _ENDS.get(state, "").format(dest=dest.url)
+            listing = Listing(runtime, directory).to_end()
+            yield FoundJob(
+                directory[len(jobs) : -1],
+                dest.url,
+                "unreadable",
+                state=state,
+                age=listing.age,
+                objects=listing.objects,
+                directory=directory[len(dest.prefix) :],
+                problem="its record is one of the version before, which kept it in _job-1.json",
+                would=f"nothing: if its driver is dead, {first}rm -r {path}",
+            )
 
 
 def inspect_job(

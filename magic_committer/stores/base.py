@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from magic_committer._patience import SLICE_SECONDS, Errand
 from magic_committer.errors import NotFound, PermissionDenied, StoreError
@@ -151,8 +151,7 @@ class StoredObject:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """The answer to `put` and `complete_upload`. ``etag`` may be "" if the store leaves it out of
     the reply to Complete (Ceph RGW): HEAD has it."""
 
@@ -161,8 +160,7 @@ class Written:
     attempts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedUpload:
+class CreatedUpload(NamedTuple):
     """The answer to `create_upload`. If ``attempts`` is above 1, the key may have a second upload
     whose id nobody knows (counterexamples.md, #18)."""
 
@@ -170,8 +168,7 @@ class CreatedUpload:
     attempts: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """A stored part, in the form that Complete needs."""
 
     number: int
@@ -451,8 +448,7 @@ def sent_once(store: ObjectStore) -> ObjectStore:
     return store if once is None else once()
 
 
-@dataclass(frozen=True, slots=True)
-class CompleteUpload:
+class CompleteUpload(NamedTuple):
     """What `ObjectStore.complete_upload` is asked, as a value."""
 
     key: str
@@ -546,6 +542,15 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
     Raises:
         StoreError: as the verb.
     """
+    if isinstance(ask, CompleteUpload):
+        return store.complete_upload(
+            ask.key,
+            ask.upload_id,
+            ask.parts,
+            length=ask.length,
+            checksum=ask.checksum,
+            if_none_match=ask.if_none_match,
+        )
     if isinstance(ask, AbortUpload):
         (sent_once(store) if ask.once else store).abort_upload(ask.key, ask.upload_id)
         return Written("")
@@ -557,17 +562,8 @@ def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
         return _find_by_verb(store, ask)
     if isinstance(ask, CreateUpload):
         return store.create_upload(ask.key, attributes=ask.attributes, checksum=ask.checksum)
-    if isinstance(ask, PutPart):
-        body, ask.body = ask.body, NO_BODY
-        return store.put_part(ask.key, ask.upload_id, ask.number, body, checksum=ask.checksum)
-    return store.complete_upload(
-        ask.key,
-        ask.upload_id,
-        ask.parts,
-        length=ask.length,
-        checksum=ask.checksum,
-        if_none_match=ask.if_none_match,
-    )
+    body, ask.body = ask.body, NO_BODY
+    return store.put_part(ask.key, ask.upload_id, ask.number, body, checksum=ask.checksum)
 
 
 def by_verbs(store: ObjectStore, work: Generator[Ask, Any, R]) -> R:

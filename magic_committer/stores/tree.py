@@ -70,8 +70,8 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -139,12 +139,16 @@ STALE_SECONDS = 24 * 3600.0
 """So old is what nobody will go on with."""
 DIRECTORIES_MAX = 10_000
 """How many of the jobs' directories a store remembers to be no links."""
+CHILDREN_MAX = 1000
+"""How much a directory may hold that is listed, where a look at each key would do."""
 LAYOUTS_MAX = 1024
 """Of how many uploads a store remembers where the next part goes."""
 
 _VERSION = re.compile(r"(.+)\.~[0-9a-f-]+\.[0-9]+\Z", re.DOTALL)
 _IN_JOB = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/")
 _ID = re.compile(r"[0-9a-f]{32}\Z")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*(?:/[A-Za-z0-9][A-Za-z0-9._=-]*)*\Z")
+"""Nothing is wrong with such a path, if it is short."""
 _SET = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/00/manifests/")
 _STATUS: Mapping[type[StoreError], int] = {
     NotFound: 404,
@@ -381,7 +385,7 @@ class TreeStore:
                 return self._put_whole(waiting[0], number, piece, checksum)
             etag, path = self._ids()[:16], self._at_upload(upload_id)
             with (
-                self._opened(key, upload_id, os.O_RDWR) as (descriptor, mark),
+                self._opened(key, upload_id, os.O_RDWR) as (descriptor, mark, _),
                 self._place(path, descriptor, mark, number, size) as offset,
             ):
                 disk.write_at(descriptor, piece, offset)
@@ -395,8 +399,8 @@ class TreeStore:
         with self._verb("list_parts", key):
             if (waiting := self._waits(key, upload_id)) is not None:
                 return (_whole(self._waiting_file(*waiting)),)
-            with self._opened(key, upload_id) as (descriptor, mark):
-                rows, _ = self._rows(upload_id, descriptor, mark)
+            with self._opened(key, upload_id) as (_, mark, seen):
+                rows = self._rows(mark, seen)
             return tuple(_part(rows[number]) for number in sorted(rows))
 
     def complete_upload(
@@ -413,17 +417,19 @@ class TreeStore:
             self._path(key)
             if (waiting := self._waits(key, upload_id)) is not None:
                 found = self._waiting_file(*waiting)
+                etag = f'"{found.etag}"'
                 if parts and not parts[0].etag:  # Hadoop's manifests tell none
                     if parts[0].size != found.size:
                         raise _no_upload()
-                    parts = [replace(parts[0], etag=found.etag)]
-                _named(parts, {1: (1, found.etag, found.size, None, 0)}, length)
+                    parts = [parts[0]._replace(etag=etag)]
+                if len(parts) != 1 or parts[0].etag not in (etag, found.etag) or length:
+                    _named(parts, {1: (1, found.etag, found.size, None, 0)}, length)
                 self._move_to(key, waiting[0], exclusive=if_none_match)
                 self._left(waiting[0])
-                return Written(f'"{found.etag}"')
+                return Written(etag)
             path = self._at_upload(upload_id)
-            with self._opened(key, upload_id) as (descriptor, mark):
-                rows, seen = self._rows(upload_id, descriptor, mark)
+            with self._opened(key, upload_id) as (descriptor, mark, seen):
+                rows = self._rows(mark, seen)
                 named = _named(parts, rows, length)
                 end = 0
                 for _, _, size, _, offset in named:
@@ -459,7 +465,7 @@ class TreeStore:
                     self._remove_empty(parent_of(waiting[0]))
                 return
             try:
-                with self._opened(key, upload_id) as (_, mark):
+                with self._opened(key, upload_id) as (_, mark, _):
                     self._tree.remove(path)  # from here on there is no upload
             except NotFound:
                 return
@@ -561,10 +567,10 @@ class TreeStore:
         return promises.refusal if mode in EXCLUDING else ""
 
     def not_held(self, keys: Callable[[], Iterable[str]]) -> Iterator[str]:
-        """See `stores.base.not_held`. One look for each directory, and one for each key in a
-        directory that is there."""
+        """See `stores.base.not_held`. Two looks for each directory, and one for each key where a
+        directory is large."""
         folds = self._tree.stat(UPLOADS.swapcase()) is not None
-        directories: dict[str, bool] = {}
+        directories: dict[str, set[str] | None] = {}
         folded: set[str] = set()
         for key in keys():
             directory = parent_of(key)
@@ -572,8 +578,8 @@ class TreeStore:
                 self._path(key)
                 if directory not in directories:
                     self._check_home(key)
-                    directories[directory] = self._tree.stat(directory) is not None
-                elif directories[directory]:
+                    directories[directory] = self._occupied(directory)
+                elif (taken := directories[directory]) is None or key in taken:
                     self._check_home(key)
             except InvalidRequest as error:
                 yield f"{key}: {error.message}"
@@ -588,6 +594,15 @@ class TreeStore:
             for key in keys():
                 if key in above:
                     yield f"{key}: another file lies below this name: it is a directory"
+
+    def _occupied(self, directory: str) -> set[str] | None:
+        """What lies directly in a directory and is no file; None: there is too much to list."""
+        if not self._tree.promises.directories:
+            return set()
+        listed = list(islice(self._tree.list(directory), CHILDREN_MAX + 1))
+        if len(listed) > CHILDREN_MAX:
+            return None
+        return {entry.path for entry in listed if entry.kind != "file"}
 
     # Files that wait in a job's directory ------------------------------------------------------
 
@@ -773,8 +788,8 @@ class TreeStore:
     @contextmanager
     def _opened(
         self, key: str, upload_id: str, flags: int = os.O_RDONLY
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """An open upload's file, and its mark.
+    ) -> Iterator[tuple[int, dict[str, Any], TreeEntry]]:
+        """An open upload's file, its mark, and what it is.
 
         Raises:
             NotFound: it is not open, or is another key's.
@@ -790,7 +805,7 @@ class TreeStore:
             seen = disk.entry_of(self._at_upload(upload_id), descriptor)
             if mark.get("k") != key or self._is_visible(key, seen):
                 raise _no_upload()
-            yield descriptor, mark
+            yield descriptor, mark, seen
         finally:
             os.close(descriptor)
 
@@ -808,24 +823,17 @@ class TreeStore:
         """The tree, where parts are written in place."""
         return cast("LocalTree", self._tree)
 
-    def _rows(
-        self, upload_id: str, descriptor: int, mark: Mapping[str, Any]
-    ) -> tuple[dict[int, Row], TreeEntry]:
-        """The stored parts of an open upload's file by number, and what that is.
+    def _rows(self, mark: Mapping[str, Any], seen: TreeEntry) -> dict[int, Row]:
+        """The stored parts of an open upload's file by number.
 
         Raises:
             Unanswered: another process has just joined them in a new file.
         """
-        path = self._at_upload(upload_id)
-        seen = disk.entry_of(path, descriptor)
-        if "r" not in mark:
-            rows = {mark["p"][0]: mark["p"]} if _is_row(mark.get("p")) else {}
-            return {n: row for n, row in rows.items() if row[4] + row[2] <= seen.size}, seen
-        rows = self._rows_of(path, mark)
-        there = self._tree.stat(path)
+        rows = self._rows_of(seen.path, mark)
+        there = self._tree.stat(seen.path) if "r" in mark else seen
         if there is not None and there.etag != seen.etag:
             raise Unanswered("another process joins its parts")
-        return {n: row for n, row in rows.items() if row[4] + row[2] <= seen.size}, seen
+        return {n: row for n, row in rows.items() if row[4] + row[2] <= seen.size}
 
     @contextmanager
     def _place(
@@ -981,6 +989,8 @@ class TreeStore:
         Raises:
             _NoPath: a tree cannot hold it.
         """
+        if len(key) <= ELEMENT_BYTES_MAX and _PLAIN_PATH.match(key):
+            return
         elements = key.split("/")
         if "" in elements or "." in elements or ".." in elements or "\0" in key:
             raise _NoPath("a path has no empty element, no '.', '..' or NUL", code="KeyIsNoPath")
@@ -1063,7 +1073,8 @@ class TreeStore:
         """
         directory = parent_of(key)
         for number in range(TRIES_MAX):
-            if number or (directory not in self._homes and self._tree.promises.directories):
+            known = not directory or directory in self._homes
+            if number or not (known or not self._tree.promises.directories):
                 self._make_directories(key)
             try:
                 self._tree.rename(source, key, replace=replace)

@@ -8,7 +8,6 @@ first (`records.swap`). Two drivers at the same time can defeat that.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from magic_committer.stores.base import (
@@ -63,7 +62,7 @@ class _Unconditional:
         def without() -> tuple[T, Ask] | None:
             item = next_ask()
             if item is not None and isinstance(item[1], CompleteUpload):
-                return item[0], replace(item[1], if_none_match=False)
+                return item[0], item[1]._replace(if_none_match=False)
             return item
 
         many = many_of(self._store)

@@ -26,7 +26,7 @@ Invariants of `PartLedger`:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from magic_committer import checksum as checksums
@@ -185,7 +185,7 @@ class PartLedger:
             )
         if part.checksum is not None and checksum is not None and part.checksum != checksum:
             raise UploadFailed(f"the store answered another checksum for part {part.number}")
-        self._stored[part.number] = replace(part, checksum=checksum)
+        self._stored[part.number] = part._replace(checksum=checksum)
 
     def finished(self) -> tuple[Part, ...]:
         """Give all parts in order, if each part that was handed out is stored.

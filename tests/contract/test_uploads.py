@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -280,13 +281,13 @@ def test_no_parts_are_refused(store: ObjectStore, prefix: str) -> None:
 def test_a_part_that_was_not_stored_is_refused(store: ObjectStore, prefix: str) -> None:
     """Complete wants parts that are there."""
     upload_id, parts = _pending(store, prefix + "k")
-    _refused(store, prefix + "k", upload_id, [*parts, replace(parts[1], number=3)])
+    _refused(store, prefix + "k", upload_id, [*parts, parts[1]._replace(number=3)])
 
 
 def test_a_wrong_etag_is_refused(store: ObjectStore, prefix: str) -> None:
     """Complete wants the parts that were answered, not others of the same number."""
     upload_id, parts = _pending(store, prefix + "k")
-    _refused(store, prefix + "k", upload_id, [parts[0], replace(parts[1], etag=parts[0].etag)])
+    _refused(store, prefix + "k", upload_id, [parts[0], parts[1]._replace(etag=parts[0].etag)])
 
 
 def test_a_small_part_that_is_not_the_last_is_refused(store: ObjectStore, prefix: str) -> None:
@@ -367,7 +368,7 @@ def test_a_wrong_checksum_of_the_whole_is_refused(store: ObjectStore, prefix: st
 def test_a_wrong_checksum_in_the_list_of_parts_is_refused(store: ObjectStore, prefix: str) -> None:
     """Complete compares each named part's checksum with the stored one."""
     upload_id, parts = _pending(store, prefix + "k", "CRC32")
-    wrong = replace(parts[1], checksum=parts[0].checksum)
+    wrong = parts[1]._replace(checksum=parts[0].checksum)
     with pytest.raises(InvalidRequest):
         store.complete_upload(prefix + "k", upload_id, [parts[0], wrong])
     assert list(objects(store, prefix)) == []
@@ -408,8 +409,7 @@ def test_what_is_asked_at_once_is_answered_as_by_the_verbs(store: ObjectStore, p
         Head(prefix + "there"),
         Head(prefix + "k"),
     )
-    assert isinstance(found, tuple)
-    assert [(part.number, part.etag, part.size) for part in found] == [
+    assert [(part.number, part.etag, part.size) for part in cast("tuple[Part, ...]", found)] == [
         (part.number, part.etag, part.size) for part in parts
     ]
     assert found == store.list_parts(prefix + "k", upload_id)
@@ -453,7 +453,7 @@ def test_uploads_that_are_aborted_at_once_are_gone(store: ObjectStore, prefix: s
     assert _asked(store, *(AbortUpload(*one) for one in doomed)) == [Written("")] * 4
     looks = _asked(store, *(ListParts(*one) for one in zip(keys, opened, strict=True)))
     assert [type(look) for look in looks[:4]] == [NotFound] * 4
-    assert [look[0].size for look in looks[4:] if isinstance(look, tuple)] == [len(TAIL)] * 2
+    assert [cast("tuple[Part, ...]", look)[0].size for look in looks[4:]] == [len(TAIL)] * 2
 
 
 # Once, again, never ----------------------------------------------------------------------------

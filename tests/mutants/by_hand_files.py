@@ -55,8 +55,9 @@ FILES = (
         "a file that was given up is published from directory(), because its removal had failed",
     ),
     Hand(
-        "rename on a disk: over another file", TREE, "TreeAttempt.rename",
-        (("self._refuse_twice(new)", "pass"),),
+        "rename on a disk: over another file", TREE, "TreeAttempt._move",
+        (("self._tree.rename(source, target, replace=False)",
+          "self._tree.rename(source, target)"),),
         "a file of the task is gone without a word",
     ),
     Hand(

@@ -176,7 +176,7 @@ MANIFEST = (
         SWEEP,
         "sweep",
         (
-            ("swept.aborted = run.clear(job.paths.task_attempts)", "pass"),
+            ("swept.aborted += run.clear(job.paths.task_attempts)", "pass"),
             ("run.clear(job.paths.tree)", "pass"),
         ),
         "the files of a job that was aborted stay for ever",

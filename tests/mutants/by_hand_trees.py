@@ -72,11 +72,6 @@ TREES = (
         "a task that renames its file fails though it is renamed",
     ),
     Hand(
-        "trees: a rename's lost answer is believed", ATTEMPT, "TreeAttempt._move",
-        ((_ERRORS, "except (NotFound, PreconditionFailed):"),),
-        "a rename that took effect is told as open",
-    ),
-    Hand(
         "trees: any file at the target is ours", ATTEMPT, "TreeAttempt._move",
         (("(there.size, there.etag) != (seen.size, seen.etag)", "False"),),
         "a task's file that somebody took is told as renamed: an older one is published for it",

@@ -21,6 +21,7 @@ from magic_committer.errors import (
     JobNotRunning,
     MagicError,
     OptionError,
+    PermissionDenied,
 )
 from magic_committer.options import Options
 from magic_committer.protocol.record import JobReport, Terms
@@ -420,6 +421,31 @@ def test_v2_that_lost_an_answer_is_run_again() -> None:
         return watched
 
     assert len(list(every_verb(run))) > 8
+
+
+def test_v2_finds_the_file_of_a_rename_that_was_not_answered() -> None:
+    """The task has committed: nobody needs to run it again."""
+    world = World()
+    job = start(world, V2Committer, "nightly")
+    lost = Watched(world.store, on=lambda verb, _: verb == "complete_upload", after=lose_the_answer)
+    attempt = world.again(job, lost).attempt("1")
+    _write(attempt, FILES)
+    assert attempt.commit().files == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_abort_is_told_though_nobody_can_see_what_stays(kind: type[V1Committer]) -> None:
+    """It took effect: that the look failed is a warning."""
+
+    def refused(verb: str, path: str) -> None:
+        if verb == "head" and path.endswith("/_visible"):
+            raise PermissionDenied("it may not be looked at", operation="head")
+
+    world = World()
+    job = start(world, kind, "nightly")
+    report = world.again(job, Watched(world.store, always=refused)).abort_job()
+    assert report.outcome == "aborted"
+    assert any("cannot be told" in warning for warning in report.warnings)
 
 
 def test_an_abort_says_that_files_stay_whenever_they_came() -> None:

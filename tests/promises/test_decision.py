@@ -320,7 +320,7 @@ def test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes(
     committed_task(job, "1", {"a.csv": b"12345"})
     upload = s3.open_uploads()[0]
     parts = s3._bucket.uploads[upload.upload_id].parts
-    parts[1] = replace(parts[1], part=replace(parts[1].part, etag='"another"'))
+    parts[1] = replace(parts[1], part=parts[1].part._replace(etag='"another"'))
     assert job.commit().outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"12345"}
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import pickle
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import magic_committer as mc
+from magic_committer.file_trees.disk import LocalTree
+from magic_committer.testing import PatientClock
+from tests.tree_store import Calls, before, check, lay_out, recover, run_job, served
 
 
 @pytest.fixture(params=["magic", "manifest"])
@@ -113,3 +119,55 @@ def test_replace_waits_for_no_decided_append_below(
         file.write("1")
     record.commit()
     assert _files(tmp_path) == {"z.csv", "_SUCCESS", "p=1/_SUCCESS", "p=1/late.csv"}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
+    committer: str, code: int, tmp_path: Path
+) -> None:
+    """It is full, or takes no more writes of this user: the error is the library's own, a job that
+    is told as committed is there, and a recovery when the disk works leaves all or nothing."""
+
+    def fail() -> None:
+        raise OSError(code, os.strerror(code))
+
+    at, failed = 1, True
+    while failed:
+        at += 3  # every third one, for time
+        root, told = tmp_path / str(at), False
+        lay_out(root, before("replace"))
+        with (
+            served(root, PatientClock()),
+            suppress(mc.MagicError),
+            Calls(at, fail, syncs=False).watched() as calls,
+        ):
+            run_job(root, "replace", committer)
+            told = True
+        with served(root):
+            recover(root)
+        assert check(root, "replace") or not told
+        failed = len(calls.names) >= at
+    assert at > 50
+
+
+def test_a_mount_in_a_file_s_way_is_refused_before_the_decision(
+    dest: str, committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody mounts another file system inside the destination while the job runs: nothing could
+    be renamed into it. The job is aborted, and none of its files is visible."""
+    job = mc.start(dest, committer=committer)
+    with job.task("1") as task:
+        for name in ("a.csv", "p=1/b.csv"):
+            with task.open(name, "w") as file:
+                file.write("1")
+    (tmp_path / "a table/p=1").mkdir(exist_ok=True)
+    mount_of = LocalTree.mount_of
+
+    def mounted(tree: LocalTree, path: str) -> str:
+        return "another" if path == "p=1" else mount_of(tree, path)
+
+    monkeypatch.setattr(LocalTree, "mount_of", mounted)
+    with pytest.raises(mc.MagicError, match="is mounted from elsewhere"):
+        job.commit()
+    assert _files(tmp_path) == set()
+    assert job.state == "closed" or job.abort()

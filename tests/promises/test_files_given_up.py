@@ -14,6 +14,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.committers.classic import V1Committer
 from magic_committer.committers.manifest import ManifestCommitter, TreeAttempt
+from magic_committer.errors import NotFound, PreconditionFailed, StoreError, Unanswered
 from magic_committer.stores.base import Attributes
 from tests.destinations import OnDisk
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer
@@ -191,6 +192,56 @@ def test_a_rename_that_was_half_done_ends_the_attempt() -> None:
     world.before = None
     with pytest.raises(mc.TaskFailed, match="nobody can tell which names"):
         attempt.commit()
+
+
+@pytest.mark.parametrize("told", [Unanswered, NotFound, PreconditionFailed])
+def test_a_rename_that_took_effect_is_done_whatever_is_answered(told: type[StoreError]) -> None:
+    """The file is looked for where it should be."""
+
+    def answer() -> None:
+        raise told("what was done is not told", operation="rename")
+
+    world = World()
+    seen = Watched(world.store, on=lambda verb, _: verb == "rename", after=answer)
+    job = world.start(seen, kind=ManifestCommitter)
+    attempt = job.attempt("1")
+    assert isinstance(attempt, TreeAttempt)
+    put(attempt, "a", b"1")
+    attempt.rename("a", "b", unique=False)
+    job.commit_job([attempt.commit()])
+    assert world.data() == {"b": b"1"}
+
+
+def test_another_file_at_the_new_name_is_not_the_renamed_one() -> None:
+    """The file is gone, and somebody has put another one where it should be."""
+    world = World()
+
+    def meddle() -> None:
+        (world.root / attempt._root / "a").unlink()
+        (world.root / attempt._root / "b").write_bytes(b"another")
+
+    seen = Watched(world.store, on=lambda verb, _: verb == "rename", before=meddle)
+    attempt = world.start(seen, kind=ManifestCommitter).attempt("1")
+    assert isinstance(attempt, TreeAttempt)
+    put(attempt, "a", b"1")
+    with pytest.raises(NotFound):
+        attempt.rename("a", "b", unique=False)
+    with pytest.raises(mc.TaskFailed, match="nobody can tell which names"):
+        attempt.commit()
+
+
+def test_a_rename_spares_a_file_that_a_program_has_written(tmp_path: Path) -> None:
+    """Nobody has opened it by name: the attempt finds it there."""
+    with mc.write(tmp_path.as_uri()) as job:
+        assert job._task is not None
+        (job._task.directory() / "b").write_bytes(b"of a program")
+        with job._task.open("a") as file:
+            file.write(b"1")
+        attempt: Any = job._task._attempt
+        with pytest.raises(mc.PathError, match="already"):
+            attempt.rename("a", "b", unique=False)
+    names = ("a", "b")
+    assert [(tmp_path / name).read_bytes() for name in names] == [b"1", b"of a program"]
 
 
 @pytest.mark.parametrize("new", ["b", "_temporary/a", "d/b/c"])

@@ -10,12 +10,12 @@ from typing import NoReturn
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import BatchUnsettled, PermissionDenied
+from magic_committer.errors import BatchUnsettled, PermissionDenied, Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.ledger import hash_of
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.in_memory import Fresh
-from tests.promises.hands import DEST, At, Crash, StillClock, crash, record_put
+from tests.promises.hands import DEST, At, Crash, StillClock, crash, failing, record_put
 from tests.promises.test_streams import (
     CHECKPOINT,
     LEDGER,
@@ -345,3 +345,55 @@ def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
     s3.before = another
     with pytest.raises(BatchUnsettled, match="other runs of the query keep changing its ledger"):
         commit(job, results, 7)
+
+
+def test_an_overtaken_run_says_what_has_become_of_its_record(s3: MemoryStore) -> None:
+    """Its driver stood still before it decided; another run has settled it, and published the
+    batch: its record is closed."""
+    job, results = run_of(7)
+    At(s3, record_put("committing"), crash)
+    with pytest.raises(Crash):
+        commit(job, results, 7)
+    s3.before = None
+    publish(7)
+    told = commit(job, results, 7)
+    assert (told.outcome, told.state, told.skipped) == ("aborted", "closed", True)
+
+
+def test_a_run_that_has_ended_is_not_settled_again(s3: MemoryStore) -> None:
+    """Its record is closed, and is there for a day: the next run leaves it as it is."""
+    ended, _ = run_of(6, "replace")
+    mc.recover(DEST, ended.id, dead_after=0)
+    (record,) = s3.keys("t/__magic_job-")
+    closed = s3.body(record)
+    assert publish(7, "replace").outcome == "committed"
+    assert s3.body(record) == closed
+
+
+def test_a_job_that_is_publishing_is_not_given_up_because_a_store_does_not_answer(
+    s3: MemoryStore,
+) -> None:
+    """Its driver may live, and its files come: its record stays, and later the batch is there."""
+    job, _ = decided(s3)
+    failing(s3, "put", f"t/__magic_job-{job.id}/_job.json", Unanswered("no answer"))
+    with pytest.raises(mc.MagicError):
+        mc.force_abort(DEST, job.id, dead_after=3600.0)
+    s3.before = None
+    assert mc.recover(DEST, job.id, dead_after=0).outcome == "committed"
+    assert publish(7).skipped
+    assert rows(s3) == ["7", "7"]
+
+
+def test_a_ledger_that_gives_no_answer_decides_nothing(s3: MemoryStore) -> None:
+    """No claim of it is told, nor that there is none; later the batch is published once."""
+    publish(6)
+    before = s3.body(LEDGER)
+    job, results = run_of(7)
+    failing(s3, "put", LEDGER, Unanswered("no answer"))
+    with pytest.raises((Unanswered, mc.OutcomeUnknown)):
+        commit(job, results, 7)
+    s3.before = None
+    assert s3.body(LEDGER) == before
+    assert rows(s3) == ["6", "6"]
+    assert publish(7).outcome == "committed"
+    assert rows(s3) == ["6", "6", "7", "7"]

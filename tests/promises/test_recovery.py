@@ -243,6 +243,36 @@ def test_abort_undoes_what_may_be_undone_and_refuses_the_rest(
         assert machine.s3.open_uploads() == ()
 
 
+@pytest.mark.parametrize("mode", ["fail", "replace"])
+def test_a_start_whose_job_is_ended_blames_nothing_on_the_store(
+    mode: mc.Mode, fresh: Callable[..., AbstractContextManager[MemoryStore]]
+) -> None:
+    """Somebody ends a job at any request of its start, which asks the store at that time what it
+    keeps: the caller is told that the job was ended, and the next one starts."""
+    told, number, sent = 0, 0, 0
+    while sent >= number:
+        number, sent = number + 1, 0
+        with fresh() as s3:
+
+            def ends(request: Request, s3: MemoryStore = s3, number: int = number) -> None:
+                nonlocal sent
+                sent += 1
+                if sent == number:
+                    s3.before = None
+                    mc.recover(DEST, "j", dead_after=0)
+
+            s3.before = ends
+            try:
+                mc.start(DEST, mode=mode, job_id="j").abort()
+            except mc.JobNotRunning as error:
+                told += error.outcome == "aborted"
+            except mc.JobExists:
+                pass  # it was ended before it began
+            s3.before = None
+            mc.start(DEST, mode=mode).abort()
+    assert told
+
+
 def test_a_driver_whose_job_was_recovered_is_told(machine: Machine) -> None:
     """I3, I10: a driver that was only asleep publishes nothing, nor do its tasks; it is told."""
     job = machine.job("running")
@@ -399,31 +429,21 @@ def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
     assert s3.open_uploads() == ()
 
 
-@pytest.mark.parametrize("mode", ["fail", "replace"])
-def test_a_start_whose_job_is_ended_blames_nothing_on_the_store(
-    mode: mc.Mode, fresh: Callable[..., AbstractContextManager[MemoryStore]]
+@pytest.mark.parametrize(
+    ("mode", "verb"),
+    [("append", "put_part"), ("fail", "put_part"), ("fail", "complete_upload")],
+)
+def test_a_start_whose_job_is_ended_while_it_asks_the_store_says_so(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, mode: Mode, verb: str
 ) -> None:
-    """Somebody ends a job at any request of its start, which asks the store at that time what it
-    keeps: the caller is told that the job was ended, and the next one starts."""
-    told, number, sent = 0, 0, 0
-    while sent >= number:
-        number, sent = number + 1, 0
-        with fresh() as s3:
+    """I10: what it has asked with went with the job, so nothing is said or learnt of the store."""
+    monkeypatch.setattr(probe, "_known", {})
 
-            def ends(request: Request, s3: MemoryStore = s3, number: int = number) -> None:
-                nonlocal sent
-                sent += 1
-                if sent == number:
-                    s3.before = None
-                    mc.recover(DEST, "j", dead_after=0)
+    def end() -> None:
+        mc.recover(DEST, "asked", dead_after=0)
 
-            s3.before = ends
-            try:
-                mc.start(DEST, mode=mode, job_id="j").abort()
-            except mc.JobNotRunning as error:
-                told += error.outcome == "aborted"
-            except mc.JobExists:
-                pass  # it was ended before it began
-            s3.before = None
-            mc.start(DEST, mode=mode).abort()
-    assert told
+    At(s3, lambda r: r.verb == verb and "/probe-" in r.key, end)
+    with pytest.raises(mc.JobNotRunning) as raised:
+        mc.start(DEST, mode=mode, job_id="asked")
+    assert raised.value.outcome == "aborted"
+    assert False not in [found.value for found in probe._known[s3.identity].values()]

@@ -54,7 +54,7 @@ def formula(
     if first:  # the proof of the store
         count.update(put=2 + 1, head=1, create_upload=1, put_part=1, abort_upload=2)
         count.update(complete_upload=1, delete_one=1)
-    count["get"] += 4
+    count["get"] += 3
     if given_id:
         # the closed record instead of its deletion; the used directory, and the records of others
         # behind the own one and before it, of which there are none; whose the plan is

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ class Twins:
         if request.verb != "create_upload" or isinstance(reply, mc.StoreError):
             return None
         self.made.append(self._s3.start_upload(request.key))
-        return replace(reply, attempts=2)
+        return reply._replace(attempts=2)
 
 
 def open_ids(s3: MemoryStore) -> set[str]:

@@ -130,6 +130,10 @@ WHY: dict[tuple[str, str], str] = {
     ),
     ("v1 on files", "concurrent jobs"): _OWN_DIRECTORY,
     ("v2 on files", "job commit atomic"): _MARKER,
+    ("v2 on files", "continuity of correctness"): (
+        "said of files that a late task puts where they go. Here they wait in the job's directory,"
+        " which goes with the job: a late task finds none of them"
+    ),
     ("v1 on S3", "complete"): _RENAME,
     ("v1 on S3", "exclusive"): _RENAME,
     ("v1 on S3", "continuity of correctness"): (

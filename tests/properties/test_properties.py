@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from magic_committer.file_trees.base import FileTree
 from tests.properties import table
 from tests.properties.comparison import Column, compare, undecided
 from tests.properties.definitions import PROPERTIES
@@ -172,18 +171,17 @@ def whole_job(play: Play) -> None:
     play.whole_job("J")
 
 
-def test_every_verb_of_a_file_tree_can_be_cut() -> None:
-    """What the committers of renames ask of a tree is requests of the play, each verb of the port
-    among them, and nothing goes past."""
+def test_what_jobs_of_renames_ask_can_be_cut() -> None:
+    """What they ask of their store, and what an attempt asks of the file system itself, is requests
+    of the play."""
     asked = set()
     with quiet():
         for name in ("manifest", "v1 on files", "v2 on files"):
             for subject in OURS[name]:
                 play = run(subject, SMALL, (), whole_job)
                 asked |= {moment.request.partition(" ")[0] for moment in play.stage.moments}
-    verbs = {name for name in vars(FileTree) if name[0] != "_"} - {"url", "promises", "make_root"}
-    told = {"make_directory": "mkdir", "remove_directory": "rmdir", "reader": "read"}
-    assert asked == {told.get(verb, verb) for verb in verbs} | {"write"}
+    of_the_store = {"GET", "HEAD", "PUT", "DELETE", "LIST", "Complete", "ListUploads"}
+    assert asked == of_the_store | {"make_directory", "open", "write", "sync"}
 
 
 def one_play(cuts: Sequence[Cut]) -> Play:

@@ -53,7 +53,8 @@ def test_a_driver_killed_at_a_drawn_call_leaves_all_or_nothing(url: str) -> None
         assert is_marked(place) == (found == AFTER), told
         report = mc.cleanup(place, dead_after=0, leftover_after=0, forget_after=0)
         assert report.errors == (), told
-        assert control(place) == [], told
+        # What a killed put was writing goes with a listing, a day later (stores/tree.py).
+        assert [one for one in control(place) if "/_new-" not in one] == [], told
     assert outcomes["committed"] >= 1, outcomes
     assert outcomes["aborted"] >= 1, outcomes
 

@@ -42,7 +42,7 @@ import hashlib
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from magic_committer.errors import (
@@ -544,4 +544,4 @@ def _sent_twice(answer: Any) -> Any:
     if isinstance(answer, StoreError):
         answer.attempts = 2
         return None
-    return replace(answer, attempts=2) if hasattr(answer, "attempts") else None
+    return answer._replace(attempts=2) if hasattr(answer, "attempts") else None

@@ -8,9 +8,11 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.ready import ReadyUpload, RowCheck, row_of
+from magic_committer.commit.upload_state import UploadName, became
+from magic_committer.hadoop.formats import SIZE_ONLY
 from magic_committer.hadoop.paths import Destination, waiting_path
 from magic_committer.protocol.record import StartedJob, Terms
-from magic_committer.stores.base import Part
+from magic_committer.stores.base import ObjectInfo, Part
 from magic_committer.testing import memory_store
 
 UUID = "0" * 32
@@ -22,10 +24,10 @@ UPLOAD = ReadyUpload("t/a.csv", "id", (Part(1, '"a"', 1),), 1, None, f"{UUID}.a.
 def wrong(job: StartedJob = JOB, **changes: object) -> str:
     """What is wrong with an upload that is changed so. Whether its directory was found right before
     makes no difference."""
-    row = row_of(replace(UPLOAD, **changes))  # type: ignore[arg-type]
+    row = row_of(UPLOAD._replace(**changes))  # type: ignore[arg-type]
     alone, after = RowCheck(job, DEST), RowCheck(job, DEST)
     directory = row[0].rpartition("/")[0]
-    after.problem(row_of(replace(UPLOAD, key=f"{directory}/other", token=UPLOAD.token)))
+    after.problem(row_of(UPLOAD._replace(key=f"{directory}/other", token=UPLOAD.token)))
     after.problem(row_of(UPLOAD))
     problem = alone.problem(row)
     assert after.problem(row) == problem
@@ -125,7 +127,14 @@ HOME = f"_temporary/manifest_{UUID}/00/tasks"
 )
 def test_a_waiting_file_is_of_an_attempt_of_the_job(upload_id: str, fine: bool) -> None:
     """Of no other job, and of its own key: a forged manifest publishes nothing else."""
-    row = row_of(replace(UPLOAD, key="p=1/a.csv", upload_id=upload_id, token=""))
+    row = row_of(UPLOAD._replace(key="p=1/a.csv", upload_id=upload_id, token=""))
     problem = RowCheck(WAITING, HERE).problem(row)
     assert (problem is None) == fine
     assert not fine or waiting_path("p=1/a.csv", upload_id) is not None
+
+
+def test_a_file_of_no_etag_became_what_has_its_size() -> None:
+    """Hadoop's manifests of a local disk name none: another size is another file's."""
+    upload = UploadName("a", "id", multipart_etag=f"{SIZE_ONLY}3")
+    there = {size: ObjectInfo("a", size, '"e"', 0.0, 0.0, None) for size in (3, 4)}
+    assert (became(upload, there[3]), became(upload, there[4])) == (True, False)

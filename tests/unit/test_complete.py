@@ -233,8 +233,8 @@ def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
     """A job of an older version with ``etag_form="strings"``: its set names no checksum of a part,
     and the store refuses a Complete without. The second one carries what the store keeps."""
     world = Checked(b"abc", "NSRBwg==", strict=True)
-    bare = replace(world.upload.parts[0], checksum=None)
-    world.upload = replace(world.upload, parts=(bare,))
+    bare = world.upload.parts[0]._replace(checksum=None)
+    world.upload = world.upload._replace(parts=(bare,))
     assert world.run() == (Completion.DONE, None)
     assert world.sent == [(None, world.crc), (world.crc, world.crc)]
     assert world.store.body(KEY) == b"abc"
@@ -465,7 +465,7 @@ def test_an_upload_of_hadoops_is_recognised_by_its_etag(
     """By the one that follows from its parts; encrypted by a key, by the one that Complete was
     answered with; without either, something at the key must do."""
     world = FalseWorld(Written(answered))
-    world.upload = replace(world.upload, token="", multipart_etag=multipart_etag)
+    world.upload = world.upload._replace(token="", multipart_etag=multipart_etag)
     world.store.drop_upload(world.upload.upload_id)
     world.store.put_object(KEY, b"abc")
     info = replace(world.store.head(KEY), etag=there)
@@ -531,17 +531,17 @@ OURS = Part(1, '"aaa"', 3, CRC)
 @pytest.mark.parametrize(
     ("ours", "stored", "same"),
     [
-        (OURS, replace(OURS, etag='"bbb"'), True),
-        (OURS, replace(OURS, etag='"bbb"', checksum=None), False),
-        (OURS, replace(OURS, etag='"bbb"', checksum=Checksum("CRC32", "BBBBBB==")), False),
-        (OURS, replace(OURS, etag='"bbb"', checksum=Checksum("CRC32C", CRC.value)), False),
-        (OURS, replace(OURS, etag='"bbb"', size=4), False),
-        (OURS, replace(OURS, etag='"bbb"', number=2), False),
-        (replace(OURS, checksum=None), Part(1, '"bbb"', 3, CRC), False),
-        (replace(OURS, checksum=None), Part(1, '"bbb"', 3, None), False),
-        (replace(OURS, checksum=None), Part(1, "", 3, None), False),
-        (replace(OURS, etag='"bbb"', checksum=None), Part(1, "bbb", 3, None), True),
-        (replace(OURS, checksum=None), OURS, True),
+        (OURS, OURS._replace(etag='"bbb"'), True),
+        (OURS, OURS._replace(etag='"bbb"', checksum=None), False),
+        (OURS, OURS._replace(etag='"bbb"', checksum=Checksum("CRC32", "BBBBBB==")), False),
+        (OURS, OURS._replace(etag='"bbb"', checksum=Checksum("CRC32C", CRC.value)), False),
+        (OURS, OURS._replace(etag='"bbb"', size=4), False),
+        (OURS, OURS._replace(etag='"bbb"', number=2), False),
+        (OURS._replace(checksum=None), Part(1, '"bbb"', 3, CRC), False),
+        (OURS._replace(checksum=None), Part(1, '"bbb"', 3, None), False),
+        (OURS._replace(checksum=None), Part(1, "", 3, None), False),
+        (OURS._replace(etag='"bbb"', checksum=None), Part(1, "bbb", 3, None), True),
+        (OURS._replace(checksum=None), OURS, True),
         (OURS, OURS, False),
     ],
 )
@@ -550,11 +550,11 @@ def test_a_stored_part_is_ours_by_its_bytes_only(ours: Part, stored: Part, same:
     proves no bytes; nothing is sent again where nothing changed."""
     upload = ReadyUpload(KEY, "id", (ours,), 3, None, TOKEN, "")
     found = same_parts(upload, (stored,))
-    taken = replace(ours, etag=stored.etag, checksum=ours.checksum or stored.checksum)
+    taken = ours._replace(etag=stored.etag, checksum=ours.checksum or stored.checksum)
     assert found == ((taken,) if same else None)
 
 
-@pytest.mark.parametrize("stored", [(), (OURS, replace(OURS, number=2))])
+@pytest.mark.parametrize("stored", [(), (OURS, OURS._replace(number=2))])
 def test_more_or_fewer_stored_parts_are_not_ours(stored: tuple[Part, ...]) -> None:
     """Another number of parts is another object."""
     upload = ReadyUpload(KEY, "id", (OURS,), 3, None, TOKEN, "")
@@ -563,10 +563,10 @@ def test_more_or_fewer_stored_parts_are_not_ours(stored: tuple[Part, ...]) -> No
 
 def test_one_part_that_is_not_ours_spoils_all() -> None:
     """Of two parts one has other bytes of the same size: none is taken."""
-    second = replace(OURS, number=2)
+    second = OURS._replace(number=2)
     upload = ReadyUpload(KEY, "id", (OURS, second), 6, None, TOKEN, "")
-    other = replace(second, etag='"bbb"', checksum=Checksum("CRC32", "BBBBBB=="))
-    assert same_parts(upload, (replace(OURS, etag='"ccc"'), other)) is None
+    other = second._replace(etag='"bbb"', checksum=Checksum("CRC32", "BBBBBB=="))
+    assert same_parts(upload, (OURS._replace(etag='"ccc"'), other)) is None
 
 
 def test_parts_of_other_bytes_and_the_same_size_are_never_completed() -> None:
@@ -582,9 +582,9 @@ def test_the_second_try_with_stored_parts_conflicts_like_the_first() -> None:
     """InvalidPart first, then 412 with a foreign object there: that is a conflict too."""
     world = World()
     crc = Checksum("CRC32", "NSRBwg==")  # of b"abc"
-    part = replace(world.upload.parts[0], etag='"late-retry"', checksum=crc)
-    world.upload = replace(world.upload, parts=(part,))
-    stored = replace(part, etag=f'"{"0" * 32}"')
+    part = world.upload.parts[0]._replace(etag='"late-retry"', checksum=crc)
+    world.upload = world.upload._replace(parts=(part,))
+    stored = part._replace(etag=f'"{"0" * 32}"')
     answers = iter([ERRORS["400"], ERRORS["412"]])
 
     def hook(request: Request, reply: object) -> object:

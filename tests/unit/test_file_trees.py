@@ -526,6 +526,13 @@ def test_a_missing_fsspec_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 # A local disk -------------------------------------------------------------------------------------
 
 
+def test_what_is_no_ordinary_file_is_not_read(tmp_path: Path) -> None:
+    """A FIFO would keep its reader waiting."""
+    os.mkfifo(tmp_path / "a")
+    with pytest.raises(InvalidRequest, match="no ordinary file"):
+        LocalTree(tmp_path).reader("a")
+
+
 def test_a_rename_that_died_between_its_two_steps_goes_on(tmp_path: Path) -> None:
     """A file that has both names is one file: the next call takes the old name away."""
     tree = LocalTree(tmp_path)

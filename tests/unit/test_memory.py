@@ -84,7 +84,7 @@ def test_after_sees_replies_and_errors_and_may_change_them() -> None:
         seen.append(answer)
         if isinstance(answer, NotFound):
             return Unanswered("instead")
-        return replace(answer, attempts=2) if request.verb == "create_upload" else None
+        return answer._replace(attempts=2) if request.verb == "create_upload" else None
 
     store.after = change
     assert store.create_upload("k", attributes=Attributes()).attempts == 2
@@ -244,8 +244,8 @@ def _copy_a_byte(store: MemoryStore, upload_id: str) -> object:
         (_complete((1, 1)), 400, "InvalidPartOrder"),
         (_complete(length=1), 400, "InvalidRequest"),
         (_complete(checksum=Checksum("CRC32", "AAAAAA==")), 400, "InvalidRequest"),
-        (lambda s, u, p: s.complete_upload("k", u, [replace(p[0], number=3)]), 400, "InvalidPart"),
-        (lambda s, u, p: s.complete_upload("k", u, [replace(p[0], etag="x")]), 400, "InvalidPart"),
+        (lambda s, u, p: s.complete_upload("k", u, [p[0]._replace(number=3)]), 400, "InvalidPart"),
+        (lambda s, u, p: s.complete_upload("k", u, [p[0]._replace(etag="x")]), 400, "InvalidPart"),
         (lambda s, u, p: s.complete_upload("l", u, p), 404, "NoSuchUpload"),
         (lambda s, u, p: s.put_part("k", u, 0, memoryview(b"")), 400, "InvalidArgument"),
         (lambda s, u, p: s.put_part("k", u, 10_001, memoryview(b"")), 400, "InvalidArgument"),
@@ -292,7 +292,7 @@ def test_a_composite_checksum_is_the_parts() -> None:
     upload_id = store.create_upload("k", attributes=Attributes(), checksum="SHA256").upload_id
     parts = [store.put_part("k", upload_id, n, memoryview(b"x" * n)) for n in (1, 2)]
     with pytest.raises(StoreError):
-        store.complete_upload("k", upload_id, [replace(part, checksum=None) for part in parts])
+        store.complete_upload("k", upload_id, [part._replace(checksum=None) for part in parts])
     with pytest.raises(StoreError):
         store.complete_upload("k", upload_id, parts, checksum=checksums.of("SHA256", b"xxx"))
     whole = checksums.composite([part.checksum for part in parts if part.checksum])
@@ -317,7 +317,7 @@ def test_another_list_of_parts_is_not_the_same_complete() -> None:
     upload_id, parts = _pending(store)
     store.complete_upload("k", upload_id, parts)
     with pytest.raises(NotFound):
-        store.complete_upload("k", upload_id, [replace(parts[0], number=2)])
+        store.complete_upload("k", upload_id, [parts[0]._replace(number=2)])
 
 
 def test_a_forgetful_store_completes_once() -> None:

@@ -596,7 +596,7 @@ def test_a_store_that_ignores_everything_keeps_the_record_as_it_was() -> None:
             probe.need(runtime_of(store), paths, seen, {"conditional_put"})
     with pytest.raises(ConditionsNotSupported, match="If-Match on PutObject: it ignores"):
         probe.need(runtime_of(store), paths, seen, {"swap"})
-    assert store.requests == Counter(put=2)
+    assert store.requests == Counter(put=2, get=2)  # a bad answer is believed of a running job only
     assert store.body(seen.key) == seen.record.encode()
     assert store.head(seen.key).etag == seen.etag
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from magic_committer.commit.complete import same_parts
@@ -19,7 +17,7 @@ UPLOAD = ReadyUpload("t/a.csv", "id", OURS, 8, None, "token", "")
 
 def test_parts_whose_etags_changed_are_taken_with_the_new_ones() -> None:
     """Under SSE-KMS a late retry changes a part's ETag: same number, size and checksum."""
-    stored = [OURS[0], replace(OURS[1], etag='"new"')]
+    stored = [OURS[0], OURS[1]._replace(etag='"new"')]
     assert same_parts(UPLOAD, stored) == tuple(stored)
 
 
@@ -40,18 +38,18 @@ def test_parts_that_did_not_change_explain_nothing() -> None:
 )
 def test_a_part_of_other_bytes_is_another(other: dict[str, object]) -> None:
     """I2: other bytes, or another number, under the same upload are never completed."""
-    stored = [replace(OURS[0], etag='"new"'), replace(OURS[1], **other)]  # type: ignore[arg-type]
+    stored = [OURS[0]._replace(etag='"new"'), OURS[1]._replace(**other)]  # type: ignore[arg-type]
     assert same_parts(UPLOAD, stored) is None
 
 
 def test_without_a_checksum_only_the_etag_tells() -> None:
     """Two parts without checksums are not the same because both have none."""
-    bare = replace(UPLOAD, parts=(Part(1, '"a"', 5),))
+    bare = UPLOAD._replace(parts=(Part(1, '"a"', 5),))
     assert same_parts(bare, [Part(1, '"new"', 5)]) is None
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_another_number_of_parts_is_another_upload(count: int) -> None:
     """I2: an upload with fewer or more parts than were sent is never completed."""
-    stored = [*(replace(part, etag='"new"') for part in OURS), Part(3, '"c"', 1)]
+    stored = [*(part._replace(etag='"new"') for part in OURS), Part(3, '"c"', 1)]
     assert same_parts(UPLOAD, stored[:count]) is None

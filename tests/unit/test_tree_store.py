@@ -213,6 +213,41 @@ def test_a_paused_swap_wins_nothing(
         assert [one.size for one in objects(other, "")] == [5]
 
 
+def test_a_record_that_is_being_deleted_is_gone(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who deletes it has died after its first step: the next one who looks goes on."""
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    etag = store.put(RECORD, b"first", if_none_match=True).etag
+    monkeypatch.setattr(store, "_remove", die)
+    with pytest.raises(KeyboardInterrupt):
+        store.delete_one(RECORD, if_match=etag)
+    other = TreeStore(tmp_path / "root", "bucket")
+    with pytest.raises(NotFound):
+        other.head(RECORD)
+    other.put(RECORD, b"other", if_none_match=True)
+    assert _body(other, RECORD) == b"other"
+
+
+def test_a_delete_takes_no_record_that_came_after_it(
+    store: TreeStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process has finished the deletion, and made a new record of that name."""
+    etag = store.put(RECORD, b"first", if_none_match=True).etag
+    other, visible = TreeStore(tmp_path / "root", "bucket"), store._visible
+
+    def paused(path: str) -> None:
+        visible(path)
+        other.put(RECORD, b"other", if_none_match=True)
+
+    monkeypatch.setattr(store, "_visible", paused)
+    store.delete_one(RECORD, if_match=etag)
+    assert _body(other, RECORD) == b"other"
+
+
 def test_versions_of_one_record_are_listed_as_one_object(store: TreeStore) -> None:
     """With the size, the ETag and the metadata of the newest; and deleted as one."""
     etag = store.put(RECORD, b"1", if_none_match=True).etag
@@ -640,6 +675,17 @@ def test_a_file_that_was_changed_is_another_upload(tmp_path: Path) -> None:
     (one,) = uploads(store, "")
     store.abort_upload("a", one.upload_id)
     assert not path.exists()
+
+
+def test_a_file_whose_etag_nobody_told_is_known_by_its_size(tmp_path: Path) -> None:
+    """Hadoop's manifests of a local disk name none."""
+    store = TreeStore(tmp_path, "bucket")
+    _file(tmp_path, "a")
+    upload = waiting_id(f"{TASK}/a")
+    with pytest.raises(NotFound):
+        store.complete_upload("a", upload, [Part(1, "", 2)])
+    store.complete_upload("a", upload, [Part(1, "", 1)])
+    assert (tmp_path / "a").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ that only knows the attempt's name: its `close` returns when its `.pending` is s
 
 One thread sends all of them at once, where the store can do that
 (`magic_committer.stores.base.Many`): threads that wait for one answer each cost twice the
-processor. Larger files, and those of other stores, have a thread of the pool each.
+processor. Where a verb takes less time than a change of threads, the caller sends them itself.
+Larger files, and those of other stores, have a thread of the pool each.
 
 Invariants:
 
@@ -107,9 +108,13 @@ class Closings:
 
     def _begin_work(self, steps: Steps, many: Many | None) -> Future[object]:
         store, pool = self._runtime.store, self._runtime.pool
-        if many is None:
+        if many is None and not getattr(store, "quick", False):
             return pool.submit(partial(by_verbs, store, steps))
         end: Handed[None] = Handed()
+        if many is None:
+            by_verbs(store, steps)
+            end.set_result(None)
+            return end
         self._new.append(_Sending(steps, end))
         with self._lock:
             begins, self._sends = not self._sends, True
