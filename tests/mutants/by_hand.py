@@ -866,7 +866,11 @@ _RECOVERING = (
         "a job that says every second that it lives is taken for dead after one",
     ),
     Hand(
-        "a young job is recovered", FINISH, "_refuse_young", (("age >= dead_after", "True"),),
+        "a young job is recovered", FINISH, "_refuse_young",
+        ((
+            "refuse_younger(seen.record.id, age, dead_after,"
+            " 'it is running, and may be alive', *ways)", "pass",
+        ),),
         "I6: a live job is aborted",
     ),
     Hand(
@@ -880,7 +884,11 @@ _RECOVERING = (
         "I1: what a zombie of ours writes late is published",
     ),
     Hand(
-        "adopted at any age", ADOPTION, "_look", (("listing.age < dead_after", "False"),),
+        "adopted at any age", ADOPTION, "_look",
+        ((
+            "refuse_younger(job_id, listing.age, dead_after,"
+            " 'what its JVM sent last may still land', way)", "pass",
+        ),),
         "a Hadoop job is adopted while its JVM writes",
     ),
     Hand(

@@ -503,12 +503,12 @@ _GIVING_UP = (
     ),
     Hand(
         "a completed job's driver is dead", FORCE, "_readable",
-        (("giving.refuse_young(f'it is {found}: its files are visible', dead_after)", "pass"),),
+        (("giving.refuse_young(f'for it is {found}: its files are visible', dead_after)", "pass"),),
         "I7: a job is given up while its driver deletes what it replaces",
     ),
     Hand(
         "any young job is given up", GIVING, "GivingUp.refuse_young",
-        (("age >= dead_after or self.dry_run", "True"),),
+        (("not self.dry_run", "False"),),
         "I2: a newer version's job is given up while it runs",
     ),
     Hand(
