@@ -58,12 +58,17 @@ if TYPE_CHECKING:
     from magic_committer.filesystem.local import PutReport
     from magic_committer.job import Job, Task
     from magic_committer.maintenance.api import (
+        AbortedUploads,
+        ActionPlan,
         Adoption,
         Age,
         CleanupReport,
         FoundJob,
+        FoundUpload,
         GivenUp,
         JobKind,
+        OpenUploads,
+        OwnerClass,
         Recovery,
         StreamState,
         abort,
@@ -74,6 +79,7 @@ if TYPE_CHECKING:
         inspect,
         read_stream,
         recover,
+        uploads,
     )
     from magic_committer.options import Accept, Mode, Options, S3Options, S3Place, Track
     from magic_committer.protocol.ledger import StreamBatch
@@ -87,7 +93,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AbortIncomplete",
+    "AbortedUploads",
     "Accept",
+    "ActionPlan",
     "Adoption",
     "Age",
     "AlreadyVisible",
@@ -106,6 +114,7 @@ __all__ = [
     "FileStillOpen",
     "FormatError",
     "FoundJob",
+    "FoundUpload",
     "GivenUp",
     "IncompleteJob",
     "Job",
@@ -121,9 +130,11 @@ __all__ = [
     "Mode",
     "NotFound",
     "NotYetAnObject",
+    "OpenUploads",
     "OptionError",
     "Options",
     "OutcomeUnknown",
+    "OwnerClass",
     "PathError",
     "PermissionDenied",
     "Progress",
@@ -165,6 +176,7 @@ __all__ = [
     "recover",
     "run",
     "start",
+    "uploads",
     "write",
 ]
 
@@ -183,8 +195,9 @@ _NAMES_OF = {
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
     "maintenance.api": (
-        "Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState abort "
-        "abort_stream adopt cleanup force_abort inspect read_stream recover"
+        "AbortedUploads ActionPlan Adoption Age CleanupReport FoundJob FoundUpload GivenUp JobKind "
+        "OpenUploads OwnerClass Recovery StreamState abort abort_stream adopt cleanup "
+        "force_abort inspect read_stream recover uploads"
     ),
     "options": "Accept Mode Options S3Options S3Place Track",
     "protocol.ledger": "StreamBatch",

@@ -61,3 +61,8 @@ def name_some(names: Sequence[str], limit: int = KEYS_NAMED_MAX) -> str:
     """Join up to ``limit`` names for a message, and say how many more there are."""
     shown = ", ".join(names[:limit])
     return shown if len(names) <= limit else f"{shown} and {len(names) - limit:,} more"
+
+
+def pending_words(tasks: int, files: int, size: int) -> str:
+    """``"3 files of 2 tasks, 1.5 MiB"``."""
+    return f"{counted(files, 'file')} of {counted(tasks, 'task')}, {bytes_words(size)}"

@@ -170,22 +170,6 @@ def committer_of(
     return named(job.terms.committer).of(process_for(s3, progress, held), job, options)
 
 
-def buckets(s3: S3Options) -> list[str]:
-    """The names of all buckets that this process reaches: the account's, and those of registered
-    stores; only these, where one of them allows no other buckets.
-
-    Raises:
-        StoreError: the account's could not be listed.
-    """
-    known = tuple(_registered)
-    names = {one.bucket for one in known}
-    if any(one.others == "raise" for one in known):
-        return sorted(names)
-    from magic_committer.stores.s3.client import list_buckets  # late, as above
-
-    return sorted(names.union(list_buckets(s3)))
-
-
 @runtime_checkable
 class BucketSettings(Protocol):
     """What `magic_committer.maintenance.lifecycle` needs from a bucket. A registered store with

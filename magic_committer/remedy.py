@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from magic_committer._quantities import KEYS_NAMED_MAX, counted, duration
@@ -48,12 +48,13 @@ FLAGS: dict[str, tuple[str, Callable[[str, Any], list[str]]]] = {
     "adopt": ("--adopt", _if_set),
     "dry_run": ("--dry-run", _if_set),
     "expect": ("--expect", _value),
-    "leave_visible": ("--leave-visible", _if_set),
+    "leave_visible": ("--force", _if_set),
     "revert": ("--revert", _if_set),
     DEAD_AFTER: ("--dead-after", _age),
 }
 """Each option of a call in Python: its flag at the command line, and how its value is written
-there. ``adopt`` is a flag only: in Python `adopt` is a call of its own."""
+there. ``adopt`` is a flag only: in Python it is a call of its own, which goes before. What stays
+visible is left by ``abort --force``."""
 
 COMMANDS: dict[Call, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "abort": (("job", "abort"), ()),
@@ -125,19 +126,24 @@ def in_python(remedy: Remedy) -> str:
     call. A list of many keys is named by the attribute of ``error`` that holds it."""
     if remedy.call == "doctor":
         return as_command(remedy)
+    options = dict(remedy.options)
+    if options.pop("adopt", False):
+        limit = {DEAD_AFTER: options.pop(DEAD_AFTER)} if DEAD_AFTER in options else {}
+        first = in_python(replace(remedy, call="adopt", options=limit))
+        return f"{first}; {in_python(replace(remedy, options=options))}"
     names = [repr(name) for name in (remedy.dest, remedy.job_id) if name]
-    options = [f"{name}={_python(remedy, value)}" for name, value in remedy.options.items()]
+    written = [f"{name}={_python(remedy, value)}" for name, value in options.items()]
     match remedy.call:
         case "commit":
-            call = f"attach({', '.join(names)}).commit({', '.join(options)})"
+            call = f"attach({', '.join(names)}).commit({', '.join(written)})"
         case "show":
             call = f"attach({', '.join(names)}).state"
         case "start":
             dest, *job_id = names
             given = [f"job_id={name}" for name in job_id]
-            call = f"start({', '.join([dest, *given, *options])})"
+            call = f"start({', '.join([dest, *given, *written])})"
         case name:
-            call = f"{name}({', '.join([*names, *options])})"
+            call = f"{name}({', '.join([*names, *written])})"
     return f"magic_committer.{call}"
 
 
@@ -156,7 +162,8 @@ def as_command(remedy: Remedy, way: Sequence[str] = ()) -> str:
     Args:
         way: global options that lead to the same store, as words: ``("--profile", "ops")``.
     """
-    if remedy.call not in COMMANDS or not remedy.options.keys() <= FLAGS.keys():
+    stays = remedy.call == "recover" and "leave_visible" in remedy.options
+    if stays or remedy.call not in COMMANDS or not remedy.options.keys() <= FLAGS.keys():
         return in_python(remedy)
     words, always = COMMANDS[remedy.call]
     line = ["magic-committer", *words, remedy.dest, *filter(None, (remedy.job_id,)), *always]

@@ -20,12 +20,13 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.committers.base import Process
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.cleanup import Cleaning, Limits
+from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import inspect_all
-from magic_committer.maintenance.recover import abort_job, recover_job
 from magic_committer.maintenance.reports import CleanupReport, FoundJob, Recovery
 from magic_committer.options import Options
 from magic_committer.protocol.record import JobReport, TaskCommit, Terms
@@ -257,7 +258,8 @@ class World:
         runtime = self.runtime(seen)
         found = records.read(runtime, JobPaths(self.dest, job_id).record)
         assert found is not None
-        return abort_job(runtime, self.dest, found, revert=revert)
+        committer = MagicCommitter.found(runtime, self.dest, found, None)
+        return committer.abort_job(revert=revert, role="recovery")
 
     def clean(self, seen: object | None = None) -> CleanupReport:
         """Clean up everything, however young."""

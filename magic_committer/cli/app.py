@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
-from magic_committer.cli.plain import FORMATS
+from magic_committer.cli.plain import Format
 from magic_committer.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,7 +25,7 @@ def common(function: F) -> F:
     for option in reversed(
         (
             click.option(
-                "--format", "how", type=click.Choice(FORMATS),
+                "--format", "how", type=click.Choice(get_args(Format)),
                 help="A table for people (default); the others for programs, see docs/cli.md.",
             ),
             click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
@@ -45,22 +45,6 @@ def common(function: F) -> F:
 
 COMMON = ("how", "as_json", "profile", "region", "endpoint_url", "quiet", "debug")
 """The names of these options' values."""
-
-
-def given_so_far(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """The values of the common options, with those that were given before, on the way to this
-    command."""
-    if values["as_json"]:
-        if values["how"] not in (None, "json"):
-            raise click.UsageError("--json and --format say different things: give one", context)
-        values["how"] = "json"
-    before: dict[str, Any] = context.obj or {}
-    return {name: values[name] or before.get(name) for name in COMMON}
-
-
-def _keep(**values: Any) -> None:
-    context = click.get_current_context()
-    context.obj = given_so_far(context, values)
 
 
 class Explained(click.Command):
@@ -179,9 +163,8 @@ def load_all() -> None:
     help="Show the version and exit.",
 )
 @common
-def root(**values: Any) -> None:
+def root(**_: Any) -> None:
     """Pending uploads and broken jobs on S3: find them, finish them, remove them."""
-    _keep(**values)
 
 
 root.examples = (
@@ -201,8 +184,8 @@ def group(name: str, *examples: str) -> Group:
 
     @root.group(name, cls=Group, help=WORDS[name])
     @common
-    def made(**values: Any) -> None:
-        _keep(**values)
+    def made(**_: Any) -> None:
+        pass  # a command looks at what was given before it
 
     assert isinstance(made, Group)  # click's types do not say so
     made.examples = examples

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any, get_args
+from typing import Any
 
 import click
 import orjson
@@ -14,26 +14,29 @@ from magic_committer import _wiring
 from magic_committer._quantities import age_words
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import Output
-from magic_committer.cli.reach import Reach
-from magic_committer.cli.shell import DIRECTORY, Shell, command
-from magic_committer.cli.table import Column
+from magic_committer.cli.output import Column, Output
+from magic_committer.cli.shell import Shell, command
+from magic_committer.cli.values import DIRECTORY
 from magic_committer.commit.probe import Capabilities
 from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Asked, Diagnosis, diagnose
 from magic_committer.doctor.policies import ROLES, Role, policy
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
-from magic_committer.options import Track
 
 FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
 
+
+def _named(roles: Sequence[str]) -> str:
+    return "every role" if len(roles) == len(ROLES) else ", ".join(roles)
+
+
 PERMISSION_COLUMNS = (
     Column("name", "permission"),
     Column("answer"),
-    Column("roles", "needed by", words=", ".join, spare=1),
-    Column("use", "for", spare=2),
-    Column("where", "where, and what the store said", prose=True),
+    Column("roles", "needed by", words=_named, prose=True),
+    Column("use", "for", prose=True),
+    Column("where", "what the store said", prose=True),
 )
 STORE_COLUMNS = (
     Column("words", "the store"),
@@ -63,14 +66,10 @@ _KEPT = {True: "yes", False: "no", None: "not asked"}
 
 
 @command(root, "doctor", WORDS["doctor"], "s3://bucket/table", "s3://bucket/table --policy writer")
-@click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
+@click.argument("path", type=DIRECTORY)
 @click.option(
     "--policy", "policy_for", type=click.Choice(ROLES),
     help="Ask nothing: print the least IAM policy for this role.",
-)  # fmt: skip
-@click.option(
-    "--track", type=click.Choice(get_args(Track)), default="s3", show_default=True,
-    help="With --policy writer: how its jobs track their files.",
 )  # fmt: skip
 @click.option(
     "--role", type=click.Choice(ROLES), default="committer", show_default=True,
@@ -78,12 +77,7 @@ _KEPT = {True: "yes", False: "no", None: "not asked"}
 )  # fmt: skip
 @click.option("--paging", is_flag=True, help="Also list 1,001 uploads: 2,000 requests more.")
 def doctor(
-    shell: Shell,
-    paths: tuple[Destination, ...],
-    policy_for: Role | None,
-    track: Track,
-    role: Role,
-    paging: bool,
+    shell: Shell, path: Destination, policy_for: Role | None, role: Role, paging: bool
 ) -> int:
     """Try what a job may and can do under PATH, and say what is promised there.
 
@@ -91,31 +85,21 @@ def doctor(
     mode append needs is there; 43: a permission is lacking; 46: the store cannot do it.
     """
     if policy_for is not None:
-        if len(paths) > 1:
-            raise click.UsageError("a policy is for one path: give one with --policy")
-        return _print_policy(shell, paths[0], policy_for, track)
-    reach = Reach(shell, many=len(paths) > 1)
-    found: list[Diagnosis] = []
-    for path in dict.fromkeys(paths):
-        with reach.trying(path.url):
-            settings = None
-            with suppress(NotSupported):
-                settings = _wiring.bucket_settings(path.bucket, shell.s3)
-            one = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
-            found.append(one)
-            reach.add(_code(one, role))
-            if shell.output.format == "table":
-                if len(found) > 1:
-                    shell.output.text("")
-                _print(shell.output, one)
-            _tell(shell, one)
-    if shell.output.format != "table":
-        _print_checks(shell.output, found, many=len(paths) > 1)
-    return reach.code
+        return _print_policy(shell, path, policy_for)
+    settings = None
+    with suppress(NotSupported):
+        settings = _wiring.bucket_settings(path.bucket, shell.s3)
+    found = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
+    if shell.output.format == "table":
+        _print(shell.output, found)
+    else:
+        _print_checks(shell.output, found)
+    _tell(shell, found)
+    return _code(found, role)
 
 
-def _print_policy(shell: Shell, path: Destination, role: Role, track: Track) -> int:
-    made = policy(role, path, track)
+def _print_policy(shell: Shell, path: Destination, role: Role) -> int:
+    made = policy(role, path)
     if shell.output.format == "table":  # as IAM takes it, to be piped on
         shell.output.stream.write(orjson.dumps(made, option=orjson.OPT_INDENT_2).decode() + "\n")
     else:
@@ -136,21 +120,11 @@ def _print(output: Output, found: Diagnosis) -> None:
             output.text(found.problem)
 
 
-def _print_checks(output: Output, found: list[Diagnosis], *, many: bool) -> None:
-    """For programs: a row for each check. With many paths the summary has one for each."""
-    told = [
-        {
-            "dest": one.dest,
-            "store": one.store,
-            "transport": one.transport,
-            "clock_ahead_seconds": one.clock_ahead,
-            "problem": one.problem,
-            "left": list(one.left),
-        }
-        for one in found
-    ]
-    rows = [{**row, "dest": one.dest} for one in found for kind in _checks(one) for row in kind]
-    summary = {"destinations": told} if many else told[0]
+def _print_checks(output: Output, found: Diagnosis) -> None:
+    """For programs: a row for each check."""
+    names = ("dest", "store", "transport", "clock_ahead", "problem")
+    summary = {name: getattr(found, name) for name in names} | {"left": list(found.left)}
+    rows = [{**row, "dest": found.dest} for kind in _checks(found) for row in kind]
     output.rows("check", (), rows, fields=FIELDS, summary=lambda: summary)
 
 

@@ -26,21 +26,12 @@ from magic_committer.errors import (
 
 OK = 0
 FAILED = 1
-"""Something was tried and went wrong; what, the message says."""
-USAGE = 2
-"""What was typed is wrong: no such command or option, one is missing, a value is no S3 path or no
-duration. Hadoop has 40 and 42; 2 is every other program's."""
+USAGE = 2  # Hadoop has 40 and 42; 2 is every other program's
 FORBIDDEN = 43
-"""The store refused who we are; the message names the S3 action that a policy must allow."""
 NOT_FOUND = 44
-"""No such bucket, job or file."""
 BAD_STATE = 46
-"""What was found is not what was expected: another count of uploads, a job that cannot be decided
-that way or is not finished yet, a file that is not valid, a store that cannot do what is needed."""
 NO_ANSWER = 48
-"""The store did not answer: try again."""
 INTERRUPTED = 130
-"""Ctrl-C. What was done stays done; the same command goes on from there."""
 
 MEANINGS = {
     OK: "done; nothing is wrong",
@@ -50,7 +41,7 @@ MEANINGS = {
     NOT_FOUND: "no such bucket, job or file",
     BAD_STATE: "not what was expected: a count, a job's state, an invalid file, an unfit store",
     NO_ANSWER: "the store did not answer",
-    INTERRUPTED: "interrupted",
+    INTERRUPTED: "interrupted: what was done stays done, the same command goes on from there",
 }
 """For people: the table in the docs is this one."""
 
@@ -71,9 +62,13 @@ _CODES: tuple[tuple[type[MagicError], int], ...] = (
 
 def code_of(error: MagicError) -> int:
     """The exit code for an error: of the first class in the table that it is. An upload that failed
-    because of the store has the store's. Pure."""
+    because of the store has the store's; a local file has the system's. Pure."""
+    cause = error.__cause__
     if isinstance(error, UploadFailed):
-        return code_of(error.__cause__) if isinstance(error.__cause__, StoreError) else FAILED
+        return code_of(cause) if isinstance(cause, StoreError) else FAILED
+    if isinstance(cause, OSError | ValueError) and type(error) is MagicError:
+        missing = isinstance(cause, FileNotFoundError | NotADirectoryError)
+        return NOT_FOUND if missing else FORBIDDEN if isinstance(cause, PermissionError) else FAILED
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
+import orjson
 
 from magic_committer import _wiring
-from magic_committer._quantities import bytes_words, counted
+from magic_committer._quantities import counted
 from magic_committer.cli.app import group
-from magic_committer.cli.places import on_s3
+from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Shell, command
-from magic_committer.cli.table import Column
-from magic_committer.errors import OptionError, StoreError
+from magic_committer.cli.values import DIRECTORY, dry_run
+from magic_committer.errors import StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.lifecycle import (
     Change,
@@ -30,6 +30,8 @@ from magic_committer.maintenance.lifecycle import (
 
 lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
 
+TOLD = frozenset({"ID", "Status", "Filter", "Prefix", "AbortIncompleteMultipartUpload"})
+"""Elements of a rule that stand in columns or words of their own."""
 FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
 COLUMNS = (
     Column("id", "rule"),
@@ -38,16 +40,13 @@ COLUMNS = (
 )
 
 
-def _bucket(text: str) -> Destination:
-    """A bucket's name, or a URL; the path in it is a directory."""
-    return Destination.parse(on_s3(text) if "://" in text else f"s3://{text}/")
+_bucket = click.argument("dest", metavar="BUCKET|URL", type=DIRECTORY)
 
 
 @command(lifecycle, "show", "The bucket's rules, in words.", "s3://bucket")
-@click.argument("bucket", metavar="BUCKET|URL")
-def show(shell: Shell, bucket: str) -> None:
+@_bucket
+def show(shell: Shell, dest: Destination) -> None:
     """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
-    dest = _bucket(bucket)
     configuration = _wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
     covered = _days_of(configuration, dest.prefix)
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
@@ -64,30 +63,22 @@ def show(shell: Shell, bucket: str) -> None:
 
 
 @command(lifecycle, "ensure", "Add the rule that aborts old uploads.", "s3://bucket/table --days 7")
-@click.argument("bucket", metavar="BUCKET|URL")
+@_bucket
 @click.option("--days", type=int, required=True, help="After how many days an upload is aborted.")
-@click.option("--prefix", default="", help="Only below this directory of BUCKET.", metavar="DIR")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def ensure_rule(
-    shell: Shell, bucket: str, days: int, prefix: str, dry_run: bool, yes: bool
-) -> None:
-    """See to it that BUCKET has a rule that aborts uploads --days after they began.
+@dry_run
+def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: bool) -> None:
+    """See to it that a rule aborts uploads below s3://BUCKET/PREFIX --days after they began.
 
     One rule is added, or ours is changed; all others stay. S3 has no condition on this write: what
     somebody else changes in the same second may be lost, so what is stored is read back.
     """
-    dest = _bucket(bucket)
-    if prefix and dest.prefix:
-        raise OptionError("the directory is given twice, in the URL and by --prefix")
-    if prefix:
-        dest = _bucket(f"s3://{dest.bucket}/{prefix}")
     settings = _wiring.bucket_settings(dest.bucket, shell.s3)
     merged = merge(settings.lifecycle(), dest.prefix, days)
     if merged.change != "nothing":
         _warn(shell, dest, days)
         if not dry_run:
-            shell.confirm(f"{_would(merged.change, merged.rule)}. Go on?", yes=yes)
+            if not yes:
+                shell.confirm(f"{_would(merged.change, merged.rule)}. Go on?")
             merged = ensure(settings, dest.prefix, days, shell.runtime(dest.bucket).clock)
     done = merged.change != "nothing" and not dry_run
     value = {"dest": dest.url, "change": merged.change, "done": done, "days": days}
@@ -155,45 +146,13 @@ def _after(days: int | None) -> str:
 
 
 def _words(rule: Rule, dest: Destination) -> str:
-    """What a rule does, in a sentence without a subject."""
-    done = "; ".join(_deeds(rule)) or "does nothing that this program knows"
-    return f"{done}, {_reach(rule, dest.bucket)}"
-
-
-def _deeds(rule: Rule) -> Iterator[str]:
-    days = rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
-    if days is not None:
-        yield f"aborts uploads {_after(days)}"
-    expiration = rule.get("Expiration", {})
-    if "Days" in expiration or "Date" in expiration:
-        yield f"deletes objects {_when(expiration)}"
-    if expiration.get("ExpiredObjectDeleteMarker"):
-        yield "removes lone delete markers"
-    for move in rule.get("Transitions", ()):
-        yield f"moves objects to {move.get('StorageClass', '?')} {_when(move)}"
-    for move in rule.get("NoncurrentVersionTransitions", ()):
-        days = move.get("NoncurrentDays", "?")
-        yield f"moves old versions to {move.get('StorageClass', '?')} after {days} days"
-    old = rule.get("NoncurrentVersionExpiration", {})
-    if old:
-        kept = old.get("NewerNoncurrentVersions")
-        newest = f" but for the newest {kept}" if kept else ""
-        yield f"deletes old versions after {old.get('NoncurrentDays', '?')} days{newest}"
-
-
-def _when(action: Mapping[str, Any]) -> str:
-    if "Date" in action:
-        return f"from {action['Date']:%Y-%m-%d} on"
-    return f"after {action.get('Days', 0)} days"
-
-
-def _reach(rule: Rule, bucket: str) -> str:
-    narrowed = rule.get("Filter", rule)
-    narrowed = narrowed.get("And", narrowed)
-    tags = [*narrowed.get("Tags", ()), *([narrowed["Tag"]] if "Tag" in narrowed else [])]
-    with_ = [f"tagged {tag.get('Key')}={tag.get('Value')}" for tag in tags]
-    for name, words in (("ObjectSizeGreaterThan", "over"), ("ObjectSizeLessThan", "under")):
-        if name in narrowed:
-            with_.append(f"{words} {bytes_words(narrowed[name])}")
-    where = f"s3://{bucket}/{narrowed.get('Prefix', '')}*"
-    return f"in {where}" + (f" {' and '.join(with_)}" if with_ else "")
+    """What a rule does: about uploads in words, all else as S3 writes it."""
+    reach = prefix_of(rule)
+    others = {name: held for name, held in rule.items() if name not in TOLD}
+    if reach is None:
+        others["Filter"] = rule["Filter"]
+    words = [f"aborts uploads {_after(days)}"] if (days := abort_days(rule)) is not None else []
+    if others:
+        words.append(orjson.dumps(others, default=str).decode())
+    done = "; ".join(words) or "does nothing"
+    return done if reach is None else f"{done}, in s3://{dest.bucket}/{reach}*"

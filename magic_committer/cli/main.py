@@ -1,15 +1,47 @@
-"""Entry point."""
+"""Entry point: one command line, run, and what becomes an exit code.
+
+No traceback without ``--debug``: not for an error of ours that a command did not translate, nor for
+one that nobody expected; that one is told with its kind, and with how to see all of it.
+"""
 
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import NoReturn
 
-from magic_committer.cli.running import run
+import click
 
-__all__ = ["main", "run"]
+from magic_committer._patience import patient
+from magic_committer.cli import exits
+from magic_committer.cli.app import root
+from magic_committer.cli.plain import note
 
 
 def main() -> NoReturn:
     """Run the command line of this process, and exit with its code."""
     sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command line; its exit code."""
+    try:
+        with patient():
+            code = root.main(arguments, prog_name="magic-committer", standalone_mode=False)
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except (click.Abort, KeyboardInterrupt) as interrupt:
+        note("magic-committer: interrupted")
+        cause = interrupt.__cause__ or interrupt  # click hands on its own error
+        for told in getattr(cause, "__notes__", ()):
+            note(f"magic-committer: {told}")
+        return exits.INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        note(f"magic-committer: {type(error).__name__}: {error}. --debug shows where")
+        return exits.FAILED
+    return code if isinstance(code, int) else exits.OK

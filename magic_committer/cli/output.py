@@ -1,6 +1,8 @@
-"""What commands print: rows and documents, in four formats with one versioned schema.
+"""What commands print: rows and documents, in formats with one versioned schema.
 
-* ``table``: for people (`magic_committer.cli.table`).
+* ``table``: for people. rich lays it out as wide as the terminal; in a pipe nothing is wrapped, and
+  each row is a line. A key is never cut: where it does not fit it has a line of its own. Reasons
+  stand below a table, by number.
 * ``json``: one document, ``{"schema": 1, "type": "uploads", "rows": […], "summary": {…}}``.
 * ``jsonl``: a line for each row as it is found, ``{"schema": 1, "type": "upload", …}``, and one for
   the summary, ``"type": "uploads.summary"``.
@@ -8,7 +10,8 @@
 
 A field keeps its name and meaning within a version of the schema; new fields may come. Times are
 seconds since the epoch, ages and durations seconds, sizes bytes; what is not known is null
-(empty in CSV).
+(empty in CSV). Rows are written as they come, and a table has the first `ROWS_MAX`: memory does not
+grow with their number.
 
 What a store says is shown, never obeyed, in every format (docs/security.md): control and format
 characters (escape sequences, marks that turn the direction of writing round) are escaped. In JSON
@@ -22,27 +25,69 @@ import csv
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TextIO
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
 from magic_committer.cli.plain import Format, clean, note
-from magic_committer.cli.progress import hide_progress
-from magic_committer.cli.table import Column, beside, render, wrapped
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
 
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
-
+ROWS_MAX = 1000
+"""Rows of a table; of the others the number is told."""
 SCREEN_LINES = 40
 """Below a longer table stands what stands above it, too."""
-
+PIPE_COLUMNS = 1_000_000
+"""The width of what is no terminal: no line is wrapped."""
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
 
 
+BARS: list[Any] = []
+"""The bars that are on the terminal now."""
+
+
+def hide_progress() -> None:
+    """Take the bars off the terminal before something else is written to it; the next step shows
+    them again."""
+    for bars in BARS:
+        bars.stop()
+
+
 class Prose(str):
     """Words of a document that may be wrapped; what else it has stays on one line, as a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table. One without anything in it is left out.
+
+    Attributes:
+        field: of the row. title: above the column; "" is the field's name.
+        words: how a value reads for people. right: numbers stand to the right.
+        reason: the cells are numbers, and the words stand below the table.
+        prose: it may be wrapped between words.
+    """
+
+    field: str
+    title: str = ""
+    words: Callable[[Any], str] = str
+    right: bool = False
+    reason: bool = False
+    prose: bool = False
+
+
+def _shown(text: object) -> str:
+    """`clean`, for text that is nearly always clean."""
+    told = str(text)
+    return told if told.isprintable() else clean(told)
 
 
 def clean_json(document: str) -> str:
@@ -53,21 +98,23 @@ def clean_json(document: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
+@dataclass(frozen=True, slots=True)
 class Output:
     """Where results go.
 
-    Args:
-        stream: None: the process's stdout at the time of each call.
+    Attributes:
+        given: None: the process's stdout at the time of each call.
     """
 
-    def __init__(self, how: Format, stream: TextIO | None = None) -> None:
-        self.format = how
-        self._stream = stream
+    format: Format
+    given: TextIO | None = None
 
     @property
     def stream(self) -> TextIO:
-        hide_progress()  # results never run into a bar
-        return self._stream if self._stream is not None else sys.stdout
+        stream = self.given if self.given is not None else sys.stdout
+        if stream.isatty():
+            hide_progress()  # results never run into a bar
+        return stream
 
     def rows(
         self,
@@ -76,45 +123,103 @@ class Output:
         rows: Iterable[Mapping[str, Any]],
         *,
         fields: Sequence[str],
-        summary: Callable[[], Mapping[str, Any]] | None = None,
-        closing: Callable[[], str] | None = None,
-        empty: str = "",
+        summary: Callable[[], Mapping[str, Any]] = dict,
+        closing: Callable[[], str] = str,
     ) -> None:
-        """Print rows as they come (``jsonl`` and ``csv``) or together.
+        """Print rows. If their iterator fails, those that it gave are printed first.
 
         Args:
             kind: of one row, e.g. ``"upload"``; its plural names the whole.
             columns: of the table. fields: of the other formats, in order, for each row.
             summary: asked after the last row, for programs. closing: the same, in a sentence; it
                 stands above a table.
-            empty: the sentence for a table without rows, if there is no ``closing``.
         """
-        told = summary or dict
         if self.format == "jsonl":
             for row in rows:
                 self._line(_typed(kind, _chosen(row, fields)))
-            self._line(_typed(f"{kind}s.summary", told()))
+            self._line(_typed(f"{kind}s.summary", summary()))
         elif self.format == "json":
-            listed = [_chosen(row, fields) for row in rows]
-            self._document(_typed(f"{kind}s", {"rows": listed, "summary": told()}))
+            self._json(f"{kind}s", (_chosen(row, fields) for row in rows), summary)
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerow(fields)
             for row in rows:
                 writer.writerow([_cell(row.get(name)) for name in fields])
                 self.stream.flush()
-            if closing is not None:
-                note(closing())
+            if told := closing():
+                note(told)
         else:
-            found = list(rows)
-            lines = render(columns, found, self._width(), clean) if found else []
-            told_of = closing() if closing is not None else "" if found else empty
-            if told_of:
-                self.text(told_of)
-            for line in lines:
-                self.stream.write(f"{line}\n")
-            if told_of and len(lines) > SCREEN_LINES:
-                self.text(told_of)
+            self._table(columns, rows, closing)
+
+    def _json(
+        self, kind: str, rows: Iterator[Mapping[str, Any]], summary: Callable[[], Mapping[str, Any]]
+    ) -> None:
+        head = f'{{\n  "schema": {SCHEMA},\n  "type": "{kind}",\n  "rows": ['
+        before = head
+        try:
+            for row in rows:
+                self.stream.write(f"{before}\n    {_json(row)}")
+                before = ","
+        except BaseException:
+            if before != head:  # a document that was begun is ended
+                self.stream.write(f'\n  ],\n  "summary": {_json(summary())}\n}}\n')
+            raise
+        start = head if before == head else "\n  "
+        self.stream.write(f'{start}],\n  "summary": {_json(summary())}\n}}\n')
+
+    def _table(
+        self,
+        columns: Sequence[Column],
+        rows: Iterable[Mapping[str, Any]],
+        closing: Callable[[], str],
+    ) -> None:
+        first: list[Mapping[str, Any]] = []
+        count = 0
+        told = ""
+        try:
+            for row in rows:
+                count += 1
+                if count <= ROWS_MAX:
+                    first.append(row)
+            told = closing()
+        finally:
+            lines = self._lines(columns, first) if first else []
+            if count > ROWS_MAX:
+                lines.append(f"and {count - ROWS_MAX:,} more: --format jsonl has all")
+            if told:
+                self.text(told)
+            self.stream.writelines(f"{line}\n" for line in lines)
+            if told and len(lines) > SCREEN_LINES:
+                self.text(told)
+
+    def _lines(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The lines of a table."""
+        reasons: dict[str, int] = {}
+
+        def cell(column: Column, row: Mapping[str, Any]) -> str:
+            told = _shown(column.words(row.get(column.field, "")))
+            if not (column.reason and told):
+                return told
+            return f"[{reasons.setdefault(told, len(reasons) + 1)}]"
+
+        cells = [[cell(column, row) for row in rows] for column in columns]
+        shown = [n for n, some in enumerate(cells) if any(some) or n == len(columns) - 1]
+        console = self._console()
+        last = cells[-1]
+
+        def lines(numbers: Sequence[int]) -> tuple[list[str], bool]:
+            table = _grid([(columns[n], cells[n]) for n in numbers])
+            return _printed(console, table), _width(console, table) <= console.width
+
+        told, fits = lines(shown)
+        if not fits and not any(columns[n].prose for n in shown):
+            head, *beside = lines(shown[:-1])[0] or [""]
+            told = [head, f"  {columns[-1].title or columns[-1].field}"]
+            for line, key in zip(beside or [""] * len(rows), last, strict=True):
+                told += [line, _alone(key, console.width)]
+        for reason, number in reasons.items():
+            told += wrapped(f"[{number}] ", reason, console.width)
+        return told
 
     def document(
         self, kind: str, value: Mapping[str, Any], lines: Iterable[tuple[str, str]] = ()
@@ -122,11 +227,9 @@ class Output:
         """Print one value: for people, name and words on a line each."""
         if self.format == "table":
             pairs = [(name, words) for name, words in lines if words]
-            width = max((len(name) for name, _ in pairs), default=0)
+            most = max((len(name) for name, _ in pairs), default=0)
             for name, words in pairs:
-                prose = isinstance(words, Prose)
-                name = f"{clean(name):<{width}}"
-                for line in beside(name, clean(words), self._width(), prose=prose):
+                for line in _beside(f"{_shown(name):<{most}}  ", words, self._width()):
                     self.stream.write(f"{line}\n")
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
@@ -134,25 +237,97 @@ class Output:
         elif self.format == "jsonl":
             self._line(_typed(kind, value))
         else:
-            self._document(_typed(kind, value))
+            option = orjson.OPT_INDENT_2
+            document = orjson.dumps(_typed(kind, value), default=str, option=option).decode()
+            self.stream.write(clean_json(document) + "\n")
 
     def text(self, line: str, *, indent: str = "", prose: bool = True) -> None:
         """A line for people, wrapped if it is prose; nothing in the other formats."""
         if self.format == "table":
-            for part in wrapped(indent, clean(line), self._width() if prose else None):
+            for part in wrapped(indent, _shown(line), self._width() if prose else PIPE_COLUMNS):
                 self.stream.write(f"{part}\n")
 
-    def _width(self) -> int | None:
-        """Of the terminal that is written to; None: it is none."""
-        return shutil.get_terminal_size().columns if self.stream.isatty() else None
+    def _width(self) -> int:
+        """Of the terminal that is written to."""
+        return shutil.get_terminal_size().columns if self.stream.isatty() else PIPE_COLUMNS
+
+    def _console(self) -> Console:
+        from rich.console import Console  # late: only tables need it
+
+        return Console(
+            file=self.stream, width=self._width(), markup=False, emoji=False, highlight=False
+        )
 
     def _line(self, value: Mapping[str, Any]) -> None:
-        self.stream.write(clean_json(orjson.dumps(value, default=str).decode()) + "\n")
+        self.stream.write(_json(value) + "\n")
         self.stream.flush()
 
-    def _document(self, value: Mapping[str, Any]) -> None:
-        document = orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2).decode()
-        self.stream.write(clean_json(document) + "\n")
+
+# Laying out ---------------------------------------------------------------------------------------
+
+
+def _grid(filled: Sequence[tuple[Column, Sequence[str]]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column, _ in filled:
+        table.add_column(
+            Text(column.title or column.field),
+            justify="right" if column.right else "left",
+            no_wrap=not column.prose,
+        )
+    for row in zip(*(cells for _, cells in filled), strict=True):
+        table.add_row(*map(Text, row))
+    return table
+
+
+def _printed(console: Console, shown: RenderableType) -> list[str]:
+    with console.capture() as capture:
+        console.print(shown)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def _width(console: Console, table: Table) -> int:
+    """The places that a table needs."""
+    options = console.options.update(max_width=PIPE_COLUMNS)
+    return console.measure(table, options=options).maximum
+
+
+def _alone(key: str, width: int) -> str:
+    """A key on a line of its own; one that would be too long by the indent has none."""
+    from rich.cells import cell_len
+
+    return key if width - 2 < cell_len(key) <= width else f"  {key}"
+
+
+def _beside(before: str, words: str, width: int) -> list[str]:
+    """The lines of a name and what is told of it; below the name where it does not fit beside."""
+    told = _shown(words)
+    if isinstance(words, Prose):
+        return wrapped(before, told, width)
+    fits = len(before) + len(told) <= width
+    return [f"{before}{told}"] if fits else [before.rstrip(), _alone(told, width)]
+
+
+def wrapped(before: str, told: str, width: int) -> list[str]:
+    """The lines of prose after what stands before it, wrapped between words; each is indented as
+    far, but where a word would not fit then."""
+    if told and max(map(len, told.split())) > width - len(before) and not before.strip():
+        before = ""
+    indent = " " * len(before)
+    lines = textwrap.wrap(
+        told, max(1, width), initial_indent=before, subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return lines or [before.rstrip()]
+
+
+# Values -------------------------------------------------------------------------------------------
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return clean_json(orjson.dumps(value, default=str).decode())
 
 
 def _typed(kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,4 +350,4 @@ def _cell(value: Any) -> Any:
     if isinstance(value, int | float):
         return value
     told = str(value)
-    return f"'{clean(told)}" if told[:1] in FORMULA_STARTS else clean(told)
+    return f"'{_shown(told)}" if told[:1] in FORMULA_STARTS else _shown(told)

@@ -6,16 +6,14 @@ from __future__ import annotations
 import sys
 from typing import Literal, get_args
 
-Format = Literal["table", "json", "jsonl", "csv"]
-FORMATS: tuple[str, ...] = get_args(Format)
+Format = Literal["table", "json", "jsonl", "csv", "prometheus"]
+FORMATS: tuple[str, ...] = tuple(how for how in get_args(Format) if how != "prometheus")
+"""What every command prints; ``prometheus`` is for `cleanup`."""
 
 
 def clean(text: object) -> str:
     """Text that does nothing to a terminal: control and format characters are escaped."""
-    told = str(text)
-    if told.isprintable():
-        return told
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in told)
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def note(line: str) -> None:

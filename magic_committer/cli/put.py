@@ -21,17 +21,16 @@ import click
 
 from magic_committer._modes import mode_of
 from magic_committer._quantities import bytes_words, counted, name_some
-from magic_committer._runtime import ProgressFunction, Runtime
+from magic_committer._runtime import Runtime
 from magic_committer.api import write
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.calls import Calls
-from magic_committer.cli.job_reports import code_of_report, report_lines
+from magic_committer.cli.jobs import code_of, report_lines
 from magic_committer.cli.output import Prose
-from magic_committer.cli.places import Place
-from magic_committer.cli.shell import DIRECTORY, MODE, PLACE, URL, Shell, command
+from magic_committer.cli.shell import Shell, command
+from magic_committer.cli.values import DIRECTORY, MODE, PLACE, dry_run
 from magic_committer.commit.conflict import existing, partitions_of
-from magic_committer.errors import CommitIncomplete, UploadFailed
+from magic_committer.errors import UploadFailed
 from magic_committer.filesystem.local import PutItem, PutReport, files_in, refuse_itself
 from magic_committer.filesystem.objects import objects_in
 from magic_committer.hadoop.manifests import check_file_name
@@ -72,7 +71,7 @@ class Putting:
     """
 
     source: str
-    dest: Place
+    dest: Destination
     mode: Mode
     files: Sequence[PutItem]
     left_out: tuple[str, ...]
@@ -83,11 +82,9 @@ class Putting:
         """Of all files."""
         return sum(file.size for file in self.files)
 
-    def look(self, shell: Shell, progress: ProgressFunction) -> Present:
+    def look(self, runtime: Runtime) -> Present:
         """What is there now. Only listings are sent."""
-        return self._look_at_objects(shell.runtime(self.dest.bucket, progress), self.dest)
-
-    def _look_at_objects(self, runtime: Runtime, dest: Destination) -> Present:
+        dest = self.dest
         keys = {dest.prefix + file.name for file in self.files}
         parts = partitions_of(dest, keys)
         within = parts if self.mode in BY_PARTITION else None
@@ -138,8 +135,7 @@ OPTIONS = (
         help="The content type of each file; put guesses it from the name otherwise.",
     ),
     click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
-    click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done."),
-    click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+    dry_run,
 )  # fmt: skip
 
 
@@ -148,11 +144,11 @@ def _options(function: Callable[..., int]) -> Callable[..., int]:
 
 
 @command(root, "promote", WORDS["promote"], "s3://bucket/staging/today s3://bucket/table --dry-run")
-@click.argument("source", type=URL, metavar="SOURCE")
+@click.argument("source", type=DIRECTORY, metavar="SOURCE")
 @click.argument("dest", type=DIRECTORY, metavar="DEST")
 @_options
 def promote(
-    shell: Shell, source: str, dest: Destination, hidden: bool, unique: bool, **how: Any
+    shell: Shell, source: Destination, dest: Destination, hidden: bool, unique: bool, **how: Any
 ) -> int:
     """Publish the objects below SOURCE at DEST: all of them, or none. The store copies them.
 
@@ -164,12 +160,9 @@ def promote(
     what committers keep. An object that changes meanwhile is an error. Content types, metadata and
     tags are not copied.
     """
-    source = Destination.parse(source).url
-    bucket = Destination.parse(source).bucket
-    found, left_out = objects_in(
-        shell.runtime(bucket).store, source, dest.url, hidden=hidden, unique=unique
-    )
-    return _publish(shell, source, dest, found, left_out, hidden=hidden, unique=unique, **how)
+    store = shell.runtime(source.bucket).store
+    found, left_out = objects_in(store, source.url, dest.url, hidden=hidden, unique=unique)
+    return _publish(shell, source.url, dest, found, left_out, hidden=hidden, unique=unique, **how)
 
 
 @command(
@@ -182,7 +175,7 @@ def promote(
 @click.argument("directory", metavar="DIRECTORY")
 @click.argument("dest", type=PLACE, metavar="DEST")
 @_options
-def put(shell: Shell, directory: str, dest: Place, hidden: bool, **how: Any) -> int:
+def put(shell: Shell, directory: str, dest: Destination, hidden: bool, **how: Any) -> int:
     """Publish the files of a directory of this machine at DEST: all of them, or none.
 
     DEST is s3://bucket/path or file:///path. Nothing is visible before all are sent. After an error
@@ -203,7 +196,7 @@ def put(shell: Shell, directory: str, dest: Place, hidden: bool, **how: Any) -> 
 def _publish(
     shell: Shell,
     source: str,
-    dest: Place,
+    dest: Destination,
     files: Sequence[PutItem],
     left_out: tuple[str, ...],
     *,
@@ -216,13 +209,12 @@ def _publish(
     yes: bool,
 ) -> int:
     putting = Putting(source, dest, mode_of(mode), files, left_out, unique)
-    with shell.progress() as progress:
-        if dry_run:
-            return _tell(shell, putting, putting.look(shell, progress))
-        if putting.mode not in FAILING and not yes:
-            present = putting.look(shell, progress)
-            shell.confirm(f"{putting.would(present)}?", yes=yes)
-        return _put(shell, putting, mode, progress, hidden, no_success, content_type)
+    if dry_run:
+        return _tell(shell, putting, putting.look(shell.runtime(dest.bucket)))
+    if putting.mode not in FAILING and not yes:
+        present = putting.look(shell.runtime(dest.bucket))
+        shell.confirm(f"{putting.would(present)}?")
+    return _put(shell, putting, mode, hidden, no_success, content_type)
 
 
 def _tell(shell: Shell, putting: Putting, present: Present) -> int:
@@ -247,7 +239,6 @@ def _put(
     shell: Shell,
     putting: Putting,
     said_mode: str,
-    progress: ProgressFunction,
     hidden: bool,
     no_success: bool,
     content_type: str | None,
@@ -258,21 +249,17 @@ def _put(
         mode=said_mode,  # type: ignore[arg-type]  # `MODE` has read it
         mark_success=not no_success,
         s3=shell.s3,
-        progress=progress,
+        progress=shell.progress,
     )
-    try:
-        with writing as job:
-            put = job.copy if is_s3_url(putting.source) else job.put_directory
-            done = put(putting.source, hidden=hidden, unique=putting.unique, attributes=attributes)
-            _refuse_changes(putting, done)
-    except CommitIncomplete as error:
-        with Calls(shell, putting.dest, error.job_id, "recover"):
-            raise
+    with writing as job:
+        put = job.copy if is_s3_url(putting.source) else job.put_directory
+        done = put(putting.source, hidden=hidden, unique=putting.unique, attributes=attributes)
+        _refuse_changes(putting, done)
     report = writing.report
     left_out = (("left out", name_some(done.left_out)),)
     told = {**report.to_dict(), "left_out": list(done.left_out)}
     shell.output.document("put", told, (*report_lines(report), *left_out))
-    return code_of_report(report)
+    return code_of(report)
 
 
 def _refuse_changes(putting: Putting, done: PutReport) -> None:

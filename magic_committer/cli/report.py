@@ -1,160 +1,161 @@
-"""``report``: what lies open under a path, on one page that a person looks at.
+"""``report``: what lies open under a path, whose it is, since when, and what removes it; in a few
+lines, as JSON, or as one page that a person looks at in a browser.
 
-Reads only. Jobs and uploads are found out by the same functions as in the other commands; what
-cannot be found out is a note on the page, and the rest is told all the same.
+Reads only. What cannot be found out is a note, and the rest is told all the same.
+
+`page` is pure: the same data give the same bytes. What it looks like is report.html.jinja and
+report.css: one file, without scripts, that loads nothing. What an attacker can choose (keys, ids)
+is text: the template escapes every value, and no control or format character of one is left; and
+the page's own policy forbids it to load or run anything.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from magic_committer._runtime import Progress, Runtime
-from magic_committer.cli import exits
+from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.files import replace_file
-from magic_committer.cli.output import Output, Prose
-from magic_committer.cli.plain import note
-from magic_committer.cli.reach import Reach, recursive
-from magic_committer.cli.report_page import ReportData, needs_care, page
-from magic_committer.cli.shell import DIRECTORY, Shell, age_option, command
-from magic_committer.cli.sums import CLASSES, Sums
-from magic_committer.cli.wording import way_of
-from magic_committer.errors import NotSupported
+from magic_committer.cli.output import Prose
+from magic_committer.cli.plain import clean
+from magic_committer.cli.shell import Reach, Shell, command, recursive, way_of
+from magic_committer.cli.uploads import advice
+from magic_committer.cli.values import DIRECTORY, time_words
+from magic_committer.errors import MagicError, NotSupported
 from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.inspect import inspect_all
-from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS
-from magic_committer.maintenance.uploads import Scope, Survey, sized
-from magic_committer.options import Options
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, FoundJob
+from magic_committer.maintenance.uploads import Filters, OwnerClass, Sums
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATE = "report.html.jinja"
 UPLOADS_SHOWN = 50
-"""Uploads of which the details are told, unless ``--limit`` says another number."""
+"""Uploads of which the details are told: the largest."""
+JOBS_MAX = 500
+"""Jobs that a page lists."""
 NOTES_MAX = 10
-"""Notes that a page tells; of the others their number."""
-STDOUT = "-"
+"""Notes that are told; of the others their number."""
+KEY_CHARS_MAX = 160
+"""Characters of a key that are shown; of a longer one both ends."""
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+    " form-action 'none'"
+)
+"""Content-Security-Policy: nothing is loaded, nothing runs."""
+CLASSES: Mapping[OwnerClass, tuple[str, str]] = {
+    "live": ("Live job", "of a job of this library in which something changed lately"),
+    "over": ("Job over", "of a job of this library that has ended or is dead"),
+    "orphan": ("Orphan", "of a job of this library whose record is gone"),
+    "hadoop": ("Hadoop", "named by a magic job of Hadoop"),
+    "foreign": ("Foreign", "nothing tells whose it is"),
+    "unknown": ("Unknown", "it cannot be told whose it is: something cannot be read"),
+}
+"""Every class in the order of a report: its title and its meaning."""
+KINDS = {
+    "ours": "this library's",
+    "hadoop": "Hadoop's",
+    "litter": "left behind",
+    "unreadable": "unreadable",
+}
+"""`FoundJob.kind` in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """All that a report tells.
+
+    Attributes:
+        dest: URL of the directory. store: its identity, without secrets.
+        made: seconds since the epoch.
+        sums: of the open uploads; None if the store has no listing of them.
+        notes: what could not be found out.
+        unlooked: there are directories below ``dest`` whose jobs were not looked for.
+        options: words for a command that is to reach the same store.
+    """
+
+    dest: str
+    store: str
+    made: float
+    sums: Sums | None
+    jobs: Sequence[FoundJob] = ()
+    notes: Sequence[str] = ()
+    unlooked: bool = False
+    options: Sequence[str] = ()
+
+    @property
+    def removing(self) -> list[tuple[str, str]]:
+        """What can be removed, and the command that does it: a sentence and a line each."""
+        if self.sums is None:
+            return []
+        found = []
+        if (ours := self.sums.removable).uploads:
+            line = ["magic-committer", *self.options, "uploads", "abort", self.dest]
+            words = f"Left by jobs that are over or dead: {ours.words('upload')}. Remove them:"
+            found.append((words, shlex.join(line)))
+        others = advice(self.dest, self.options, self.sums.old_words(), Filters())
+        return found if others is None else [*found, others]
 
 
 @command(root, "report", WORDS["report"], "s3://bucket/table", "s3://bucket/table -o report.html")
-@click.argument("paths", type=DIRECTORY, nargs=-1, required=True, metavar="PATH…")
+@click.argument("path", type=DIRECTORY)
 @click.option(
     "-o", "--output", "file", metavar="FILE",
     type=click.Path(dir_okay=False, allow_dash=True),
     help="Write a page to look at in a browser; - is stdout. A file is replaced as a whole.",
 )  # fmt: skip
-@click.option(
-    "--limit", type=click.IntRange(min=0), default=UPLOADS_SHOWN, show_default=True, metavar="N",
-    help="Tell the details of the N largest uploads.",
-)  # fmt: skip
-@click.option("--sizes/--no-sizes", default=True, help="Ask for the size of each upload (default).")
-@age_option(
-    "--dead-after", DEAD_AFTER_SECONDS,
-    "From which age a running job of which nothing changes is taken for dead.",
-)  # fmt: skip
 @recursive
-def report(
-    shell: Shell,
-    paths: tuple[Destination, ...],
-    file: str | None,
-    limit: int,
-    sizes: bool,
-    dead_after: float,
-    deep: bool,
-    objects_max: int,
-) -> int:
-    """Report what lies open under PATH: uploads by class, and jobs.
+def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int:
+    """Report what lies open under PATH: uploads by class, and jobs; and what removes it.
 
     Uploads are those of all directories below PATH; jobs only with --recursive.
     """
-    paths = tuple(dict.fromkeys(paths))
-    if file is not None and len(paths) > 1:
-        raise click.UsageError(
-            "a page is of one path: give one with -o, or the one above with --recursive"
-        )
-    reach = Reach(shell, many=len(paths) > 1, objects_max=objects_max if deep else None)
-    found: list[ReportData] = []
-    with shell.progress() as progress:
-        for path in paths:
-            with reach.trying(path.url):
-                below = reach.destinations(path, progress)
-                dests = [dest for dest in below if isinstance(dest, Destination)]
-                runtime = shell.runtime(path.bucket, progress)
-                data = look(runtime, path, limit, sizes, dead_after, dests)
-                unlooked = not data.jobs and reach.found_nothing(path)
-                found.append(replace(data, unlooked=unlooked, options=way_of(shell.s3)))
-    if not found:
-        return reach.code
-    if file == STDOUT:
-        sys.stdout.write(page(found[0]))
-        return reach.code
+    reach = Reach(shell, many=False, deep=deep)
+    data = look(shell, reach, path)
     if file is not None:
         try:
-            replace_file(Path(file), page(found[0]))
+            with click.open_file(file, "w", encoding="utf-8", atomic=True) as written:
+                written.write(page(data))
         except OSError as error:
-            note(f"magic-committer: {file} could not be written: {error.strerror}")
-            return exits.FAILED
-    _print(shell.output, found, reach, many=len(paths) > 1)
-    for data in found:
-        shell.advise(data.advice)
-    reach.tell()
-    if file is not None:
+            raise MagicError(f"{file} could not be written: {error.strerror}") from error
+    if file != "-":
+        shell.output.document("report", plain(data), lines(data))
+        for one in data.removing:
+            shell.advise(one)
+        reach.tell()
+    if file not in (None, "-"):
         shell.note(f"The page is in {file}")
     return reach.code
 
 
-def _print(output: Output, found: list[ReportData], reach: Reach, *, many: bool) -> None:
-    if not many:
-        output.document("report", plain(found[0]), lines(found[0]))
-    elif output.format != "table":
-        rows = [plain(data) for data in found]
-        output.rows(
-            "report", (), rows, fields=tuple(rows[0]),
-            summary=lambda: {"reports": len(rows), "not_looked_at": reach.not_looked_at},
-        )  # fmt: skip
-    else:
-        for number, data in enumerate(found):
-            if number:
-                output.text("")
-            output.document("report", {}, lines(data))
-
-
-# Looking ------------------------------------------------------------------------------------------
-
-
-def look(
-    runtime: Runtime,
-    dest: Destination,
-    limit: int,
-    sizes: bool,
-    dead_after: float,
-    jobs_of: Sequence[Destination],
-) -> ReportData:
+def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     """Find out all that a report tells.
-
-    Args:
-        limit: of how many uploads the details are kept.
-        sizes: whether they are asked for.
-        jobs_of: the destinations whose jobs are told.
 
     Raises:
         StoreError: the jobs or the uploads could not be listed, or the store failed.
     """
-    notes: list[str] = []
-    sums: Sums | None = None
+    runtime = shell.runtime(dest.bucket)
+    dests, notes = reach.destinations(dest)
+    sums: Sums | None = Sums(UPLOADS_SHOWN)
     try:
-        counted = Sums(limit)
-        notes += _count(runtime, dest, counted, sizes, dead_after)
-        sums = counted
+        survey = OpenUploads(runtime, dest, Filters(), sizes=True)
+        for upload in survey:
+            assert sums is not None
+            sums.add(upload)
+        notes += survey.problems
     except NotSupported as error:
-        notes.append(f"Open uploads cannot be told: {error}")
-    jobs = [job for one in jobs_of for job in inspect_all(runtime, one, dead_after)]
-    more = len(notes) - NOTES_MAX
-    if more > 0:
-        notes[NOTES_MAX:] = [f"and {more:,} more that could not be read"]
+        sums, notes = None, (*notes, f"Open uploads cannot be told: {error}")
+    jobs = [job for one in dests for job in inspect_all(runtime, one, DEAD_AFTER_SECONDS)]
+    if (more := len(notes) - NOTES_MAX) > 0:
+        notes = (*notes[:NOTES_MAX], f"and {more:,} more that could not be read")
     return ReportData(
         dest=dest.url,
         store=runtime.store.identity,
@@ -162,49 +163,34 @@ def look(
         sums=sums,
         jobs=jobs,
         notes=notes,
+        unlooked=not jobs and reach.found_nothing(dest),
+        options=way_of(shell.s3),
     )
-
-
-def _count(
-    runtime: Runtime, dest: Destination, sums: Sums, sizes: bool, dead_after: float
-) -> Iterable[str]:
-    """Count the open uploads; what could not be read."""
-    threads = Options().commit_threads
-    scope = Scope(dest.bucket, dest.prefix)
-    survey = Survey(runtime, scope, dead_after=dead_after, in_flight=threads)
-    for found in survey.pages():
-        for upload in sized(runtime, found, threads) if sizes else found:
-            sums.add(upload)
-        runtime.progress(Progress("measure", sums.all.uploads, None, "uploads"))
-    return survey.problems
 
 
 # Telling ------------------------------------------------------------------------------------------
 
 
 def plain(data: ReportData) -> dict[str, Any]:
-    """The same data for programs: plain JSON values."""
+    """The data for programs: plain JSON values."""
+    uploads = None
+    if (sums := data.sums) is not None:
+        uploads = {
+            "total": sums.all.to_dict(),
+            "removable": sums.removable.to_dict(),
+            "old": sums.to_dict()["old"],
+            "by_class": {name: sums.of(name).to_dict() for name in CLASSES},
+            "largest": [upload.to_dict() for upload in sums.largest()],
+        }
     return {
         "dest": data.dest,
         "store": data.store,
         "made": data.made,
-        "uploads": None if data.sums is None else _uploads(data.sums),
+        "uploads": uploads,
         "jobs": [job.to_dict() for job in data.jobs],
-        "advice": str(data.advice or ""),
+        "removing": [{"words": words, "command": line} for words, line in data.removing],
         "notes": list(data.notes),
         "not_looked_at": [data.dest] if data.unlooked else [],
-    }
-
-
-def _uploads(sums: Sums) -> dict[str, Any]:
-    told = sums.to_dict()
-    by_class = {name: sums.of(name).to_dict() for name in CLASSES}
-    return {
-        "total": sums.all.to_dict(),
-        "removable": sums.removable.to_dict(),
-        "old": told["old"],
-        "by_class": by_class,
-        "largest": [upload.to_dict() for upload in sums.largest()],
     }
 
 
@@ -216,16 +202,13 @@ def lines(data: ReportData) -> Iterator[tuple[str, str]]:
         yield "open uploads", data.sums.all.words()
         for name, (title, _) in CLASSES.items():
             held = data.sums.of(name)
-            yield f"  {title.lower()}", held.words() if held.uploads else ""
+            since = f", the oldest {age_words(held.oldest)}" if held.oldest is not None else ""
+            yield f"  {title.lower()}", f"{held.words()}{since}" if held.uploads else ""
         yield "left by dead jobs", data.sums.removable.words()
     waiting = sum(map(needs_care, data.jobs))
     care = f", {waiting:,} of them to be finished or removed" if waiting else ""
-    yield (
-        "jobs",
-        "none directly here; directories below were not looked at"
-        if data.unlooked
-        else f"{len(data.jobs):,}{care}",
-    )
+    none = "none directly here; directories below were not looked at"
+    yield "jobs", none if data.unlooked else f"{len(data.jobs):,}{care}"
     for job in data.jobs:
         if needs_care(job):
             where = "" if job.dest == data.dest else f" of {job.dest}"
@@ -233,3 +216,77 @@ def lines(data: ReportData) -> Iterator[tuple[str, str]]:
             yield f"  {job.id}", Prose(f"{state}{where}: {job.would}")
     for told in data.notes:
         yield "note", Prose(told)
+
+
+def needs_care(job: FoundJob) -> bool:
+    """Whether somebody should finish or remove a job: what `recover` or `cleanup` would do
+    something about, or cannot read."""
+    return bool(job.problem) or not job.would.startswith("nothing") or job.kind == "litter"
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def page(data: ReportData) -> str:
+    """The whole page."""
+    held = [] if data.sums is None else [(key, data.sums.of(key)) for key in CLASSES]
+    return (
+        _environment()
+        .get_template(TEMPLATE)
+        .render(
+            data=data,
+            policy=POLICY,
+            classes=CLASSES,
+            kinds=KINDS,
+            jobs_max=JOBS_MAX,
+            key_chars=KEY_CHARS_MAX,
+            figures=_figures(data),
+            held_classes=[(key, one) for key, one in held if one.uploads],
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    """The template's: every value is escaped and cleaned, and one that is missing is an error."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined  # late: only a page needs it
+    from markupsafe import Markup
+
+    def finalized(value: object) -> object:
+        return value if isinstance(value, Markup) else clean(value)
+
+    made = Environment(
+        autoescape=True,
+        finalize=finalized,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        loader=FunctionLoader(lambda name: (files(__package__) / name).read_text("utf-8")),
+    )
+    made.filters |= {
+        "age": age_words,
+        "bytes": bytes_words,
+        "needs_care": needs_care,
+        "number": lambda value: f"{value:,}",
+        "sentence": lambda text: text[:1].upper() + text[1:],
+        "time": time_words,
+    }
+    return made
+
+
+def _figures(data: ReportData) -> list[tuple[str, str, str]]:
+    """The overview: title, value, and what is said below it."""
+    waiting = sum(map(needs_care, data.jobs))
+    verb = "wait" if waiting > 1 else "waits"
+    care = f"{waiting:,} {verb} to be finished or removed"
+    jobs = ("Jobs", f"{len(data.jobs):,}", care if waiting else "none is waiting for anybody")
+    if data.sums is None:
+        return [jobs]
+    total, idle = data.sums.all, data.sums.removable
+    stored, left = (one.stored() or ("?" if one.uploads else "0 B") for one in (total, idle))
+    return [
+        ("Open uploads", f"{total.uploads:,}", f"{idle.uploads:,} left by dead jobs"),
+        ("Stored in them", stored, f"{left} left by dead jobs"),
+        jobs,
+    ]

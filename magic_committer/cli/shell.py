@@ -1,4 +1,5 @@
-"""What all commands share: the options for store and output, errors as exit codes, questions.
+"""What all commands share: the way to the store, output, errors as exit codes, questions, and the
+paths that they look at.
 
 `command` makes a click command out of a function whose first argument is a `Shell`.
 """
@@ -10,63 +11,44 @@ import logging
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import click
 
 from magic_committer import _wiring
-from magic_committer._modes import mode_of
-from magic_committer._quantities import duration
-from magic_committer._runtime import ProgressFunction, Runtime, no_progress
+from magic_committer._runtime import Progress, ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import COMMON, Explained, common, given_so_far
-from magic_committer.cli.output import Output
-from magic_committer.cli.places import on_s3, place
+from magic_committer.cli.app import COMMON, Explained, common
+from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, hide_progress, wrapped
 from magic_committer.cli.plain import Format, note
-from magic_committer.cli.progress import hide_progress, shown_progress
-from magic_committer.cli.quantities import parse_duration
-from magic_committer.cli.table import wrapped
-from magic_committer.cli.wording import commands, told
-from magic_committer.errors import MagicError, OptionError, PathError
+from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
+from magic_committer.maintenance.below import has_deeper, jobs_below
+from magic_committer.maintenance.reports import ActionPlan
 from magic_committer.options import S3Options
-from magic_committer.remedy import reword_notes
-
-F = TypeVar("F", bound=Callable[..., Any])
-T = TypeVar("T")
+from magic_committer.remedy import Remedy, as_command, reword_notes, sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """How this call of a command was asked to reach stores and to print."""
+    """How this call of a command was asked to reach stores and to print.
+
+    Attributes:
+        progress: bars for the library's ``progress=``, where there is a terminal.
+    """
 
     s3: S3Options
     output: Output
     quiet: bool
     debug: bool
+    progress: ProgressFunction
 
-    def runtime(self, bucket: str, progress: ProgressFunction = no_progress) -> Runtime:
+    def runtime(self, bucket: str) -> Runtime:
         """The components for a bucket."""
-        return _wiring.runtime_for(bucket, self.s3, progress)
-
-    def buckets(self) -> list[str]:
-        """All buckets of the account."""
-        return _wiring.buckets(self.s3)
-
-    def progress(self) -> AbstractContextManager[ProgressFunction]:
-        """Bars for the library's ``progress=``, where there is a terminal."""
-        return shown_progress(self.quiet)
-
-    def gather(self, rows: Callable[[ProgressFunction], Iterable[T]]) -> Iterable[T]:
-        """Rows that take a while to find: all of them, found while bars are shown, where the format
-        prints them at once; else as they are found, without bars."""
-        if self.output.format in ("table", "json"):
-            with self.progress() as progress:
-                return list(rows(progress))
-        return rows(no_progress)
+        return _wiring.runtime_for(bucket, self.s3, self.progress)
 
     def note(self, line: str) -> None:
         """A line to stderr, unless ``--quiet``."""
@@ -78,71 +60,111 @@ class Shell:
         if advice is None:
             return
         words, command = advice
-        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else PIPE_COLUMNS
         for line in (*wrapped("", words, width), f"  {command}"):
             self.note(line)
 
-    def confirm(self, question: str, *, yes: bool) -> None:
-        """Go on only if the user says yes, here or by ``--yes``.
+    def ask(self, plan: ActionPlan[Any], *, yes: bool, told: bool = False) -> None:
+        """Go on only if the user says yes to a plan, here or by ``--yes``.
+
+        Args:
+            told: with ``--yes`` the question is a note, for a log.
 
         Raises:
             click.UsageError: there is nobody to ask.
             click.Abort: the answer is another.
         """
-        if yes:
+        if not plan.question:
             return
+        question = f"{plan.warning} {plan.question}".strip()
+        if yes and told:  # who is asked reads it in the question
+            self.note(f"magic-committer: {question}")
+        elif not yes:
+            self.confirm(question)
+
+    def confirm(self, question: str) -> None:
+        """Go on only if the user says yes. Raises as `ask`."""
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
         hide_progress()
         click.confirm(question, abort=True, err=True)
 
 
-# Values of arguments ------------------------------------------------------------------------------
+@contextmanager
+def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
+    """A function for the library's ``progress=``; its bars go when the block ends.
+
+    Args:
+        quiet: show nothing, on a terminal too.
+    """
+    if quiet or not sys.stderr.isatty():
+        yield no_progress
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    bars = Bars(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(file=sys.stderr),
+        redirect_stdout=False,  # results stay on stdout
+        transient=True,
+    )
+    known: dict[str, Any] = {}
+
+    def tell(step: Progress) -> None:
+        if step.phase not in known:
+            known[step.phase] = bars.add_task(f"{step.phase} ({step.unit})", total=step.total)
+        if not bars.live.is_started:
+            bars.start()
+        bars.update(known[step.phase], completed=step.done, total=step.total)
+
+    BARS.append(bars)
+    try:
+        yield tell
+    finally:
+        bars.stop()
+        BARS.remove(bars)
 
 
-class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new releases only
-    """An argument that one of our own functions reads."""
-
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._read(value)
-        except (OptionError, PathError) as error:
-            raise click.BadParameter(str(error), ctx, param) from error
+# Errors -------------------------------------------------------------------------------------------
 
 
-def _checked_mode(text: str) -> str:
-    mode_of(text)
-    return text
+def way_of(s3: S3Options) -> tuple[str, ...]:
+    """The global options that lead to the same store. An endpoint that holds credentials is left
+    out."""
+    endpoint = None if "@" in (s3.endpoint_url or "") else s3.endpoint_url
+    way = (("--profile", s3.profile), ("--region", s3.region), ("--endpoint-url", endpoint))
+    return tuple(word for name, value in way if value for word in (name, value))
 
 
-DIRECTORY = _Value("s3 path", lambda text: Destination.parse(on_s3(text)))
-"""``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
-``dataset10``."""
-URL = _Value("s3 url", on_s3)
-"""The same, not read yet."""
-PLACE = _Value("path", place)
-"""The same as `DIRECTORY`, or ``file:///path``: where jobs may be."""
-MODE = _Value("mode", _checked_mode)
-"""A word for a mode, this library's or Spark's, as it was given."""
-DURATION = _Value("duration", parse_duration)
-"""Seconds, of ``36h``, ``2d``, ``90m``."""
+def _in_backticks(s3: S3Options) -> Callable[[Remedy], str]:
+    return lambda remedy: f"`{as_command(remedy, way_of(s3))}`"
 
 
-# Commands -----------------------------------------------------------------------------------------
+def told(error: MagicError, s3: S3Options) -> str:
+    """An error in a line: ``str(error)``, with commands for calls."""
+    hint = sentence(error.advice, error.remedies, _in_backticks(s3))
+    return f"{error.message}. {hint}" if hint else error.message
 
 
-def age_option(names: str, seconds: float, help: str) -> Callable[[F], F]:
-    """Return an option that takes an age; ``names`` as click has them, its default in seconds."""
-    return click.option(
-        *names.split(), type=DURATION, metavar="AGE", default=duration(seconds), show_default=True,
-        help=help,
-    )  # fmt: skip
+def _unfinished(error: CommitIncomplete, s3: S3Options) -> dict[str, Any]:
+    """For programs: which keys, and what may be done."""
+    remedies = [{**one.to_dict(), "command": as_command(one, way_of(s3))} for one in error.remedies]
+    return {
+        "job_id": error.job_id,
+        "dest": error.remedies[0].dest if error.remedies else "",
+        "outcome": "committed",
+        "state": error.state,
+        "unresolved": list(error.unresolved),
+        "refused": list(error.refused),
+        "unfinished": list(error.unfinished),
+        "outstanding": list(error.outstanding),
+        "remedies": remedies,
+    }
 
 
 def command(
@@ -159,26 +181,32 @@ def command(
         @functools.wraps(function)
         def run(**given: Any) -> None:
             context = click.get_current_context()
-            shared = given_so_far(context, {name: given.pop(name) for name in COMMON})
+            shared = _shared(context, {name: given.pop(name) for name in COMMON})
             how = cast(Format, shared["how"] or "table")
+            if how == "prometheus" and name != "cleanup":
+                raise click.UsageError("--format prometheus is for `cleanup`: no other has metrics")
+            output = Output(how)
             quiet, debug = bool(shared["quiet"]), bool(shared["debug"])
-            way = {name: shared[name] for name in ("profile", "region", "endpoint_url")}
             if debug:
                 # Our own log only: the SDK's has signatures and session tokens in it.
                 logging.basicConfig(level=logging.WARNING)
                 logging.getLogger("magic_committer").setLevel(logging.DEBUG)
             s3 = S3Options()
             try:
-                s3 = S3Options(**way)
-                shell = Shell(s3, Output(how), quiet, debug)
-                code = function(shell, **given)
+                s3 = S3Options(
+                    **{one: shared[one] for one in ("profile", "region", "endpoint_url")}
+                )
+                with shown_progress(quiet) as progress:
+                    code = function(Shell(s3, output, quiet, debug, progress), **given)
             except MagicError as error:
                 if debug:
                     traceback.print_exc()
+                if isinstance(error, CommitIncomplete):
+                    output.document("job.unfinished", _unfinished(error, s3))
                 note(f"magic-committer: {told(error, s3)}")
                 code = exits.code_of(error)
             except BaseException as interrupt:
-                reword_notes(interrupt, commands(s3))
+                reword_notes(interrupt, _in_backticks(s3))
                 raise
             sys.stdout.flush()
             if code:
@@ -191,3 +219,98 @@ def command(
         return made
 
     return decorate
+
+
+def _shared(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of the common options: those of the command, then those given before it."""
+    above = _shared(context.parent, context.parent.params) if context.parent else {}
+    if values["as_json"] and values["how"] not in (None, "json"):
+        raise click.UsageError("--json and --format say different things: give one", context)
+    mine = {**values, "how": "json" if values["as_json"] else values["how"]}
+    return {name: mine[name] or above.get(name) for name in COMMON}
+
+
+# Several paths ------------------------------------------------------------------------------------
+
+
+recursive = click.option(
+    "--recursive", "deep", is_flag=True,
+    help="Look at all directories below PATH too: one listing of its objects, a request for each"
+    " 1,000.",
+)  # fmt: skip
+"""The option ``--recursive``."""
+
+
+@dataclass(slots=True)
+class Reach:
+    """The paths of one command, and how the looks at them ended. A look that finds nothing is an
+    all-clear only for what it has seen, so what was not looked at is told.
+
+    Attributes:
+        many: a path that fails is told and does not stop the others; else its error is the
+            command's. deep: the directories below the paths are looked at too.
+        not_looked_at: URLs of what failed, and of the paths below which something was left out.
+        codes: the exit codes of the parts.
+    """
+
+    shell: Shell
+    many: bool
+    deep: bool = False
+    not_looked_at: list[str] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+    _notes: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def trying(self, url: str) -> Iterator[None]:
+        """Around the work on one path, or on one destination below it. Its exit code is what is
+        added within, else that of its error, else `OK`."""
+        before = len(self.codes)
+        try:
+            yield
+        except MagicError as error:
+            if not (self.many or self.deep):
+                raise
+            note(f"magic-committer: {url}: {told(error, self.shell.s3)}")
+            self.codes.append(exits.code_of(error))
+            self.not_looked_at.append(url)
+        else:
+            if len(self.codes) == before:
+                self.codes.append(exits.OK)
+
+    def destinations(self, path: Destination) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
+        """The destinations to be looked at for a path: it alone, or all below it that have jobs;
+        and why not all are known.
+
+        Raises:
+            StoreError: the objects below it could not be listed.
+        """
+        if not self.deep:
+            return (path,), ()
+        below = jobs_below(self.shell.runtime(path.bucket), path)
+        return tuple(below.jobs), below.problems
+
+    def found_nothing(self, path: Destination) -> bool:
+        """A look at a path found nothing. Whether there are directories below it that were not
+        looked at; `tell` says so."""
+        if self.deep or path.url in self.not_looked_at:
+            return False
+        try:
+            if not has_deeper(self.shell.runtime(path.bucket), path):
+                return False
+        except StoreError:
+            pass  # nobody knows what is below: it was not looked at in any case
+        self.not_looked_at.append(path.url)
+        self._notes.append(
+            f"note: only {path.url} itself was looked at; `job list --recursive` looks below"
+        )
+        return True
+
+    def tell(self) -> None:
+        """Say, after the results, what was not looked at."""
+        for line in self._notes:
+            self.shell.note(line)
+
+    @property
+    def code(self) -> int:
+        """The exit code of all looks together."""
+        return exits.together(self.codes)

@@ -109,6 +109,14 @@ class UploadsCommitter:
         runtime = process.runtime_for(Destination.parse(job.dest).bucket)
         return cls(runtime, job, options, process.blocks)
 
+    @classmethod
+    def found(
+        cls, runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
+    ) -> Self:
+        """Take a job over from the store, by its record."""
+        job = StartedJob.attached(seen.record, dest.url, seen.etag)
+        return cls(runtime, job, options or Options(), BlockSource())
+
     # A job ----------------------------------------------------------------------------------------
 
     @classmethod

@@ -34,6 +34,12 @@ class Verdict:
     sentence: str
 
 
+WORKS = "works: a job is decided once, all of it or nothing; anyone can finish it from any crash"
+UNLESS_KILLED = (
+    "works, but for a client that is killed during a Complete: that file may be lost (see below)."
+    " Else a job is decided once, all of it or nothing, and anyone can finish it"
+)
+"""What `append` promises on a store that may lose a file whose Complete was cut."""
 _OFF = "Options(conditional_writes='off')"
 _ON_PUT: Mapping[str, str] = {
     "conditional_put": "PUT If-None-Match",
@@ -49,6 +55,9 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
         denied: the actions that a committer needs and that are denied.
     """
     decided = _decided(can, denied)
+    lost = tuple(_hung_up(can))
+    if decided.works and lost:
+        decided = replace(decided, sentence=UNLESS_KILLED)
     for mode in get_args(Mode):
         yield _mode(mode, can, decided)
     if denied & TO_PROBE:
@@ -65,7 +74,7 @@ def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
         )
     yield off
     yield _again(can)
-    yield from _hung_up(can)
+    yield from lost
     yield _killed(can, denied)
 
 
@@ -88,11 +97,7 @@ def _decided(can: Capabilities, denied: Set[str]) -> Verdict:
         return Verdict("append", False, f"{sentence} be told from others'")
     if None in (can.conditional_put, can.swap, can.metadata_kept):
         return Verdict("append", None, "was not found out")
-    return Verdict(
-        "append",
-        True,
-        "works: a job is decided once, all of it or nothing; anyone can finish it from any crash",
-    )
+    return Verdict("append", True, WORKS)
 
 
 def _mode(mode: Mode, can: Capabilities, decided: Verdict) -> Verdict:

@@ -19,14 +19,16 @@ Memory: the uploads of the dead jobs that are to be aborted are held; the others
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 from magic_committer._quantities import age_words, counted_are
-from magic_committer._runtime import Progress
+from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
+from magic_committer.commit.closed import age_of
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import (
     Removal,
@@ -36,18 +38,27 @@ from magic_committer.commit.upload_state import (
     UploadState,
     looking,
 )
-from magic_committer.errors import MagicError, PathError
+from magic_committer.committers.magic import MagicCommitter
+from magic_committer.errors import MagicError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing
-from magic_committer.maintenance.recover import abort_job
-from magic_committer.maintenance.reports import age_of
+from magic_committer.maintenance.reports import (
+    DEAD_AFTER_SECONDS,
+    LEFTOVER_AFTER_SECONDS,
+    NAMED_MAX,
+    ActionPlan,
+)
 from magic_committer.maintenance.uploads import (
     ABORTED,
+    CLASSES,
+    OLD_SECONDS,
     Filters,
     FoundUpload,
     Rules,
     Survey,
+    blind_spot,
     deed,
+    is_old,
     sized,
 )
 from magic_committer.options import Options
@@ -99,27 +110,32 @@ class ClearingPlan:
     Attributes:
         chosen: how many uploads are to be aborted, by class.
         left: how many uploads are not, by class: because of the rules or the filters.
+        old: how many of those that the filters choose are left and old (`is_old`), by class.
         named: the uploads to be aborted that do not belong to a dead job.
-        bytes: of those to be aborted, as far as known; 0 without sizes.
         jobs: dead jobs that are aborted as a whole, by UUID.
         advice: what the operator may want to do about those that are left, a sentence each.
     """
 
     chosen: Counter[str] = field(default_factory=Counter)
     left: Counter[str] = field(default_factory=Counter)
+    old: Counter[str] = field(default_factory=Counter)
     named: KeySet = field(default_factory=KeySet)
-    bytes: int = 0
     jobs: dict[str, DeadJob] = field(default_factory=dict)
-    advice: list[str] = field(default_factory=list)
+    advice: dict[str, None] = field(default_factory=dict)
 
     @property
     def uploads(self) -> int:
         """How many uploads are to be aborted."""
         return self.chosen.total()
 
-
-def no_uploads(_: list[FoundUpload]) -> None:
-    """Look at none of them."""
+    def question(self, dest: Destination) -> str:
+        """What to ask before the run; "" if nothing is to be aborted."""
+        if not self.uploads:
+            return ""
+        jobs = [job.id for job in self.jobs.values()]
+        dead = f"dead job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} dead jobs"
+        also = f", and with them {dead}" if jobs else ""
+        return f"Abort {self.uploads:,} uploads under {dest.url} ({by_class(self.chosen)}){also}?"
 
 
 class Clearing:
@@ -153,65 +169,46 @@ class Clearing:
 
     # Planning -------------------------------------------------------------------------------------
 
-    def plan(
-        self, *, sizes: bool = False, left: Callable[[list[FoundUpload]], None] = no_uploads
-    ) -> ClearingPlan:
+    def plan(self) -> ClearingPlan:
         """Look at all uploads. Changes nothing.
-
-        Args:
-            sizes: add up bytes too.
-            left: is called for each page with the uploads that the filters choose and the rules
-                leave.
 
         Raises:
             StoreError: the uploads could not be listed.
         """
         plan = ClearingPlan()
-        to_recover: set[tuple[str, str, str]] = set()
-        for page in self._survey.pages():
-            chosen, spared = [], []
-            for found in page:
-                of_dead_job = _of_dead_job(found)
-                if of_dead_job or _began_meanwhile(found):
-                    new = DeadJob(found.job, found.uuid, found.dest)
-                    plan.jobs.setdefault(found.uuid, new).seen += 1
-                elif found.owner_class == "over" and found.job_state != State.CLOSED:
-                    to_recover.add((found.job, found.job_state, found.dest))
-                if not self._means(found):
-                    plan.left[found.owner_class] += 1
-                    if self._filters.fits(found, self._survey.scope):
-                        spared.append(found)
-                elif of_dead_job:
-                    plan.jobs[found.uuid].chosen.append(found)
-                else:
-                    chosen.append(found)
-                    plan.named.add(upload_name(found.key, found.upload_id))
-            self._count(plan, chosen, sizes)
-            left(spared)
+        dest = self._survey.dest
+        for found in chain.from_iterable(self._survey.pages()):
+            of_dead_job = _of_dead_job(found)
+            if of_dead_job or _began_meanwhile(found):
+                new = DeadJob(found.job, found.uuid, found.dest)
+                plan.jobs.setdefault(found.uuid, new).seen += 1
+            elif found.owner_class == "over" and found.job_state != State.CLOSED:
+                where = f"s3://{dest.bucket}/{found.dest}"
+                told = f"job {found.job} under {where} is {found.job_state}: recover it"
+                plan.advice.setdefault(told)
+            if not self._filters.fits(found, dest):
+                plan.left[found.owner_class] += 1
+            elif deed(found, self._rules)[0] == "leave":
+                plan.left[found.owner_class] += 1
+                plan.old[found.owner_class] += is_old(found, self.old_from)
+            elif of_dead_job:
+                plan.jobs[found.uuid].chosen.append(found)
+            else:
+                plan.chosen[found.owner_class] += 1
+                plan.named.add(upload_name(found.key, found.upload_id))
         self._drop_partial(plan)
         for job in plan.jobs.values():
-            self._count(plan, job.chosen, sizes)
-        bucket = self._survey.scope.bucket
-        for name, state, dest in sorted(to_recover):
-            plan.advice.append(f"job {name} under s3://{bucket}/{dest} is {state}: recover it")
+            plan.chosen["over"] += len(job.chosen)
         return plan
 
-    def _means(self, found: FoundUpload) -> bool:
-        """Whether filters and rules allow to abort an upload, alone or with its dead job."""
-        return (
-            self._filters.fits(found, self._survey.scope) and deed(found, self._rules)[0] != "leave"
-        )
-
-    def _count(self, plan: ClearingPlan, chosen: list[FoundUpload], sizes: bool) -> int:
-        counted = self._sized(chosen) if sizes else chosen
-        for found in counted:
-            plan.chosen[found.owner_class] += 1
-            plan.bytes += found.bytes or 0
-        return len(counted)
+    @property
+    def old_from(self) -> float:
+        """The age in seconds from which uploads of other programs are told of."""
+        return max(self._filters.older_than or 0.0, OLD_SECONDS)
 
     def _drop_partial(self, plan: ClearingPlan) -> None:
         """Leave the dead jobs if only a part of them is meant."""
-        scope = self._survey.scope
+        scope = self._survey.dest
         for uuid, job in list(plan.jobs.items()):
             whole = job.dest.startswith(scope.prefix)
             if whole and len(job.chosen) == job.seen:
@@ -226,7 +223,7 @@ class Clearing:
                     else "it lies above the path, and is aborted as a whole or not at all"
                 )
                 where = f"s3://{scope.bucket}/{job.dest}"
-                plan.advice.append(f"dead job {job.id} under {where}: {why}: recover it")
+                plan.advice.setdefault(f"dead job {job.id} under {where}: {why}: recover it")
 
     def _sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
         if not self._sizes:
@@ -281,7 +278,7 @@ class Clearing:
     def _abort_job(self, job: DeadJob) -> _Ended:
         """Abort a dead job, if it is still dead and not decided to commit."""
         try:
-            dest = Destination(self._survey.scope.bucket, job.dest)
+            dest = Destination(self._survey.dest.bucket, job.dest)
             seen = records.read(self._runtime, JobPaths(dest, job.id).record)
             if seen is None or seen.record.uuid != job.uuid or seen.record.state is State.CLOSED:
                 return _Ended(by_us=False)  # meanwhile
@@ -290,7 +287,8 @@ class Clearing:
             age = Listing(self._runtime, *seen.record.paths(dest).directories).to_end().age
             if seen.record.state is State.RUNNING and age < self._survey.dead_after:
                 return _Ended(why=f"its job lives: it changed {age_words(age)} ago")
-            report = abort_job(self._runtime, dest, seen, revert=False, options=self._options)
+            committer = MagicCommitter.found(self._runtime, dest, seen, self._options)
+            report = committer.abort_job(role="recovery")
             swept = report.state in (State.CLOSED, State.ABSENT)
             if not swept:
                 why = f": {report.warnings[0]}" if report.warnings else ""
@@ -364,7 +362,7 @@ class Clearing:
     def _was_adopted(self, found: FoundUpload) -> bool:
         """Whether the job of one of Hadoop's uploads now has a record that is not closed."""
         try:
-            paths = JobPaths(Destination(self._survey.scope.bucket, found.dest), found.job)
+            paths = JobPaths(Destination(self._survey.dest.bucket, found.dest), found.job)
         except PathError:
             return False  # no job of ours can have that id
         seen = records.read(self._runtime, paths.record)
@@ -415,3 +413,158 @@ def _of_dead_job(found: FoundUpload) -> bool:
 def _began_meanwhile(found: FoundUpload) -> bool:
     """Whether a job that looked dead has begun an upload since: then it is not dead."""
     return found.owner_class == "unknown" and found.job_state in UNDECIDED_OR_UNDONE
+
+
+# The face -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AbortedUploads:
+    """What became of the uploads that were to be aborted.
+
+    Attributes:
+        aborted, gone, left: how many were aborted, had ended before their turn came, or stay open.
+        stays: the first 100 that stay open; the ``note`` of each says why.
+        unfinished: dead jobs that were aborted and have leftovers, a sentence each.
+    """
+
+    aborted: int
+    gone: int
+    left: int
+    stays: tuple[FoundUpload, ...]
+    unfinished: tuple[str, ...]
+
+
+class OpenUploads:
+    """The open uploads under a path, as `magic_committer.uploads` found them. Each iteration looks
+    at those that are open now, and does not hold them.
+
+    Attributes:
+        problems: what could not be read, so that the owners of some uploads are not known; a
+            sentence each.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        dest: Destination,
+        filters: Filters,
+        *,
+        sizes: bool,
+        dead_after: float = DEAD_AFTER_SECONDS,
+        options: Options | None = None,
+    ) -> None:
+        self.filters, self.sizes, self.options = filters, sizes, options or Options()
+        self.survey = Survey(
+            runtime, dest, dead_after=dead_after, in_flight=self.options.commit_threads
+        )
+        self.problems = self.survey.problems
+
+    def __iter__(self) -> Iterator[FoundUpload]:
+        """Look at the uploads.
+
+        Raises:
+            StoreError: they could not be listed.
+        """
+        survey, seen = self.survey, 0
+        for page in survey.pages():
+            seen += len(page)
+            survey.runtime.progress(Progress("look at", seen, max(seen, survey.listed), "uploads"))
+            fitting = [one for one in page if self.filters.fits(one, survey.dest)]
+            yield from sized(survey.runtime, fitting, survey.in_flight) if self.sizes else fitting
+
+    def unseen(self) -> str:
+        """Find out whether uploads may be open that no listing shows. Where the listing does not
+        prove the contrary, two uploads are created and aborted, once for each process and store.
+        Repeatable.
+
+        Returns:
+            Why they may, in a sentence; "" if there is no reason.
+
+        Raises:
+            StoreError: it could not be found out.
+        """
+        survey = self.survey
+        return "" if survey.shows_more_than_keys else blind_spot(survey.runtime, survey.dest)
+
+    def abort(
+        self, *, foreign: bool = False, hadoop: bool = False, max_aborts: int | None = None
+    ) -> ActionPlan[AbortedUploads]:
+        """Plan to abort the uploads that nobody needs: those of jobs that are over or dead, and
+        orphans. Uploads of live jobs are never aborted, nor what is younger than ``older_than``
+        of `magic_committer.uploads`, which is 1 hour here if it was not given. Repeatable; so is
+        the run::
+
+            >>> plan = mc.uploads("s3://bucket/table", older_than=7 * 86_400).abort(foreign=True)
+            >>> plan.question
+            ''
+
+        Args:
+            foreign: True: also those of which nothing names the owner, but not where a job that may
+                be alive writes. Needs ``older_than``. False by default.
+            hadoop: True: also those of Hadoop's jobs. Needs ``older_than``. False by default.
+            max_aborts: the most that may be planned; None (default): any number.
+
+        Returns:
+            The plan. Its rows are looked at each time that they are iterated. It never aborts more
+            than it has counted.
+
+        Raises:
+            OptionError: ``foreign`` or ``hadoop`` without ``older_than``.
+            MagicError: there are more than ``max_aborts``.
+            StoreError: the uploads could not be listed.
+        """
+        clearing, plan = planned(self, foreign, hadoop, max_aborts)
+
+        def run() -> AbortedUploads:
+            counts: Counter[str] = Counter()
+            stays: list[FoundUpload] = []
+            for one in clearing.run(plan):
+                counts[one.action] += 1
+                if one.action == "left" and len(stays) < NAMED_MAX:
+                    stays.append(replace(one.found, note=one.why))
+            return AbortedUploads(
+                counts["aborted"], counts["gone"], counts["left"], tuple(stays),
+                tuple(clearing.unfinished),
+            )  # fmt: skip
+
+        return ActionPlan(plan.question(self.survey.dest), PlannedRows(clearing, plan), "", run)
+
+
+def planned(
+    found: OpenUploads, foreign: bool, hadoop: bool, max_aborts: int | None
+) -> tuple[Clearing, ClearingPlan]:
+    """What `OpenUploads.abort` plans, for who looks at each upload while it runs. Raises alike."""
+    survey, filters = found.survey, found.filters
+    if (foreign or hadoop) and filters.older_than is None:
+        raise OptionError(
+            "uploads of other programs and of Hadoop are aborted from an age only: nothing else"
+            " tells that they leak",
+            hint="Give older_than (--older-than 7d)",
+        )
+    limit = LEFTOVER_AFTER_SECONDS if filters.older_than is None else filters.older_than
+    rules = Rules(limit, foreign, hadoop)
+    clearing = Clearing(survey, filters, rules, options=found.options, sizes=found.sizes)
+    plan = clearing.plan()
+    if max_aborts is not None and plan.uploads > max_aborts:
+        raise MagicError(
+            f"{plan.uploads:,} uploads are to be aborted under {survey.dest.url}"
+            f" ({by_class(plan.chosen)}), more than the {max_aborts:,} that are allowed: none was"
+        )
+    return clearing, plan
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRows:
+    """The rows of a plan: the uploads that it would abort, looked at each time."""
+
+    clearing: Clearing
+    plan: ClearingPlan
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (one.to_dict() for one in self.clearing.run(self.plan, dry_run=True))
+
+
+def by_class(counts: Mapping[str, int]) -> str:
+    """``"orphan 3, over 2"``. Pure."""
+    return ", ".join(f"{name} {counts[name]:,}" for name in CLASSES if counts.get(name))

@@ -25,27 +25,24 @@ is one swap, and anyone can finish it (docs/recovery.md). Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import replace
 
 from magic_committer._hints import ENDED_OR_NEVER
-from magic_committer._quantities import age_words, counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
 from magic_committer.commit.outcome import end
 from magic_committer.commit.published import committed_by_hadoop
-from magic_committer.committers.magic import MagicCommitter, Prospect
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     JobError,
     JobExists,
     JobNotFound,
-    JobTooYoung,
     OutcomeUnknown,
     PathError,
 )
 from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing, measure, with_token
+from magic_committer.maintenance.reports import Adoption, refuse_younger
 from magic_committer.options import Options
 from magic_committer.protocol.record import Decider, JobRecord, ObjectRef, StartedJob, State, Terms
 from magic_committer.remedy import DEAD_AFTER, Remedy
@@ -54,55 +51,8 @@ from magic_committer.upload import BlockSource
 
 logger = logging.getLogger("magic_committer")
 
-PASSED_OVER_NAMED_MAX = 3
-"""How many directories of older application attempts a sentence names."""
 ADOPTED_TERMS = Terms(mode="append", accept="listing", track="s3", checksum="off")
 """The terms of a Hadoop job, in our words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Adoption:
-    """A Hadoop job as it was adopted; with ``dry_run``, as it would be.
-
-    Attributes:
-        job_id: the job's id, the name of its directory.
-        dest: the destination's URL.
-        uuid: drawn for the record; "" with ``dry_run``.
-        pendingsets: where the pendingsets are that a commit takes, below the destination.
-        tasks: how many tasks have such a pendingset.
-        passed_over: directories of older application attempts whose pendingsets will be aborted.
-        passed_over_tasks: how many tasks these attempts had committed.
-        committed: whether `_SUCCESS` names the job: Hadoop has then committed all of it. After the
-            adoption it cannot be aborted, and a commit only sweeps its leftovers.
-        age: seconds, at least, since the last change of the job, by the store's clock.
-        files, bytes: numbers of files and bytes that the job left, in all attempts.
-        problem: what cannot be read.
-    """
-
-    job_id: str
-    dest: str
-    pendingsets: str
-    tasks: int
-    passed_over: tuple[str, ...]
-    age: float
-    files: int
-    bytes: int
-    problem: str = ""
-    uuid: str = ""
-    passed_over_tasks: int = 0
-    committed: bool = False
-
-    def older(self) -> str:
-        """What happens to older application attempts, in a sentence; "" if there are none. Pure."""
-        if not self.passed_over:
-            return ""
-        tasks = counted(self.passed_over_tasks, "task")
-        where = name_some(self.passed_over, PASSED_OVER_NAMED_MAX)
-        return f"its older application attempts had committed {tasks}, which are aborted: {where}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def adopt_job(
@@ -145,25 +95,6 @@ def adopt_job(
     return replace(adoption, uuid=record.uuid)
 
 
-def prospect_of(
-    runtime: Runtime,
-    dest: Destination,
-    adoption: Adoption,
-    expect: int | Iterable[str] | None = None,
-    accept: Collection[str] = (),
-    options: Options | None = None,
-) -> Prospect:
-    """What a commit would publish of a job that is not adopted yet. Only reads.
-
-    Raises:
-        IncompleteJob: the tasks are not the expected ones.
-        StoreError: the store did not answer.
-    """
-    job = started_of(runtime, dest, adoption)
-    committer = MagicCommitter(runtime, job, options or Options(), BlockSource())
-    return committer.look_at_commit(expect, accept)
-
-
 def started_of(runtime: Runtime, dest: Destination, adoption: Adoption) -> StartedJob:
     """The job as it will be, for looks before there is a record."""
     return StartedJob.attached(_record(runtime, dest, adoption), dest.url, "")
@@ -198,18 +129,8 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -
             " tasks would be published",
             remedies=(Remedy("cleanup", dest.url, why="take it away"),),
         )
-    if listing.age < dead_after:
-        raise JobTooYoung(
-            f"job {job_id!r} changed {age_words(listing.age)} ago, less than"
-            f" {age_words(dead_after)}: what its JVM sent last may still land",
-            job_id=job_id,
-            age=listing.age,
-            limit=dead_after,
-            hint="Wait",
-            remedies=(
-                Remedy("adopt", dest.url, job_id, "if you know that it cannot", {DEAD_AFTER: 0}),
-            ),
-        )
+    way = Remedy("adopt", dest.url, job_id, "if you know that it cannot", {DEAD_AFTER: 0})
+    refuse_younger(job_id, listing.age, dead_after, "what its JVM sent last may still land", way)
     home = directory if directory != paths.directory else f"{directory}{JOB_PREFIX}{job_id}/"
     chosen, tasks, passed_over, passed_over_tasks = _choose(runtime, home)
     return Adoption(

@@ -1,17 +1,21 @@
-"""For operators: `inspect`, `recover`, `abort`, `force_abort`, `adopt`, `cleanup`. Anyone may call
-them, from any machine, as often as needed.
+"""For operators: `inspect`, `recover`, `abort`, `force_abort`, `adopt`, `uploads`, `cleanup`.
+Anyone may call them, from any machine, as often as needed.
 
 ::
 
     for job in mc.inspect("s3://bucket/table"):
         print(job.id, job.state, job.would)
-    mc.recover("s3://bucket/table", job.id)      # finish a decided job, abort an undecided one
+        plan = job.recover()                     # finish a decided job, abort an undecided one
+        if input(plan.question) == "y":
+            plan.run()
+    mc.recover("s3://bucket/table", job.id)      # the same at once
     mc.cleanup("s3://bucket/table")              # for cron: dead jobs, and leftovers of other jobs
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from typing import Unpack
 
 from magic_committer import _wiring
@@ -20,23 +24,27 @@ from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
+from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.commit.ledgers import StoreLedgers
-from magic_committer.errors import JobNotFound
+from magic_committer.committers.magic import MagicCommitter
+from magic_committer.errors import FormatError, JobNotFound, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.maintenance.adopt import Adoption, adopt_job
+from magic_committer.maintenance.abort_uploads import AbortedUploads, OpenUploads
+from magic_committer.maintenance.adopt import adopt_job
+from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.force import force_abort as _force_abort
-from magic_committer.maintenance.giving_up import GivenUp
+from magic_committer.maintenance.ending import Ending, recover_job
+from magic_committer.maintenance.giving_up import give_up_job
 from magic_committer.maintenance.inspect import inspect_all
-from magic_committer.maintenance.recover import abort_job, recover_job
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
-    FORGET_AFTER_SECONDS,
-    FORGET_GIVEN_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
+    ActionPlan,
+    Adoption,
     Age,
     CleanupReport,
     FoundJob,
+    GivenUp,
     JobKind,
     Recovery,
     seconds,
@@ -46,17 +54,24 @@ from magic_committer.maintenance.streams import (
     abort_jobs_of,
     stream_state,
 )
+from magic_committer.maintenance.uploads import Filters, FoundUpload, OwnerClass
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport
+from magic_committer.stores.urls import is_tree
 
 __all__ = [
+    "AbortedUploads",
+    "ActionPlan",
     "Adoption",
     "Age",
     "CleanupReport",
     "FoundJob",
+    "FoundUpload",
     "GivenUp",
     "JobKind",
+    "OpenUploads",
+    "OwnerClass",
     "Recovery",
     "StreamState",
     "abort",
@@ -67,6 +82,7 @@ __all__ = [
     "inspect",
     "read_stream",
     "recover",
+    "uploads",
 ]
 
 
@@ -75,6 +91,7 @@ def inspect(
     dest: str,
     *,
     dead_after: Age = DEAD_AFTER_SECONDS,
+    below: bool = False,
     s3: S3Options | None = None,
     **place: Unpack[S3Place],
 ) -> list[FoundJob]:
@@ -84,10 +101,15 @@ def inspect(
         >>> [(job.id, str(job.state)) for job in mc.inspect("s3://bucket/table")]
         [('nightly', 'running')]
 
+    Each job has the calls that end it: `FoundJob.recover`, `abort`, `commit`, `adopt` and
+    `give_up`. They give an `ActionPlan`.
+
     Args:
-        dest: ``s3://bucket/prefix``, as for `start`. Jobs of destinations below it are not seen.
+        dest: ``s3://bucket/prefix``, as for `start`.
         dead_after: a running job without a change for this long counts as dead in ``would``. A
             `timedelta` or seconds; 24 hours by default.
+        below: True: also the jobs of all directories below ``dest``, found by one listing of its
+            objects. False by default.
         s3, place: the connection to the store, as for `start`.
 
     Returns:
@@ -96,11 +118,82 @@ def inspect(
     Raises:
         StoreError: the directories could not be listed. If one job cannot be read, its ``problem``
             says so.
+        FormatError: there are jobs below ``dest`` that cannot be looked at; the reason names them.
         WrongType, PathError, OptionError: as for `start`.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, no_progress)
-    return list(inspect_all(runtime, destination, seconds("dead_after", dead_after)))
+    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
+    dests: Iterable[Destination] = (destination,)
+    if below:
+        found = jobs_below(runtime, destination)
+        if found.problems:
+            raise FormatError(destination.url, "", "; ".join(found.problems))
+        dests = found.jobs
+    limit = seconds("dead_after", dead_after)
+    jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
+    return [replace(job, _ending=_EndingAt(job.dest, job.id, s3_of(s3, place))) for job in jobs]
+
+
+@dataclass(frozen=True, slots=True)
+class _EndingAt:
+    """Where a job was found, and how: what its endings need, in another process too."""
+
+    dest: str
+    job_id: str
+    s3: S3Options
+
+    def __call__(self, adopt: bool, dead_after: float | None) -> Ending:
+        runtime, dest = _reach(self.dest, self.s3, no_progress)
+        return Ending(runtime, dest, self.job_id, None, adopt, dead_after)
+
+
+@patient()
+def uploads(
+    path: str,
+    *,
+    older_than: Age | None = None,
+    job: str | None = None,
+    key_glob: str | None = None,
+    sizes: bool = False,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+    **place: Unpack[S3Place],
+) -> OpenUploads:
+    """Look at the open uploads under a path, of whatever program: who owns each, how old it is, and
+    what would be done with it. Changes nothing. Repeatable::
+
+        >>> job = mc.start("s3://bucket/table", job_id="nightly")
+        >>> with job.task("0") as task, task.open("a.csv", "w") as file:
+        ...     _ = file.write("1,2")
+        >>> [(one.key, one.owner_class, one.would) for one in mc.uploads("s3://bucket/table")]
+        [('table/a.csv', 'live', 'leave it: its job is running')]
+
+    Args:
+        path: ``s3://bucket/prefix``: a directory. All uploads below it are looked at.
+        older_than: only uploads that began so long ago, by the store's clock. A `timedelta` or
+            seconds; None (default): all.
+        job: only uploads of the job with this id or UUID; None (default): all.
+        key_glob: only keys that match, from ``path`` on; ``*`` matches ``/`` too. None (default):
+            all.
+        sizes: True: ask for ``parts`` and ``bytes``, a request for each upload. False by default.
+        s3, place, options, progress: as for `start`.
+
+    Returns:
+        The uploads, to be iterated, and aborted (`OpenUploads.abort`).
+
+    Raises:
+        NotSupported: the store has no listing of uploads.
+        StoreError: they could not be listed.
+        WrongType, PathError, OptionError: as for `start`.
+    """
+    runtime, dest = _reach(path, s3_of(s3, place), progress)
+    if is_tree(dest.bucket):
+        raise PathError(
+            f"{path} is on a file system: there are no uploads", hint="Pass a path on S3"
+        )
+    age = None if older_than is None else seconds("older_than", older_than)
+    filters = Filters(age, job, key_glob)
+    return OpenUploads(runtime, dest, filters, sizes=sizes, options=options_of(options))
 
 
 @patient()
@@ -161,8 +254,7 @@ def recover(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
     return recover_job(
         runtime,
         destination,
@@ -221,8 +313,7 @@ def abort(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
     seen = records.read(runtime, JobPaths(destination, job_id).record)
     if seen is None:
         raise JobNotFound(
@@ -230,10 +321,8 @@ def abort(
             job_id=job_id,
             hint=ENDED_OR_NEVER,
         )
-    return abort_job(
-        runtime, destination, seen,
-        revert=revert, leave_visible=leave_visible, options=options,
-    )  # fmt: skip
+    committer = MagicCommitter.found(runtime, destination, seen, options)
+    return committer.abort_job(revert=revert, leave_visible=leave_visible, role="recovery")
 
 
 @patient()
@@ -282,9 +371,8 @@ def force_abort(
             record. Nothing is given up yet. Call it again.
         WrongType, PathError, OptionError: as for `start`.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, progress)
-    return _force_abort(
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
+    return give_up_job(
         runtime,
         destination,
         job_id,
@@ -345,8 +433,7 @@ def adopt(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
-    s3 = s3_of(s3, place)
-    runtime, destination = _reach(dest, s3, no_progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     limit = seconds("dead_after", dead_after)
     return adopt_job(
         runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options

@@ -27,6 +27,7 @@ from typing import Any
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
+from magic_committer.commit.closed import age_of
 from magic_committer.commit.load import each_listed
 from magic_committer.commit.ready import from_pending, upload_name
 from magic_committer.errors import FormatError, MagicError, NotFound, PathError
@@ -40,7 +41,7 @@ from magic_committer.hadoop.paths import (
     Destination,
 )
 from magic_committer.maintenance.inspect import Listing, pendings_of
-from magic_committer.maintenance.reports import NAMED_MAX, age_of
+from magic_committer.maintenance.reports import NAMED_MAX
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo
@@ -219,10 +220,11 @@ class Index:
     """The open uploads that control objects name, and the ages of the jobs' directories.
 
     Args:
+        places: whose control objects are read, by their directories.
         wanted: `upload_name`s of the open uploads: others are passed over.
     """
 
-    def __init__(self, runtime: Runtime, places: Places, wanted: KeySet) -> None:
+    def __init__(self, runtime: Runtime, places: Mapping[str, Place], wanted: KeySet) -> None:
         self._runtime = runtime
         self._wanted = wanted
         self._named: dict[bytes, tuple[Named, ...]] = {}
@@ -230,7 +232,7 @@ class Index:
         self._unread: set[str] = set()
         self._signed: dict[str, bool] = {}
         self.problems: list[str] = []
-        for prefix, place in places.all().items():
+        for prefix, place in places.items():
             for directory in place.directories:
                 self._read_directory(prefix, place, directory)
 

@@ -8,7 +8,7 @@ or done, is the work of the calls for one destination.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from magic_committer._runtime import Progress, Runtime
@@ -17,57 +17,16 @@ from magic_committer.hadoop.paths import (
     JOB_PREFIX,
     MAGIC,
     MAGIC_JOB_PREFIX,
-    MAGIC_STREAM,
-    SUCCESS,
     Destination,
     is_control_element,
 )
-from magic_committer.stores.base import ObjectInfo
 from magic_committer.stores.urls import url_of
 
 OBJECTS_MAX = 10_000_000
-"""Objects that are listed below one path, unless the caller says another number. S3 gives 1,000 of
-them a request: 10,000 requests, some 20 minutes, and 5 cents."""
+"""Objects that are listed below one path. S3 gives 1,000 of them a request: 10,000 requests, some
+20 minutes, and 5 cents."""
 DEEPER_PAGES_MAX = 2
 """Pages of a listing in which `has_deeper` looks for a directory, in requests."""
-
-
-class Flat:
-    """All objects below a path, in the order of their keys: a request for each 1,000. To be
-    iterated once. ``runtime.progress`` is told of each page.
-
-    Args:
-        objects_max: the listing stops after the page that reaches so many objects.
-
-    Attributes:
-        objects: how many were listed until now.
-        stopped_at: the last key, if the listing met its limit and there is more: what comes after
-            it is not known. "": all was listed, or the listing goes on.
-    """
-
-    def __init__(self, runtime: Runtime, dest: Destination, objects_max: int = OBJECTS_MAX) -> None:
-        self.objects = 0
-        self.stopped_at = ""
-        self._runtime = runtime
-        self._dest = dest
-        self._objects_max = objects_max
-
-    def __iter__(self) -> Iterator[ObjectInfo]:
-        """List.
-
-        Raises:
-            StoreError: the objects could not be listed.
-        """
-        last = ""
-        for page in self._runtime.store.list(self._dest.prefix):
-            if page.objects and self.objects >= self._objects_max:
-                self.stopped_at = last
-                return
-            for info in page.objects:
-                last = info.key
-                yield info
-            self.objects += len(page.objects)
-            self._runtime.progress(Progress("list", self.objects, None, "objects"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,41 +37,47 @@ class Below:
         jobs: the ids of the jobs of each destination, both in the order of their keys. Ours and
             Hadoop's, of either layout.
         objects: how many objects were listed.
-        stopped_at: as of `Flat`.
-        problems: directories of jobs that nobody can look into, each with the reason.
+        problems: why not all is known, a sentence each: directories of jobs that nobody can look
+            into, or that there are more objects than are listed.
     """
 
     jobs: Mapping[Destination, tuple[str, ...]]
     objects: int
-    stopped_at: str
     problems: tuple[str, ...]
 
 
-def jobs_below(runtime: Runtime, dest: Destination, objects_max: int = OBJECTS_MAX) -> Below:
+def jobs_below(runtime: Runtime, dest: Destination) -> Below:
     """List all objects below a path once, and tell the jobs that have a directory there. Memory
     grows with the number of jobs, not of objects. Changes nothing; repeatable.
-
-    Args:
-        objects_max: as of `Flat`.
 
     Raises:
         StoreError: the objects could not be listed.
     """
     jobs: dict[str, dict[str, None]] = {}
-    flat = Flat(runtime, dest, objects_max)
-    for info in flat:
-        found = job_of(info.key)
-        if found is not None:
-            jobs.setdefault(found[0], {})[found[1]] = None
+    problems: list[str] = []
+    objects, last = 0, ""
+    for page in runtime.store.list(dest.prefix):
+        if page.objects and objects >= OBJECTS_MAX:
+            problems.append(
+                f"{objects:,} objects were listed below {dest.url}, up to the key {last}; what"
+                " comes after it was not looked at: give a deeper path"
+            )
+            break
+        for info in page.objects:
+            last = info.key
+            found = job_of(info.key)
+            if found is not None:
+                jobs.setdefault(found[0], {})[found[1]] = None
+        objects += len(page.objects)
+        runtime.progress(Progress("list", objects, None, "objects"))
     by_destination: dict[Destination, tuple[str, ...]] = {}
-    problems = []
     for prefix, ids in jobs.items():
         try:
             by_destination[Destination(dest.bucket, prefix).alone] = tuple(ids)
         except PathError as error:
             where = url_of(dest.bucket, prefix)
             problems.append(f"there are jobs under {where} that cannot be looked at: {error}")
-    return Below(by_destination, flat.objects, flat.stopped_at, tuple(problems))
+    return Below(by_destination, objects, tuple(problems))
 
 
 def job_of(key: str) -> tuple[str, str] | None:
@@ -131,15 +96,6 @@ def job_of(key: str) -> tuple[str, str] | None:
         if is_control_element(element):
             return None
     return None
-
-
-def is_committers(info: ObjectInfo) -> bool:
-    """Whether an object is a committer's: it lies in a job's directory or among the ledgers, or is
-    a `_SUCCESS` that says something. Empty ones are the classic committer's. Pure."""
-    directory, _, name = info.key.rpartition("/")
-    marker = name == SUCCESS and info.size > 0
-    ledger = directory.rpartition("/")[2] == MAGIC_STREAM
-    return marker or ledger or job_of(info.key) is not None
 
 
 def has_deeper(runtime: Runtime, dest: Destination) -> bool:

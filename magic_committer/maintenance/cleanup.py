@@ -4,16 +4,9 @@ It may run at any time, beside live jobs and beside another cleanup. Every decis
 record; every delete removes only what was looked at; every aborted upload belongs to a job that is
 over.
 
-Ownership is read, never guessed (protocol.md, "Whose upload is it?"):
-
-* an upload: by the UUID in its name, or by its id in a `.pending` or `.pendingset` with our token;
-* a control object: by the token in its metadata.
-
-The record says whether a job is over: closed, or absent. **Uploads are listed, then records are
-read, then uploads are listed again**: a job that was set up in between shows its record, and an
-upload that a job completed in between is not in the second listing. The record may be in any
-directory above the upload, also above the destination. If it cannot be looked for, the upload
-stays.
+Ownership is read, never guessed: an upload's as in `magic_committer.maintenance.uploads`, by its
+name or by a `.pending` or `.pendingset` with our token; a control object's by the token in its
+metadata. If the record that would tell cannot be looked for, the upload stays.
 
 Where no listing shows what is open (docs/stores.md), a cleanup says so and gives no all-clear.
 
@@ -23,14 +16,16 @@ ever if its age is not known: another program may be copying a file with the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
 from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, steps
+from magic_committer.commit.closed import age_of
 from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.ready import from_pending
 from magic_committer.commit.upload_state import (
@@ -57,15 +52,20 @@ from magic_committer.hadoop.paths import (
     owner_of,
 )
 from magic_committer.maintenance.attribution import Places, directory_of, each
+from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
-from magic_committer.maintenance.recover import recover_job
-from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery, age_of
-from magic_committer.maintenance.unlisted import blind_spot
-from magic_committer.maintenance.uploads import OLD_SECONDS, Scope
+from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery
+from magic_committer.maintenance.uploads import OLD_SECONDS, Survey, blind_spot
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
-from magic_committer.stores.base import DirectoryStore, ObjectInfo, UploadInfo
+from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
+
+COUNTS = (
+    "jobs_left", "uploads_aborted", "uploads_left", "uploads_nameless", "objects_deleted",
+    "records_deleted",
+)  # fmt: skip
+"""What a report counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,21 +105,9 @@ class Cleaning:
         self._unfinished: list[Recovery] = []
         self._left_ages: dict[str, float] = {}
         self._over: set[str] = set()
-        self._places = Places(runtime, options.commit_threads)
+        self._survey: Survey | None = None
         self._remover = UploadRemover(runtime)
-        self._scope = Scope(dest.bucket, dest.prefix)
-        self._listing_doubted = True
-        self._counts = dict.fromkeys(
-            (
-                "jobs_left",
-                "uploads_aborted",
-                "uploads_left",
-                "uploads_nameless",
-                "objects",
-                "records",
-            ),
-            0,
-        )
+        self._counts = dict.fromkeys(COUNTS, 0)
         self._did: list[str] = []
         self._errors: list[str] = []
 
@@ -129,34 +117,32 @@ class Cleaning:
         Raises:
             StoreError: the jobs could not be listed.
         """
-        owned = {(directory_of(u.key), uuid) for u, uuid, _ in self._named_uploads()}
+        try:  # the uploads are listed before the records are read
+            self._survey = Survey(
+                self._runtime, self._dest, dead_after=self._limits.dead_after,
+                in_flight=self._in_flight, by_name=True,
+            )  # fmt: skip
+        except NotSupported:
+            self._errors.append("the store cannot list uploads: those that nothing names stay open")
+        except StoreError as error:
+            self._errors.append(f"uploads could not be listed: {error}")
         for directory in job_directories(self._runtime, self._dest):
             try:
                 self._job(directory)
             except MagicError as error:
                 self._errors.append(f"{directory}: {error}")
-        if owned:
-            self._places.look(directory for directory, _ in owned)
-            self._abort_named({one: self._places.is_over(*one) for one in owned})
-            self._errors += self._places.problems
+        if self._survey is not None:
+            self._abort_named(self._survey)
         if is_tree(self._dest.bucket):
             self._waiting_litter()
-        if self._listing_doubted:
-            self._tell_blind_spot()
-        counts = self._counts
         return CleanupReport(
             dest=self._dest.url,
             dry_run=self._dry_run,
             recovered=tuple(self._recovered),
-            jobs_left=counts["jobs_left"],
-            uploads_aborted=counts["uploads_aborted"],
-            uploads_left=counts["uploads_left"],
-            uploads_nameless=counts["uploads_nameless"],
-            objects_deleted=counts["objects"],
-            records_deleted=counts["records"],
             did=tuple(self._did),
             errors=tuple(self._errors),
             unfinished=tuple(self._unfinished),
+            **self._counts,
         )
 
     def _note(self, what: str, line: str) -> None:
@@ -222,7 +208,9 @@ class Cleaning:
             or records.remove(self._runtime, seen)
             or delete_if_same(self._runtime, seen.key, seen.etag)
         ):
-            self._note("records", f"job {seen.record.id}: its closed record, {age_words(age)} old")
+            self._note(
+                "records_deleted", f"job {seen.record.id}: its closed record, {age_words(age)} old"
+            )
 
     # Litter ---------------------------------------------------------------------------------------
 
@@ -252,7 +240,7 @@ class Cleaning:
             elif outcome is not None:
                 taken += 1
                 self._counts["uploads_aborted"] += outcome
-                self._note("objects", f"{info.key}: a job that is over left it")
+                self._note("objects_deleted", f"{info.key}: a job that is over left it")
         if seen_any and not taken and not known_over:
             self._counts["jobs_left"] += 1
 
@@ -353,63 +341,41 @@ class Cleaning:
             try:
                 if not self._dry_run:
                     cast("DirectoryStore", store).clear(directory)
-                self._note("objects", f"{directory}: a job that is over left it")
+                self._note("objects_deleted", f"{directory}: a job that is over left it")
             except StoreError as error:
                 self._errors.append(f"{directory}: {error}")
 
     # Uploads by name ------------------------------------------------------------------------------
 
-    def _named_uploads(self) -> Iterator[tuple[UploadInfo, str, float | None]]:
-        """Open uploads whose names tell a job: each with the UUID, and with its age if the store
-        gives one."""
-        nameless = 0
-        try:
-            for page in self._runtime.store.list_uploads(self._dest.prefix):
-                if self._scope.shows_more_than_keys(page.uploads):
-                    self._listing_doubted = False
-                for upload in page.uploads:
-                    uuid = owner_of(upload.key, upload.upload_id)
-                    began = upload.initiated
-                    age = None if began is None else age_of(page.seen_at, began)
-                    if uuid is not None:
-                        yield upload, uuid, age
-                    elif age is not None and age >= OLD_SECONDS:
-                        nameless += 1
-            self._counts["uploads_nameless"] = nameless
-        except NotSupported:
-            self._listing_doubted = False  # it is told
-            self._errors.append("the store cannot list uploads: those that nothing names stay open")
-        except StoreError as error:
-            self._listing_doubted = False
-            self._errors.append(f"uploads could not be listed: {error}")
-
-    def _tell_blind_spot(self) -> None:
-        """Give no all-clear if uploads may be open that the listing does not show."""
-        try:
-            why = blind_spot(self._runtime, self._scope)
-        except StoreError as error:
-            why = str(error)
-        if why:
-            self._errors.append(why)
-
-    def _abort_named(self, over: Mapping[tuple[str, str], bool | None]) -> None:
-        """Abort old uploads of jobs that are over, by directory and UUID."""
+    def _abort_named(self, survey: Survey) -> None:
+        """Abort old uploads whose names tell a job that is over."""
 
         def doomed() -> Iterator[UploadName]:
-            for upload, uuid, age in self._named_uploads():
-                age = age if age is not None else self._left_ages.get(uuid)
-                is_over = over.get((directory_of(upload.key), uuid), False)
-                if is_over and age is not None and age >= self._limits.leftover_after:
-                    yield UploadName(upload.key, upload.upload_id)
-                elif is_over is not False:
+            for found in chain.from_iterable(survey.pages()):
+                age = found.limit_age if found.age is not None else self._left_ages.get(found.uuid)
+                over = found.owner_class == "orphan" or found.job_state == State.CLOSED
+                if over and age is not None and age >= self._limits.leftover_after:
+                    yield UploadName(found.key, found.upload_id)
+                elif over or found.owner_class == "unknown":
                     self._counts["uploads_left"] += 1
+                elif found.owner_class == "foreign":
+                    self._counts["uploads_nameless"] += (found.age or 0.0) >= OLD_SECONDS
 
         removals = ((upload, self._to_remove(upload)) for upload in doomed())
-        with closing(steps.each(self._runtime, removals, in_flight=self._in_flight)) as ended:
-            for upload, end in ended:
-                if self._removed(upload, end).removal is Removal.ABORTED:
-                    line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
-                    self._note("uploads_aborted", line)
+        try:
+            with closing(steps.each(self._runtime, removals, in_flight=self._in_flight)) as ended:
+                for upload, end in ended:
+                    if self._removed(upload, end).removal is Removal.ABORTED:
+                        line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
+                        self._note("uploads_aborted", line)
+        except StoreError as error:
+            self._errors.append(f"uploads could not be listed: {error}")
+        self._errors += survey.problems
+        try:
+            why = "" if survey.shows_more_than_keys else blind_spot(self._runtime, self._dest)
+        except StoreError as error:
+            why = str(error)
+        self._errors += [why] if why else []
 
 
 def _would_remove(look: UploadLook) -> Removed:

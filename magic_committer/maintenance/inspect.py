@@ -20,6 +20,7 @@ import orjson
 from magic_committer._quantities import age_words, counted, counted_are
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
+from magic_committer.commit.closed import age_of
 from magic_committer.commit.load import (
     LOADING_SETS_MAX,
     Owns,
@@ -63,7 +64,7 @@ from magic_committer.hadoop.paths import (
     Destination,
     JobPaths,
 )
-from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind, age_of
+from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
@@ -120,6 +121,15 @@ def older_job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
     """The same for jobs of Hadoop up to 3.3."""
     for page in runtime.store.list(dest.older_jobs_prefix, delimiter="/"):
         yield from page.prefixes
+
+
+def job_ids(runtime: Runtime, dest: Destination) -> Iterator[str]:
+    """The ids of all jobs that have a directory under a destination, in the order of the
+    listing."""
+    for directory in job_directories(runtime, dest):
+        yield directory[len(dest.jobs_prefix) : -1]
+    for directory in older_job_directories(runtime, dest):
+        yield directory[len(dest.older_jobs_prefix) : -1]
 
 
 def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:

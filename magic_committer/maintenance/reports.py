@@ -6,34 +6,17 @@ clock of this machine is used, so a wrong clock does no harm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
-from magic_committer.commit.closed import (
-    FORGET_AFTER_SECONDS,
-    FORGET_GIVEN_AFTER_SECONDS,
-    GRAIN_SECONDS,
-    age_of,
-)
-from magic_committer.errors import OptionError
+from magic_committer._quantities import age_words, counted, name_some
+from magic_committer.errors import JobTooYoung, OptionError
 from magic_committer.protocol.record import JobReport
+from magic_committer.remedy import Remedy
 
-__all__ = [
-    "DEAD_AFTER_SECONDS",
-    "FORGET_AFTER_SECONDS",
-    "FORGET_GIVEN_AFTER_SECONDS",
-    "GRAIN_SECONDS",
-    "LEFTOVER_AFTER_SECONDS",
-    "NAMED_MAX",
-    "Age",
-    "CleanupReport",
-    "FoundJob",
-    "JobKind",
-    "Recovery",
-    "age_of",
-    "seconds",
-]
+T = TypeVar("T")
 
 DEAD_AFTER_SECONDS = 24 * 3600.0
 """A running job is dead if nothing of it has changed for this long."""
@@ -42,6 +25,8 @@ LEFTOVER_AFTER_SECONDS = 3600.0
 left alone for this long. A late request begins within 15 minutes (Signature V4)."""
 NAMED_MAX = 100
 """How many keys of each kind a report names."""
+PASSED_OVER_NAMED_MAX = 3
+"""How many directories of older application attempts a sentence names."""
 
 JobKind = Literal["ours", "hadoop", "litter", "unreadable"]
 """What a job's directory holds. ``"ours"``: a record. ``"hadoop"``: a job of Hadoop's committer (no
@@ -64,8 +49,55 @@ def seconds(name: str, value: Age) -> float:
     return float(number)
 
 
+def refuse_younger(job_id: str, age: float, limit: float, why: str, *ways: Remedy) -> None:
+    """Refuse a job of which something changed lately.
+
+    Raises:
+        JobTooYoung: ``age`` is less than ``limit``; ``ways`` are the ways out beside waiting.
+    """
+    if age < limit:
+        told = f"job {job_id!r} changed {age_words(age)} ago, less than {age_words(limit)}: {why}"
+        raise JobTooYoung(told, job_id=job_id, age=age, limit=limit, hint="Wait", remedies=ways)
+
+
+class Told:
+    """What a call tells, as plain values."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain JSON values."""
+        names = (name for name in self.__dataclass_fields__ if name[0] != "_")  # type: ignore[attr-defined]
+        return {name: _plain(getattr(self, name)) for name in names}
+
+
 @dataclass(frozen=True, slots=True)
-class FoundJob:
+class ActionPlan(Generic[T]):
+    """What a call would do. It was looked at, and nothing is changed until `run`::
+
+        >>> _ = mc.start("s3://bucket/table", job_id="nightly")
+        >>> (job,) = mc.inspect("s3://bucket/table")
+        >>> plan = job.abort()
+        >>> [row["state"] for row in plan.rows]
+        ['running']
+        >>> plan.run().outcome
+        'aborted'
+
+    Attributes:
+        question: what to ask a person before `run`; "" if nothing is left to do, or to change.
+        rows: what it is about, as plain JSON values: one row for a job, one for each upload.
+        warning: what the question presupposes, or what is lost; "" if there is nothing.
+        run: do it. Returns what the call of that name returns, and raises what it raises.
+    """
+
+    question: str
+    rows: Iterable[Mapping[str, Any]]
+    warning: str
+    run: Callable[[], T] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob(Told):
     """One job's directory, as `inspect` found it.
 
     Attributes:
@@ -127,14 +159,124 @@ class FoundJob:
     query: str = ""
     batch: int | None = None
     checkpoint: str = ""
+    _ending: Callable[[bool, float | None], Any] | None = field(
+        default=None, repr=False, compare=False
+    )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return _dict(self)
+    def recover(
+        self,
+        *,
+        accept: Collection[str] = (),
+        leave_visible: bool = False,
+        adopt: bool = False,
+        dead_after: Age | None = None,
+    ) -> ActionPlan[Recovery]:
+        """Plan to finish the job if its driver is dead, as `magic_committer.recover` does at once.
+        Repeatable; so is the run.
+
+        Args:
+            accept, leave_visible: as for `magic_committer.recover`.
+            adopt: True: you promise that the JVM of a Hadoop job is dead. It is adopted first.
+            dead_after: as for `magic_committer.recover`; for a Hadoop job as for
+                `magic_committer.adopt`. None (default): 24 hours; for a Hadoop job 1 hour.
+
+        Returns:
+            The plan. Its row has what would be done in ``would``, and ``unresolved`` keys.
+
+        Raises:
+            JobError: the job cannot be ended in this way; the error says why, and what can be done.
+            StoreError: the store refused a request, or cannot be reached.
+        """
+        plan: ActionPlan[Recovery] = self._end(adopt, dead_after).recover(accept, leave_visible)
+        return plan
+
+    def abort(
+        self,
+        *,
+        revert: bool = False,
+        leave_visible: bool = False,
+        adopt: bool = False,
+        dead_after: Age | None = None,
+    ) -> ActionPlan[JobReport]:
+        """Plan to abort the job, as `magic_committer.abort` does at once. Repeatable; so is the
+        run.
+
+        Args:
+            revert, leave_visible: as for `magic_committer.abort`.
+            adopt, dead_after: for a Hadoop job, as for `recover`.
+
+        Returns:
+            The plan.
+
+        Raises:
+            JobError, StoreError: as for `recover`.
+        """
+        plan: ActionPlan[JobReport] = self._end(adopt, dead_after).abort(revert, leave_visible)
+        return plan
+
+    def commit(
+        self,
+        *,
+        expect: int | Collection[str] | None = None,
+        accept: Collection[str] = (),
+        adopt: bool = False,
+        dead_after: Age | None = None,
+    ) -> ActionPlan[JobReport]:
+        """Plan to commit what the job's tasks left, as `Job.commit` does at once. Repeatable; so
+        is the run.
+
+        Args:
+            expect, accept: as for `Job.commit`.
+            adopt, dead_after: for a Hadoop job, as for `recover`.
+
+        Returns:
+            The plan. Its row names the ``tasks``, and counts ``files`` and ``bytes``.
+
+        Raises:
+            JobError, StoreError: as for `recover`.
+        """
+        plan: ActionPlan[JobReport] = self._end(adopt, dead_after).commit(expect, accept)
+        return plan
+
+    def adopt(self, *, dead_after: Age | None = None) -> ActionPlan[Adoption]:
+        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once.
+
+        Args:
+            dead_after: as for `magic_committer.adopt`. None (default): 1 hour.
+
+        Returns:
+            The plan.
+
+        Raises:
+            JobError, StoreError: as for `magic_committer.adopt`.
+        """
+        plan: ActionPlan[Adoption] = self._end(True, dead_after).adopting()
+        return plan
+
+    def give_up(self, *, dead_after: Age | None = None) -> ActionPlan[GivenUp]:
+        """Plan to give the job up, as `magic_committer.force_abort` does at once.
+
+        Args:
+            dead_after: as for `magic_committer.force_abort`. None (default): 1 hour.
+
+        Returns:
+            The plan. Its row has the fields of `GivenUp`.
+
+        Raises:
+            JobError, StoreError: as for `magic_committer.force_abort`.
+        """
+        plan: ActionPlan[GivenUp] = self._end(False, dead_after).give_up()
+        return plan
+
+    def _end(self, adopt: bool, dead_after: Age | None) -> Any:
+        if self._ending is None:
+            raise OptionError("this job was not found by `inspect`: only its values are known")
+        limit = None if dead_after is None else seconds("dead_after", dead_after)
+        return self._ending(adopt, limit)
 
 
 @dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Told):
     """What `recover` found and did.
 
     Attributes:
@@ -161,13 +303,94 @@ class Recovery:
     unresolved: tuple[str, ...] = ()
     report: JobReport | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return _dict(self)
+
+@dataclass(frozen=True, slots=True)
+class Adoption(Told):
+    """A Hadoop job as it was adopted; with ``dry_run``, as it would be.
+
+    Attributes:
+        job_id: the job's id, the name of its directory.
+        dest: the destination's URL.
+        uuid: drawn for the record; "" with ``dry_run``.
+        pendingsets: where the pendingsets are that a commit takes, below the destination.
+        tasks: how many tasks have such a pendingset.
+        passed_over: directories of older application attempts whose pendingsets will be aborted.
+        passed_over_tasks: how many tasks these attempts had committed.
+        committed: whether `_SUCCESS` names the job: Hadoop has then committed all of it. After the
+            adoption it cannot be aborted, and a commit only sweeps its leftovers.
+        age: seconds, at least, since the last change of the job, by the store's clock.
+        files, bytes: numbers of files and bytes that the job left, in all attempts.
+        problem: what cannot be read.
+    """
+
+    job_id: str
+    dest: str
+    pendingsets: str
+    tasks: int
+    passed_over: tuple[str, ...]
+    age: float
+    files: int
+    bytes: int
+    problem: str = ""
+    uuid: str = ""
+    passed_over_tasks: int = 0
+    committed: bool = False
+
+    def older(self) -> str:
+        """What happens to older application attempts, in a sentence; "" if there are none. Pure."""
+        if not self.passed_over:
+            return ""
+        tasks = counted(self.passed_over_tasks, "task")
+        where = name_some(self.passed_over, PASSED_OVER_NAMED_MAX)
+        return f"its older application attempts had committed {tasks}, which are aborted: {where}"
 
 
 @dataclass(frozen=True, slots=True)
-class CleanupReport:
+class GivenUp(Told):
+    """What was given up of a job; with ``dry_run``, what would be.
+
+    Attributes:
+        job_id: the job's id.
+        dest: the destination's URL.
+        found: the record's state before; ``"unreadable"`` if the record cannot be read.
+        state: the record's state afterwards; ``"absent"``: it is deleted.
+        outcome: ``"aborted"`` or ``"reverted"`` if the job could be undone after all;
+            ``"committed"`` if it had committed; "" if it was given up. For "", ``visible`` says
+            what is visible, as far as that is known.
+        why: why the job cannot be undone, in words; "" if it can.
+        visible: keys of the job's files that stay and are visible, or may be (the store does not
+            say); the first 100.
+        visible_files: how many such files there are.
+        open: with ``dry_run``: how many uploads are open.
+        aborted: how many uploads were aborted.
+        deleted: how many visible files were deleted.
+        left_open: uploads that may still be open, as ``key uploadId``: a lifecycle rule removes
+            them.
+        unread: control objects that could not be read or deleted, or that name uploads of others.
+            The uploads that they name are left alone.
+        dry_run: whether nothing was changed.
+        report: the report of the abort, if the job could be undone; otherwise None.
+    """
+
+    job_id: str
+    dest: str
+    found: str
+    state: str
+    outcome: str = ""
+    why: str = ""
+    visible: tuple[str, ...] = ()
+    visible_files: int = 0
+    open: int = 0
+    aborted: int = 0
+    deleted: int = 0
+    left_open: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    dry_run: bool = False
+    report: JobReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupReport(Told):
     """What `cleanup` did; with ``dry_run``, what it would do.
 
     Attributes:
@@ -201,14 +424,6 @@ class CleanupReport:
     errors: tuple[str, ...]
     unfinished: tuple[Recovery, ...] = ()
     uploads_nameless: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return _dict(self)
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
 
 
 def _plain(value: Any) -> Any:

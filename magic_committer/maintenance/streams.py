@@ -10,16 +10,16 @@ That run fails then and is run again: nothing is lost, and nothing is written tw
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.ledgers import Ledgers
 from magic_committer.commit.runs import runs_of
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import JobNotRunning, OutcomeUnknown
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.recover import abort_job
+from magic_committer.maintenance.reports import Told
 from magic_committer.options import Options
 from magic_committer.protocol.record import JobReport, State
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("magic_committer")
 
 
 @dataclass(frozen=True, slots=True)
-class StreamState:
+class StreamState(Told):
     """What the ledger of a streaming query says.
 
     Attributes:
@@ -47,10 +47,6 @@ class StreamState:
     claim: str = ""
     claimed: int | None = None
     checkpoint: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 def stream_state(ledgers: Ledgers, dest: str, query: str) -> StreamState | None:
@@ -85,7 +81,9 @@ def abort_jobs_of(
     reports = []
     for seen in found:
         try:
-            reports.append(abort_job(runtime, dest, seen, revert=False, options=options))
+            reports.append(
+                MagicCommitter.found(runtime, dest, seen, options).abort_job(role="recovery")
+            )
         except JobNotRunning as error:  # decided meanwhile, or ended
             logger.info("job %s was not aborted: %s", seen.record.id, error.message)
         except OutcomeUnknown as error:

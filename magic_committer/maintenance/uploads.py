@@ -19,21 +19,26 @@ give the time of the last part, or none, or 2010 (docs/stores.md).
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Any, Literal, get_args
 
-from magic_committer._quantities import age_words
+from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.ahead import Ahead
+from magic_committer.commit.closed import age_of
+from magic_committer.commit.probe import hides_uploads
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
-from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of, parse_url
+from magic_committer.errors import StoreError
+from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of
 from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
-from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS, age_of
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import State
 from magic_committer.stores.base import UploadInfo
@@ -58,46 +63,14 @@ left."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
-    """The keys that are looked at: all that start with ``prefix``."""
-
-    bucket: str
-    prefix: str
-
-    @classmethod
-    def parse(cls, url: str, *, raw: bool = False) -> Scope:
-        """Read a URL. It means a directory (``dataset1`` never means ``dataset10``), unless
-        ``raw``.
-
-        Raises:
-            PathError: it is not an S3 URL; or, unless ``raw``, not a directory that can hold data.
-        """
-        if raw:
-            location = parse_url(url)
-            return cls(location.bucket, location.key)
-        dest = Destination.parse(url)
-        return cls(dest.bucket, dest.prefix)
-
-    @property
-    def url(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}"
-
-    def shows_more_than_keys(self, listed: Iterable[UploadInfo]) -> bool:
-        """Whether a listing of this scope proves that the store lists uploads by a part of their
-        keys. Without a prefix MinIO shows what its process remembers: that proves nothing."""
-        return bool(self.prefix) and any(one.key != self.prefix for one in listed)
-
-    def relative(self, key: str) -> str:
-        """A key without the part before the scope's last "/"."""
-        return key[len(directory_of(self.prefix)) :]
-
-
-@dataclass(frozen=True, slots=True)
 class FoundUpload:
     """One open upload. Unknown values are None, or "".
 
     Attributes:
-        owner_class: see the module's head.
+        key, upload_id: of the upload.
+        owner_class: ``"live"``: of a live job of ours. ``"over"``: of one that has ended or is
+            dead. ``"orphan"``: of one without a record. ``"hadoop"``: a control object of Hadoop
+            names it. ``"foreign"``: nothing names its owner. ``"unknown"``: it cannot be told.
         job, uuid, job_state: the job that owns it; the state is its record's, ``absent`` without
             one.
         dest: the prefix of that job's destination.
@@ -107,9 +80,10 @@ class FoundUpload:
             used for limits if the store gives no age.
         job_age: for Hadoop's uploads: seconds since the last change in their job's directory.
         parts, bytes: what is stored of it; None: not asked, or the store did not say.
+        storage_class, initiator, owner: as the store says.
         near: whether a job that may be alive has its record, or an unreadable one, at or above it;
             ``note`` says which.
-        would: what `uploads abort` does with it by default, in one sentence.
+        note: why it has its class, or its size is not known, in a sentence.
         token, multipart_etag: they identify the object that it became.
     """
 
@@ -131,9 +105,13 @@ class FoundUpload:
     owner: str = ""
     near: bool = False
     note: str = ""
-    would: str = ""
     token: str = ""
     multipart_etag: str = ""
+
+    @property
+    def would(self) -> str:
+        """What `uploads abort` does with it by default, in one sentence."""
+        return deed(self, Rules())[1]
 
     @property
     def limit_age(self) -> float | None:
@@ -164,13 +142,11 @@ class Rules:
     Attributes:
         older_than: an age in seconds. 0: any age, also an unknown one.
         foreign, hadoop: whether uploads of these classes may be aborted too.
-        near_live_jobs: whether foreign uploads may be aborted even near a job that may be alive.
     """
 
     older_than: float = LEFTOVER_AFTER_SECONDS
     foreign: bool = False
     hadoop: bool = False
-    near_live_jobs: bool = False
 
 
 Deed = Literal["abort", "abort the job", "leave"]
@@ -201,7 +177,7 @@ def _by_class(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
             return "abort the job", "abort its job as a whole, and it with the job"
         case "hadoop" if not rules.hadoop:
             return "leave", "leave it: it is Hadoop's"
-        case "foreign" if found.near and not rules.near_live_jobs:
+        case "foreign" if found.near:
             return "leave", f"leave it: {found.note}"
         case "foreign" if not rules.foreign:
             return "leave", "leave it: nothing tells whose it is"
@@ -216,68 +192,77 @@ class Filters:
         older_than: an age in seconds. An unknown age is not older than anything but 0.
         job: an id or a UUID.
         key_glob: a glob for the key below the path; ``*`` matches "/" too.
-        initiator: a glob.
-        classes, upload_ids: the classes, and the uploads' ids; empty: all.
     """
 
     older_than: float | None = None
     job: str | None = None
     key_glob: str | None = None
-    initiator: str | None = None
-    classes: frozenset[str] = frozenset()
-    upload_ids: frozenset[str] = frozenset()
 
-    def fits(self, found: FoundUpload, scope: Scope) -> bool:
+    def fits(self, found: FoundUpload, dest: Destination) -> bool:
         """Whether an upload is meant. Pure."""
+        below = found.key[len(dest.prefix) :]
         return (
             (not self.older_than or (found.limit_age or 0.0) >= self.older_than)
             and (self.job is None or self.job in (found.job, found.uuid))
-            and (self.key_glob is None or fnmatchcase(scope.relative(found.key), self.key_glob))
-            and (self.initiator is None or fnmatchcase(found.initiator, self.initiator))
-            and (not self.classes or found.owner_class in self.classes)
-            and (not self.upload_ids or found.upload_id in self.upload_ids)
+            and (self.key_glob is None or fnmatchcase(below, self.key_glob))
         )
 
 
-def count(runtime: Runtime, scope: Scope, filters: Filters) -> tuple[int, bool]:
-    """How many uploads match filters that need neither age nor owner: only a listing. And whether
-    the listing `Scope.shows_more_than_keys`."""
-    total, more = 0, False
-    for page in runtime.store.list_uploads(scope.prefix):
-        more = more or scope.shows_more_than_keys(page.uploads)
-        for one in page.uploads:
-            found = FoundUpload(one.key, one.upload_id, "unknown", initiator=one.initiator)
-            total += filters.fits(found, scope)
-    return total, more
+def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
+    """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
+    others = found.owner_class in ("foreign", "hadoop")
+    return others and deed(found, Rules(older_than, True, True))[0] == "abort"
+
+
+def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> bool:
+    """Whether a listing below a path proves that the store lists uploads by a part of their keys.
+    Without a prefix MinIO shows what its process remembers: that proves nothing. Pure."""
+    return bool(dest.prefix) and any(one.key != dest.prefix for one in listed)
+
+
+def blind_spot(runtime: Runtime, dest: Destination) -> str:
+    """Why uploads may be open below a path although no listing shows them; "" if there is no
+    reason. Ask this only if a listing does not prove the contrary (`shows_more_than_keys`). The
+    first time in a process it creates two uploads in a job's directory there, lists them and aborts
+    them: 9 requests. Repeatable.
+
+    Raises:
+        StoreError: it could not be found out. `PermissionDenied`: the caller may not create
+            uploads.
+    """
+    try:
+        how = hides_uploads(runtime, dest.prefix)
+    except StoreError as error:
+        what = f"whether the store shows all open uploads under {dest.url} cannot be told"
+        raise error.ending(what) from error
+    if not how:
+        return ""
+    return (
+        f"uploads may be open under {dest.url} that cannot be seen: the store {how}. Only a"
+        " lifecycle rule takes them (magic-committer lifecycle ensure), or the store's own rule"
+        " (MinIO: after 24 hours)"
+    )
 
 
 # Looking ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Ownership:
-    """What the owner of an upload tells about it."""
-
-    owner_class: OwnerClass
-    job: str = ""
-    state: str = ""
-    uuid: str = ""
-    dest: str = ""
-    named_age: float | None = None
-    job_age: float | None = None
-    near: bool = False
-    note: str = ""
+_verdict = partial(FoundUpload, "", "")
+"""What the owner of an upload tells about it: an upload without a name."""
 
 
 class Survey:
-    """The open uploads under a scope. Its constructor lists them and reads who owns them; each call
+    """The open uploads below a path. Its constructor lists them and reads who owns them; each call
     of `pages` lists them again.
 
     Args:
         dead_after: a job is dead if nothing of it has changed for this many seconds.
         in_flight: how many requests at once.
+        by_name: only the uploads' names and the records tell owners, no control object is read:
+            what has no job's name is ``foreign``, a running job is ``live``.
 
     Attributes:
+        places: the records at and above the uploads.
         shows_more_than_keys: whether the listing proves that the store lists by prefix.
 
     Raises:
@@ -288,31 +273,34 @@ class Survey:
     def __init__(
         self,
         runtime: Runtime,
-        scope: Scope,
+        dest: Destination,
         *,
         dead_after: float = DEAD_AFTER_SECONDS,
         in_flight: int,
+        by_name: bool = False,
     ) -> None:
-        self.scope = scope
+        self.dest = dest
         self.runtime = runtime
         self.dead_after = dead_after
         self.in_flight = in_flight
+        self.by_name = by_name
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
-        with Ahead(runtime, lambda: runtime.store.list_uploads(scope.prefix)) as pages:
+        with Ahead(runtime, lambda: runtime.store.list_uploads(dest.prefix)) as pages:
             for page in pages:
-                more = scope.shows_more_than_keys(page.uploads)
+                more = shows_more_than_keys(dest, page.uploads)
                 self.shows_more_than_keys = self.shows_more_than_keys or more
                 for upload in page.uploads:
                     self._first.add(upload_name(upload.key, upload.upload_id))
-                    directories.add(directory_of(upload.key))
+                    if not by_name or owner_of(upload.key, upload.upload_id):
+                        directories.add(directory_of(upload.key))
                 runtime.progress(Progress("list", self.listed, None, "uploads"))
-        self._places = Places(runtime, in_flight)
-        self._places.look(directories)
-        self._index = Index(runtime, self._places, self._first)
-        self._by_job: dict[tuple[str, str], _Ownership] = {}
-        self._by_place: dict[str, _Ownership] = {}
+        self.places = Places(runtime, in_flight)
+        self.places.look(directories)
+        self._index = Index(runtime, {} if by_name else self.places.all(), self._first)
+        self._by_job: dict[tuple[str, str], FoundUpload] = {}
+        self._by_place: dict[str, FoundUpload] = {}
 
     @property
     def listed(self) -> int:
@@ -322,11 +310,11 @@ class Survey:
     @property
     def problems(self) -> tuple[str, ...]:
         """What could not be read and makes uploads ``unknown`` or ``foreign``."""
-        return (*self._places.problems, *self._index.problems)
+        return (*self.places.problems, *self._index.problems)
 
     def pages(self) -> Iterator[list[FoundUpload]]:
         """The uploads as they are now, in the store's order, without their sizes."""
-        for page in self.runtime.store.list_uploads(self.scope.prefix):
+        for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
     def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
@@ -336,31 +324,23 @@ class Survey:
         if verdict.named_age is not None:
             ages.append(verdict.named_age)
         began = upload.initiated
-        found = FoundUpload(
+        return replace(
+            verdict,
             key=upload.key,
             upload_id=upload.upload_id,
-            owner_class=verdict.owner_class,
-            job=verdict.job,
-            job_state=verdict.state,
-            uuid=verdict.uuid,
-            dest=verdict.dest,
             initiated=began,
             age=None if began is None else age_of(seen_at, began),
             named_age=max(ages, default=None),
-            job_age=verdict.job_age,
             storage_class=upload.storage_class,
             initiator=upload.initiator,
             owner=upload.owner,
-            near=verdict.near,
-            note=verdict.note,
             token=named[0].token if named else "",
             multipart_etag=named[0].multipart_etag if named else "",
         )
-        return replace(found, would=deed(found, Rules())[1])
 
     # Judging ------------------------------------------------------------------------------------
 
-    def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> _Ownership:
+    def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> FoundUpload:
         directory = directory_of(upload.key)
         told = {one.uuid: one.job for one in named if one.uuid}
         in_name = owner_of(upload.key, upload.upload_id)
@@ -369,13 +349,13 @@ class Survey:
         verdicts = [self._of_job(directory, uuid, job) for uuid, job in told.items()]
         verdicts += [self._of_hadoop(one) for one in named if not one.uuid]
         if not verdicts:
-            verdicts.append(self._of_nobody(directory))
+            verdicts.append(_verdict("foreign") if self.by_name else self._of_nobody(directory))
         verdict = min(
             verdicts,
             key=lambda v: (
                 _rank(v),
-                v.state not in FINISHED_BY_RECOVERY,
-                v.state == State.CLOSED,
+                v.job_state not in FINISHED_BY_RECOVERY,
+                v.job_state == State.CLOSED,
             ),
         )
         judged = upload_name(upload.key, upload.upload_id) in self._first
@@ -385,22 +365,22 @@ class Survey:
             verdict, owner_class="unknown", note="it began while the records were being read"
         )
 
-    def _of_job(self, directory: str, uuid: str, job: str) -> _Ownership:
+    def _of_job(self, directory: str, uuid: str, job: str) -> FoundUpload:
         """The verdict on an upload of a job of ours, by its UUID."""
         if (directory, uuid) not in self._by_job:
             self._by_job[directory, uuid] = self._look_up(directory, uuid)
         verdict = self._by_job[directory, uuid]
         return verdict if verdict.job or not job else replace(verdict, job=job)
 
-    def _look_up(self, directory: str, uuid: str) -> _Ownership:
-        seen, certain = self._places.record(directory, uuid)
+    def _look_up(self, directory: str, uuid: str) -> FoundUpload:
+        seen, certain = self.places.record(directory, uuid)
         if seen is None and not certain:
             note = "the record of its job may be where nothing can be read"
-            return _Ownership("unknown", uuid=uuid, note=note)
+            return _verdict("unknown", uuid=uuid, note=note)
         if seen is None:
-            return _Ownership("orphan", state=str(State.ABSENT), uuid=uuid)
+            return _verdict("orphan", job_state=str(State.ABSENT), uuid=uuid)
         record = seen.record
-        of_job = _Ownership("over", record.id, str(record.state), uuid, _dest_of(seen))
+        of_job = _verdict("over", record.id, str(record.state), uuid, _dest_of(seen))
         if record.state is State.CLOSED:
             age = age_of(seen.seen_at, seen.last_modified)
             return replace(of_job, named_age=age, note=f"its job was {record.outcome}")
@@ -411,34 +391,34 @@ class Survey:
             return replace(of_job, owner_class="live", note=f"its job changed {age_words(age)} ago")
         return replace(of_job, note=f"its job is dead: it changed {age_words(age)} ago")
 
-    def _of_hadoop(self, named: Named) -> _Ownership:
+    def _of_hadoop(self, named: Named) -> FoundUpload:
         """The verdict on an upload that a control object without a token names."""
         dest = directory_of(named.directory[:-1])
-        place = self._places.around(dest)[-1]
+        place = self.places.around(dest)[-1]
         if named.directory in place.unread:
-            return _Ownership("unknown", named.job, note="the record of its job cannot be read")
+            return _verdict("unknown", named.job, note="the record of its job cannot be read")
         seen = _record_in(place.records.values(), named.directory)
         if seen is not None and seen.record.state is not State.CLOSED:
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
         age = self._index.age(named.directory)
-        return _Ownership("hadoop", named.job, dest=dest, job_age=age)
+        return _verdict("hadoop", named.job, dest=dest, job_age=age)
 
-    def _of_nobody(self, directory: str) -> _Ownership:
+    def _of_nobody(self, directory: str) -> FoundUpload:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
         if directory not in self._by_place:
             self._by_place[directory] = min(
                 self._neighbours(directory),
                 key=lambda v: (not v.near, not v.note),
-                default=_Ownership("foreign"),
+                default=_verdict("foreign"),
             )
         return self._by_place[directory]
 
-    def _neighbours(self, directory: str) -> Iterator[_Ownership]:
-        for place in self._places.around(directory):
+    def _neighbours(self, directory: str) -> Iterator[FoundUpload]:
+        for place in self.places.around(directory):
             for problem in place.problems:
-                yield _Ownership("foreign", near=True, note=f"it may be of a job: {problem}")
+                yield _verdict("foreign", near=True, note=f"it may be of a job: {problem}")
             by_key = {seen.key: seen for seen in place.records.values()}
             for below in place.directories:
                 seen = by_key.get(f"{below}{RECORD}")
@@ -450,10 +430,10 @@ class Survey:
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
-                yield _Ownership("foreign", near=age < self.dead_after or not whole, note=note)
+                yield _verdict("foreign", near=age < self.dead_after or not whole, note=note)
 
     def _job_age(self, seen: records.Seen) -> float:
-        dest = Destination(self.scope.bucket, _dest_of(seen))
+        dest = Destination(self.dest.bucket, _dest_of(seen))
         paths = seen.record.paths(dest)
         ages = [self._index.age(paths.directory)]
         if paths.tree != paths.directory:  # adopted from Hadoop 3.3: all jobs share a directory
@@ -461,11 +441,11 @@ class Survey:
         return min(ages)
 
 
-def _rank(verdict: _Ownership) -> int:
+def _rank(verdict: FoundUpload) -> int:
     """How strongly a verdict protects: the lower, the stronger."""
     if verdict.owner_class == "hadoop":
         return 2
-    finished = verdict.state in FINISHED_BY_RECOVERY
+    finished = verdict.job_state in FINISHED_BY_RECOVERY
     return {"live": 0, "unknown": 1, "over": 1 if finished else 3, "orphan": 4}.get(
         verdict.owner_class, 5
     )
@@ -505,3 +485,96 @@ def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[Fou
         for number, look in ended:
             told[number] = measured(page[number], look)
     return [found for number in range(len(page)) if (found := told[number]) is not None]
+
+
+# Sums ---------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Sum:
+    """Uploads added up; the bytes lack ``unsized`` of them. ``oldest``: the greatest age."""
+
+    uploads: int = 0
+    bytes: int = 0
+    unsized: int = 0
+    oldest: float | None = None
+
+    def add(self, upload: FoundUpload) -> None:
+        """Count one more."""
+        self.uploads += 1
+        self.bytes += upload.bytes or 0
+        self.unsized += upload.bytes is None
+        if upload.age is not None:
+            self.oldest = max(upload.age, self.oldest or 0.0)
+
+    def stored(self) -> str:
+        """Return the bytes in words; "" if none is known."""
+        least = "at least " if self.unsized else ""
+        return f"{least}{bytes_words(self.bytes)}" if self.unsized < self.uploads else ""
+
+    def words(self, noun: str = "") -> str:
+        """Return ``"3 uploads, 1.2 GiB"``, with ``noun`` for "upload"; without it the numbers."""
+        number = counted(self.uploads, noun) if noun else f"{self.uploads:,}"
+        return ", ".join(filter(None, (number, self.stored())))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "uploads": self.uploads,
+            "bytes": self.bytes,
+            "bytes_unknown": self.unsized,
+            "oldest": self.oldest,
+        }
+
+
+@dataclass(slots=True)
+class Sums:
+    """The uploads of a path, added up.
+
+    Attributes:
+        limit: how many are kept as ``largest``: those with the most bytes, then the oldest.
+        older_than: from which age those of other programs are ``old``, in seconds.
+        removable: what `uploads abort` removes without options.
+        old: what it removes with ``--foreign`` or ``--hadoop`` only (`is_old`).
+    """
+
+    limit: int = 0
+    older_than: float = OLD_SECONDS
+    all: Sum = field(default_factory=Sum)
+    by_class: dict[OwnerClass, Sum] = field(default_factory=dict)
+    removable: Sum = field(default_factory=Sum)
+    old: dict[OwnerClass, Sum] = field(default_factory=dict)
+    _heap: list[tuple[int, float, int, FoundUpload]] = field(default_factory=list)
+
+    def add(self, upload: FoundUpload) -> None:
+        """Count one more."""
+        self.all.add(upload)
+        self.by_class.setdefault(upload.owner_class, Sum()).add(upload)
+        if deed(upload, Rules())[0] != "leave":
+            self.removable.add(upload)
+        elif is_old(upload, self.older_than):
+            self.old.setdefault(upload.owner_class, Sum()).add(upload)
+        if self.limit:
+            ranked = (upload.bytes or 0, upload.age or 0.0, -self.all.uploads, upload)
+            full = len(self._heap) >= self.limit
+            (heapq.heappushpop if full else heapq.heappush)(self._heap, ranked)
+
+    def of(self, owner_class: OwnerClass) -> Sum:
+        """Return the sum of a class."""
+        return self.by_class.get(owner_class, Sum())
+
+    def largest(self) -> list[FoundUpload]:
+        """Return those that are kept, the largest first, then the oldest."""
+        return [upload for *_, upload in sorted(self._heap, reverse=True)]
+
+    def old_words(self) -> dict[str, str]:
+        """Return what is old and of other programs, in words, by class."""
+        return {name: one.words(f"{name} upload") for name, one in sorted(self.old.items())}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            **self.all.to_dict(),
+            "by_class": {name: one.to_dict() for name, one in self.by_class.items()},
+            "old": {name: one.to_dict() for name, one in self.old.items()},
+        }

@@ -26,7 +26,7 @@ from typing import Any
 
 import orjson
 
-from magic_committer.cli.report_page import page
+from magic_committer.cli.report import page
 from tests.cli.sample_report import data
 
 WIDTHS = (1280, 390)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from magic_committer.cli.report_page import ReportData
-from magic_committer.cli.sums import CLASSES, Sums
+from magic_committer.cli.report import CLASSES, ReportData
 from magic_committer.maintenance.reports import FoundJob
-from magic_committer.maintenance.uploads import FoundUpload, OwnerClass, Rules, deed
+from magic_committer.maintenance.uploads import FoundUpload, OwnerClass, Sums
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -50,13 +47,13 @@ def sums(limit: int = 25) -> Sums:
                     storage_class="STANDARD",
                     job=f"2026-11-{number % 28:02}" if name in ("live", "over") else "",
                 )
-                made.add(replace(found, would=deed(found, Rules())[1]))
+                made.add(found)
     for number, key in enumerate(HOSTILE):
         size = (900 + number) * 1024**3
         made.add(
             FoundUpload(
                 key, key[:64], "foreign", key[:40], age=90 * DAY, bytes=size,
-                storage_class=key[:20], would=f"leave it: {key[:60]}",
+                storage_class=key[:20], near=True, note=key[:60],
             )
         )  # fmt: skip
     return made

@@ -53,14 +53,13 @@ def test_what_is_visible_is_told_and_refused_before_the_question(
     assert contents(s3) == before
 
 
-@pytest.mark.parametrize("verb", ["abort", "recover"])
 def test_the_word_is_a_flag_and_the_question_says_what_stays(
-    s3: MemoryStore, command: Command, verb: str
+    s3: MemoryStore, command: Command
 ) -> None:
-    """``--leave-visible`` aborts the rest; dry run and report say how many files stay."""
+    """``--force`` aborts the rest; dry run and report say how many files stay."""
     hadoops = leave_job(s3, "3.4.1")
     stay = complete(s3, hadoops, 2)
-    call = ("job", verb, DEST, *ADOPT, "--leave-visible")
+    call = ("job", "abort", DEST, *ADOPT, "--force")
     would = command(*call, "--dry-run", "--format", "json").json()["would"]
     assert would.endswith("; 2 of 3 files are visible already, and stay")
     told = command(*call, "--yes")
@@ -81,8 +80,8 @@ def test_a_job_that_was_adopted_before_is_refused_alike(
     told = command("job", verb, DEST, "hadoops", *limit, "--yes")
     assert (told.code, "1 of 3 files are visible already" in told.err) == (46, True)
     assert contents(s3) == before
-    more = ("--leave-visible", "--dry-run", "--format", "json")
-    dry = command("job", verb, DEST, "hadoops", *limit, *more).json()
+    more = ("--force", "--dry-run", "--format", "json")
+    dry = command("job", "abort", DEST, "hadoops", *more).json()
     assert "1 of 3 files are visible already, and stay" in str(dry)
 
 
@@ -97,7 +96,7 @@ def test_a_job_that_its_marker_names_is_swept_and_not_aborted(
     s3.delete_one(hadoops.sets[0])  # the JVM died in its cleanup
     body = leave_marker(s3, hadoops, release)
     before = contents(s3)
-    told = command("job", "abort", DEST, *ADOPT, "--leave-visible", "--yes")
+    told = command("job", "abort", DEST, *ADOPT, "--force", "--yes")
     assert (told.code, "has committed: _SUCCESS names it" in told.err) == (46, True)
     for verb in ("commit", "recover"):
         dry = command("job", verb, DEST, *ADOPT, "--dry-run", "--format", "json").json()
@@ -197,7 +196,7 @@ def test_a_limit_that_was_given_is_told_again(
     told = command("job", "abort", DEST, "hadoops", "--adopt", "--dead-after", "10m30s", "--yes")
     assert [call[3:] for call in hints(told)] == [
         ["hadoops", "--adopt", "--dead-after", "630s"],
-        ["hadoops", "--adopt", "--dead-after", "630s", "--leave-visible"],
+        ["hadoops", "--adopt", "--dead-after", "630s", "--force"],
     ]
     clock.ahead += DAY
     told = command("job", "abort", DEST, "hadoops", "--adopt", "--yes")

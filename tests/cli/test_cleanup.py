@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import Counter, defaultdict
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -14,7 +12,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.cli.prometheus import Metric, exposition
+from magic_committer.cli.cleanup import Cleaned, metrics
 from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
 from magic_committer.hadoop.formats import UploadEtag, encode_pending, new_pending
 from magic_committer.maintenance.cleanup import Cleaning, Limits
@@ -94,25 +92,6 @@ def test_a_dry_run_says_the_same_and_changes_nothing(
     assert s3.open_uploads() == ()
 
 
-def test_decided_jobs_are_finished_or_with_no_finish_only_told_of(
-    command: Command, s3: MemoryStore, clock: PatientClock
-) -> None:
-    """--no-finish leaves a decided job as it is, names it and ends with 46; else it is finished."""
-    decided(s3, "decided")
-    clock.ahead += 2 * DAY
-    before = (s3.keys(), s3.open_uploads())
-    ran = command("cleanup", TABLE, "--no-finish")
-    assert (ran.code, (s3.keys(), s3.open_uploads())) == (exits.BAD_STATE, before)
-    assert "decided (committing) is not finished: complete 2 files of 2" in ran.err
-    assert mc.cleanup(TABLE, finish=False).unfinished[0].job_id == "decided"
-    ran = command("cleanup", TABLE)
-    assert ran.code == exits.OK
-    assert "1 job recovered" in ran.out
-    assert [key for key in s3.keys() if "__magic" not in key] == [
-        "table/_SUCCESS", "table/decided-0.csv", "table/decided-1.csv"
-    ]  # fmt: skip
-
-
 def test_limits_hold_in_truth_and_not_on_rounded_seconds() -> None:
     """A sign of life 0.1 s ago, shown as 1 s old by clocks that tell whole seconds, is younger than
     a limit of 1 s; one of more than 2 s ago is not."""
@@ -125,6 +104,24 @@ def test_limits_hold_in_truth_and_not_on_rounded_seconds() -> None:
         clock.ahead += 2
         (recovery,) = mc.cleanup(TABLE, dead_after=1, leftover_after=1).recovered
         assert recovery.outcome == "aborted"
+
+
+def test_decided_jobs_are_finished_or_only_told_of(
+    command: Command, s3: MemoryStore, clock: PatientClock
+) -> None:
+    """With ``finish=False`` a decided job stays as it is, and is named; the command finishes it."""
+    decided(s3, "decided")
+    clock.ahead += 2 * DAY
+    before = (s3.keys(), s3.open_uploads())
+    (named,) = mc.cleanup(TABLE, finish=False).unfinished
+    assert (named.job_id, named.did.startswith("complete 2 files of 2")) == ("decided", True)
+    assert (s3.keys(), s3.open_uploads()) == before
+    ran = command("cleanup", TABLE)
+    assert ran.code == exits.OK
+    assert "1 job recovered" in ran.out
+    assert [key for key in s3.keys() if "__magic" not in key] == [
+        "table/_SUCCESS", "table/decided-0.csv", "table/decided-1.csv"
+    ]  # fmt: skip
 
 
 # How it ends --------------------------------------------------------------------------------------
@@ -317,62 +314,32 @@ def test_two_cleanups_at_once_do_no_harm(clock: PatientClock) -> None:
 # Metrics ------------------------------------------------------------------------------------------
 
 
-def test_metrics_tell_what_was_done(
-    command: Command, s3: MemoryStore, clock: PatientClock, tmp_path: Path
-) -> None:
-    """Each metric has its help and type once, and a value for each destination; a failure is
-    success 0; readers other than the owner may read the file."""
+def test_metrics_tell_what_was_done(command: Command, s3: MemoryStore, clock: PatientClock) -> None:
+    """``--format prometheus`` prints each metric with its help and type once, and a value for each
+    destination; a failure is success 0."""
     half_written("dead")
     decided(s3, "decided")
     clock.ahead += 2 * DAY
     s3.before = lambda r: _refuse(r) if r.key.startswith("no/") else None
-    file = tmp_path / "x.prom"
-    command("cleanup", TABLE, "s3://bucket/no", "--prometheus", file)
-    text = file.read_text()
+    text = command("cleanup", TABLE, "s3://bucket/no", "--format", "prometheus").out
     samples = parse(text)
     table, no = {"destination": f"{TABLE}/"}, {"destination": "s3://bucket/no/"}
     prefix = "magic_committer_cleanup_"
     assert samples[f"{prefix}success", frozenset(table.items())] == 1
     assert samples[f"{prefix}success", frozenset(no.items())] == 0
     assert samples[f"{prefix}errors", frozenset(no.items())] == 1
-    for outcome, number in (("aborted", 1), ("committed", 1), ("reverted", 0)):
-        labels = frozenset({**table, "outcome": outcome}.items())
-        assert samples[f"{prefix}jobs_recovered", labels] == number
+    assert samples[f"{prefix}jobs_recovered", frozenset(table.items())] == 2
     assert samples[f"{prefix}last_run_timestamp_seconds", frozenset(table.items())] > 1e9
     names = {name for name, _ in samples}
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# HELP")} == names
     assert {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")} == names
-    umask = os.umask(0)
-    os.umask(umask)
-    assert file.stat().st_mode & 0o777 == 0o666 & ~umask
-
-
-def test_metrics_are_replaced_as_a_whole(
-    command: Command, s3: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A write that fails leaves the old file and nothing beside it, and the code says so; nor does
-    a dry run touch it."""
-    file = tmp_path / "x.prom"
-    command("cleanup", TABLE, "--prometheus", file)
-    old = file.read_bytes()
-    assert command("cleanup", TABLE, "--prometheus", file, "--dry-run").code == exits.OK
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    ran = command("cleanup", TABLE, "--prometheus", file)
-    assert ran.code == exits.FAILED
-    assert "No space left" in ran.err
-    assert (file.read_bytes(), list(tmp_path.iterdir())) == (old, [file])
 
 
 @pytest.mark.parametrize("odd", ['a"b', "a\\b", "a\nb", '\\"', "\\n", "a,b}", "ä"])
 def test_labels_are_escaped(odd: str) -> None:
     """Quotes, backslashes and line ends in a label come back from the text as they were."""
-    text = exposition([Metric("m", "odd \n help", (({"destination": odd, "more": "x"}, 1.5),))])
-    assert parse(text) == {("m", frozenset({"destination": odd, "more": "x"}.items())): 1.5}
-    assert len(text.splitlines()) == 3
+    told = {dict(labels)["destination"] for _, labels in parse(metrics(0.0, [Cleaned(odd, False)]))}
+    assert told == {odd}
 
 
 def _refuse(request: Request) -> None:
@@ -419,8 +386,7 @@ def test_the_limits_reach_the_cleaning(
     command("cleanup", TABLE)
     command(
         "cleanup", TABLE, "--dead-after", "36h", "--leftover-after", "90m", "--forget-after", "2d",
-        "--forget-given-after", "40d", "--no-finish",
     )  # fmt: skip
     assert seen == [
-        Limits(DAY, 3600, DAY, 30 * DAY, True), Limits(36 * 3600, 5400, 2 * DAY, 40 * DAY, False)
+        Limits(DAY, 3600, DAY, 30 * DAY, True), Limits(36 * 3600, 5400, 2 * DAY, 30 * DAY, True)
     ]  # fmt: skip

@@ -249,7 +249,7 @@ def test_a_wrong_clock_is_a_note(command: Command) -> None:
         unregister_store(store)
     assert ran.code == 0
     assert "5 min ahead of the store's" in ran.err
-    assert 298 <= ran.json()["summary"]["clock_ahead_seconds"] <= 302
+    assert 298 <= ran.json()["summary"]["clock_ahead"] <= 302
 
 
 @pytest.mark.parametrize("number", range(1, 16))
@@ -313,6 +313,7 @@ def test_an_upload_whose_create_got_no_answer_is_found(command: Command, used: M
             0,
             {"finding uploads of killed tasks", "a client that is killed during Complete"},
             {
+                "append": "but for a client that is killed during a Complete",
                 "replace": "with a warning",
                 "finding": "by a part of its key",
                 "a client": "may lose the file, if the store is MinIO",

@@ -74,6 +74,15 @@ def test_the_error_of_a_job_that_cannot_be_undone_names_the_way_out(
     assert everything(machine.s3) == before
 
 
+def test_a_record_that_is_too_large_is_given_up(machine: Machine, command: Command) -> None:
+    """What is no record by its size alone is no obstacle."""
+    job = machine.job("running")
+    machine.s3.put_object(f"t/__magic_job-{job.id}/_job.json", b" " * 100_000)
+    machine.later(DAY)
+    assert command("job", "abort", DEST, job.id, "--force", "--yes").code == exits.OK
+    assert not control(machine.s3)
+
+
 @pytest.mark.parametrize("state", ["running", "committing", "completed", "damaged"])
 def test_nothing_is_given_up_unless_the_answer_is_yes(
     machine: Machine, command: Command, answers: list[str], state: str
@@ -140,12 +149,6 @@ def test_a_job_that_is_not_there_is_not_found(machine: Machine, command: Command
     told = command("job", "abort", DEST, "none", "--force", "--yes")
     assert told.code == exits.NOT_FOUND
     assert job.id in told.err
-
-
-def test_a_hadoop_job_is_not_adopted_by_force(machine: Machine, command: Command) -> None:
-    """The two words contradict each other."""
-    told = command("job", "abort", DEST, "x", "--force", "--adopt")
-    assert told.code == exits.USAGE
 
 
 def test_a_closed_job_has_nothing_to_give_up(machine: Machine, command: Command) -> None:

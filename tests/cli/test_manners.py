@@ -21,7 +21,7 @@ from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli import exits
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
 from magic_committer.cli.plain import FORMATS, clean
-from magic_committer.cli.quantities import parse_duration
+from magic_committer.cli.values import parse_duration
 from magic_committer.errors import OptionError
 from magic_committer.testing import MemoryStore
 from tests.cli import reference
@@ -191,9 +191,10 @@ def test_nothing_moves_where_there_is_no_terminal(command: Command, memory_s3: M
         (("job", "list", PATH, "--fast"), "No such option"),
         (("job", "list", PATH, "--format", "xml"), "is not one of 'table'"),
         (("uploads", "abort", PATH, "--max-aborts", "-1"), "x>=0"),
-        (("uploads", "abort", PATH, "--foreign"), "needs --older-than"),
+        (("uploads", "abort", PATH, "--foreign"), "older_than"),
         (("job", "list", "ftp://x/y"), "s3://bucket/path"),
-        (("job", "list", PATH, "--dead-after", "soon"), "36h"),
+        (("cleanup", PATH, "--dead-after", "soon"), "36h"),
+        (("job", "list", PATH, "--format", "prometheus"), "`cleanup`"),
         (("job", "list", "s3://bucket/__magic_job-1/x"), "own directory"),
         (("put", "no/such/directory", PATH), "is no directory"),
     ],

@@ -1,10 +1,7 @@
-"""How a command is told where to look: several paths, all buckets, bare names, options before the
-command, one upload by its id."""
+"""How a command is told where to look: several paths, bare names, options before the command."""
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Iterator
 
@@ -13,14 +10,14 @@ import pytest
 
 import magic_committer as mc
 from magic_committer._wiring import register_store, unregister_store
-from magic_committer.cli import exits, uploads
+from magic_committer.cli import exits
 from magic_committer.cli.app import root
-from magic_committer.cli.places import s3_url
+from magic_committer.cli.values import s3_url
 from magic_committer.errors import PermissionDenied
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli import reference
 from tests.cli.conftest import Command
-from tests.servers import Asked, Reply, document, error, make_bucket, moto_server, scripted_server
+from tests.servers import Asked, Reply, error, scripted_server
 
 BUCKETS = ("sales", "lake", "logs")
 
@@ -104,7 +101,7 @@ def test_several_paths_are_one_list(command: Command, account: dict[str, MemoryS
 
 
 @pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
-@pytest.mark.parametrize("words", ["uploads list", "job list", "report", "doctor"])
+@pytest.mark.parametrize("words", ["uploads list", "job list"])
 def test_a_path_that_fails_does_not_stop_the_next(
     command: Command, account: dict[str, MemoryStore], words: str, how: str
 ) -> None:
@@ -115,32 +112,9 @@ def test_a_path_that_fails_does_not_stop_the_next(
     paths = [f"s3://{name}/t" for name in BUCKETS]
     told = command(*words.split(), *paths, "--format", how)
     assert told.code == exits.BAD_STATE
-    if words != "doctor":  # which goes on after a denial
-        assert "s3://lake/t/: not allowed" in told.err
+    assert "s3://lake/t/: not allowed" in told.err
     assert "sales" in told.out
     assert "logs" in told.out
-
-
-def test_reports_of_several_paths_are_rows(
-    command: Command, account: dict[str, MemoryStore]
-) -> None:
-    """For programs a row each, of the fields of one report; a page is of one path."""
-    one = command("report", "lake/t", "--json").json()
-    told = command("report", "lake/t", "logs/t", "--json").json()
-    assert (told["type"], told["summary"]) == ("reports", {"reports": 2, "not_looked_at": []})
-    assert told["rows"][0].keys() == one.keys() - {"schema", "type"}
-    assert [row["dest"] for row in told["rows"]] == ["s3://lake/t/", "s3://logs/t/"]
-    assert command("report", "lake/t", "logs/t", "-o", "-").code == exits.USAGE
-
-
-def test_a_doctor_looks_at_several_paths(command: Command, account: dict[str, MemoryStore]) -> None:
-    """Each check says where; a path alone has the summary that it always had."""
-    one = command("doctor", "lake/t", "--json").json()
-    told = command("doctor", "lake/t", "logs/t", "--json").json()
-    assert {row["dest"] for row in told["rows"]} == {"s3://lake/t/", "s3://logs/t/"}
-    assert len(told["rows"]) == 2 * len(one["rows"])
-    assert told["summary"]["destinations"][0] == one["summary"]
-    assert command("doctor", "lake/t", "logs/t", "--policy", "writer").code == exits.USAGE
 
 
 def test_several_files_are_a_line_each(command: Command, account: dict[str, MemoryStore]) -> None:
@@ -154,124 +128,7 @@ def test_several_files_are_a_line_each(command: Command, account: dict[str, Memo
     assert [(row["file"], row["valid"]) for row in told.json()["rows"]] == [(record, True)]
 
 
-# All buckets --------------------------------------------------------------------------------------
-
-
-def test_without_a_path_all_buckets_are_listed(
-    command: Command, account: dict[str, MemoryStore]
-) -> None:
-    """Each upload with its bucket; in a table its URL is the key."""
-    told = command("uploads", "list", "--json")
-    assert told.code == exits.OK
-    assert [row["bucket"] for row in told.json()["rows"]] == sorted(BUCKETS)
-    assert told.json()["summary"]["paths"] == [f"s3://{name}/" for name in sorted(BUCKETS)]
-    table = command("uploads", "list").out
-    assert all(f"  s3://{name}/t/a.csv\n" in table for name in BUCKETS)
-
-
-@pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
-def test_a_bucket_that_is_refused_does_not_stop_the_rest(
-    command: Command, account: dict[str, MemoryStore], how: str
-) -> None:
-    """It is told, the rest is listed; exit code 46, for the list is not whole."""
-    refuse(account["lake"], "list_uploads")
-    told = command("uploads", "list", "--format", how)
-    assert told.code == exits.BAD_STATE
-    assert "s3://lake/: not allowed: list_uploads" in told.err
-    if how == "json":
-        assert [row["bucket"] for row in told.json()["rows"]] == ["logs", "sales"]
-        assert told.json()["summary"]["not_looked_at"] == ["s3://lake/"]
-    if how == "csv":
-        assert [row["bucket"] for row in csv.DictReader(io.StringIO(told.out))] == ["logs", "sales"]
-
-
-def test_the_store_is_asked_in_one_bucket_only(
-    command: Command, account: dict[str, MemoryStore]
-) -> None:
-    """Whether it lists all uploads is tried in the first bucket where that is allowed; nothing of
-    it stays."""
-    refuse(account["lake"], "create_upload")
-    before = {name: store.open_uploads() for name, store in account.items()}
-    told = command("uploads", "list", "--json")
-    assert (told.code, told.err) == (exits.OK, "")
-    created = {name: store.requests.get("create_upload", 0) for name, store in account.items()}
-    assert (created["logs"], created["sales"]) == (2, 0)
-    assert {name: store.open_uploads() for name, store in account.items()} == before
-
-
-def test_a_store_that_cannot_be_asked_is_no_all_clear(
-    command: Command, account: dict[str, MemoryStore]
-) -> None:
-    """Where no bucket lets an upload begin, that is told, exit code 46; the list is there."""
-    for store in account.values():
-        refuse(store, "create_upload")
-    told = command("uploads", "list", "--json")
-    assert told.code == exits.BAD_STATE
-    assert "cannot be told" in told.err
-    assert len(told.json()["rows"]) == len(BUCKETS)
-    assert uploads.PROBED_BUCKETS_MAX == 3
-
-
-def test_an_account_that_shows_nothing_is_no_all_clear(
-    command: Command, account: dict[str, MemoryStore]
-) -> None:
-    """Where every bucket is refused, the table says that nothing could be listed."""
-    for store in account.values():
-        refuse(store, "list_uploads")
-    told = command("uploads", "list")
-    assert (told.code, told.out) == (exits.FORBIDDEN, "Nothing could be listed\n")
-
-
-def test_an_account_is_listed_page_by_page(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Through the real client: a page that names another is followed; a bucket that the store
-    refuses is told by the action that it lacks."""
-    more = "<ContinuationToken>next</ContinuationToken>"
-
-    def answer(asked: Asked) -> Reply:
-        if asked.path == "/":
-            last = "continuation-token" in asked.query
-            name = "second" if last else "first"
-            listed = f"<Buckets><Bucket><Name>{name}</Name></Bucket></Buckets>"
-            return document("ListAllMyBuckets", listed + ("" if last else more))
-        return error(403, "AccessDenied")
-
-    with scripted_server(answer) as server:
-        environment(monkeypatch, server.url)
-        told = command("uploads", "list", "--json")
-    assert told.code == exits.FORBIDDEN
-    assert told.json()["summary"]["not_looked_at"] == ["s3://first/", "s3://second/"]
-    assert told.err.count("s3:ListBucketMultipartUploads") == 2
-
-
-def test_who_may_not_list_buckets_is_told(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exit code 43, and the action that a policy must allow."""
-    with scripted_server(lambda asked: error(403, "AccessDenied")) as server:
-        environment(monkeypatch, server.url)
-        told = command("uploads", "list")
-    assert told.code == exits.FORBIDDEN
-    assert "list_buckets failed: 403 AccessDenied" in told.err
-    assert "s3:ListAllMyBuckets" in told.err
-
-
-def test_the_buckets_of_a_real_account_are_listed(
-    command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On moto's server: uploads of two buckets, one of which is empty."""
-    with moto_server("moto-empty") as url:
-        make_bucket(url, "moto-used")
-        environment(monkeypatch, url)
-        way = mc.S3Options(endpoint_url=url)
-        job = mc.start("s3://moto-used/t", s3=way)
-        with job.task("1") as task, task.open("a.csv", "wb") as file:
-            file.write(b"abc")
-        told = command("--endpoint", url, "uploads", "list", "--json")
-    assert told.code == exits.OK, told.err
-    (row,) = told.json()["rows"]
-    assert (row["bucket"], row["key"], row["class"]) == ("moto-used", "t/a.csv", "live")
+# Options before the command -----------------------------------------------------------------------
 
 
 def environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
@@ -282,24 +139,6 @@ def environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     }  # fmt: skip
     for name, value in values.items():
         monkeypatch.setenv(name, value)
-
-
-# One upload ---------------------------------------------------------------------------------------
-
-
-def test_an_upload_is_meant_by_its_id(command: Command, memory_s3: MemoryStore) -> None:
-    """--upload-id selects it in a list and a count, and alone it is aborted."""
-    ids = [memory_s3.start_upload(f"t/{name}.csv") for name in "abc"]
-    select = ("--upload-id", ids[0], "--upload-id", ids[2])
-    listed = command("uploads", "list", "bucket/t", *select, "--json").json()["rows"]
-    assert [row["upload_id"] for row in listed] == [ids[0], ids[2]]
-    assert command("uploads", "expect", "bucket/t", 2, *select).code == exits.OK
-    take = ("--foreign", "--older-than", "0", "--yes", "--upload-id", ids[1])
-    assert command("uploads", "abort", "bucket/t", *take).code == exits.OK
-    assert {one.upload_id for one in memory_s3.open_uploads()} == {ids[0], ids[2]}
-
-
-# Options before the command -----------------------------------------------------------------------
 
 
 def test_common_options_may_stand_before_the_command(

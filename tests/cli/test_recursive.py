@@ -3,7 +3,6 @@ at."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from tests.promises.machine import DAY
 BUCKET = "s3://bucket"
 TABLES = ("lake/events", "lake/flights", "sales")
 ROOT = Destination("bucket", "")
-ONLY = "only s3://bucket/ itself was looked at; --recursive looks below"
+ONLY = "only s3://bucket/ itself was looked at; `job list --recursive` looks below"
 
 
 @pytest.fixture
@@ -117,25 +116,25 @@ def test_one_flat_listing_finds_them(clock: PatientClock) -> None:
         listed: list[Request] = []
         store.before = listed.append
         below = jobs_below(runtime(), ROOT)
-        assert (len(below.jobs), below.objects, below.stopped_at) == (40, 40, "")
+        assert (len(below.jobs), below.objects, below.problems) == (40, 40, ())
         assert [request.verb for request in listed] == ["list"] * 4
 
 
 def test_a_listing_that_meets_its_limit_is_no_all_clear(
-    command: Command, clock: PatientClock
+    clock: PatientClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--max-objects ends the listing; what was found is told, where it stopped too, exit code 46.
-    A listing that is just as long as the limit is whole."""
+    """What was found is given, and where the listing stopped. One that is just as long as the limit
+    is whole."""
     with memory_store(clock=clock, page_keys=2) as store:
         for name in "abcd":
             store.put_object(f"{name}/__magic_job-1/_job.json", b"{}")
-        told = command("job", "list", BUCKET, "--recursive", "--max-objects", 2, "--format", "json")
-        assert told.code == exits.BAD_STATE
-        assert "up to the key b/__magic_job-1/_job.json" in told.err
-        assert told.json()["summary"]["not_looked_at"] == [f"{BUCKET}/"]
-        assert len(told.json()["rows"]) == 2
-        whole = command("job", "list", BUCKET, "--recursive", "--max-objects", 4)
-        assert (whole.code, whole.err) == (exits.OK, "")
+        monkeypatch.setattr("magic_committer.maintenance.below.OBJECTS_MAX", 4)
+        assert jobs_below(runtime(), ROOT).problems == ()
+        monkeypatch.setattr("magic_committer.maintenance.below.OBJECTS_MAX", 2)
+        cut = jobs_below(runtime(), ROOT)
+        (problem,) = cut.problems
+        assert "up to the key b/__magic_job-1/_job.json" in problem
+        assert len(cut.jobs) == 2
 
 
 def test_a_directory_that_no_destination_can_be_is_told(command: Command, s3: MemoryStore) -> None:
@@ -220,18 +219,6 @@ def test_jobs_of_its_own_are_no_directories_below(s3: MemoryStore) -> None:
 # Show, clean up, report, inspect ------------------------------------------------------------------
 
 
-def test_each_job_of_an_id_is_shown(command: Command, lake: MemoryStore) -> None:
-    """The same id in three tables is three jobs: each in full; as JSON a row each."""
-    told = command("job", "show", BUCKET, "nightly", "--recursive")
-    assert told.code == exits.OK
-    assert re.findall(r"destination +(\S+)", told.out) == [f"{BUCKET}/{t}/" for t in TABLES]
-    document = command("job", "show", BUCKET, "nightly", "--recursive", "--format", "json").json()
-    assert [len(row["listed"]) for row in document["rows"]] == [1, 1, 1]
-    missing = command("job", "show", BUCKET, "weekly", "--recursive")
-    assert missing.code == exits.NOT_FOUND
-    assert "There are: nightly" in missing.err
-
-
 def test_a_cleanup_takes_the_dead_jobs_below(
     command: Command, lake: MemoryStore, clock: PatientClock
 ) -> None:
@@ -291,34 +278,3 @@ def test_a_report_has_the_jobs_below(command: Command, lake: MemoryStore, tmp_pa
     assert told.code == exits.OK
     assert [job["dest"] for job in told.json()["jobs"]] == [f"{BUCKET}/{t}/" for t in TABLES]
     assert all(f"{BUCKET}/{t}/" in page.read_text() for t in TABLES)
-
-
-def test_all_files_of_committers_below_are_checked(command: Command, lake: MemoryStore) -> None:
-    """One line each: records and sets of all tables, and no data; one that is not valid is named,
-    exit code 46. An empty _SUCCESS of the classic committer is none of them."""
-    lake.put_object("sales/_SUCCESS", b"")
-    lake.put_object("sales/plan-of-the-year.json", b"{}")
-    told = command("inspect", BUCKET, "--recursive", "--format", "json")
-    assert told.code == exits.OK
-    rows = told.json()["rows"]
-    assert sorted(row["as"] for row in rows) == ["pendingset"] * 3 + ["record"] * 3
-    lake.put_object("sales/__magic_job-nightly/job-nightly/00/x.pending", b"{}")
-    wrong = command("inspect", BUCKET, "--recursive", "--format", "json")
-    assert wrong.code == exits.BAD_STATE
-    assert wrong.json()["summary"] == {"files": 7, "not_valid": 1}
-    (bad,) = [row for row in wrong.json()["rows"] if not row["valid"]]
-    assert bad["file"].endswith("/x.pending")
-    assert bad["reason"]
-
-
-def test_files_of_a_local_directory_are_checked(command: Command, tmp_path: Path) -> None:
-    """A directory on the disk is walked; without --recursive the error says what would do it."""
-    (tmp_path / "below").mkdir()
-    (tmp_path / "below" / "x.pending").write_bytes(b"{}")
-    (tmp_path / "data.csv").write_bytes(b"a,b")
-    told = command("inspect", tmp_path, "--recursive", "--format", "json")
-    assert told.code == exits.BAD_STATE
-    assert [row["file"] for row in told.json()["rows"]] == [str(tmp_path / "below" / "x.pending")]
-    alone = command("inspect", tmp_path)
-    assert alone.code == exits.USAGE
-    assert "--recursive" in alone.err

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from magic_committer.cli import exits
-from magic_committer.cli.wording import told
+from magic_committer.cli.shell import told
 from magic_committer.errors import CommitIncomplete, JobTooYoung
 from magic_committer.options import S3Options
 from magic_committer.remedy import Remedy, as_command, in_python

@@ -1,20 +1,23 @@
-"""Tables at the widths of terminals, and piped: a key stays in one piece, and nothing trails."""
+"""Tables and documents at the widths of terminals, and piped: a key stays in one piece, nothing
+trails, and memory does not grow with the rows."""
 
 from __future__ import annotations
 
 import io
-import random
-from collections.abc import Mapping
+import re
+import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
+import orjson
 import pytest
 from rich.cells import cell_len
 
 import magic_committer as mc
 from magic_committer._runtime import Progress
-from magic_committer.cli.output import Output
-from magic_committer.cli.progress import shown_progress
-from magic_committer.cli.table import Column, render
+from magic_committer.cli import output
+from magic_committer.cli.output import Column, Output
+from magic_committer.cli.shell import shown_progress
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore
 from tests.cli.conftest import Command
@@ -30,8 +33,8 @@ KEYS = (
 )
 COLUMNS = (
     Column("class"),
-    Column("job", spare=2),
-    Column("parts", right=True, spare=3),
+    Column("job"),
+    Column("parts", right=True),
     Column("would", reason=True),
     Column("key"),
 )
@@ -59,85 +62,52 @@ class Terminal(io.StringIO):
         return True
 
 
+def printed(rows: list[dict[str, Any]], width: int | None, *columns: Column) -> list[str]:
+    """The lines of a table, on a terminal of that width or in a pipe, without colours."""
+    stream = io.StringIO() if width is None else Terminal()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(width))
+        Output("table", stream).rows("row", columns or COLUMNS, rows, fields=())
+    return re.sub(r"\x1b\[\d*m", "", stream.getvalue()).splitlines()
+
+
 # Keys ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("width", [*WIDTHS, None])
 def test_a_key_is_in_one_piece(width: int | None) -> None:
-    """Each key ends a line, whole, however narrow the terminal is."""
-    lines = render(COLUMNS, ROWS, width)
+    """Each key ends a line, whole, however narrow the terminal is; no line ends in a blank."""
+    lines = printed(ROWS, width)
     for key in KEYS:
         assert sum(line.endswith(f"  {key}") for line in lines) == 1, key
+    assert all(line == line.rstrip() for line in lines)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_table_is_no_wider_than_the_terminal(width: int) -> None:
     """No line is, but for one that has a key alone which is itself too long."""
-    for line in render(COLUMNS, ROWS, width):
+    for line in printed(ROWS, width):
         alone = line.startswith("  ") and line.strip() in KEYS
         assert cell_len(line) <= width or alone, line
 
 
-def test_random_tables_keep_to_the_rules() -> None:
-    """Cells of all lengths and scripts, at all widths: keys whole, lines within the width, no
-    padding at an end."""
-    draw = random.Random(11)
-
-    def text(most: int) -> str:
-        return "".join(draw.choice("ab/表-_.") for _ in range(draw.randint(0, most)))
-
-    for _ in range(400):
-        width = draw.choice((40, *WIDTHS))
-        columns = tuple(
-            Column(f"c{number}", right=draw.random() < 0.3, spare=draw.randint(0, 3))
-            for number in range(draw.randint(0, 4))
-        )
-        rows: list[Mapping[str, Any]] = [
-            {**{column.field: text(12) for column in columns}, "key": f"t/{text(120)}x"}
-            for _ in range(draw.randint(1, 6))
-        ]
-        lines = render((*columns, Column("key")), rows, width)
-        keys = [str(one["key"]) for one in rows]
-        for key in keys:
-            assert any(line == key or line.endswith(f"  {key}") for line in lines)
-        for line in lines:
-            assert line == line.rstrip()
-            fixed = sum(13 * 2 + 2 for column in columns if not column.spare)
-            assert cell_len(line) <= max(width, fixed) or line.strip() in keys
-
-
-# What is left out ---------------------------------------------------------------------------------
-
-
-def test_the_least_important_columns_go_first() -> None:
-    """By their rank, as many as it takes; the last line names them. Nothing goes where all fits."""
-    rows = [row("t/" + "x" * 50)]
-    whole = render(COLUMNS, rows, 120)
-    assert whole[0].split() == ["class", "job", "parts", "would", "key"]
-    assert "Left out" not in "".join(whole)
-    for width, left_out in ((82, "parts"), (75, "job, parts")):
-        lines = render(COLUMNS, rows, width)
-        assert lines[-1].startswith(f"Left out, for they do not fit: {left_out}. --format jsonl")
-
-
 def test_a_key_that_fits_beside_nothing_gets_its_own_line() -> None:
-    """Then the columns that were left out for it are there again."""
+    """Below what is told of it."""
     key = "k" * 70
-    assert render(COLUMNS, [row(key)], 80) == [
+    assert printed([row(key)], 80) == [
         "class   job           parts  would",
         "  key",
-        "─" * 34,
         "orphan  nightly-0000     12  [1]",
         f"  {key}",
         "[1] abort it",
     ]
 
 
-@pytest.mark.parametrize(("count", "times"), [(37, 1), (38, 2)])
+@pytest.mark.parametrize(("count", "times"), [(39, 1), (40, 2)])
 def test_a_summary_stands_above_its_table(count: int, times: int) -> None:
     """More than 40 lines push it out of sight: it stands below them, too."""
     out = io.StringIO()
-    rows = [row(f"t/{number}") for number in range(count)]
+    rows = [{**row(f"t/{number}"), "would": ""} for number in range(count)]
     Output("table", out).rows("row", COLUMNS, rows, fields=(), closing=lambda: "all of them")
     lines = out.getvalue().splitlines()
     assert lines.count("all of them") == times
@@ -146,8 +116,8 @@ def test_a_summary_stands_above_its_table(count: int, times: int) -> None:
 
 
 def test_an_empty_column_is_left_out() -> None:
-    """A column in which no row has anything takes no place, and is not missed."""
-    lines = render(COLUMNS, [{**row("t/a.csv"), "job": ""}], None)
+    """A column in which no row has anything takes no place."""
+    lines = printed([{**row("t/a.csv"), "job": ""}], None)
     assert lines[0].split() == ["class", "parts", "would", "key"]
 
 
@@ -157,7 +127,7 @@ def test_an_empty_column_is_left_out() -> None:
 @pytest.mark.parametrize("width", [*WIDTHS, None])
 def test_reasons_stand_below_the_table_once(width: int | None) -> None:
     """Each reason has a number, which its rows show; a row without one shows nothing."""
-    lines = render(COLUMNS, ROWS, width)
+    lines = printed(ROWS, width)
     legend = [line for line in lines if line.startswith("[")]
     assert legend == ["[1] abort it", "[2] leave it: its job is running"]
     assert sum("[1]" in line for line in lines) == 3
@@ -166,20 +136,81 @@ def test_reasons_stand_below_the_table_once(width: int | None) -> None:
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_prose_is_wrapped_between_words(width: int) -> None:
-    """A last column of sentences is as wide as what is left, each line below the one above."""
+    """A column of sentences is as wide as what is left, each line below the one above."""
     words = " ".join(f"word{number}" for number in range(60))
     columns = (Column("name"), Column("told", prose=True))
-    lines = render(columns, [{"name": "append", "told": words}], width)
+    lines = printed([{"name": "append", "told": words}], width, *columns)
     assert max(map(len, lines)) <= width
-    assert " ".join(line[8:] for line in lines[2:]) == words
-    assert all(line.startswith(" " * 8) for line in lines[3:])
+    assert " ".join(line[8:] for line in lines[1:]) == words
+    assert all(line.startswith(" " * 8) for line in lines[2:])
 
 
 def test_prose_is_one_line_in_a_pipe() -> None:
     """So that each row of a table is a line for grep."""
     words = "word " * 60 + "end"
     columns = (Column("name"), Column("told", prose=True))
-    assert len(render(columns, [{"name": "append", "told": words}], None)) == 3
+    assert len(printed([{"name": "append", "told": words}], None, *columns)) == 2
+
+
+def test_colours_are_rich_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal shows the titles bold; NO_COLOR and a pipe are kept to."""
+
+    def shown(stream: io.StringIO) -> str:
+        Output("table", stream).rows("row", COLUMNS, ROWS[:1], fields=())
+        return stream.getvalue()
+
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[1m" in shown(Terminal())
+    assert "\x1b" not in shown(io.StringIO())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[3\d", shown(Terminal()))
+
+
+# Many ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
+def test_memory_does_not_grow_with_the_rows(how: Any) -> None:
+    """A hundred thousand rows are printed as they come; a table has the first 1,000 of them."""
+
+    class Nowhere(io.StringIO):
+        def write(self, text: str) -> int:
+            return len(text)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield from (row(f"t/{number}.csv") for number in range(100_000))
+
+    tracemalloc.start()
+    Output(how, Nowhere()).rows("row", COLUMNS, rows(), fields=tuple(ROWS[0]))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000_000
+
+
+def test_a_table_tells_how_many_rows_it_does_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And how to see them."""
+    monkeypatch.setattr(output, "ROWS_MAX", 2)
+    assert printed(ROWS, None)[-1] == "and 3 more: --format jsonl has all"
+
+
+@pytest.mark.parametrize("how", ["table", "json", "jsonl", "csv"])
+def test_what_was_done_before_a_failure_is_told(how: Any) -> None:
+    """The rows before it are printed, in a document that is whole; then the error goes on."""
+
+    def rows() -> Iterator[dict[str, Any]]:
+        yield row("t/a.csv")
+        raise ZeroDivisionError
+
+    out = io.StringIO()
+    with pytest.raises(ZeroDivisionError):
+        Output(how, out).rows(
+            "row", COLUMNS, rows(), fields=tuple(ROWS[0]), closing=lambda: "all of them"
+        )
+    assert "t/a.csv" in out.getvalue()
+    assert "all of them" not in out.getvalue()
+    if how == "json":
+        assert len(orjson.loads(out.getvalue())["rows"]) == 1
 
 
 def test_a_result_never_runs_into_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,17 +228,6 @@ def test_a_result_never_runs_into_a_bar(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 # Commands -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_a_terminal_is_asked_for_its_width(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    """What is written to a terminal goes by it; what is not, goes by nothing."""
-    monkeypatch.setenv("COLUMNS", str(width))
-    seen, piped = Terminal(), io.StringIO()
-    for stream in (seen, piped):
-        Output("table", stream).rows("row", COLUMNS, ROWS[:2], fields=())
-    assert seen.getvalue().splitlines() == render(COLUMNS, ROWS[:2], width)
-    assert piped.getvalue().splitlines() == render(COLUMNS, ROWS[:2], None)
 
 
 def keys_of(store: MemoryStore, length: int) -> dict[str, str]:
@@ -236,7 +256,6 @@ def keys_of(store: MemoryStore, length: int) -> dict[str, str]:
         ("uploads abort s3://bucket/t --older-than 0 --dry-run", "orphan"),
         ("uploads abort s3://bucket/t --older-than 0 --yes", "orphan"),
         ("cleanup s3://bucket/t --leftover-after 0 --dry-run", "orphan"),
-        ("job show s3://bucket/t running", "running"),
         ("job show s3://bucket/t lost", "lost"),
         ("job recover s3://bucket/t lost --dry-run --dead-after 0", "lost"),
         ("inspect s3://bucket/{set}", "running"),
@@ -262,7 +281,7 @@ def test_no_command_cuts_a_key_at_80_columns(
 @pytest.mark.parametrize(
     "words",
     ["job list", "job list --recursive", "uploads list", "uploads abort --dry-run", "doctor",
-     "cleanup", "inspect --recursive"],
+     "cleanup"],
 )  # fmt: skip
 def test_nothing_trails_in_a_pipe(command: Command, memory_s3: MemoryStore, words: str) -> None:
     """No line of a command's table ends in a blank, whatever its last cells hold."""

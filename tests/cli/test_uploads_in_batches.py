@@ -16,9 +16,9 @@ from magic_committer._runtime import Progress, no_progress
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit.steps import LOOK_SECONDS_MAX
 from magic_committer.errors import PermissionDenied, Unanswered
-from magic_committer.hadoop.paths import unique_name
+from magic_committer.hadoop.paths import Destination, unique_name
 from magic_committer.maintenance.abort_uploads import Clearing, ClearingPlan
-from magic_committer.maintenance.uploads import Filters, Rules, Scope, Survey
+from magic_committer.maintenance.uploads import Filters, Rules, Survey
 from magic_committer.options import Options, S3Options
 from magic_committer.stores.base import Part, UploadPage
 from magic_committer.stores.memory import Request
@@ -87,7 +87,7 @@ def orphans(store: Store, count: int) -> dict[str, str]:
 def planned(progress: Callable[[Progress], None] = no_progress) -> tuple[Clearing, ClearingPlan]:
     """A run, as it is told to the operator before it begins."""
     runtime = _wiring.runtime_for("bucket", S3Options(), progress)
-    survey = Survey(runtime, Scope("bucket", "t/"), in_flight=4)
+    survey = Survey(runtime, Destination("bucket", "t/"), in_flight=4)
     clearing = Clearing(survey, Filters(), Rules(DAY / 2), options=Options(), sizes=False)
     return clearing, clearing.plan()
 

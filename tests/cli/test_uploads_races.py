@@ -13,9 +13,9 @@ from magic_committer._runtime import no_progress
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.errors import Unanswered
-from magic_committer.hadoop.paths import unique_name
+from magic_committer.hadoop.paths import Destination, unique_name
 from magic_committer.maintenance.abort_uploads import Clearing, ClearingPlan
-from magic_committer.maintenance.uploads import Filters, Rules, Scope, Survey
+from magic_committer.maintenance.uploads import Filters, Rules, Survey
 from magic_committer.options import Options, S3Options
 from magic_committer.stores.base import UploadInfo, UploadPage
 from magic_committer.stores.memory import MemoryStore, Request
@@ -67,9 +67,9 @@ class Shop:
     def planned(self, rules: Rules, *, sizes: bool = True) -> tuple[Clearing, ClearingPlan]:
         """What was looked at, before anybody has answered the question."""
         runtime = _wiring.runtime_for("bucket", S3Options(), no_progress)
-        survey = Survey(runtime, Scope("bucket", "t/"), in_flight=4)
+        survey = Survey(runtime, Destination("bucket", "t/"), in_flight=4)
         clearing = Clearing(survey, Filters(), rules, options=Options(), sizes=sizes)
-        return clearing, clearing.plan(sizes=sizes)
+        return clearing, clearing.plan()
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
 TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
 TIDY, CLEARING = "maintenance/cleanup.py", "maintenance/abort_uploads.py"
 FINISH, ADOPTION, OWNERS = (
-    "maintenance/recover.py",
+    "maintenance/ending.py",
     "maintenance/adopt.py",
     "maintenance/attribution.py",
 )
@@ -866,7 +866,11 @@ _RECOVERING = (
         "a job that says every second that it lives is taken for dead after one",
     ),
     Hand(
-        "a young job is recovered", FINISH, "_refuse_young", (("age >= dead_after", "True"),),
+        "a young job is recovered", FINISH, "_refuse_young",
+        ((
+            "refuse_younger(seen.record.id, age, dead_after,"
+            " 'it is running, and may be alive', *ways)", "pass",
+        ),),
         "I6: a live job is aborted",
     ),
     Hand(
@@ -880,7 +884,11 @@ _RECOVERING = (
         "I1: what a zombie of ours writes late is published",
     ),
     Hand(
-        "adopted at any age", ADOPTION, "_look", (("listing.age < dead_after", "False"),),
+        "adopted at any age", ADOPTION, "_look",
+        ((
+            "refuse_younger(job_id, listing.age, dead_after,"
+            " 'what its JVM sent last may still land', way)", "pass",
+        ),),
         "a Hadoop job is adopted while its JVM writes",
     ),
     Hand(
@@ -921,7 +929,7 @@ _RECOVERING = (
     ),
     Hand(
         "uploads of no age", TIDY, "Cleaning._abort_named",
-        (("is_over and age is not None and age >= self._limits.leftover_after", "is_over"),),
+        (("over and age is not None and age >= self._limits.leftover_after", "over"),),
         "cleanup aborts an upload that began a second ago",
     ),
     Hand(
@@ -987,7 +995,7 @@ _RECOVERING = (
     ),
     Hand(
         "near a live job", UPLOADS, "_by_class",
-        (("found.near and not rules.near_live_jobs", "False"),),
+        (("found.near", "False"),),
         "I6: an upload that may be a live job's is aborted as foreign",
     ),
     Hand(

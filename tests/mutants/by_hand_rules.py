@@ -12,7 +12,7 @@ CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "protocol/plan.py"
 MAGIC = "committers/magic"
 ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", "commit/pendingset.py", f"{MAGIC}/abort.py"
 STATE, LONG, BASE = "commit/upload_state.py", "commit/long_names.py", "stores/base.py"
-FORCE, GIVING = "maintenance/force.py", "maintenance/giving_up.py"
+FORCE, GIVING = "maintenance/giving_up.py", "maintenance/giving_up.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 
 _MAKE_PLAN = (
@@ -503,12 +503,12 @@ _GIVING_UP = (
     ),
     Hand(
         "a completed job's driver is dead", FORCE, "_readable",
-        (("giving.refuse_young(f'it is {found}: its files are visible', dead_after)", "pass"),),
+        (("giving.refuse_young(f'for it is {found}: its files are visible', dead_after)", "pass"),),
         "I7: a job is given up while its driver deletes what it replaces",
     ),
     Hand(
         "any young job is given up", GIVING, "GivingUp.refuse_young",
-        (("age >= dead_after or self.dry_run", "True"),),
+        (("not self.dry_run", "False"),),
         "I2: a newer version's job is given up while it runs",
     ),
     Hand(
@@ -625,15 +625,15 @@ _STORES = (
         imports="from magic_committer.commit.upload_state import Removed",
     ),
     Hand(
-        "an empty listing is an all-clear", "maintenance/unlisted.py", "blind_spot",
-        (("hides_uploads(runtime, directory_of(scope.prefix))", "''"),),
+        "an empty listing is an all-clear", "maintenance/uploads.py", "blind_spot",
+        (("hides_uploads(runtime, dest.prefix)", "''"),),
         "`uploads expect 0` is content with 1,500 open uploads",
     ),
     Hand(
         "a listing without a prefix is proof",
-        "maintenance/uploads.py", "Scope.shows_more_than_keys",
-        (("bool(self.prefix) and any(one.key != self.prefix for one in listed)",
-          "any(one.key != self.prefix for one in listed)"),),
+        "maintenance/uploads.py", "shows_more_than_keys",
+        (("bool(dest.prefix) and any(one.key != dest.prefix for one in listed)",
+          "any(one.key != dest.prefix for one in listed)"),),
         "`uploads expect` is content with what a server happens to remember",
     ),
 )  # fmt: skip

@@ -133,7 +133,7 @@ RUNNING = (
     Hand(
         "put: written over, not told",
         PUT,
-        "Putting._look_at_objects",
+        "Putting.look",
         (("not self.unique", "False"),),
         "the question names fewer objects than are lost",
     ),

@@ -131,8 +131,8 @@ _SIGNATURES = (
 
 _OUT_OF_SIGHT = (
     Hand(
-        "a cleanup believes an empty listing", "maintenance/cleanup.py", "Cleaning.run",
-        (("if self._listing_doubted:\n    self._tell_blind_spot()", "pass"),),
+        "a cleanup believes an empty listing", "maintenance/cleanup.py", "Cleaning._abort_named",
+        (("survey.shows_more_than_keys", "True"),),
         "an all-clear on MinIO, over uploads that stay open",
     ),
     Hand(

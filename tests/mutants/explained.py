@@ -51,7 +51,7 @@ EXPLAINED: dict[str, str] = {
     "maintenance/inspect.py:pendings_of:without part 2:cfdd990b": (
         "equivalent: the reply to a GET always carries metadata, none is an empty mapping"
     ),
-    "maintenance/recover.py:_absent:True:5d114f1b.2": (
+    "maintenance/ending.py:_absent:True:5d114f1b.2": (
         "equivalent: of this job only the UUID and the destination are asked for"
     ),
     "commit/job_commit.py:JobCommit.settle:drop raise:010ca5be": (

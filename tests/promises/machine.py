@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
-from magic_committer.maintenance.reports import GRAIN_SECONDS
+from magic_committer.commit.closed import GRAIN_SECONDS
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock

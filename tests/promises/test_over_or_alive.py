@@ -10,9 +10,10 @@ from magic_committer._runtime import Runtime
 from magic_committer.errors import (
     PermissionDenied,
 )
+from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import Clearing
 from magic_committer.maintenance.attribution import Places
-from magic_committer.maintenance.uploads import Filters, Rules, Scope, Survey
+from magic_committer.maintenance.uploads import Filters, Rules, Survey
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
@@ -105,7 +106,7 @@ class Dead:
         self.machine = machine
         self.job = machine.job("running")
         machine.later(2 * DAY)
-        survey = Survey(runtime(machine), Scope.parse(DEST), in_flight=1)
+        survey = Survey(runtime(machine), Destination.parse(DEST), in_flight=1)
         self.clearing = Clearing(survey, Filters(), Rules(), options=Options())
         self.plan = self.clearing.plan()
         assert self.plan.uploads == 3
@@ -157,7 +158,7 @@ def nobodys(machine: Machine) -> tuple[tuple[str, bool], list[str]]:
     """How a survey sees the upload ``t/nobodys.csv``: its class, and whether a live job is near;
     and what the survey could not see."""
     runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    survey = Survey(runtime, Destination.parse(DEST), in_flight=1)
     (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
     return (found.owner_class, found.near), list(survey.problems)
 
@@ -199,5 +200,5 @@ def test_a_job_that_is_only_to_be_swept_is_over_however_young(machine: Machine, 
     """Nothing of it becomes visible any more: its uploads are not those of a live job."""
     machine.job(state)
     runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    survey = Survey(runtime, Scope.parse(DEST), in_flight=1)
+    survey = Survey(runtime, Destination.parse(DEST), in_flight=1)
     assert {one.owner_class for page in survey.pages() for one in page} == {"over"}

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import no_progress
-from magic_committer._wiring import register_store, runtime_for, unregister_store
+from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit.sweep import NAMED_MAX
 from magic_committer.errors import (
     InvalidRequest,
@@ -21,14 +20,13 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.hadoop.paths import Destination, unique_name
-from magic_committer.maintenance.job_details import show_job
+from magic_committer.hadoop.paths import unique_name
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.costly import costly_store
 from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, killed, visible
-from tests.promises.machine import DAY, HOUR, Machine
+from tests.promises.machine import HOUR, Machine
 
 DENIED = PermissionDenied("s3:… is not allowed", status=403)
 ALL = {"t/a.csv": b"1", "t/b.csv": b"22"}
@@ -91,7 +89,7 @@ def test_an_upload_that_cannot_be_told_is_not_told_to_be_missing(
     s3: MemoryStore, verb: str
 ) -> None:
     """I10: where an upload may not be looked at, inspect says so, and neither it nor a dry run
-    names the key as unresolved; `job show` calls its fate unknown."""
+    names the key as unresolved."""
     decided(s3)
     for upload in s3.open_uploads():
         if verb == "head":  # it has ended; whether it was completed only its object tells
@@ -109,11 +107,6 @@ def test_an_upload_that_cannot_be_told_is_not_told_to_be_missing(
     assert (found.missing, found.missing_keys, found.visible) == (0, (), 0)
     assert "of 2 files nobody can tell" in found.problem
     assert mc.recover(DEST, "j", dry_run=True).unresolved == ()
-    shown = show_job(
-        runtime_for("bucket", mc.S3Options(), no_progress), Destination.parse(DEST), "j", DAY, 10
-    )
-    assert shown is not None
-    assert {file.fate for file in shown.listed} == {"unknown"}
 
 
 def test_a_store_that_does_not_answer_is_no_finding(s3: MemoryStore) -> None:

@@ -13,7 +13,7 @@ from magic_committer.committers.magic import MagicCommitter
 from magic_committer.committers.staging import DirectoryCommitter, PartitionedCommitter
 from magic_committer.errors import IncompleteJob
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.recover import recover_job
+from magic_committer.maintenance.ending import recover_job
 from magic_committer.options import Accept, Options, Track
 from magic_committer.protocol.record import StartedJob, State, Terms
 from magic_committer.stores.base import Attributes

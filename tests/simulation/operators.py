@@ -12,11 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from magic_committer.commit import records
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import CommitIncomplete, JobTooYoung, MagicError, StoreError
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.maintenance.cleanup import Cleaning, Limits
+from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import inspect_all
-from magic_committer.maintenance.recover import abort_job, recover_job
 from magic_committer.maintenance.reports import Recovery
 from magic_committer.protocol.record import State
 from tests.simulation.kinds import shown
@@ -111,7 +112,8 @@ def abort(world: World, job_id: str, revert: bool, actor: Actor) -> None:
         return
     uuid = seen.record.uuid
     try:
-        report = abort_job(runtime, world.dest, seen, revert=revert, options=OPTIONS)
+        committer = MagicCommitter.found(runtime, world.dest, seen, OPTIONS)
+        report = committer.abort_job(revert=revert, role="recovery")
     except MagicError as error:
         world.watch.told(uuid, asked, "", error, since)
         return

@@ -7,7 +7,6 @@ search of the protocol's model (tests/model) is for those.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -37,8 +36,7 @@ from magic_committer.committers.magic.abort import RetriedCreates
 from magic_committer.errors import CommitIncomplete, JobTooYoung, NotFound
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.job import give_up
-from magic_committer.maintenance import attribution, cleanup, recover
-from magic_committer.maintenance.attribution import directory_of
+from magic_committer.maintenance import attribution, cleanup, ending, uploads
 from magic_committer.protocol import rules as protocol_rules
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State
@@ -182,23 +180,29 @@ def _records_first() -> list[Replacement]:
     """The records at and above the destination are read before the uploads are listed, and only
     they count."""
 
-    def run(self: Any) -> Any:
-        self._places.look((self._dest.prefix,))
-        return real(self)
+    def survey(
+        self: Any,
+        runtime: Any,
+        dest: Any,
+        *,
+        dead_after: float = 0.0,
+        in_flight: int,
+        by_name: bool,
+    ) -> None:
+        early = attribution.Places(runtime, in_flight)
+        early.look((dest.prefix,))
+        real(self, runtime, dest, dead_after=dead_after, in_flight=in_flight, by_name=by_name)
+        self.places = early
 
-    def all_over(self: Any, over: Any) -> None:
-        known = self._places.all()
-        live = {
-            uuid
-            for place in ("", self._dest.prefix)
-            for uuid, seen in known[place].records.items()
-            if seen.record.state is not State.CLOSED
-        }
-        found = {(directory_of(u.key), uuid) for u, uuid, _ in self._named_uploads()}
-        abort(self, defaultdict(lambda: True, {one: one[1] not in live for one in found}))
+    real = uploads.Survey.__init__
+    return [(uploads.Survey, "__init__", survey)]
 
-    real, abort = cleanup.Cleaning.run, cleanup.Cleaning._abort_named
-    return [(cleanup.Cleaning, "run", run), (cleanup.Cleaning, "_abort_named", all_over)]
+
+def _all_orphans() -> list[Replacement]:
+    def orphan(self: Any, directory: str, uuid: str) -> uploads.FoundUpload:
+        return uploads.FoundUpload("", "", "orphan", uuid=uuid)
+
+    return [(uploads.Survey, "_look_up", orphan)]
 
 
 def _age_of_the_record(
@@ -296,13 +300,13 @@ RULES = (
     Rule("withdraw by aborting", "a setup that was sent twice is withdrawn through `aborting`",
          ("I4",), 3000, _withdraw_simply, WITHDRAWN),
     Rule("a young job is left", "a running job is judged dead by its age alone",
-         ("I6",), 500, lambda: [(recover, "_refuse_young", _nothing)], RECOVERED),
+         ("I6",), 500, lambda: [(ending, "_refuse_young", _nothing)], RECOVERED),
     Rule("age of the directory", "a job's age is the newest Last-Modified of its directory",
-         ("I6",), 3000, lambda: [(recover, "_refuse_young", _age_of_the_record)], RECOVERED),
+         ("I6",), 3000, lambda: [(ending, "_refuse_young", _age_of_the_record)], RECOVERED),
     Rule("uploads, then records", "cleanup lists uploads, then reads records, then lists again",
          ("I6", "I2"), 3000, _records_first, CLEANED),
     Rule("over says the record", "cleanup takes uploads of jobs whose record is closed or gone",
-         ("I6", "I2"), 500, lambda: [(attribution.Places, "is_over", lambda *_: True)], CLEANED),
+         ("I6", "I2"), 500, _all_orphans, CLEANED),
     Rule("ours by token", "cleanup takes what carries a token of ours",
          ("I6",), 500, _any_token, BESIDE_HADOOP),
     Rule("spare what is visible", "who sweeps after the plan is gone aborts no completed upload",

@@ -22,7 +22,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.hadoop.paths import JobPaths
-from magic_committer.maintenance import recover
+from magic_committer.maintenance import ending
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JobReport, StartedJob, State
 from tests.model.production import Recorder, Sent, refusal
@@ -61,7 +61,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Call]]:
     """The calls that return something, as they are made."""
     made: list[Call] = []
     real_runtime, real_told, real_setup = World.runtime, actors.told, MagicCommitter.setup
-    real_recover = recover.recover_job
+    real_recover = ending.recover_job
 
     def runtime(self: World, actor: Actor) -> Runtime:
         plain = real_runtime(self, actor)

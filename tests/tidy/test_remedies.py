@@ -23,7 +23,7 @@ ALLOWED = {
     # Not about one job: what the code of a program looks like.
     "errors.py": "magic_committer.start(dest)",
     # Names of commands, without arguments.
-    "maintenance/unlisted.py": "magic-committer lifecycle ensure",
+    "maintenance/uploads.py": "magic-committer lifecycle ensure",
 }
 """Texts that name a call and are no remedy."""
 

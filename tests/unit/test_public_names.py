@@ -34,6 +34,9 @@ MADE_BY_THE_LIBRARY = {
     "State",
     "FileState",
     "LocalFile",
+    "FoundJob",
+    "OpenUploads",
+    "ActionPlan",
 }
 """Their constructors are not for users: `start`, `Job.task`, `write` and `open` make them."""
 JSON = {"dict[str, Any]", "Mapping[str, Any]"}
@@ -63,13 +66,15 @@ def signatures() -> Iterator[tuple[str, str, ModuleType]]:
     for place, function in public_functions():
         module = sys.modules[function.__module__]
         for one in (function, *typing.get_overloads(function)):
-            for text in one.__annotations__.values():
-                yield place, str(text), module
+            for named, text in one.__annotations__.items():
+                if named[0] != "_":
+                    yield place, str(text), module
     for name in mc.__all__:
         value = getattr(mc, name)
         if inspect.isclass(value) and hasattr(value, "__dataclass_fields__"):
-            for text in value.__annotations__.values():
-                yield name, str(text), sys.modules[value.__module__]
+            for named, text in value.__annotations__.items():
+                if named[0] != "_":
+                    yield name, str(text), sys.modules[value.__module__]
 
 
 def names_in(annotation: str) -> set[str]:

@@ -26,7 +26,7 @@ WORDINGS = [
     (
         Remedy("recover", D, "1", options={"accept": ("t/a b", "t/c"), "leave_visible": True}),
         "magic_committer.recover('s3://b/t/', '1', accept=['t/a b', 't/c'], leave_visible=True)",
-        "magic-committer job recover s3://b/t/ 1 --accept 't/a b' --accept t/c --leave-visible",
+        "magic_committer.recover('s3://b/t/', '1', accept=['t/a b', 't/c'], leave_visible=True)",
     ),
     (
         Remedy("abort", D, "1", options={"revert": True}),
@@ -47,6 +47,12 @@ WORDINGS = [
         Remedy("force_abort", D, "1", options={DEAD_AFTER: 5400.0, "dry_run": True}),
         f"magic_committer.force_abort('s3://b/t/', '1', {DEAD_AFTER}=5400, dry_run=True)",
         "magic-committer job abort s3://b/t/ 1 --force --dead-after 90m --dry-run",
+    ),
+    (
+        Remedy("abort", D, "1", options={"adopt": True, DEAD_AFTER: 0, "leave_visible": True}),
+        f"magic_committer.adopt('s3://b/t/', '1', {DEAD_AFTER}=0);"
+        " magic_committer.abort('s3://b/t/', '1', leave_visible=True)",
+        "magic-committer job abort s3://b/t/ 1 --adopt --dead-after 0 --force",
     ),
     (
         Remedy("adopt", D, "1"),

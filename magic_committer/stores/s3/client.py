@@ -614,33 +614,6 @@ def _key_markers(page: Sequence[UploadInfo]) -> Iterator[str]:
     yield last
 
 
-# The account --------------------------------------------------------------------------------------
-
-
-def list_buckets(options: S3Options, *, clock: Clock | None = None) -> Iterator[str]:
-    """The names of all buckets of the account, a request for each page. Repeatable.
-
-    Raises:
-        PermissionDenied: ``s3:ListAllMyBuckets`` is not allowed.
-        NotSupported: the store has no such listing; or it says that there is more, and not where.
-        StoreError: they could not be listed.
-    """
-    from magic_committer.stores.s3.via_boto3 import ViaBoto3  # late: boto3 takes a while
-
-    way = ViaBoto3("", options)
-    place: dict[str, str] = {}
-    while True:
-        call = Call("list_buckets", "ListBuckets", "", place)
-        reply, attempts = ask(options, clock or SystemClock(), way, "", call)
-        yield from (one["Name"] for one in reply.get("Buckets", ()))
-        token = reply.get("ContinuationToken")
-        if not token:
-            return
-        if token == place.get("ContinuationToken"):
-            _refuse_page("list_buckets", "", "", attempts)
-        place = {"ContinuationToken": token}
-
-
 # One store for each way to it --------------------------------------------------------------------
 
 STORES_MAX = 16

@@ -69,9 +69,7 @@ IN_THE_WAY = frozenset((
 REFUSED = frozenset(("InvalidObjectState", "QuotaExceeded"))
 """A 403 that no policy can repair."""
 
-READS = frozenset(
-    ("get", "head", "list", "list_parts", "list_uploads", "get_lifecycle", "list_buckets")
-)
+READS = frozenset(("get", "head", "list", "list_parts", "list_uploads", "get_lifecycle"))
 """Verbs that change nothing, with or without an answer."""
 HARMLESS_AGAIN = frozenset(("put_part", "abort_upload", "put_lifecycle"))
 """Verbs that write, and may be repeated without a look."""
@@ -89,7 +87,6 @@ ACTIONS = {
     "complete_upload": "s3:PutObject",
     "abort_upload": "s3:AbortMultipartUpload",
     "list_uploads": "s3:ListBucketMultipartUploads",
-    "list_buckets": "s3:ListAllMyBuckets",
     "get_lifecycle": "s3:GetLifecycleConfiguration",
     "put_lifecycle": "s3:PutLifecycleConfiguration",
 }

@@ -1,0 +1,184 @@
+"""What operators do, by Python calls: each plan says what it would do, changes nothing until it
+runs, and is the one that the command prints."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import orjson
+import pytest
+
+import magic_committer as mc
+from magic_committer.cli.main import run
+from magic_committer.errors import MagicError, OptionError
+from magic_committer.hadoop.paths import unique_name
+from magic_committer.stores.memory import MemoryStore
+from tests.hadoops import complete, leave_job
+from tests.promises.hands import DEST, visible
+from tests.promises.machine import DAY, FILES, HOUR, READS, Machine
+
+STATES = ("running", "committing", "completed", "reverting", "reverted", "aborting", "closed")
+VERBS = ("commit", "abort", "recover")
+
+
+def contents(store: MemoryStore) -> tuple[object, ...]:
+    """All there is."""
+    return {key: store.body(key) for key in store.keys()}, store.open_uploads()
+
+
+def by_command(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """What a command prints, and its exit code."""
+    capsys.readouterr()
+    code = run([*words, "--format", "json"])
+    out = capsys.readouterr().out
+    return code, orjson.loads(out) if out else {}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("state", STATES)
+def test_a_job_in_each_state_has_the_plan_of_the_command(
+    machine: Machine, capsys: pytest.CaptureFixture[str], state: str, verb: str
+) -> None:
+    """The same row, or a refusal by both; nothing is written until `run`, which ends the job."""
+    machine.job(state, job_id="mine")
+    machine.later(2 * DAY)
+    before = contents(machine.s3)
+    code, printed = by_command(capsys, "job", verb, DEST, "mine", "--dry-run")
+    (job,) = mc.inspect(DEST)
+    assert contents(machine.s3) == before
+    if code:
+        with pytest.raises(mc.JobError):
+            getattr(job, verb)()
+        return
+    plan = getattr(pickle.loads(pickle.dumps(job)), verb)()
+    (row,) = plan.rows
+    assert {name: printed[name] for name in row} == row
+    assert bool(plan.question) == (state != "closed")
+    assert contents(machine.s3) == before
+    done = plan.run()
+    assert mc.attach(DEST, "mine").state == done.state == "closed"
+    assert visible(machine.s3) == (FILES if done.outcome == "committed" else {})
+
+
+def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
+    """A plan of each verb, on a store where nothing may be written; its run is refused."""
+    machine.job("running", job_id="mine")
+    machine.later(2 * DAY)
+
+    def deny(request: Any) -> None:
+        if request.verb not in READS:
+            raise mc.PermissionDenied("nothing may be written")
+
+    machine.s3.before = deny
+    (job,) = mc.inspect(DEST)
+    plans: list[mc.ActionPlan[Any]] = [job.commit(), job.abort(), job.recover(), job.give_up()]
+    assert all(plan.question for plan in plans)
+    for plan in plans[:3]:
+        with pytest.raises(mc.StoreError):
+            plan.run()
+    machine.s3.before = None
+
+
+def test_two_operators_who_run_one_plan_end_the_job_once(machine: Machine) -> None:
+    """The second run obeys the record that the first has written."""
+    machine.job("committing", job_id="mine")
+    (job,) = mc.inspect(DEST)
+    first, second = job.recover(), job.recover()
+    assert first.run().outcome == second.run().outcome == "committed"
+    assert visible(machine.s3) == FILES
+
+
+def test_a_half_published_hadoop_job_is_planned(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the word that its JVM is dead, and while its files would stay unasked, it is refused;
+    with both words the plan says what stays; adopting alone is a plan, too."""
+    hadoops = leave_job(machine.s3, "3.5.0")
+    complete(machine.s3, hadoops, 2)
+    (job,) = mc.inspect(DEST)
+    with pytest.raises(mc.JobError, match="is a Hadoop job"):
+        job.abort()
+    with pytest.raises(mc.AlreadyVisible):
+        job.abort(adopt=True, dead_after=0)
+    plan = job.abort(adopt=True, dead_after=0, leave_visible=True)
+    assert plan.question.endswith("2 of 3 files are visible already, and stay?")
+    assert "adopt it only if its JVM is dead" in plan.warning
+    words = ("hadoops", "--adopt", "--force", "--dead-after", "0", "--dry-run")
+    _, printed = by_command(capsys, "job", "abort", DEST, *words)
+    assert [{name: printed[name] for name in row} for row in plan.rows] == list(plan.rows)
+    assert job.adopt(dead_after=0).run().job_id == "hadoops"
+    assert job.commit().run().outcome == "committed"
+    assert visible(machine.s3) == hadoops.files
+
+
+def test_a_job_that_nothing_else_ends_is_given_up(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its plan, the command's too, names what is open and visible; then nothing of it is left."""
+    job = machine.job("committing")
+    for key in [key for key in machine.s3.keys() if "/_plan-" in key]:
+        machine.s3.delete_object(key)
+    machine.later(DAY)
+    (found,) = mc.inspect(DEST)
+    plan = found.give_up()
+    (row,) = plan.rows
+    assert (row["visible"], row["open"]) == (["t/1.csv"], 2)
+    _, printed = by_command(capsys, "job", "abort", DEST, job.id, "--force", "--dry-run")
+    assert {name: printed[name] for name in row} == row
+    assert f"Give up job {job.id}, which is committing? 2 uploads of it are open" in plan.question
+    assert plan.run().state == "absent"
+    assert not machine.s3.open_uploads()
+
+
+def test_a_job_that_was_not_found_has_no_ending() -> None:
+    """One that a program made of values has none."""
+    with pytest.raises(OptionError):
+        mc.FoundJob("j", DEST, "ours").abort()
+
+
+def test_open_uploads_are_looked_at_and_aborted_by_plan(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is told of each is what the command tells; others' stay unless they are meant, and what
+    a plan has not counted is not aborted by it."""
+    orphans = {machine.s3.start_upload(f"t/{unique_name(f'{n}.csv', '0' * 32)}") for n in range(3)}
+    foreign = machine.s3.start_upload("t/other.csv")
+    machine.later(2 * DAY)
+    mine = [one.to_dict() for one in mc.uploads(DEST, sizes=True)]
+    _, printed = by_command(capsys, "uploads", "list", DEST)
+    same = ("key", "upload_id", "class", "job", "bytes", "would")
+    assert [[row[n] for n in same] for row in printed["rows"]] == [
+        [r[n] for n in same] for r in mine
+    ]
+    plan = mc.uploads(DEST).abort()
+    assert plan.question == "Abort 3 uploads under s3://bucket/t/ (orphan 3)?"
+    assert {row["upload_id"] for row in plan.rows} == orphans
+    later = machine.s3.start_upload(f"t/{unique_name('later.csv', '0' * 32)}")
+    machine.later(2 * DAY)
+    done = plan.run()
+    assert (done.aborted, done.gone, done.left, done.stays) == (3, 0, 0, ())
+    assert {one.upload_id for one in machine.s3.open_uploads()} == {foreign, later}
+    assert mc.uploads(DEST, older_than=HOUR).abort(foreign=True).run().aborted == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [({"foreign": True}, "from an age only"), ({"max_aborts": 0}, "more than the 0")],
+)
+def test_too_much_is_refused(machine: Machine, how: dict[str, Any], words: str) -> None:
+    """Others' uploads without an age, and more than are allowed: before anything is aborted."""
+    machine.s3.start_upload(f"t/{unique_name('a.csv', '0' * 32)}")
+    machine.later(DAY)
+    with pytest.raises(MagicError, match=words):
+        mc.uploads(DEST).abort(**how)
+    assert len(machine.s3.open_uploads()) == 1
+
+
+def test_jobs_of_directories_below_are_found_if_asked(machine: Machine) -> None:
+    """``inspect(below=True)`` looks at all directories, by one listing."""
+    mc.start(DEST, job_id="here")
+    mc.start(f"{DEST}/day=1", job_id="below")
+    assert [job.id for job in mc.inspect(DEST)] == ["here"]
+    found = {job.id: job.dest for job in mc.inspect(DEST, below=True)}
+    assert found == {"here": f"{DEST}/", "below": f"{DEST}/day=1/"}
