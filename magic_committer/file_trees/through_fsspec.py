@@ -160,6 +160,9 @@ class FsspecTree:
                 data = file.read() if bytes_max is not None else _tail(file, seen.size)
         except NotFound:
             return None
+        whole = seen.size if bytes_max is not None else min(seen.size, TAIL_BYTES)
+        if len(data) != whole:  # its mark would be lost, and it taken for another's
+            raise Unanswered(f"read of {self.url}{path}: {len(data)} of {whole} bytes came")
         end, mark = _mark_of(data) if marked else (len(data), {})
         size = seen.size - (len(data) - end)
         entry = seen._replace(size=size, etag=str(mark.get("i", seen.etag)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import threading
 from pathlib import Path
@@ -220,6 +221,21 @@ def test_a_new_file_is_written_and_read(tree: FileTree) -> None:
     with pytest.raises(PreconditionFailed), tree.open("a") as second:
         second.write(b"4")
     assert read(tree, "a") == b"123"
+
+
+@pytest.mark.parametrize("came", [b"", b"{}"])
+@pytest.mark.parametrize("bytes_max", [None, 100])
+def test_a_file_that_comes_short_is_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, came: bytes, bytes_max: int | None
+) -> None:
+    """A server that gives fewer bytes than the file has would lose its mark: a deleted record would
+    be an empty one."""
+    tree = tree_of("fsspec-memory", tmp_path)
+    tree.make_root()
+    tree.make("a", {"gone": True}, b"")
+    monkeypatch.setattr(tree, "reader", lambda path: io.BytesIO(came))
+    with pytest.raises(Unanswered, match="bytes came"):
+        tree.look("a", bytes_max, marked=True)
 
 
 def test_a_missing_file_is_told(tree: FileTree) -> None:
