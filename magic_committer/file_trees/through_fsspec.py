@@ -45,6 +45,8 @@ TAIL_BYTES = 8 * 1024
 FOOTER_BYTES = 10
 MAKES_MAX = 8
 """How often the root is tried to be made again."""
+LOOKS_MAX = 3
+"""How often a file is read of which too few bytes come."""
 
 _OF_STATUS: dict[int, type[StoreError]] = {
     401: PermissionDenied,
@@ -148,20 +150,23 @@ class FsspecTree:
                 yield self._entry(prefix + name, info)
 
     def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
-        seen = self.stat(path)
-        if seen is None or seen.kind == "directory":
-            return None
-        if seen.kind != "file":
-            raise InvalidRequest("it is a link", code="NoFile")
-        if not marked and (bytes_max is None or seen.size > bytes_max):
-            return MarkedFile(seen, {})
-        try:
-            with self.reader(path) as file:
-                data = file.read() if bytes_max is not None else _tail(file, seen.size)
-        except NotFound:
-            return None
-        whole = seen.size if bytes_max is not None else min(seen.size, TAIL_BYTES)
-        if len(data) != whole:  # its mark would be lost, and it taken for another's
+        for _ in range(LOOKS_MAX):
+            seen = self.stat(path)
+            if seen is None or seen.kind == "directory":
+                return None
+            if seen.kind != "file":
+                raise InvalidRequest("it is a link", code="NoFile")
+            if not marked and (bytes_max is None or seen.size > bytes_max):
+                return MarkedFile(seen, {})
+            try:
+                with self.reader(path) as file:
+                    data = file.read() if bytes_max is not None else _tail(file, seen.size)
+            except NotFound:
+                return None
+            whole = seen.size if bytes_max is not None else min(seen.size, TAIL_BYTES)
+            if len(data) == whole:
+                break  # what was deleted meanwhile may come short: its mark would be lost
+        else:
             raise Unanswered(f"read of {self.url}{path}: {len(data)} of {whole} bytes came")
         end, mark = _mark_of(data) if marked else (len(data), {})
         size = seen.size - (len(data) - end)

@@ -229,13 +229,20 @@ def test_a_file_that_comes_short_is_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, came: bytes, bytes_max: int | None
 ) -> None:
     """A server that gives fewer bytes than the file has would lose its mark: a deleted record would
-    be an empty one."""
+    be an empty one. If the file is gone by then, there is none."""
     tree = tree_of("fsspec-memory", tmp_path)
     tree.make_root()
     tree.make("a", {"gone": True}, b"")
     monkeypatch.setattr(tree, "reader", lambda path: io.BytesIO(came))
     with pytest.raises(Unanswered, match="bytes came"):
         tree.look("a", bytes_max, marked=True)
+
+    def deleted(path: str) -> io.BytesIO:
+        tree.remove(path)
+        return io.BytesIO(came)
+
+    monkeypatch.setattr(tree, "reader", deleted)
+    assert tree.look("a", bytes_max, marked=True) is None
 
 
 def test_a_missing_file_is_told(tree: FileTree) -> None:
