@@ -1,4 +1,4 @@
-"""Publishing many files on a local disk: by each committer of renames, and by plain `shutil.move`.
+"""Publishing many files on a local disk: by each committer, and by plain `shutil.move`.
 
     python -m benchmarks.local_disk [--files 100000] [--rounds 3] [--directory DIR]
 
@@ -20,16 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import magic_committer as mc
-from magic_committer.committers.registry import COMMITTERS
 
 TASKS, DIRECTORIES = 10, 100
 PLAIN = "shutil.move"
-CONTENDERS = tuple(name for name in ("manifest", "v1", "v2") if name in COMMITTERS)
+CONTENDERS = ("manifest", "magic", "v1", "v2")
 RUN_SECONDS_MAX = 900
 
 
@@ -42,13 +41,17 @@ class Run:
     peak: float
 
 
-def write(directory: Path, task: int, files: int) -> None:
+def names(task: int, files: int) -> Iterator[str]:
     """A task's files."""
+    return (f"task={task}/p={number % DIRECTORIES}/part-{number}.csv" for number in range(files))
+
+
+def write(directory: Path, task: int, files: int) -> None:
+    """Write a task's files into its directory."""
     for number in range(DIRECTORIES):
         (directory / f"task={task}" / f"p={number}").mkdir(parents=True)
-    for number in range(files):
-        path = directory / f"task={task}" / f"p={number % DIRECTORIES}" / f"part-{number}.csv"
-        path.write_bytes(b"1,2,3\n")
+    for name in names(task, files):
+        (directory / name).write_bytes(b"1,2,3\n")
 
 
 def publish(contender: str, root: Path, files: int) -> Run:
@@ -64,7 +67,11 @@ def publish(contender: str, root: Path, files: int) -> Run:
     job = mc.start((root / "table").as_uri(), committer=contender, accept="results", track="memory")
     tasks = [job.task(task) for task in range(TASKS)]
     for number, task in enumerate(tasks):
-        write(task.directory(), number, each)
+        if contender != "magic":
+            write(task.directory(), number, each)
+            continue
+        for name in names(number, each):
+            task.write_bytes(name, b"1,2,3\n")
     before = _start()
     report = job.commit([task.commit() for task in tasks])
     run = _end(before)
