@@ -1030,18 +1030,14 @@ class TreeStore:
             self._mount = mount
         if not self._tree.promises.directories:
             return
-        seen = self._tree.stat(key)
-        if seen is not None and seen.kind == "directory":
-            raise InvalidRequest("a directory has that name", code="KeyIsNoPath")
-        at = parent_of(key)
-        if at in self._homes:
-            return
         at = ""
-        for element in key.split("/")[:-1]:
+        for element in key.split("/")[:-1] if parent_of(key) not in self._homes else ():
             at = f"{at}/{element}" if at else element
-            seen = None if at in self._homes else self._tree.stat(at)
-            if seen is None:
+            if at in self._homes:
                 continue
+            seen = self._tree.stat(at)
+            if seen is None:
+                return  # and nothing lies below
             if seen.kind != "directory":
                 what = "a link" if seen.kind == "other" else "a file"
                 raise InvalidRequest(f"{at} is {what}, and no directory", code="KeyIsNoPath")
@@ -1052,6 +1048,9 @@ class TreeStore:
                     hint="Mount nothing inside the destination, or write to what is mounted",
                 )
             self._homes.add(at)
+        seen = self._tree.stat(key)
+        if seen is not None and seen.kind == "directory":
+            raise InvalidRequest("a directory has that name", code="KeyIsNoPath")
 
     def refuse(self, key: str) -> None:
         """See that a file can be renamed to a key, before a job is decided.
@@ -1075,6 +1074,8 @@ class TreeStore:
         for number in range(TRIES_MAX):
             known = not directory or directory in self._homes
             if number or not (known or not self._tree.promises.directories):
+                if number:  # somebody has removed directories, and may have put others there
+                    self._homes.clear()
                 self._make_directories(key)
             try:
                 self._tree.rename(source, key, replace=replace)
@@ -1086,16 +1087,18 @@ class TreeStore:
     def _make_directories(self, key: str) -> None:
         self._check_home(key)  # nothing is made behind a link
         self._make_path(key)
-        self._check_home(key)
+        if parent_of(key) not in self._homes:
+            self._check_home(key)
 
     def _make_path(self, path: str) -> None:
         at = ""
         for element in path.split("/")[:-1]:
             above, at = at, f"{at}/{element}" if at else element
-            self._homes.discard(at)
             with suppress(PreconditionFailed):
                 if self._tree.make_directory(at):
                     self._unsynced.directories[above] = object()
+                    if not above or above in self._homes:
+                        self._homes.add(at)  # what was just made is no link and no mount
 
     def _make_waiting(self) -> None:
         """Make the root, and the directory of what waits."""
