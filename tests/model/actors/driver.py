@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.model.actors.conflict import (
     Entries,
     announce,
@@ -117,14 +119,19 @@ def start_and_commit(job: Job, accepted: Accepted) -> Steps:
 
 
 def commit(job: Job, me: str, accepted: Accepted, *, may_remove: bool = True) -> Steps:
-    """ "Commit", steps 1 to 4; then `execute`."""
+    """ "Commit", steps 1 to 4; then `execute`. The uploads of messages were all made before: they
+    are listed first, beside what follows."""
+    listed = None
+    listing = job.accept == "listing" or not job.keeps("a job of messages is never listed")
+    if not listing and not job.batch:
+        listed = yield ListUploads("")
     seen = yield from read(job.record)
     if seen is None or not job.owns(seen):
         return (yield from without_record(job))
     if seen.state != "running":
         return (yield from obey(job, me, seen))
     # 1. Load
-    if job.accept == "listing" or not job.keeps("a job of messages is never listed"):
+    if listing:
         accepted = yield from choose(job)
         good = True
     else:
@@ -136,7 +143,8 @@ def commit(job: Job, me: str, accepted: Accepted, *, may_remove: bool = True) ->
     files = tuple(file for _, loaded in accepted for file in loaded.files)
     # 2. Check
     if good and files:
-        good = yield from _all_open(job, files)
+        good = yield from _all_open(job, files, listed)
+    del listed
     if not good and job.adopted:  # nobody runs it again as it was: a person decides
         return (yield from _unless_decided(job, me, seen))
     announced = ""
@@ -214,10 +222,11 @@ def _loaded(accepted: Accepted) -> Steps:
     return good
 
 
-def _all_open(job: Job, files: Files) -> Steps:
+def _all_open(job: Job, files: Files, listed: Any) -> Steps:
     """Whether every upload is still open. The listing is a hint: what it does not show is asked.
     Hadoop's may have been completed by their own driver before it died."""
-    listed = yield ListUploads("")
+    if listed is None:
+        listed = yield ListUploads("")
     unseen = tuple(file for file in files if (file.key, file.upload) not in listed)
     for file in unseen:
         if job.adopted:

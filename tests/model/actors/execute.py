@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.model.actors.job import (
     FAILING,
     LEDGER,
@@ -74,7 +76,7 @@ def execute(
     assert files is not None
     if not job.keeps("complete before delete"):
         yield from _delete_old(job, plan)
-    knows_all = False
+    knows_all = just_now = False
     if seen.state == "committing":
         if plan.marker is not None:
             yield from delete_if_same(SUCCESS, plan.marker)
@@ -85,7 +87,7 @@ def execute(
             return "stuck"
         if done == "done":
             knows_all = True
-            _, now = yield from _to_completed(job, me, seen)
+            just_now, now = yield from _to_completed(job, me, seen)
         else:
             now = yield from read(job.record)
             if now == seen:
@@ -99,7 +101,7 @@ def execute(
         del now, done
     yield from _delete_old(job, plan)
     if job.marks:
-        yield from _mark(job, me, seen.state)
+        yield from _mark(job, me, seen.state, absent=bool(just_now) and seen.marker is None)
     if job.batch and job.keeps("the ledger before finish"):
         yield from _batch_done(job)
     accepted = tuple(key for key, _ in plan.sets)
@@ -201,12 +203,13 @@ def _delete_old(job: Job, plan: Plan) -> Steps:
             yield from sent(Delete((key,)))
 
 
-def _mark(job: Job, me: str, state: str) -> Steps:
-    """Step 7. Marker first, record second: what the record says then holds for that marker."""
+def _mark(job: Job, me: str, state: str, *, absent: bool) -> Steps:
+    """Step 7. Marker first, record second: what the record says then holds for that marker. Who has
+    just completed the job, and saw none (``absent``), does not look again."""
     tries = 0
     while True:
         tries += 1
-        found = yield Get(SUCCESS)
+        found: Any = NOT_FOUND if absent and tries == 1 else (yield Get(SUCCESS))
         record = yield Get(job.record)
         if record is NOT_FOUND or record.body.state != state:
             return

@@ -25,20 +25,22 @@ def sweep(
         looks_first: leftovers may name uploads that were completed: the plan is not known any more.
     """
     looks = looks_first and job.keeps("the sweep looks first")
+    open_uploads = yield ListUploads("")  # beside the next one
     listed = yield List(job.directory)
     found = tuple(key for key, _ in listed if key != job.record)
     del listed
     planned = tuple(file.upload for file in spared)
-    yield from _abort_left(job, found, planned, accepted, looks=looks)
+    passed = yield from _abort_left(job, found, planned, accepted, looks=looks)
     del looks_first
     while True:
-        open_uploads = yield ListUploads("")
+        if open_uploads is None:
+            open_uploads = yield ListUploads("")
         named = tuple(
             (key, upload)
             for key, upload in open_uploads
-            if upload not in planned and _attributed(job, key)
+            if upload not in planned and upload not in passed and _attributed(job, key)
         )
-        del open_uploads
+        open_uploads, passed = None, ()
         aborted = False
         for key, upload in named:
             one = yield from remove_listed(key, upload, looks=looks)
@@ -65,7 +67,7 @@ def _abort_left(
     *,
     looks: bool,
 ) -> Steps:
-    """Abort by id what leftover `.pending`s and pendingsets of ours name."""
+    """Abort by id what leftover `.pending`s and pendingsets of ours name. Gives their uploads."""
     left = tuple(
         key for key in found if key.startswith((job.sets, job.tree)) and key not in accepted
     )
@@ -78,6 +80,7 @@ def _abort_left(
             del named
     for file in doomed:
         yield from remove(job, file, looks=looks)
+    return tuple(file.upload for file in doomed)
 
 
 def _of_this_run(job: Job, found: tuple[str, ...], accepted: tuple[str, ...]) -> Steps:
