@@ -339,7 +339,9 @@ class Job:
         if batch is not None or self._ended("committed") is None:
             with self._telling():
                 committer = self._committer()
-                self._saw(committer.commit_job(wanted, tasks, batch=batch))
+                whole = isinstance(results, list | tuple)
+                given = list(wanted) if whole and wanted is not None else wanted
+                self._saw(committer.commit_job(given, tasks, batch=batch))
         assert self._report is not None
         return self._report
 

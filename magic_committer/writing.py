@@ -183,11 +183,24 @@ class Writing(FileCalls):
         task = self._entered_task()
         if self.job.outcome not in ("aborted", "reverted") or isinstance(error, JobNotRunning):
             try:
-                task.abort()  # of a committed task: unless the job may have accepted it
+                self._abort_task(task)
             except MagicError as failure:
-                if not (task.committed and isinstance(failure, TaskFailed)):
-                    error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
+                error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
         give_up(self.job, error)
+
+    def _abort_task(self, task: Task) -> None:
+        """Abort the attempt, unless the job may have accepted it. A second time, if the first one
+        fails: nobody else looks what it has stored since the job ended."""
+        with suppress(*(TaskFailed,) if task.committed else ()):
+            try:
+                task.abort()
+            except TaskFailed:
+                raise
+            except BaseException as failure:
+                with cleaning_up(failure):
+                    task.abort()
+                if not isinstance(failure, MagicError):
+                    raise
 
 
 class OneFile(PlainFile):

@@ -60,7 +60,7 @@ class Ahead(Generic[P]):
                 result_of(self._coming)
 
     def __iter__(self) -> Iterator[P]:
-        while self._there or not self._ended:
+        while not self._ended or self._there:  # in this order: the last page comes before the end
             if not self._there or self._coming.done():
                 result_of(self._coming)
             page = self._there.popleft() if self._there else None

@@ -232,7 +232,8 @@ class JobCommit:
     def _commit(
         self, results: Iterable[TaskCommit] | None, expect: int | Iterable[str] | None
     ) -> JobReport:
-        with nullcontext() if results is None or self.batch else self._listing() as self._listed:
+        alone = isinstance(results, list) and len(results) == 1 and self.batch is None
+        with self._listing() if alone else nullcontext() as self._listed:
             seen = self._own_record()
             if seen is None or next_step(seen.record.state) is not Step.DECIDE:
                 return self._obey(seen)
@@ -240,7 +241,8 @@ class JobCommit:
                 return self._commit_running(seen, results, expect)
 
     def _listing(self) -> Ahead[UploadPage]:
-        """Begin to list the open uploads. Those of results were all made before."""
+        """Begin to list the open uploads: beside the sets of results, whose uploads were all made
+        before; of one result beside the record."""
         pages = partial(self.runtime.store.list_uploads, self.dest.prefix)
         return Ahead(self.runtime, pages, pages_max=PAGES_AHEAD_MAX)
 
@@ -262,7 +264,10 @@ class JobCommit:
                 if not self._claim(self.batch):
                     return self._skip(seen)
         with self._timed(stats.COMMIT_JOB), Spool() as spool:
-            offer = self._offer(seen, wanted, expect, spool)
+            beside = self._listed is None and self.batch is None
+            beside = beside and wanted is not None and any(result.files for result in wanted)
+            with self._listing() if beside else nullcontext(self._listed) as self._listed:
+                offer = self._offer(seen, wanted, expect, spool)
             if not isinstance(offer, Offer):
                 return self._obey(offer)
             if self.job.terms.committer == "v1":

@@ -236,7 +236,8 @@ def _file(
 ) -> ManifestFile:
     came, uri, home = _text(entry, "s", source), _text(entry, "d", source), _bare(root)
     name = path_of(root, uri, f"{field}.d", source)
-    alike = came[len(base) :] == uri[len(home) :] and came.startswith(base) and uri.startswith(home)
+    tail = uri[len(home) :]
+    alike = came == f"{base}{tail}" and uri.startswith(home) and not tail.startswith("/")
     # Written alike, both end alike.
     written = prefix + name if alike else path_of(root, came, f"{field}.s", source)
     if written != prefix + name:

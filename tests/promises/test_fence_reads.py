@@ -18,7 +18,7 @@ from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.protocol.record import JobRecord, StartedJob, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, failing
+from tests.promises.hands import DEST, At, failing, unanswered
 from tests.promises.test_small_files import held, is_verb
 
 PATHS = JobPaths(Destination.parse(DEST), "j")
@@ -123,7 +123,7 @@ def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore
     assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 1
 
 
-@pytest.mark.parametrize("told", ["at the commit", "by the store"])
+@pytest.mark.parametrize("told", ["at the commit", "by the store", "at a second try"])
 def test_a_block_whose_job_was_swept_before_its_set_was_stored_leaves_nothing(
     s3: MemoryStore, told: str
 ) -> None:
@@ -134,11 +134,13 @@ def test_a_block_whose_job_was_swept_before_its_set_was_stored_leaves_nothing(
         mc.recover(DEST, job.id, dead_after=0)
         if told == "by the store":
             At(s3, lambda r: r.verb == "get" and r.key.endswith("_job.json"), refused)
+        if told == "at a second try":
+            At(s3, lambda r: r.verb == "get" and r.key.endswith(".pendingset"), unanswered)
 
     def refused() -> None:
         raise PermissionDenied("no")
 
-    error = mc.JobNotRunning if told == "at the commit" else PermissionDenied
+    error = PermissionDenied if told == "by the store" else mc.JobNotRunning
     with pytest.raises(error), mc.write(DEST) as job:
         with job.open("a.csv") as f:
             f.write(b"1")
