@@ -125,8 +125,8 @@ from magic_committer.stores.base import UploadPage, transport_of
 
 logger = logging.getLogger("magic_committer")
 
-PAGES_AHEAD_MAX = 32
-"""Pages of 1,000 open uploads that wait in memory, while record and sets are read: some 10 MB."""
+PAGES_AHEAD_MAX = 4
+"""Pages of 1,000 open uploads that wait in memory, while record and sets are read: some 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
