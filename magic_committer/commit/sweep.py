@@ -137,9 +137,10 @@ def sweep(
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
         named = run.named_uploads(found, known)
-        if not job.waits:
-            run.abort_all(named)
-        run.abort_listed(listed)
+        first = run.mine(listed)  # whole before the first abort: what names a page's end may go
+    if not job.waits:
+        run.abort_all(named)
+    run.abort_listed(first)
     if job.waits:
         swept.aborted += run.clear(job.paths.task_attempts)
         if undone and (told := early.stays(runtime, job)):  # nobody publishes any more
@@ -262,17 +263,27 @@ class _Sweep:
         prefix = self.paths.directory if self.job.waits else self.dest.prefix
         return Ahead(self.runtime, lambda: self.runtime.store.list_uploads(prefix))
 
-    def abort_listed(self, first: Iterable[UploadPage]) -> None:
-        """Abort the job's uploads by name until a listing shows no open one. ``first``: the listing
-        that began before the uploads that are named were aborted."""
+    def mine(self, pages: Iterable[UploadPage]) -> list[UploadInfo] | StoreError:
+        """The job's uploads in a listing, or why it failed."""
+        try:
+            return self._mine(pages)
+        except StoreError as error:
+            return error
+
+    def abort_listed(self, first: list[UploadInfo] | StoreError) -> None:
+        """Abort the job's uploads by name until a listing shows no open one. ``first``: what was
+        listed before the uploads that are named were aborted."""
         for number in range(SWEEP_ROUNDS_MAX):
             try:
                 if number:
                     self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
                     with self.listing() as pages:
                         mine = self._mine(pages)
+                elif isinstance(first, StoreError):
+                    raise first
                 else:
-                    mine = self._mine(first, self.ended.__contains__)
+                    ended = self.ended.__contains__
+                    mine = [u for u in first if not ended(upload_name(u.key, u.upload_id))]
             except NotSupported:
                 self.swept.warnings.append(
                     "the store cannot list uploads: those of killed attempts, if any, stay open"
@@ -290,14 +301,11 @@ class _Sweep:
             ):
                 return  # everything in the listing has ended
 
-    def _mine(
-        self, pages: Iterable[UploadPage], passed: Spared = nothing_spared
-    ) -> list[UploadInfo]:
+    def _mine(self, pages: Iterable[UploadPage]) -> list[UploadInfo]:
         mine: list[UploadInfo] = []
         unattributed = 0
         for upload in (one for page in pages for one in page.uploads):
-            name = upload_name(upload.key, upload.upload_id)
-            if passed(name) or self.spared(name):
+            if self.spared(upload_name(upload.key, upload.upload_id)):
                 continue
             uuid = owner_of(upload.key, upload.upload_id)
             if uuid == self.job.uuid:

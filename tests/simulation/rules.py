@@ -104,7 +104,7 @@ def _plan_by_listing(self: Any, seen: Any) -> Plan:
     return Plan(self.job.id, self.job.uuid, "0" * 32, files, 0, sets)
 
 
-def _take_all(self: Any, pages: Any, passed: Any = ()) -> list[Any]:
+def _take_all(self: Any, pages: Any) -> list[Any]:
     return [u for page in pages for u in page.uploads if not self.spared(f"{u.key}\0{u.upload_id}")]
 
 
