@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import shutil
 import statistics
 import subprocess
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import magic_committer as mc
+from benchmarks import child
 
 TASKS, DIRECTORIES = 10, 100
 PLAIN = "shutil.move"
@@ -87,24 +87,14 @@ def _move(source: Path, target: Path) -> None:
             shutil.move(os.path.join(directory, name), place / name)
 
 
-def _start() -> tuple[float, float, float]:
-    return time.perf_counter(), _cpu(), _resident()
+def _start() -> tuple[float, float, int]:
+    return time.perf_counter(), child.cpu_seconds(), child.forget_peak()
 
 
-def _end(before: tuple[float, float, float]) -> Run:
+def _end(before: tuple[float, float, int]) -> Run:
     seconds, cpu, resident = before
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Run(time.perf_counter() - seconds, _cpu() - cpu, max(0.0, peak - resident))
-
-
-def _cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _resident() -> float:
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    grown = (child.peak() - resident) / 2**20
+    return Run(time.perf_counter() - seconds, child.cpu_seconds() - cpu, grown)
 
 
 def measured(contender: str, files: int, directory: Path | None) -> Run:

@@ -28,7 +28,6 @@ import argparse
 import json
 import os
 import re
-import resource
 import signal
 import statistics
 import subprocess
@@ -41,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import server
-from benchmarks.child import ask
+from benchmarks.child import ask, cpu_seconds
 from benchmarks.own_cases import PAIRS, Broken, Pair
 from benchmarks.plan import Failed
 from benchmarks.report import Table, markdown
@@ -70,12 +69,6 @@ class Turn:
     side: str
     seconds: float
     cpu: float
-
-
-def cpu() -> float:
-    """CPU seconds of this process so far."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
 
 
 def shape(facts: Mapping[str, Any]) -> list[int]:
@@ -110,9 +103,9 @@ def turns(pair: Pair, rounds: int, url: str) -> list[Turn]:
         for side in SIDES if number % 2 else SIDES[::-1]:
             ask(controlled(url), "reset?verify=0")
             to = f"s3://{BUCKET}/{side}-{number + 1}"
-            began, used = time.perf_counter(), cpu()
+            began, used = time.perf_counter(), cpu_seconds()
             getattr(pair, side)(source, to)
-            turn = Turn(side, time.perf_counter() - began, cpu() - used)
+            turn = Turn(side, time.perf_counter() - began, cpu_seconds() - used)
             done += [turn] if number >= 0 else []
             facts = facts_of(url)
             written[side] = shape(facts)

@@ -335,13 +335,13 @@ class Job:
         self._check_at_home("committed")
         if isinstance(results, Iterator):
             results = self._whole(results)
-        wanted = None if results is None else map(result_of, results)
+        wanted: Iterable[TaskCommit] | None = None if results is None else map(result_of, results)
         if batch is not None or self._ended("committed") is None:
             with self._telling():
                 committer = self._committer()
-                whole = isinstance(results, list | tuple)
-                given = list(wanted) if whole and wanted is not None else wanted
-                self._saw(committer.commit_job(given, tasks, batch=batch))
+                if wanted is not None and isinstance(results, list | tuple):
+                    wanted = list(wanted)  # they are all there: see `JobCommit`
+                self._saw(committer.commit_job(wanted, tasks, batch=batch))
         assert self._report is not None
         return self._report
 

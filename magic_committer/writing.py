@@ -191,16 +191,15 @@ class Writing(FileCalls):
     def _abort_task(self, task: Task) -> None:
         """Abort the attempt, unless the job may have accepted it. A second time, if the first one
         fails: nobody else looks what it has stored since the job ended."""
-        with suppress(*(TaskFailed,) if task.committed else ()):
-            try:
+        of_job = (TaskFailed,) if task.committed else ()
+        try:
+            with suppress(*of_job):
                 task.abort()
-            except TaskFailed:
+        except BaseException as failure:
+            with cleaning_up(failure), suppress(*of_job):
+                task.abort()
+            if not isinstance(failure, MagicError):
                 raise
-            except BaseException as failure:
-                with cleaning_up(failure):
-                    task.abort()
-                if not isinstance(failure, MagicError):
-                    raise
 
 
 class OneFile(PlainFile):

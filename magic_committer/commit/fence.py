@@ -22,10 +22,9 @@ fence. Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf
-from typing import Any
 
 from magic_committer._pool import Future, result_of
 from magic_committer._runtime import Runtime
@@ -33,11 +32,8 @@ from magic_committer.commit import records
 from magic_committer.errors import JobNotRunning, NotFound, StoreError
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.protocol.record import HANDS_OFF, OUTCOMES, StartedJob, State
-from magic_committer.stores.base import Ask, Head, same_etag
+from magic_committer.stores.base import Head, Steps, same_etag
 from magic_committer.stores.urls import is_tree
-
-Steps = Generator[Ask, Any, None]
-"""A work that yields requests, and is sent their answers."""
 
 FENCE_SECONDS = 1.0
 """Seconds. A Create that is not covered for so long is covered at the next occasion, so that

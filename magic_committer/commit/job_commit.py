@@ -232,17 +232,18 @@ class JobCommit:
     def _commit(
         self, results: Iterable[TaskCommit] | None, expect: int | Iterable[str] | None
     ) -> JobReport:
-        alone = isinstance(results, list) and len(results) == 1 and self.batch is None
-        with self._listing() if alone else nullcontext() as self._listed:
+        with self._listing(isinstance(results, list) and len(results) == 1) as self._listed:
             seen = self._own_record()
             if seen is None or next_step(seen.record.state) is not Step.DECIDE:
                 return self._obey(seen)
             with interrupted(undecided(self.job)):
                 return self._commit_running(seen, results, expect)
 
-    def _listing(self) -> Ahead[UploadPage]:
-        """Begin to list the open uploads: beside the sets of results, whose uploads were all made
-        before; of one result beside the record."""
+    def _listing(self, goes: bool) -> AbstractContextManager[Ahead[UploadPage] | None]:
+        """Begin to list the open uploads, if it ``goes``: beside the sets of results, whose uploads
+        were all made before; of one result beside the record."""
+        if not goes or self._listed is not None or self.batch is not None:
+            return nullcontext(self._listed)
         pages = partial(self.runtime.store.list_uploads, self.dest.prefix)
         return Ahead(self.runtime, pages, pages_max=PAGES_AHEAD_MAX)
 
@@ -264,9 +265,7 @@ class JobCommit:
                 if not self._claim(self.batch):
                     return self._skip(seen)
         with self._timed(stats.COMMIT_JOB), Spool() as spool:
-            beside = self._listed is None and self.batch is None
-            beside = beside and wanted is not None and any(result.files for result in wanted)
-            with self._listing() if beside else nullcontext(self._listed) as self._listed:
+            with self._listing(any(result.files for result in wanted or ())) as self._listed:
                 offer = self._offer(seen, wanted, expect, spool)
             if not isinstance(offer, Offer):
                 return self._obey(offer)

@@ -127,7 +127,7 @@ def sweep(
             completed and this process does not know everything that the plan names.
         accepted_attempts: for a committed job: the attempt of each task that the plan names. Files
             that were saved but not published become warnings. None: no such warnings.
-        undone: the job is aborted or reverted: what is visible of it all the same is told.
+        undone: the job is aborted: what is visible of it all the same is told.
     """
     dest = Destination.parse(job.dest)
     swept = Swept()
@@ -263,36 +263,25 @@ class _Sweep:
         prefix = self.paths.directory if self.job.waits else self.dest.prefix
         return Ahead(self.runtime, lambda: self.runtime.store.list_uploads(prefix))
 
-    def mine(self, pages: Iterable[UploadPage]) -> list[UploadInfo] | StoreError:
-        """The job's uploads in a listing, or why it failed."""
-        try:
-            return self._mine(pages)
-        except StoreError as error:
-            return error
-
     def abort_listed(self, first: list[UploadInfo] | StoreError) -> None:
         """Abort the job's uploads by name until a listing shows no open one. ``first``: what was
         listed before the uploads that are named were aborted."""
+        mine, passed = first, self.ended.__contains__
         for number in range(SWEEP_ROUNDS_MAX):
-            try:
-                if number:
-                    self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
-                    with self.listing() as pages:
-                        mine = self._mine(pages)
-                elif isinstance(first, StoreError):
-                    raise first
-                else:
-                    ended = self.ended.__contains__
-                    mine = [u for u in first if not ended(upload_name(u.key, u.upload_id))]
-            except NotSupported:
+            if number:
+                self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
+                with self.listing() as pages:
+                    mine, passed = self.mine(pages), nothing_spared
+            if isinstance(mine, NotSupported):
                 self.swept.warnings.append(
                     "the store cannot list uploads: those of killed attempts, if any, stay open"
                     " until a lifecycle rule takes them"
                 )
                 return
-            except StoreError as error:
-                self.swept.failed(f"uploads could not be listed: {error}")
+            if isinstance(mine, StoreError):
+                self.swept.failed(f"uploads could not be listed: {mine}")
                 return
+            mine = [u for u in mine if not passed(upload_name(u.key, u.upload_id))]
             # What stayed open after all its aborts is not aborted again; what failed is.
             failed = [u for u, removed in self.swept.left.values() if removed.error is not None]
             fresh = [u for u in mine if upload_name(u.key, u.upload_id) not in self.swept.left]
@@ -301,17 +290,21 @@ class _Sweep:
             ):
                 return  # everything in the listing has ended
 
-    def _mine(self, pages: Iterable[UploadPage]) -> list[UploadInfo]:
+    def mine(self, pages: Iterable[UploadPage]) -> list[UploadInfo] | StoreError:
+        """The job's uploads in a listing, or why it failed."""
         mine: list[UploadInfo] = []
         unattributed = 0
-        for upload in (one for page in pages for one in page.uploads):
-            if self.spared(upload_name(upload.key, upload.upload_id)):
-                continue
-            uuid = owner_of(upload.key, upload.upload_id)
-            if uuid == self.job.uuid:
-                mine.append(upload)
-                continue
-            unattributed += uuid is None
+        try:
+            for upload in (one for page in pages for one in page.uploads):
+                if self.spared(upload_name(upload.key, upload.upload_id)):
+                    continue
+                uuid = owner_of(upload.key, upload.upload_id)
+                if uuid == self.job.uuid:
+                    mine.append(upload)
+                    continue
+                unattributed += uuid is None
+        except StoreError as error:
+            return error
         self.swept.unattributed = unattributed
         return mine
 

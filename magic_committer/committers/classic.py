@@ -19,20 +19,16 @@ What they do not promise:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
 from contextlib import closing
 from functools import partial
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from magic_committer.commit import early
-from magic_committer.committers.base import Process
 from magic_committer.committers.manifest import ManifestCommitter, TreeAttempt
 from magic_committer.errors import NotFound, OptionError, TaskFailed
 from magic_committer.hadoop.manifests import ManifestFile
 from magic_committer.hadoop.paths import waiting_id
-from magic_committer.options import Mode, Options
-from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, TaskCommit, Terms
+from magic_committer.options import Mode
 from magic_committer.stores.base import Part, same_etag
 
 __all__ = ["V1Committer", "V2Committer"]
@@ -46,6 +42,7 @@ class V1Committer(ManifestCommitter):
     """One started job of algorithm 1 in one process."""
 
     name: ClassVar[str] = "v1"
+    batches: ClassVar[bool] = False
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:
@@ -56,44 +53,6 @@ class V1Committer(ManifestCommitter):
                 hint="Use committer='manifest', which has all modes",
             )
         return mode
-
-    @classmethod
-    def start(
-        cls,
-        process: Process,
-        dest: str,
-        terms: Terms,
-        options: Options,
-        job_id: str | None = None,
-        *,
-        said_mode: str = "",
-        join: bool = False,
-        checkpoint: str = "",
-    ) -> Self:
-        """See `CommitterClass.start`."""
-        if checkpoint:
-            raise _no_batches(cls.name)
-        started = super().start(
-            process, dest, terms, options, job_id, said_mode=said_mode, join=join
-        )
-        started._say()
-        return started
-
-    def _say(self) -> None:
-        """Say what a user has to know of a job that was started."""
-
-    def commit_job(
-        self,
-        results: Iterable[TaskCommit] | None = None,
-        expect: int | Iterable[str] | None = None,
-        accept: Collection[str] = (),
-        role: str = "driver",
-        batch: StreamBatch | None = None,
-    ) -> JobReport:
-        """See `JobCommitter.commit_job`."""
-        if batch is not None:
-            raise _no_batches(self.name)
-        return super().commit_job(results, expect, accept, role)
 
 
 class V2Committer(V1Committer):
@@ -146,11 +105,3 @@ class V2Attempt(TreeAttempt):
             return same_etag(self._store.head(file.name).etag, file.etag)
         except NotFound:
             return False
-
-
-def _no_batches(name: str) -> OptionError:
-    return OptionError(
-        f"committer={name!r} publishes no batch of a streaming query exactly once: files of a run"
-        " that dies may stay visible, and the next run writes them again",
-        hint="Use committer='manifest'",
-    )

@@ -49,6 +49,8 @@ class UploadsCommitter:
 
     name: ClassVar[str]
     tracks: ClassVar[tuple[Track, ...]]
+    batches: ClassVar[bool] = True
+    """Whether its jobs publish batches of streaming queries."""
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource
@@ -84,11 +86,18 @@ class UploadsCommitter:
         checkpoint: str = "",
     ) -> Self:
         """See `CommitterClass.start`."""
+        if checkpoint and not cls.batches:
+            raise _no_batches(cls.name)
         place = Destination.parse(dest)
-        return cls.setup(
+        started = cls.setup(
             process.runtime_for(place.bucket), place, terms, options, process.blocks, job_id,
             said_mode=said_mode, join=join, checkpoint=checkpoint,
         )  # fmt: skip
+        started._say()
+        return started
+
+    def _say(self) -> None:
+        """Say what a user has to know of a job that was started."""
 
     @classmethod
     def attach(cls, process: Process, dest: str, job_id: str) -> Attached:
@@ -183,6 +192,8 @@ class UploadsCommitter:
         batch: StreamBatch | None = None,
     ) -> JobReport:
         """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
+        if batch is not None and not self.batches:
+            raise _no_batches(self.name)
         return self._job_commit(role, accept).commit(results, expect, batch)
 
     def settle_job(
@@ -214,3 +225,11 @@ def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
     if terms.conditional_writes == "on":
         return runtime
     return replace(runtime, store=unconditional(runtime.store))
+
+
+def _no_batches(name: str) -> OptionError:
+    return OptionError(
+        f"committer={name!r} publishes no batch of a streaming query exactly once: files of a run"
+        " that dies may stay visible, and the next run writes them again",
+        hint="Use committer='manifest'",
+    )

@@ -333,6 +333,11 @@ def name_text(name: object) -> str:
     )
 
 
+def is_plain(path: str) -> bool:
+    """Whether a relative path is short, and nothing is wrong with any element of it."""
+    return len(path) <= PLAIN_CHARS_MAX and _PLAIN.match(path) is not None
+
+
 def check_name(name: str, *, uuid: str = "") -> None:
     """Check a file's name, relative to the destination, as a user gives it to ``job.open``.
 
@@ -346,12 +351,8 @@ def check_name(name: str, *, uuid: str = "") -> None:
     """
     if not isinstance(name, str) or not name:
         raise PathError("a file needs a name", hint=RELATIVE_NAME)
-    if (
-        len(name) <= PLAIN_CHARS_MAX
-        and _PLAIN.match(name)
-        and "mcj" not in name
-        and not name.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX))
-    ):
+    suffixes = (PENDING_SUFFIX, PENDINGSET_SUFFIX)
+    if is_plain(name) and "mcj" not in name and not name.endswith(suffixes):
         return  # as most are
     if name.startswith("/") or _URL.match(name):
         raise PathError(f"{shown(name)} is not relative", hint=RELATIVE_NAME)
@@ -361,7 +362,7 @@ def check_name(name: str, *, uuid: str = "") -> None:
                 f"{shown(name)} has the element {element!r}, a committer's own directory",
                 hint=swept_there("name"),
             )
-    if name.endswith((PENDING_SUFFIX, PENDINGSET_SUFFIX)):
+    if name.endswith(suffixes):
         raise PathError(
             f"{shown(name)} ends like a committer's own file",
             hint=f"{PENDING_SUFFIX} and {PENDINGSET_SUFFIX} files are taken for unfinished uploads"

@@ -524,6 +524,8 @@ Answer = Written | ObjectInfo | tuple[Part, ...] | UploadPage | CreatedUpload | 
 """What an `Ask` is answered: for a Complete and an abort a `Written` (for an abort: with an empty
 ETag), for `FindUpload` a page with the upload, or with none if the listing does not show it, for
 others what the verb returns; otherwise the error."""
+Steps = Generator[Ask, Any, None]
+"""A work that yields requests, and is sent their answers."""
 
 
 def found_on(page: UploadPage, ask: FindUpload) -> UploadPage | None:

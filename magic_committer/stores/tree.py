@@ -99,7 +99,13 @@ from magic_committer.file_trees.base import (
 )
 from magic_committer.file_trees.disk import LocalTree
 from magic_committer.file_trees.os_errors import translated
-from magic_committer.hadoop.paths import MANIFEST_JOB_PREFIX, TEMPORARY, waiting_id, waiting_path
+from magic_committer.hadoop.paths import (
+    MANIFEST_JOB_PREFIX,
+    TEMPORARY,
+    is_plain,
+    waiting_id,
+    waiting_path,
+)
 from magic_committer.options import EXCLUDING, REPLACING
 from magic_committer.stores.base import (
     KEY_BYTES_MAX,
@@ -147,8 +153,6 @@ LAYOUTS_MAX = 1024
 _VERSION = re.compile(r"(.+)\.~[0-9a-f-]+\.[0-9]+\Z", re.DOTALL)
 _IN_JOB = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/")
 _ID = re.compile(r"[0-9a-f]{32}\Z")
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*(?:/[A-Za-z0-9][A-Za-z0-9._=-]*)*\Z")
-"""Nothing is wrong with such a path, if it is short."""
 _SET = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/00/manifests/")
 _STATUS: Mapping[type[StoreError], int] = {
     NotFound: 404,
@@ -989,7 +993,7 @@ class TreeStore:
         Raises:
             _NoPath: a tree cannot hold it.
         """
-        if len(key) <= ELEMENT_BYTES_MAX and _PLAIN_PATH.match(key):
+        if is_plain(key):
             return
         elements = key.split("/")
         if "" in elements or "." in elements or ".." in elements or "\0" in key:

@@ -51,14 +51,12 @@ from magic_committer.stores.base import (
     CreateUpload,
     Part,
     PutPart,
+    Steps,
     by_verbs,
 )
 from magic_committer.stores.urls import url_of
 from magic_committer.upload.blocks import ObjectBlock, PartSource
 from magic_committer.upload.file import FileState
-
-Steps = Generator[Ask, Any, None]
-"""A work that yields requests, and is sent their answers."""
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""

@@ -26,11 +26,18 @@ from magic_committer._runtime import Runtime
 from magic_committer.errors import MagicError, UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.stores.base import Attributes, Checksum, CreatedUpload, ObjectSlice, Part
+from magic_committer.stores.base import (
+    Attributes,
+    Checksum,
+    CreatedUpload,
+    ObjectSlice,
+    Part,
+    Steps,
+)
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
 from magic_committer.upload.file import FileState, PendingFile, TaskFile, only_forwards
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, copied_part_bytes
-from magic_committer.upload.sender import PartSender, Steps
+from magic_committer.upload.sender import PartSender
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on

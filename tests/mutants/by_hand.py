@@ -814,7 +814,7 @@ _ONE_QUESTION = (
 
 _SWEEPING = (
     Hand(
-        "everybody's uploads", SWEEP, "_Sweep._mine",
+        "everybody's uploads", SWEEP, "_Sweep.mine",
         (("uuid == self.job.uuid", "uuid is not None"),),
         "I6: a neighbour's uploads are aborted",
     ),

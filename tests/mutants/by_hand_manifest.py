@@ -239,9 +239,9 @@ MANIFEST = (
     ),
     Hand(
         "classic: batches are taken",
-        CLASSIC,
-        "V1Committer.start",
-        (("checkpoint", "False"),),
+        "committers/uploads.py",
+        "UploadsCommitter.start",
+        (("checkpoint and not cls.batches", "False"),),
         "a batch of a streaming query is published twice",
     ),
 )

@@ -72,7 +72,7 @@ FLAWS = {
         ),
         Flaw(
             Hand(
-                "everybody's uploads", "commit/sweep.py", "_Sweep._mine",
+                "everybody's uploads", "commit/sweep.py", "_Sweep.mine",
                 (("uuid == self.job.uuid", "True"),),
                 "the job that ends first aborts the uploads of all others: what S3A does",
             ),

@@ -280,7 +280,7 @@ RULES = (
     Rule("marker of a later job †", "_SUCCESS never over the marker of a job that ran after ours",
          ("I8",), 6000, lambda: [(success_marker, "may_replace_marker", lambda *_: True)]),
     Rule("never by inference †", "uploads are swept by id or by our UUID in their names only",
-         ("I6",), 200, lambda: [(sweep._Sweep, "_mine", _take_all)]),
+         ("I6",), 200, lambda: [(sweep._Sweep, "mine", _take_all)]),
     Rule("set up, then look †", "fail and replace jobs look for others after their setup",
          ("I6",), 3000, lambda: [(setup, "refuse_other_jobs", _nothing)]),
     Rule("delete If-Match †", "what is replaced is deleted only as it was planned",

@@ -32,9 +32,8 @@ from magic_committer._pool import Future, Handed, renewed_in_children
 from magic_committer._runtime import Runtime
 from magic_committer.committers.magic.turns import Turns
 from magic_committer.errors import StoreError
-from magic_committer.stores.base import Answer, Ask, Many, by_verbs, many_of
+from magic_committer.stores.base import Answer, Ask, Many, Steps, by_verbs, many_of
 from magic_committer.upload import FileState, UploadStream
-from magic_committer.upload.sender import Steps
 
 FILES_MAX = 128
 """Files of one attempt that are sent at once."""
