@@ -206,11 +206,13 @@ def _document(content: File | PlannedSet) -> dict[str, Any]:
     told = {name: value for name, value in told.items() if name not in NOT_TOLD}
     if "iostatistics" in told:
         told["statistics"] = told.pop("iostatistics").get("counters")
+    told |= {
+        name.removesuffix("_id"): told.pop(name) for name in ("job_id", "task_id") if name in told
+    }
     match content:
         case Pending():
             checksums = {part.checksum_algorithm or "" for part in content.etags} - {""}
             told |= {"key": told.pop("destination_key"), "bytes": told.pop("length")}
-            told |= {"job": told.pop("job_id"), "task": told.pop("task_id")}
             told |= {"parts": len(content.etags), "checksum": "+".join(sorted(checksums))}
         case PendingSet():
             told |= {"files": len(content.commits), "bytes": sum(p.length for p in content.commits)}

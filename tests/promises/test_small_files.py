@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -283,6 +284,21 @@ def test_a_failure_is_told_by_the_commit_and_aborts_the_attempt(s3: MemoryStore,
     assert not s3.open_uploads()
     with pytest.raises(mc.TaskFailed):
         task.commit()
+
+
+def test_threads_of_a_task_open_and_close_files_side_by_side(s3: MemoryStore) -> None:
+    """Each `open` looks for files that have failed; two that look at once do not meet."""
+    job = begin()
+    switches = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with job.task(0) as task, ThreadPoolExecutor(8) as pool:
+            for done in [pool.submit(write, task, f"f-{n}") for n in range(1_000)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(switches)
+    job.commit([task.result])
+    assert len(visible(s3)) == 1_000
 
 
 def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -176,10 +177,9 @@ class Closings:
     def tell_failure(self) -> None:
         """Raise the error of a file that has failed, if no call has raised it before. A note names
         the file."""
-        while self._ended:
-            self._forget(self._ended.popleft())
-        while self._failed:
-            stream = self._failed.popleft()
+        for stream in _taken_from(self._ended):
+            self._forget(stream)
+        for stream in _taken_from(self._failed):
             try:
                 stream.tell_failure()
             except Exception as error:
@@ -205,3 +205,13 @@ class Closings:
                 return
             if stream.state is FileState.FAILED:
                 self._failed.append(stream)
+
+
+def _taken_from(waiting: deque[UploadStream]) -> Iterator[UploadStream]:
+    """Take each, from the left. Another thread may take some of them meanwhile."""
+    while waiting:
+        try:
+            stream = waiting.popleft()
+        except IndexError:
+            return
+        yield stream
