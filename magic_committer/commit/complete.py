@@ -27,11 +27,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
+from typing import Any
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.records import may_still_land
-from magic_committer.commit.steps import Pause, Start, Steps, by_verbs
+from magic_committer.commit.steps import Pause, Start, Steps
 from magic_committer.commit.upload_state import UploadState, became, lacks_parts, looking
 from magic_committer.errors import (
     InvalidRequest,
@@ -92,14 +93,6 @@ Completed = tuple[Completion, StoreError | None]
 """What became of an upload; and the reason, unless it is done."""
 
 
-def complete(
-    runtime: Runtime, upload: ReadyUpload, *, if_none_match: bool, distrust: bool = False
-) -> Completed:
-    """Complete one upload, by verbs; see `completing`."""
-    work = completing(runtime, upload, if_none_match=if_none_match, distrust=distrust)
-    return by_verbs(runtime, work)
-
-
 def to_complete(
     runtime: Runtime,
     upload: ReadyUpload,
@@ -108,42 +101,57 @@ def to_complete(
     if_none_match: bool,
     distrust: bool,
 ) -> Start[Completed]:
-    """`completing`, to be begun by `steps.each`; ``statistics`` takes its duration."""
-
-    def start(again: bool) -> Steps[Completed]:
-        began, failed = runtime.clock.monotonic(), True
-        try:
-            done = yield from completing(
-                runtime, upload, if_none_match=if_none_match, distrust=distrust
-            )
-            failed = False
-            return done
-        finally:
-            statistics.took(MATERIALIZE_FILE, runtime.clock, began, failed)
-
-    return start
-
-
-def completing(
-    runtime: Runtime, upload: ReadyUpload, *, if_none_match: bool, distrust: bool
-) -> Steps[Completed]:
-    """Complete an upload. Repeatable: an upload that was completed before is done.
+    """Complete an upload, as a work for `steps.each`. Repeatable: an upload that was completed
+    before is done.
 
     Args:
         runtime: the components.
         upload: the upload.
+        statistics: takes its duration.
         if_none_match: for mode ``fail``: never replace an object.
         distrust: look at the object after every 200, with one HEAD. Another process may have
             completed the upload or begun to, or the store is known to answer 200 falsely. False:
             look only after a Complete that was sent more than once.
 
     Returns:
-        What became of the upload; and the reason, unless it is done. Raises no `StoreError`.
+        The work. It gives what became of the upload; and the reason, unless it is done. It raises
+        no `StoreError`.
     """
+
+    def completing(again: bool) -> Steps[Completed]:
+        monotonic, failed = runtime.clock.monotonic, True
+        began = monotonic()
+        try:
+            try:
+                answer: Any = yield as_request(upload, if_none_match)
+            except StoreError as error:
+                answer = error
+            if type(answer) is Written and answer.attempts == 1 and not distrust:
+                done: Completed = Completion.DONE, None
+            else:
+                done = yield from _go_on(runtime, upload, answer, if_none_match, distrust)
+            failed = False
+            return done
+        finally:
+            statistics.took(MATERIALIZE_FILE, monotonic() - began, failed)
+
+    return completing
+
+
+def _go_on(
+    runtime: Runtime,
+    upload: ReadyUpload,
+    answer: Written | StoreError,
+    if_none_match: bool,
+    distrust: bool,
+) -> Steps[Completed]:
+    """Settle what the first Complete has left open."""
     for number in range(CONFLICT_TRIES_MAX):
         if number:
             yield Pause(CONFLICT_PAUSE_SECONDS * 2 ** (number - 1))
-        answer = yield from _send(upload, if_none_match)
+            answer = yield from _send(upload, if_none_match)
+        if isinstance(answer, InvalidRequest):
+            answer = yield from _send_stored_parts(upload, if_none_match, answer)
         if isinstance(answer, Written):
             if distrust or number or answer.attempts > 1:
                 return (yield from _look_after(runtime, upload, answer))
@@ -164,6 +172,8 @@ def _once_more(
     that was just restarting, or from another process that is completing the upload."""
     yield Pause(REFUSED_PAUSE_SECONDS)
     answer = yield from _send(upload, if_none_match)
+    if isinstance(answer, InvalidRequest):
+        answer = yield from _send_stored_parts(upload, if_none_match, answer)
     if isinstance(answer, Written):
         return (yield from _look_after(runtime, upload, answer))
     conflict = conflicts(answer, if_none_match)
@@ -193,17 +203,10 @@ def is_final(error: StoreError) -> bool:
     )
 
 
-def _send(
-    upload: ReadyUpload, if_none_match: bool, *, again: bool = True
-) -> Steps[Written | StoreError]:
-    """Send Complete and give the store's answer, also if it is an error. ``again``: what is refused
-    is sent once more, with the parts that the store has."""
+def _send(upload: ReadyUpload, if_none_match: bool) -> Steps[Written | StoreError]:
+    """Send Complete and give the store's answer, also if it is an error."""
     try:
         written: Written = yield as_request(upload, if_none_match)
-    except InvalidRequest as refused:
-        if not again:
-            return refused
-        return (yield from _send_stored_parts(upload, if_none_match, refused))
     except StoreError as error:
         return error
     return written
@@ -237,7 +240,7 @@ def _send_stored_parts(
         return error if isinstance(error, Unanswered) else refused
     if parts is None:
         return refused
-    return (yield from _send(upload._replace(parts=parts), if_none_match, again=False))
+    return (yield from _send(upload._replace(parts=parts), if_none_match))
 
 
 def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] | None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
+from magic_committer.commit.plain import plain_set
 from magic_committer.errors import (
     NotFound,
     PreconditionFailed,
@@ -111,7 +112,13 @@ class AttemptSet:
             extra_data=self._extra,
             iostatistics=statistics.to_dict(),
         )
-        return encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
+        bucket = self._runtime.store.bucket
+        return encode_pendingset(
+            pendingset,
+            self._job.terms.etag_form,
+            source=self.key,
+            is_plain=lambda data: plain_set(data, bucket) is not None,
+        )
 
     def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
         """Store the set, once: ``If-None-Match: *``. A stored set with the same files is as good:

@@ -12,7 +12,6 @@ A row is what the spool keeps of an upload, as JSON: see `magic_committer.commit
 
 from __future__ import annotations
 
-import re
 from binascii import a2b_base64
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,8 +48,6 @@ from magic_committer.hadoop.paths import waiting_id
 from magic_committer.stores.base import KEY_BYTES_MAX, PART_NUMBER_MAX
 
 _ETAG_NAMES = ("etag", "checksumAlgorithm", "checksum")
-# Of ASCII without controls: what java.net.URI takes, without the escapes that `JAVA_URI` knows.
-_SIMPLE_URI = re.compile(r'[^ "<>\[\]\\^`{|}%]+\Z')
 
 
 class _NotPlainError(Exception):
@@ -157,7 +154,7 @@ def _row(commit: Any, bucket: str, job_id: str) -> Row:
         and INT64_MIN <= created <= INT64_MAX
         and INT64_MIN <= saved <= INT64_MAX
         and 0 < count == len(etags) <= PART_NUMBER_MAX
-        and (_SIMPLE_URI.match(uri) or JAVA_URI.match(uri))
+        and JAVA_URI.match(uri)
         and _are_texts(extra)
     ):
         raise _NotPlainError

@@ -85,14 +85,19 @@ def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
 
 def by_verbs(runtime: Runtime, steps: Steps[R]) -> R:
     """Do a work by the store's verbs. Gives its result; raises what it raises."""
+    return run(steps, _asker(runtime))
+
+
+def _asker(runtime: Runtime) -> Callable[[Ask | Pause], Answer | None]:
+    store, sleep = runtime.store, runtime.clock.sleep
 
     def answer(ask: Ask | Pause) -> Answer | None:
-        if isinstance(ask, Pause):
-            runtime.clock.sleep(ask.seconds)
+        if type(ask) is Pause:
+            sleep(ask.seconds)
             return None
-        return ask_by_verb(runtime.store, ask)
+        return ask_by_verb(store, ask)  # type: ignore[arg-type]
 
-    return run(steps, answer)
+    return answer
 
 
 def each(
@@ -118,8 +123,10 @@ def each(
         yield from _AtOnce(runtime, many, works, in_flight).run()
         return
 
+    ask = _asker(runtime)
+
     def one(work: tuple[T, Start[R]]) -> R:
-        return by_verbs(runtime, work[1](False))
+        return run(work[1](False), ask)
 
     works = iter(works)
     quick = bool(getattr(runtime.store, "quick", False))

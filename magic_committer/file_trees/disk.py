@@ -112,8 +112,11 @@ class LocalTree:
         try:
             with os.scandir(self.at(directory)) as scan:
                 for child in scan:
-                    with suppress(FileNotFoundError):  # removed meanwhile
-                        yield _entry(prefix + child.name, child.stat(follow_symlinks=False))
+                    try:
+                        seen = child.stat(follow_symlinks=False)
+                    except FileNotFoundError:  # removed meanwhile
+                        continue
+                    yield _entry(prefix + child.name, seen)
         except NOT_THERE:
             return
         except OSError as error:
@@ -232,13 +235,12 @@ class LocalTree:
             return mount_of(self.at(path))
 
 
+_FORMAT = 0o170000
+_KINDS: dict[int, EntryKind] = {modes.S_IFREG: "file", modes.S_IFDIR: "directory"}
+
+
 def _entry(path: str, seen: os.stat_result) -> TreeEntry:
-    size = seen.st_size
-    kind: EntryKind = "other"
-    if modes.S_ISREG(seen.st_mode):
-        kind = "file"
-    elif modes.S_ISDIR(seen.st_mode):
-        kind = "directory"
+    size, kind = seen.st_size, _KINDS.get(seen.st_mode & _FORMAT, "other")
     etag = f"{seen.st_ino:x}-{seen.st_mtime_ns:x}-{size:x}"
     return TreeEntry(path, kind, size, seen.st_mtime, etag, seen.st_nlink)
 

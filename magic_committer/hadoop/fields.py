@@ -33,7 +33,8 @@ CHECKSUM_BYTES = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256":
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 ETAG = re.compile(r'("?)[!#-~]+\1\Z')
 # What java.net.URI accepts in a path: a raw blank fails in Hadoop.
-JAVA_URI = re.compile(r'(?:[^\x00-\x20\x7f-\x9f\s"<>\[\]\\^`{|}%]|%[0-9A-Fa-f]{2})+\Z')
+_URI_TEXT = r'[^\x00-\x20\x7f-\x9f\s"<>\[\]\\^`{|}%]*+'
+JAVA_URI = re.compile(rf"(?!\Z){_URI_TEXT}(?:%[0-9A-Fa-f]{{2}}{_URI_TEXT})*+\Z")
 
 
 def version(wanted: int) -> Reader:

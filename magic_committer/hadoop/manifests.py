@@ -27,6 +27,7 @@ from magic_committer.hadoop.paths import (
     TEMPORARY,
     check_id,
     check_name,
+    is_plain_name,
     waiting_id,
 )
 from magic_committer.stores.urls import is_tree, url_of
@@ -156,7 +157,7 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
     except PathError as error:
         raise FormatError(source, "taskAttemptID", error.message) from error
     prefix = f"{tasks}/{attempt}/"
-    base = uri_of(root, prefix)
+    base, home = uri_of(root, prefix), _bare(root)
     extra = document.get("extraData") or {}
     uuid = extra.get(EXTRA_JOB, "") if isinstance(extra, Mapping) else ""
     statistics = document.get("iostatistics")
@@ -166,7 +167,7 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
         task=_text(document, "taskID", source),
         attempt=attempt,
         files=tuple(
-            _file(entry, f"files[{number}]", root, prefix, base, source)
+            _file(entry, f"files[{number}]", root, prefix, base, home, source)
             for number, entry in enumerate(_entries(document, "files", source))
         ),
         directories=tuple(
@@ -232,24 +233,26 @@ def _text(document: Mapping[str, Any], name: str, source: str) -> str:
 
 
 def _file(
-    entry: Mapping[str, Any], field: str, root: str, prefix: str, base: str, source: str
+    entry: Mapping[str, Any], field: str, root: str, prefix: str, base: str, home: str, source: str
 ) -> ManifestFile:
-    came, uri, home = _text(entry, "s", source), _text(entry, "d", source), _bare(root)
-    name = path_of(root, uri, f"{field}.d", source)
-    tail = uri[len(home) :]
-    alike = came == f"{base}{tail}" and uri.startswith(home) and not tail.startswith("/")
-    # Written alike, both end alike.
-    written = prefix + name if alike else path_of(root, came, f"{field}.s", source)
-    if written != prefix + name:
-        raise FormatError(
-            source, field, f"moves {written!r} to {name!r}: it is not the attempt's own file"
-        )
+    came, uri = entry.get("s"), entry.get("d")
+    tail = uri[len(home) :] if type(uri) is str and uri.startswith(home) else ""
+    if is_plain_name(tail) and came == f"{base}{tail}":  # as most are: nothing is encoded
+        name = tail
+    else:
+        name = path_of(root, _text(entry, "d", source), f"{field}.d", source)
+        written = path_of(root, _text(entry, "s", source), f"{field}.s", source)
+        if written != prefix + name:
+            raise FormatError(
+                source, field, f"moves {written!r} to {name!r}: it is not the attempt's own file"
+            )
+        name = _name(name, field, source)
     size, etag = entry.get("z"), entry.get("e") or ""
-    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+    if type(size) is not int or size < 0:
         raise FormatError(source, f"{field}.z", f"is {size!r}, not a size")
-    if not isinstance(etag, str):
+    if type(etag) is not str:
         raise FormatError(source, f"{field}.e", "is no text")
-    return ManifestFile(_name(name, field, source), size, etag)
+    return ManifestFile(name, size, etag)
 
 
 def _name(name: str, field: str, source: str) -> str:

@@ -2,10 +2,7 @@
 
 Five maps, in this order: ``counters``, ``gauges``, ``minimums``, ``maximums``, ``meanstatistics``.
 A duration ``k`` is the counter ``k``, ``k.failures``, and ``k.min``, ``k.max``, ``k.mean`` in
-milliseconds. Beyond Hadoop we note when it was: the minimum ``k.started`` and the maximum
-``k.ended``, by this machine's clock in milliseconds since the epoch (`magic-committer report` draws
-them; Hadoop keeps unknown names). The sum of all tasks' statistics is the job's. Safe for many
-threads.
+milliseconds. The sum of all tasks' statistics is the job's. Safe for many threads.
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Any
 
 from magic_committer._runtime import Clock
@@ -42,15 +38,8 @@ SAVE_PLAN = "job_stage_save_plan"
 DECIDE = "job_stage_decide"
 DELETE_REPLACED = "job_stage_delete_replaced"
 
-STARTED, ENDED = ".started", ".ended"
-
-
-@lru_cache(maxsize=256)
-def _names_of(name: str) -> tuple[str, str, str, str, str, str]:
-    """What belongs to a duration."""
-    kinds = (STARTED, ENDED, ".failures", ".min", ".max", ".mean")
-    started, ended, failures, low, high, mean = (f"{name}{kind}" for kind in kinds)
-    return started, ended, failures, low, high, mean
+NOTED_MAX = 1000
+"""So many durations of one name are noted before they are summed up."""
 
 
 class Statistics:
@@ -62,6 +51,7 @@ class Statistics:
         self._minimums: dict[str, int] = {}
         self._maximums: dict[str, int] = {}
         self._means: dict[str, tuple[int, int]] = {}
+        self._durations: dict[str, list[int]] = {}  # not yet in the maps, in milliseconds
 
     def add(self, name: str, amount: int = 1) -> None:
         """Raise a counter."""
@@ -71,6 +61,7 @@ class Statistics:
     def counter(self, name: str) -> int:
         """A counter's value; 0 if it was never raised."""
         with self._lock:
+            self._sum_up()
             return self._counters.get(name, 0)
 
     @contextmanager
@@ -89,34 +80,35 @@ class Statistics:
         whether the work has failed."""
         began = clock.monotonic()
         running = [True]
-        now = int(clock.now() * 1000)
-        with self._lock:
-            key = _names_of(name)[0]
-            self._minimums[key] = min(self._minimums.get(key, now), now)
 
         def stop(failed: bool) -> None:
             if running:
                 running.clear()
-                self.took(name, clock, began, failed)
+                self.took(name, clock.monotonic() - began, failed)
 
         return stop
 
-    def took(self, name: str, clock: Clock, began: float, failed: bool) -> None:
-        """Note a duration that ends now. ``began``: by the clock that never goes back."""
-        seconds, now = clock.monotonic() - began, clock.now()
-        first, took, last = int((now - seconds) * 1000), int(seconds * 1000), int(now * 1000)
-        started, ended, failures, low, high, mean = _names_of(name)
-        counters, least, most = self._counters, self._minimums, self._maximums
+    def took(self, name: str, seconds: float, failed: bool) -> None:
+        """Note a duration."""
         with self._lock:
-            counters[name] = counters.get(name, 0) + 1
+            took = self._durations.setdefault(name, [])
+            took.append(int(seconds * 1000))
             if failed:
-                counters[failures] = counters.get(failures, 0) + 1
-            least[started] = min(least.get(started, first), first)
-            least[low] = min(least.get(low, took), took)
-            most[ended] = max(most.get(ended, last), last)
-            most[high] = max(most.get(high, took), took)
+                failures = f"{name}.failures"
+                self._counters[failures] = self._counters.get(failures, 0) + 1
+            if len(took) == NOTED_MAX:
+                self._sum_up()
+
+    def _sum_up(self) -> None:
+        """Put the durations that were noted into the maps. Under the lock."""
+        durations, self._durations = self._durations, {}
+        for name, took in durations.items():
+            low, high, mean = f"{name}.min", f"{name}.max", f"{name}.mean"
+            self._counters[name] = self._counters.get(name, 0) + len(took)
+            self._minimums[low] = min(self._minimums.get(low, took[0]), *took)
+            self._maximums[high] = max(self._maximums.get(high, took[0]), *took)
             samples, total = self._means.get(mean, (0, 0))
-            self._means[mean] = (samples + 1, total + took)
+            self._means[mean] = (samples + len(took), total + sum(took))
 
     def merge(self, iostatistics: Mapping[str, Any]) -> None:
         """Add a document of this shape. Missing maps and values of other types are ignored, as in
@@ -141,6 +133,7 @@ class Statistics:
     def to_dict(self) -> dict[str, Any]:
         """Give the document, with sorted keys."""
         with self._lock:
+            self._sum_up()
             return {
                 "counters": dict(sorted(self._counters.items())),
                 "gauges": {},

@@ -46,8 +46,7 @@ DELETE_KEYS_MAX = 1000
 ChecksumAlgorithm = Literal["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256"]
 
 
-@dataclass(frozen=True, slots=True)
-class Checksum:
+class Checksum(NamedTuple):
     """A checksum as S3 writes it: the big-endian digest in base64."""
 
     algorithm: ChecksumAlgorithm

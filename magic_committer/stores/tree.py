@@ -668,12 +668,13 @@ class TreeStore:
         for place in places:
             if place != UPLOADS and (not _IN_JOB.match(place) or self._has_link(f"{place}/x")):
                 continue
-            for file in self.waiting_files(place):
-                attempt, _, key = file.path[len(place) + 1 :].partition("/")
-                if key and key.startswith(prefix):
+            for path, kind, _, modified, etag, _ in walk(self._tree, place):
+                attempt, _, key = path[len(place) + 1 :].partition("/")
+                if kind != "directory" and key and key.startswith(prefix):
                     created = place == UPLOADS
-                    upload_id = attempt[1:] if created else waiting_id(file.path, file.etag)
-                    yield UploadInfo(key, upload_id, file.modified)
+                    yield UploadInfo(
+                        key, attempt[1:] if created else waiting_id(path, etag), modified
+                    )
 
     # Versions of an object ------------------------------------------------------------------------
 
@@ -1076,12 +1077,12 @@ class TreeStore:
         """
         directory = parent_of(key)
         for number in range(TRIES_MAX):
+            if number:  # somebody has removed directories, and may have put others there
+                self._homes.clear()
             known = not directory or directory in self._homes
-            if number or not (known or not self._tree.promises.directories):
-                if number:  # somebody has removed directories, and may have put others there
-                    self._homes.clear()
-                self._make_directories(key)
             try:
+                if number or not (known or not self._tree.promises.directories):
+                    self._make_directories(key)
                 self._tree.rename(source, key, replace=replace)
                 return
             except NotFound:
@@ -1098,6 +1099,8 @@ class TreeStore:
         at = ""
         for element in path.split("/")[:-1]:
             above, at = at, f"{at}/{element}" if at else element
+            if at in self._homes:
+                continue
             with suppress(PreconditionFailed):
                 if self._tree.make_directory(at):
                     self._unsynced.directories[above] = object()
@@ -1279,9 +1282,9 @@ def _is_row(row: object) -> bool:
     if not isinstance(row, list) or len(row) != 5:
         return False
     number, etag, size, kept, offset = row
-    numbers = all(isinstance(one, int) and one >= 0 for one in (number, size, offset))
-    pair = kept is None or (isinstance(kept, list) and len(kept) == 2)
-    return numbers and pair and isinstance(etag, str)
+    numbers = type(number) is type(size) is type(offset) is int and min(number, size, offset) >= 0
+    pair = kept is None or (type(kept) is list and len(kept) == 2)
+    return numbers and pair and type(etag) is str
 
 
 def _append(path: str, *rows: Row) -> None:
@@ -1303,10 +1306,10 @@ def _named(parts: Sequence[Part], rows: Mapping[int, Row], length: int | None) -
     if any(a.number >= b.number for a, b in pairwise(parts)):
         raise InvalidRequest("it names its parts out of order", code="InvalidPartOrder")
     for part in parts:
-        there = _part(rows[part.number]) if part.number in rows else None
-        if there is None or not same_etag(there.etag, part.etag):
+        row = rows.get(part.number)
+        if row is None or not same_etag(row[1], part.etag):
             raise InvalidRequest(f"it has no part {part.number}, {part.etag}", code="InvalidPart")
-        if part.checksum and there.checksum and part.checksum != there.checksum:
+        if part.checksum and row[3] and part.checksum != tuple(row[3]):
             raise InvalidRequest(f"part {part.number} has another checksum", code="InvalidPart")
     named = [rows[part.number] for part in parts]
     size = sum(row[2] for row in named)

@@ -14,10 +14,11 @@ from magic_committer.commit.complete import (
     LOOKS_MAX,
     REFUSED_PAUSE_SECONDS,
     Completion,
-    complete,
     same_parts,
+    to_complete,
 )
 from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.steps import by_verbs
 from magic_committer.errors import (
     InvalidRequest,
     NotFound,
@@ -27,6 +28,7 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
+from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.stores.base import Attributes, Checksum, ObjectInfo, ObjectStore, Part, Written
 from magic_committer.stores.memory import MemoryStore, Request
@@ -87,7 +89,14 @@ class World:
         self, *, if_none_match: bool = False, distrust: bool = False
     ) -> tuple[Completion, StoreError | None]:
         """Complete it."""
-        return complete(self.runtime, self.upload, if_none_match=if_none_match, distrust=distrust)
+        work = to_complete(
+            self.runtime,
+            self.upload,
+            Statistics(),
+            if_none_match=if_none_match,
+            distrust=distrust,
+        )
+        return by_verbs(self.runtime, work(False))
 
 
 @pytest.mark.parametrize("answer", sorted(set(ERRORS) - {"400"}))
