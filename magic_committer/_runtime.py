@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from magic_committer._pool import Pool, ThreadPool
 from magic_committer.stores.base import ObjectStore
@@ -65,8 +65,7 @@ def new_id() -> str:
     return f"{random[:12]}4{random[13:16]}{'89ab'[int(random[16], 16) % 4]}{random[17:]}"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """How far a long step has come.
 
     Attributes:
