@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -26,6 +27,7 @@ from magic_committer.committers import registry
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import StoreError
 from magic_committer.file_trees import disk
+from magic_committer.file_trees.base import TreeEntry
 from magic_committer.hadoop.paths import Destination
 from magic_committer.stores import tree
 from magic_committer.stores.base import (
@@ -227,8 +229,11 @@ def in_memory() -> str | None:
 
 @contextmanager
 def stamped(now: Callable[[], float]) -> Iterator[None]:
-    """While this lasts files get their times from a clock, and nothing is synced."""
+    """While this lasts files get their times from a clock, and nothing is synced. Nobody judges the
+    age of a file that has not got its time yet."""
     count, write_at, set_mark = itertools.count(1), disk.write_at, disk.set_mark
+    make_of, remove_stale = disk.LocalTree.make_of, TreeStore._remove_stale
+    making = threading.Lock()
 
     def stamp(descriptor: int) -> None:
         at = int(now() * 1e9) + next(count)
@@ -244,7 +249,19 @@ def stamped(now: Callable[[], float]) -> Iterator[None]:
             stamp(descriptor)
         set_mark(descriptor, mark)
 
+    def make(self: disk.LocalTree, *args: Any) -> TreeEntry:
+        with making:
+            return make_of(self, *args)
+
+    def judge(self: TreeStore, entry: TreeEntry, owner: str) -> None:
+        with making:
+            seen = self._tree.stat(entry.path)
+        if seen is not None:
+            remove_stale(self, seen, owner)
+
     with (
+        patch.object(disk.LocalTree, "make_of", make),
+        patch.object(TreeStore, "_remove_stale", judge),
         patch.object(disk, "write_at", written),
         patch.object(disk, "set_mark", marked),
         patch.object(disk, "sync", lambda *_, **__: None),
