@@ -7,8 +7,6 @@ that is there is `PreconditionFailed`, and what nobody can tell is `Unanswered`.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from magic_committer.errors import (
     InvalidRequest,
@@ -68,12 +66,17 @@ def translated(error: OSError, operation: str, url: str, path: str) -> StoreErro
     )
 
 
-@contextmanager
-def telling(operation: str, url: str, path: str) -> Iterator[None]:
+class telling:
     """Translate every OSError of the block. An error that is translated already goes on."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        raise translated(error, operation, url, path) from error
+
+    __slots__ = ("_place",)
+
+    def __init__(self, operation: str, url: str, path: str) -> None:
+        self._place = operation, url, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, StoreError):
+            raise translated(error, *self._place) from error

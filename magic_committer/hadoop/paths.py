@@ -45,6 +45,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import PurePath
 from typing import Literal
@@ -527,18 +528,7 @@ class Destination:
         Raises:
             PathError: see `parse_url`, `tree_url` and the class.
         """
-        if is_tree_url(url):
-            whole = tree_url(url)
-            for element in unquote(whole).split("/"):
-                if is_control_element(element):
-                    raise PathError(
-                        f"{shown(url)} lies in a committer's own directory {element!r}",
-                        hint=swept_there("destination"),
-                    )
-            return cls(whole.removesuffix("/"), "")
-        location = parse_url(url)
-        path = location.key.removesuffix("/")
-        return cls(location.bucket, f"{path}/" if location.key else "")
+        return _destination(url_text(url))
 
     @property
     def url(self) -> str:
@@ -606,6 +596,22 @@ class Destination:
         directory, slash, _ = key.removeprefix(self.jobs_prefix).partition("/")
         below = key.startswith(self.jobs_prefix) and slash
         return directory if below and _is_id(directory) else None
+
+
+@lru_cache(maxsize=1024)  # a job asks for its own again and again
+def _destination(url: str) -> Destination:
+    if is_tree_url(url):
+        whole = tree_url(url)
+        for element in unquote(whole).split("/"):
+            if is_control_element(element):
+                raise PathError(
+                    f"{shown(url)} lies in a committer's own directory {element!r}",
+                    hint=swept_there("destination"),
+                )
+        return Destination(whole.removesuffix("/"), "")
+    location = parse_url(url)
+    path = location.key.removesuffix("/")
+    return Destination(location.bucket, f"{path}/" if location.key else "")
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, get_args
 
 import orjson
@@ -228,7 +229,7 @@ class JobRecord:
 
     def paths(self, dest: Destination) -> JobPaths:
         """The keys of the job's control objects."""
-        return JobPaths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
+        return _job_paths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
 
     def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
         """The record after an arrow of `TRANSITIONS`.
@@ -343,6 +344,9 @@ def _object_ref(read: Reader) -> ObjectRef:
     return ObjectRef(key, etag, modified)
 
 
+_job_paths = lru_cache(maxsize=1024)(JobPaths)
+
+
 def _waits(dest: Destination, terms: Terms, uuid: str) -> str:
     """``waits`` of a job's paths."""
     waits = terms.committer in WAITING_COMMITTERS and is_tree(dest.bucket)
@@ -380,7 +384,7 @@ class StartedJob:
     @property
     def paths(self) -> JobPaths:
         """The keys of the job's control objects."""
-        return JobPaths(Destination.parse(self.dest), self.id, self.adopted, self.waits)
+        return _job_paths(Destination.parse(self.dest), self.id, self.adopted, self.waits)
 
     @property
     def waits(self) -> str:

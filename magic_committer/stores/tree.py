@@ -102,7 +102,6 @@ from magic_committer.file_trees.os_errors import translated
 from magic_committer.hadoop.paths import (
     MANIFEST_JOB_PREFIX,
     TEMPORARY,
-    is_plain,
     waiting_id,
     waiting_path,
 )
@@ -152,6 +151,7 @@ LAYOUTS_MAX = 1024
 
 _VERSION = re.compile(r"(.+)\.~[0-9a-f-]+\.[0-9]+\Z", re.DOTALL)
 _IN_JOB = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/")
+_PLAIN = re.compile(r"\w[\w.=-]*(?:/\w[\w.=-]*)*\Z", re.ASCII)
 _ID = re.compile(r"[0-9a-f]{32}\Z")
 _SET = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}[0-9a-f]{{32}}/00/manifests/")
 _STATUS: Mapping[type[StoreError], int] = {
@@ -994,7 +994,7 @@ class TreeStore:
         Raises:
             _NoPath: a tree cannot hold it.
         """
-        if is_plain(key):
+        if len(key) <= ELEMENT_BYTES_MAX and _PLAIN.match(key) and UPLOADS not in key:
             return
         elements = key.split("/")
         if "" in elements or "." in elements or ".." in elements or "\0" in key:
