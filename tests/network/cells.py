@@ -28,6 +28,7 @@ from queue import SimpleQueue
 import magic_committer as mc
 from tests.network.faults import FAULTS, PATIENCE_SECONDS, Extent, Fault
 from tests.network.proxy import PHASES, Line, Proxy, proxy
+from tests.nightly import NIGHTLY
 from tests.servers import make_bucket, moto_options, moto_server, outside
 
 TRACKS: tuple[mc.options.Track, ...] = ("s3", "memory")
@@ -87,14 +88,18 @@ def cells(only: str = "", *, every_way: bool = False) -> list[Cell]:
     with ``every_way`` each cell runs by each.
 
     What lasts runs on both tracks. What strikes once is told by the same code on both: the tracks
-    take turns, so that each fault meets each track and each phase.
+    take turns, so that each fault meets each track and each phase. But for at night and for the
+    table, how often a fault strikes takes turns as well, and so do the tracks of what lasts.
     """
+    whole = NIGHTLY or every_way or bool(only)
     drawn = [
         Cell(track, phase, fault, extent, 0)
         for row, fault in enumerate(FAULTS)
-        for extent in fault.extents
         for column, phase in enumerate(PHASES)
-        for track in (TRACKS if extent != "once" else (TRACKS[(row + column) % len(TRACKS)],))
+        for turn, extent in enumerate(fault.extents)
+        if whole or (row + column // 2) % len(fault.extents) == turn
+        for number, track in enumerate(TRACKS)
+        if (whole and extent != "once") or (row + column) % len(TRACKS) == number
     ]
     for cell in drawn:
         # The tracks alternate within a phase, or from phase to phase: the ways do so in pairs.

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
+from tests.nightly import most
 from tests.servers import moto_options, moto_server, outside
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "signals"
-ROUNDS = 8
+ROUNDS = most(24, 8)
 """Alarms for each kind of exception and each way, spread evenly over a job with a drawn shift."""
 HANG_SECONDS = 300
 TOLD = r"magic_committer\.(recover|abort)\('([^']+)', '([^']+)'\)"
