@@ -87,6 +87,7 @@ class Suite:
             (tests/tidy says so).
         commands: other commands, run first.
         slow: not part of `make test`.
+        share: of each test's parameters, but for at night (tests/conftest.py).
         spread: whether its tests run in two processes, and how they are dealt out: one by one, or a
             file's, or a group's (as those of one server) to the same process. Not Spark's, one of
             which fills the machine; nor those of properties, which fill it themselves, once.
@@ -97,6 +98,7 @@ class Suite:
     folders: tuple[str, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     slow: bool = False
+    share: float = 1.0
     spread: Literal["", "tests", "files", "groups"] = ""
 
     def all_commands(self) -> list[tuple[str, ...]]:
@@ -105,6 +107,8 @@ class Suite:
         run = (*PYTEST, *SLOW) if self.slow else PYTEST
         if self.spread:
             run = (*run, PROCESSES, DEALT[self.spread])
+        if self.share < 1:
+            run = (*run, f"--share={self.share}")
         return [*self.commands, *([(*run, *tests)] if tests else [])]
 
 
@@ -113,38 +117,38 @@ SUITES = (
     Suite("unit", 90, ("unit", "tools", "recipes"), spread="tests"),
     Suite("contract", 45, ("contract",), spread="tests"),
     Suite("fuzz", 100, ("fuzz",), spread="tests"),
-    Suite("promises", 100, ("promises",), spread="tests"),
+    Suite("promises", 150, ("promises",), spread="tests"),
     Suite("cli", 70, ("cli",), spread="tests"),
     Suite("schedules", 65, commands=((*SCHEDULES, "--seconds", "60"),)),
-    Suite("spark", 215, ("spark",), slow=True),
-    Suite("faces", 380, ("spark_faces",), slow=True),
-    Suite("sparks", 100, commands=(SPARKS,), slow=True),
-    Suite("cluster", 330, ("cluster",), slow=True),
-    Suite("scale", 140, ("scale",), slow=True),
+    Suite("spark", 160, ("spark",), slow=True, share=0.7),
+    Suite("faces", 200, ("spark_faces",), slow=True, share=0.5),
+    Suite("sparks", 90, commands=(SPARKS,), slow=True),
+    Suite("cluster", 190, ("cluster",), slow=True, share=0.5),
+    Suite("scale", 130, ("scale",), slow=True),
     Suite("simulation", 120, ("simulation",), slow=True, spread="files"),
     Suite("properties", 110, ("properties",), slow=True),
     Suite("mutants", 110, ("mutants",), (SAMPLE,), slow=True, spread="tests"),
     Suite("search", 70, ("model",), slow=True, spread="tests"),
-    Suite("crashwalk", 50, ("crashwalk",), slow=True, spread="tests"),
+    Suite("crashwalk", 40, ("crashwalk",), slow=True, share=0.6, spread="tests"),
     Suite("running", 60, ("running", "engines"), slow=True),
-    Suite("process", 120, ("process",), slow=True, spread="tests"),
+    Suite("process", 120, ("process",), slow=True, share=0.3, spread="tests"),
     Suite("kills", 110, ("stream_kills", "kills"), slow=True, spread="files"),
-    Suite("benchmarks", 50, ("benchmarks",), slow=True, spread="tests"),
-    Suite("transport", 120, ("transport",), slow=True, spread="tests"),
-    Suite("network", 110, ("network",), slow=True, spread="files"),
-    Suite("real", 400, ("real_servers",), (SERVERS,), slow=True, spread="groups"),
-    Suite("trees", 100, ("real_trees",), (TREES,), slow=True),
+    Suite("benchmarks", 30, ("benchmarks",), slow=True, spread="tests"),
+    Suite("transport", 100, ("transport",), slow=True, share=0.7, spread="tests"),
+    Suite("network", 110, ("network",), slow=True, share=0.5, spread="files"),
+    Suite("real", 160, ("real_servers",), (SERVERS,), slow=True, share=0.6, spread="groups"),
+    Suite("trees", 80, ("real_trees",), (TREES,), slow=True, share=0.6),
     Suite("soak", 120, ("soak",), ((*SOAK, "1"),), slow=True, spread="tests"),
-    Suite("interop", 130, ("interop",), (HADOOP,), slow=True),
+    Suite("interop", 110, ("interop",), (HADOOP,), slow=True, share=0.7),
     Suite("site", 20, ("site",), (SITE,), slow=True),
-    Suite("demo", 150, ("demo",), slow=True),
+    Suite("demo", 140, ("demo",), slow=True),
 )
 
 
 WHOLE = {
-    "schedules": (*SCHEDULES, "--seconds", "1800"),
-    "mutants": MUTANTS,
-    "soak": (*SOAK, "20"),
+    "schedules": ((*SCHEDULES, "--seconds", "1800"),),
+    "mutants": (MUTANTS,),
+    "soak": ((*SOAK, "20"),),
 }
 """What a suite runs at night in the place of its command."""
 
@@ -196,7 +200,7 @@ def choose(names: Sequence[str]) -> list[Suite]:
     if names == ["nightly"]:
         os.environ[NIGHTLY] = "1"
         return [
-            replace(suite, commands=(WHOLE[suite.name],)) if suite.name in WHOLE else suite
+            replace(suite, share=1.0, commands=WHOLE.get(suite.name, suite.commands))
             for suite in SUITES
         ]
     if names in (["test"], ["ci"]):

@@ -13,13 +13,11 @@ import pickle
 import uuid
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from itertools import product
 from typing import cast
 
 import pytest
 
 import magic_committer as mc
-from tests.nightly import NIGHTLY, sample
 from tests.process.conftest import Trouble, failing, fresh
 from tests.process.writing import Cell, Program
 from tests.servers import moto_options
@@ -108,15 +106,8 @@ def sizes_for(way: str, kind: str) -> list[Cell]:
     return [(kind, size) for size in (first, *sorted(rest))]
 
 
-@pytest.mark.parametrize(
-    ("way", "kind"),
-    [
-        (way, kind)
-        for at, way in enumerate(WAYS)
-        for number, kind in enumerate(KINDS)
-        if NIGHTLY or (at + number) % len(WAYS) == 0
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_process_that_writes_lives(jobs: Jobs, way: str, kind: str) -> None:
     """Every way to a job, every kind of piece, in every size; the collector meets all that a file
     has left in the order of its making."""
@@ -124,23 +115,22 @@ def test_a_process_that_writes_lives(jobs: Jobs, way: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("collector", ["usual", "always"])
-@pytest.mark.parametrize("kind", sample([kind for kind in KINDS if kind != "to_csv"], 3))
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "to_csv"])
 def test_the_moment_of_the_collector_does_not_matter(jobs: Jobs, kind: str, collector: str) -> None:
     """As Python has it, and at every new object: a process that attaches."""
     run(jobs, jobs.program("attach", [(kind, 1 * MiB)], collector=collector))
 
 
-@pytest.mark.parametrize("way", sample(WAYS, 2))
+@pytest.mark.parametrize("way", WAYS)
 def test_it_lives_by_boto3_too(jobs: Jobs, way: str) -> None:
     """All kinds, one after the other."""
     cells: list[Cell] = [(kind, 1 * MiB) for kind in KINDS if kind != "to_csv"]
     run(jobs, jobs.program(way, cells, transport="boto3"))
 
 
-@pytest.mark.parametrize(
-    ("trouble", "kind", "transport"),
-    sample([*product(("refused", "dies", "silent"), KINDS, TRANSPORTS)], 14),
-)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("trouble", ["refused", "dies", "silent"])
 def test_it_outlives_its_store(jobs: Jobs, trouble: Trouble, kind: str, transport: str) -> None:
     """A part is refused, the server is gone or silent in mid-file: the file fails, and the process
     goes on."""
@@ -152,7 +142,7 @@ def test_it_outlives_its_store(jobs: Jobs, trouble: Trouble, kind: str, transpor
 @pytest.mark.parametrize("trouble", ["", "refused", "dies", "silent"])
 @pytest.mark.parametrize(
     ("way", "kind"),
-    [("attach", "bytes"), *sample([*product(("attach", "start"), ("memoryview", "text"))], 1)],
+    [("attach", "bytes"), ("attach", "memoryview"), ("attach", "text"), ("start", "bytes")],
 )
 def test_nothing_large_waits_for_the_collector(
     jobs: Jobs, way: str, kind: str, trouble: Trouble, transport: str
