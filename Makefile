@@ -8,7 +8,7 @@ BIN := .venv/bin
 export MAKE_PID := $(shell echo $$PPID)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test check bench docs simulate search compare mutants servers trees interop soak pythons sparks venv dist format clean
+.PHONY: help demo quick test nightly check bench docs simulate search compare mutants servers trees interop soak pythons sparks venv dist format clean
 
 help:  ## Show this list
 	@echo "make TARGET [PYTHON=python3.12]"
@@ -21,8 +21,11 @@ demo:  ## Run a Spark job on real flights against an S3 server of its own; needs
 quick: venv  ## Run the tests that a change breaks first (under 2 minutes)
 	@$(BIN)/python -m ruff check --quiet . && $(BIN)/python -m mypy && $(BIN)/python -m tools.suites unit contract
 
-test: venv  ## Run every test that is quick enough to wait for (under 12 minutes)
+test: venv  ## Run the tests that hold the rules, and a minute of schedules (under 8 minutes)
 	@$(BIN)/python -m tools.suites test
+
+nightly: venv  ## Run every suite, whole: of what CI tries a sample, all (some hours)
+	@$(BIN)/python -m tools.suites nightly
 
 check: venv  ## Lint, formatting, types and the house rules
 	@$(BIN)/python -m tools.suites check

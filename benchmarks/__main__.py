@@ -13,8 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import docs, report, rounds, server
@@ -63,20 +62,6 @@ def settings_of(chosen: argparse.Namespace) -> Settings:
     )
 
 
-@contextmanager
-def fastest() -> Iterator[server.Server]:
-    """The server in Go; in Python where there is no Go."""
-    try:
-        server.built()
-    except server.NoGo as error:
-        say(f"The server is Python's and slow: {error}. No TLS is measured.")
-        with server.running() as started:
-            yield started
-    else:
-        with server.fast() as started:
-            yield started
-
-
 def say(text: str) -> None:
     """Progress: to standard error, so that the tables can be kept."""
     print(text, file=sys.stderr, flush=True)
@@ -103,14 +88,17 @@ def main(argv: Sequence[str]) -> int:
 
 def _measured(chosen: argparse.Namespace) -> tuple[dict[str, object], bool]:
     settings, began = settings_of(chosen), time.monotonic()
-    with fastest() as store, machine(store, chosen.peers) as on:
-        measurements = [one for one in chosen.measurements if store.https or not one.tls]
+    with server.fast() as store, machine(store, chosen.peers) as on:
+        measurements = chosen.measurements
         minutes = rounds.forecast(measurements, settings) / 60
         say(f"{len(measurements)} measurements; this takes about {max(1, round(minutes))} minutes.")
         outcomes = rounds.measure_all(on, measurements, settings, say)
-        told = results(outcomes, settings, store.kind, time.monotonic() - began)
+        told = results(outcomes, settings, time.monotonic() - began)
     return told, any(outcome.failed for outcome in outcomes)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except server.NoGo as missing:
+        sys.exit(f"The server is in Go: {missing}")

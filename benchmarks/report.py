@@ -144,7 +144,7 @@ def heading(result: Result) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     return (
         f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB,"
-        f" {machine['system']}. Python {machine['python']}; server in {machine['server']}.\n"
+        f" {machine['system']}. Python {machine['python']}; server in Go.\n"
         f"Versions: {versions}."
     )
 

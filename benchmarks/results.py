@@ -23,14 +23,14 @@ NOT_MEASURED = (
 )
 
 
-def results(outcomes: Sequence[Outcome], settings: Settings, server: str, seconds: float) -> Result:
+def results(outcomes: Sequence[Outcome], settings: Settings, seconds: float) -> Result:
     """All that was measured, as JSON can hold it."""
     versions: dict[str, str] = {}
     for outcome in outcomes:
         for run in outcome.runs:
             versions |= run.versions
     return {
-        "machine": machine_facts(server),
+        "machine": machine_facts(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "quick": settings.quick,
         "seconds": round(seconds),
@@ -45,7 +45,7 @@ def results(outcomes: Sequence[Outcome], settings: Settings, server: str, second
     }
 
 
-def machine_facts(server: str) -> dict[str, Any]:
+def machine_facts() -> dict[str, Any]:
     """What it ran on."""
     return {
         "cores": os.cpu_count(),
@@ -53,7 +53,6 @@ def machine_facts(server: str) -> dict[str, Any]:
         "memory_gib": _memory_gib(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": sys.version.split()[0],
-        "server": server,
     }
 
 

@@ -9,9 +9,13 @@ takes all batches and writes nothing. Beside it, in the same session and the sam
 
 All runs use the same Spark, the same cores, the same rows. Each round runs all, in an order
 that turns by one, so that a burst of somebody else's work does not fall on one of them only. The
-ratio is taken within each round, and then its median. CPU seconds are those of Spark's JVM, its
-workers and this process; the server has its own. They tell more than seconds where the machine is
-busy.
+ratio is taken within each round, and then its median.
+
+``--tasks 500`` measures what a small task costs: `mapInArrow` over so many tiny partitions, beside
+`write_dataframe` of partitions without rows, and of partitions with one row each.
+
+CPU seconds are those of Spark's JVM, its workers and this process; the server has its own. They
+tell more than seconds where the machine is busy.
 """
 
 from __future__ import annotations
@@ -71,6 +75,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--cores", type=int, default=2, help="tasks at a time (%(default)s)")
     parser.add_argument("--partitions", type=int, default=4, help="tasks (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="how often each runs (%(default)s)")
+    parser.add_argument("--tasks", type=int, default=0, help="tiny partitions, nothing else")
+    parser.add_argument("--latency-ms", type=float, default=0, help="a request (%(default)s)")
     parser.add_argument("--endpoint", metavar="URL", help="an S3 that runs, not one of our own")
     chosen = parser.parse_args(argv)
     if min(chosen.rows, chosen.cores, chosen.partitions, chosen.rounds) < 1:
@@ -118,6 +124,28 @@ def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
         _expect(VIA, df.rdd.getNumPartitions(), report.files)
 
     return {FLOOR: floor, OURS: ours, NATIVE: native, VIA: via}
+
+
+def task_cases(spark: Any, tasks: int) -> dict[str, Callable[[], None]]:
+    """What a small task costs, each checked as above."""
+    from magic_committer.spark import write_dataframe
+
+    one_each = spark.range(0, tasks, 1, tasks)
+    empty = one_each.where("id < 0")  # as many partitions: range(0, 0) has one
+    place, tables = f"s3://{server.BUCKET}/{uuid4().hex}", count()
+
+    def floor() -> None:
+        one_each.mapInArrow(take_all, "rows long").collect()
+
+    def ours(frame: Any, files: int) -> None:
+        report = write_dataframe(frame, f"{place}/{next(tables)}")
+        _expect(OURS, files, report.files)
+
+    return {
+        FLOOR: floor,
+        f"{OURS}, no rows": lambda: ours(empty, 1),
+        f"{OURS}, a file each": lambda: ours(one_each, tasks),
+    }
 
 
 def _expect(case: str, wanted: int, found: int) -> None:
@@ -223,20 +251,6 @@ def session(cores: int) -> Iterator[Any]:
         made.stop()
 
 
-@contextmanager
-def _server() -> Iterator[server.Server]:
-    """An S3 that answers at once and checks nothing: in Go, or in Python where there is no Go."""
-    try:
-        server.built()
-    except server.NoGo:
-        with server.running() as started:
-            yield started
-        return
-    with server.fast() as started:
-        started.reset(verify=False)
-        yield started
-
-
 def main(argv: Sequence[str]) -> int:
     """Run what the command line asks for and print it."""
     from tools import java
@@ -244,19 +258,27 @@ def main(argv: Sequence[str]) -> int:
     chosen = arguments(argv)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="magic-committer-bench-"))
-        url = chosen.endpoint or stack.enter_context(_server()).url
+        if not (url := chosen.endpoint):
+            there = stack.enter_context(server.fast())
+            there.reset(verify=False, latency_ms=chosen.latency_ms)
+            url = there.url
         path = [str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
         os.environ.update(environment(url, f"{folder}/aws-config", unsigned=True))
         os.environ.update(stack.enter_context(java.for_spark()))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, path))  # the workers'
         spark = stack.enter_context(session(chosen.cores))
-        df = spark.range(0, chosen.rows, 1, chosen.partitions).selectExpr(*ROWS_OF[chosen.data])
+        if chosen.tasks:
+            of, what = task_cases(spark, chosen.tasks), f"{chosen.tasks} tasks"
+        else:
+            df = spark.range(0, chosen.rows, 1, chosen.partitions).selectExpr(*ROWS_OF[chosen.data])
+            of = cases(df, chosen.rows, f"{folder}/native")
+            what = f"{chosen.rows} {chosen.data} rows, {chosen.partitions} partitions"
         load = os.getloadavg()[0]
-        runs = compare(spark, cases(df, chosen.rows, f"{folder}/native"), chosen.rounds)
+        runs = compare(spark, of, chosen.rounds)
         print(
-            f"{chosen.rows} {chosen.data} rows, {chosen.partitions} partitions, {chosen.cores} at a"
-            f" time, {chosen.rounds} rounds; Spark {spark.version}, {os.cpu_count()} cores; load"
-            f" {load:.1f} before, {os.getloadavg()[0]:.1f} after.\n\n{table(runs)}"
+            f"{what}, {chosen.cores} at a time, {chosen.latency_ms:g} ms a request, {chosen.rounds}"
+            f" rounds; Spark {spark.version}, {os.cpu_count()} cores; load {load:.1f} before,"
+            f" {os.getloadavg()[0]:.1f} after.\n\n{table(runs)}"
         )
     return 0
 

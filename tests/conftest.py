@@ -1,7 +1,10 @@
-"""What all suites share: the seed. Everything drawn by chance in a test comes from it."""
+"""What all suites share: the seed, of which everything comes that is drawn by chance in a test; and
+how much of tests with many parameters is run."""
 
 from __future__ import annotations
 
+import hashlib
+import math
 import random
 
 import pytest
@@ -11,8 +14,30 @@ SEED = 20_130_101
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """``--seed``: another seed for what tests draw by chance."""
+    """``--seed``: another seed for what tests draw by chance. ``--share``: a part of each test's
+    parameters."""
     parser.addoption("--seed", type=int, default=SEED, help=f"seed of the tests (default {SEED})")
+    parser.addoption("--share", type=float, default=1.0, help="of each test's parameters")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep a share of each test's parameters, the same in every run: one of them at least."""
+    share: float = config.getoption("--share")
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    kept = {
+        item
+        for of_one in cases.values()
+        for item in sorted(of_one, key=_place)[: math.ceil(share * len(of_one))]
+    }
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = [item for item in items if item in kept]
+
+
+def _place(item: pytest.Item) -> bytes:
+    """In the draw of a test's parameters."""
+    return hashlib.blake2b(item.nodeid.encode()).digest()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
     python -m tools.suites test           what `make test` runs
     python -m tools.suites ci             the slower rest, which `.ci/run` adds
+    python -m tools.suites nightly        all of them, whole: `make nightly`
     python -m tools.suites NAME…          some of them
 
 A suite that fails does not stop the next. None fails for being slow: a cap is a figure, for a
@@ -16,11 +17,14 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from tools import lifeline
+
+NIGHTLY = "MAGIC_COMMITTER_NIGHTLY"
+"""In the environment: nothing is a sample (tests/nightly.py)."""
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,36 +61,19 @@ TREES = (sys.executable, "-m", "tests.real_trees", "--get")
 SPARKS = (sys.executable, "-m", "tools.sparks", "3.5")
 """The lowest release of Spark, in an environment of its own; `make sparks` runs the others, too."""
 
-SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes", "1")
-"""Jobs under kills; `make soak MINUTES=60` is the same for longer."""
-
+SOAK = (sys.executable, "-m", "tests.soak", "--seed", "1", "--minutes")
+"""Jobs under kills, a minute of them; `make soak MINUTES=60` is the same for longer."""
 
 SITE = (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet")
 """What `make docs` runs: a warning is an error."""
 
 
-SCHEDULES = (
-    *(sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "50000"),
-    *("--seconds", "60"),
-)
-"""What two cores do in a minute; a slow machine stops earlier."""
+SCHEDULES = (sys.executable, "-m", "tests.simulation", "--seed", "0", "--runs", "50000")
+"""As many as two cores run in a minute, or at night; a slow machine stops earlier."""
 
-MUTANTS = (sys.executable, "-m", "tests.mutants", "--sample", "--known", "--seconds", "90")
-"""Those of the sample whose killers are known: they must kill still. `make mutants` tries all."""
-
-
-UNCACHED = (
-    *("env", "PYTHONDONTWRITEBYTECODE=1", "PYTHONPYCACHEPREFIX=/dev/null/none"),
-    *(
-        *PYTEST,
-        *SLOW,
-        PROCESSES,
-        DEALT["tests"],
-        "tests/process/test_crashes.py",
-        "-k=writes_lives and (bytes or text or copyfileobj)",
-    ),
-)
-"""Once more where no bytecode is kept: what is compiled moves the collector."""
+MUTANTS = (sys.executable, "-m", "tests.mutants")
+"""In CI those of the sample whose killers are known: they must kill still. At night all."""
+SAMPLE = (*MUTANTS, "--sample", "--known", "--seconds", "60")
 
 
 @dataclass(frozen=True)
@@ -100,6 +87,7 @@ class Suite:
             (tests/tidy says so).
         commands: other commands, run first.
         slow: not part of `make test`.
+        share: of each test's parameters, but for at night (tests/conftest.py).
         spread: whether its tests run in two processes, and how they are dealt out: one by one, or a
             file's, or a group's (as those of one server) to the same process. Not Spark's, one of
             which fills the machine; nor those of properties, which fill it themselves, once.
@@ -110,6 +98,7 @@ class Suite:
     folders: tuple[str, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()
     slow: bool = False
+    share: float = 1.0
     spread: Literal["", "tests", "files", "groups"] = ""
 
     def all_commands(self) -> list[tuple[str, ...]]:
@@ -118,6 +107,8 @@ class Suite:
         run = (*PYTEST, *SLOW) if self.slow else PYTEST
         if self.spread:
             run = (*run, PROCESSES, DEALT[self.spread])
+        if self.share < 1:
+            run = (*run, f"--share={self.share}")
         return [*self.commands, *([(*run, *tests)] if tests else [])]
 
 
@@ -126,38 +117,40 @@ SUITES = (
     Suite("unit", 90, ("unit", "tools", "recipes"), spread="tests"),
     Suite("contract", 45, ("contract",), spread="tests"),
     Suite("fuzz", 100, ("fuzz",), spread="tests"),
-    Suite("promises", 100, ("promises",), spread="tests"),
-    Suite("properties", 110, ("properties",)),
+    Suite("promises", 150, ("promises",), spread="tests"),
     Suite("cli", 70, ("cli",), spread="tests"),
-    Suite("spark", 215, ("spark",)),
-    Suite("faces", 380, ("spark_faces",), slow=True),
-    Suite("sparks", 100, commands=(SPARKS,), slow=True),
-    Suite("cluster", 330, ("cluster",), slow=True),
-    Suite("scale", 140, ("scale",), slow=True),
-    Suite(
-        "simulation",
-        260,
-        ("simulation",),
-        (SCHEDULES,),
-        slow=True,
-        spread="tests",
-    ),
-    Suite("mutants", 150, ("mutants",), (MUTANTS,), slow=True, spread="tests"),
+    Suite("schedules", 65, commands=((*SCHEDULES, "--seconds", "60"),)),
+    Suite("spark", 160, ("spark",), slow=True, share=0.7),
+    Suite("faces", 200, ("spark_faces",), slow=True, share=0.5),
+    Suite("sparks", 90, commands=(SPARKS,), slow=True),
+    Suite("cluster", 190, ("cluster",), slow=True, share=0.5),
+    Suite("scale", 130, ("scale",), slow=True),
+    Suite("simulation", 120, ("simulation",), slow=True, spread="files"),
+    Suite("properties", 110, ("properties",), slow=True),
+    Suite("mutants", 110, ("mutants",), (SAMPLE,), slow=True, spread="tests"),
     Suite("search", 70, ("model",), slow=True, spread="tests"),
-    Suite("crashwalk", 50, ("crashwalk",), slow=True, spread="tests"),
+    Suite("crashwalk", 40, ("crashwalk",), slow=True, share=0.6, spread="tests"),
     Suite("running", 60, ("running", "engines"), slow=True),
-    Suite("process", 300, ("process",), (UNCACHED,), slow=True, spread="tests"),
-    Suite("kills", 280, ("stream_kills", "kills"), slow=True, spread="files"),
-    Suite("benchmarks", 50, ("benchmarks",), slow=True, spread="tests"),
-    Suite("transport", 120, ("transport",), slow=True, spread="tests"),
-    Suite("network", 260, ("network",), slow=True, spread="files"),
-    Suite("real", 400, ("real_servers",), (SERVERS,), slow=True, spread="groups"),
-    Suite("trees", 100, ("real_trees",), (TREES,), slow=True),
-    Suite("soak", 190, ("soak",), (SOAK,), slow=True, spread="tests"),
-    Suite("interop", 130, ("interop",), (HADOOP,), slow=True),
+    Suite("process", 120, ("process",), slow=True, share=0.3, spread="tests"),
+    Suite("kills", 110, ("stream_kills", "kills"), slow=True, spread="files"),
+    Suite("benchmarks", 30, ("benchmarks",), slow=True, spread="tests"),
+    Suite("transport", 100, ("transport",), slow=True, share=0.7, spread="tests"),
+    Suite("network", 110, ("network",), slow=True, share=0.5, spread="files"),
+    Suite("real", 160, ("real_servers",), (SERVERS,), slow=True, share=0.6, spread="groups"),
+    Suite("trees", 80, ("real_trees",), (TREES,), slow=True, share=0.6),
+    Suite("soak", 120, ("soak",), ((*SOAK, "1"),), slow=True, spread="tests"),
+    Suite("interop", 110, ("interop",), (HADOOP,), slow=True, share=0.7),
     Suite("site", 20, ("site",), (SITE,), slow=True),
-    Suite("demo", 200, ("demo",), slow=True),
+    Suite("demo", 140, ("demo",), slow=True),
 )
+
+
+WHOLE = {
+    "schedules": ((*SCHEDULES, "--seconds", "1800"),),
+    "mutants": (MUTANTS,),
+    "soak": ((*SOAK, "20"),),
+}
+"""What a suite runs at night in the place of its command."""
 
 
 @dataclass(frozen=True)
@@ -204,12 +197,18 @@ def choose(names: Sequence[str]) -> list[Suite]:
     Raises:
         SystemExit: there is no such suite.
     """
+    if names == ["nightly"]:
+        os.environ[NIGHTLY] = "1"
+        return [
+            replace(suite, share=1.0, commands=WHOLE.get(suite.name, suite.commands))
+            for suite in SUITES
+        ]
     if names in (["test"], ["ci"]):
         return [suite for suite in SUITES if suite.slow == (names == ["ci"])]
     known = {suite.name: suite for suite in SUITES}
     if not names or (unknown := set(names) - known.keys()):
         wrong = f"no suite {', '.join(sorted(unknown))}; " if names else ""
-        sys.exit(f"{wrong}suites: test, ci, or some of {', '.join(known)}")
+        sys.exit(f"{wrong}suites: test, ci, nightly, or some of {', '.join(known)}")
     return [known[name] for name in names]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import magic_committer as mc
 from tests.cluster.doomed import FILES
-from tests.kills.proxy import Trigger, killer
 from tests.spark.lake import Lake
+from tests.striker import Moment, striker
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTING = 2
@@ -26,8 +26,14 @@ def test_a_driver_killed_during_its_commit_is_recovered(
 ) -> None:
     """Some files are visible when it dies; ``magic-committer job recover``
     makes the rest visible, and leaves nothing else."""
-    moment = Trigger(COMMITTING, chance.randint(FILES // 4, FILES // 2), chance.random() < 0.5)
-    with killer(lake.endpoint, moment) as proxy:
+    moment = Moment(COMMITTING, chance.randint(FILES // 4, FILES // 2), chance.random() < 0.5)
+    with striker(lake.endpoint) as proxy:
+
+        def kill() -> None:
+            proxy.end()
+            driver.kill()
+
+        proxy.arm(moment, kill)
         driver = subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.doomed", master, lake.dest],
             cwd=ROOT,
@@ -36,9 +42,8 @@ def test_a_driver_killed_during_its_commit_is_recovered(
             stderr=subprocess.PIPE,
             text=True,
         )
-        proxy.aim(driver.pid)
         _, told = driver.communicate(timeout=DRIVER_SECONDS_MAX)
-        assert proxy.killed, told[-3000:]
+        assert proxy.struck, told[-3000:]
         proxy.settle()
     assert driver.returncode == -9
     assert 0 < len(lake.data()) < FILES

@@ -15,9 +15,10 @@ import magic_committer as mc
 from magic_committer import _wiring
 from tests.kills import drivers
 from tests.kills.disks import OLD, clean_up, count_calls, data, killed, lay_out
+from tests.nightly import most
 from tests.tree_jobs import Watched
 
-KILLS = 20
+KILLS = most(20, 10)
 SEED = 20261123
 FILES = 24
 OPTIONS = mc.Options(commit_threads=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,7 +23,9 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit.alive import SignOfLife
 from tests.kills import drivers
-from tests.servers import make_bucket, moto_options, moto_server, outside
+from tests.outside import Outside, etag
+from tests.servers import make_bucket, moto_options, moto_server
+from tools.moto_server import CREDENTIALS
 
 DEST = "s3://bucket/table"
 SIGN_SECONDS = 0.3
@@ -108,60 +109,35 @@ class Ended:
 # The operator -------------------------------------------------------------------------------------
 
 
-class Bucket:
-    """The bucket on moto's server, as S3's own client sees it."""
+class Bucket(Outside):
+    """The bucket on moto's server, and who cleans it."""
 
     def __init__(self, url: str) -> None:
-        self.url = url
         make_bucket(url, "bucket")
-        self._client = outside(moto_options(url))
-
-    def keys(self) -> list[str]:
-        """Of all objects; there are few."""
-        listed = self._client.list_objects_v2(Bucket="bucket")
-        return [entry["Key"] for entry in listed.get("Contents", [])]
-
-    def uploads(self) -> list[str]:
-        """Keys of the open uploads."""
-        listed = self._client.list_multipart_uploads(Bucket="bucket")
-        return [upload["Key"] for upload in listed.get("Uploads", [])]
-
-    def body(self, key: str) -> bytes:
-        """An object's bytes."""
-        body: bytes = self._client.get_object(Bucket="bucket", Key=key)["Body"].read()
-        return body
-
-    def delete(self, key: str) -> None:
-        """Delete an object."""
-        self._client.delete_object(Bucket="bucket", Key=key)
+        self.url = url
+        super().__init__(moto_options(url), "bucket")
 
     def start_cleanup(self) -> subprocess.Popen[bytes]:
         """The command, in a process of its own, for which all is old."""
-        s3 = moto_options(self.url)
-        environment = {
-            **os.environ,
-            "AWS_ENDPOINT_URL": self.url,
-            "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": str(s3.access_key),
-            "AWS_SECRET_ACCESS_KEY": str(s3.secret_key),
-        }
         limits = [f"--{of}=0s" for of in ("dead-after", "leftover-after", "forget-after")]
-        command = [sys.executable, "-m", "magic_committer.cli", "cleanup"]
         return subprocess.Popen(
-            [*command, DEST, *limits, "--format", "json"],
-            env=environment,
+            [
+                sys.executable,
+                "-m",
+                "magic_committer.cli",
+                "cleanup",
+                DEST,
+                "--format=json",
+                *limits,
+            ],
+            env={**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": self.url},
             stdout=subprocess.PIPE,
         )
 
     def clean(self) -> mc.CleanupReport:
         """By the library, with all limits at one second."""
-        report = mc.cleanup(
-            DEST,
-            dead_after=LIMIT_SECONDS,
-            leftover_after=LIMIT_SECONDS,
-            forget_after=LIMIT_SECONDS,
-            s3=moto_options(self.url),
-        )
+        limits = dict.fromkeys(("dead_after", "leftover_after", "forget_after"), LIMIT_SECONDS)
+        report = mc.cleanup(DEST, **limits, s3=moto_options(self.url))  # type: ignore[arg-type]
         assert report.errors == ()
         return report
 
@@ -182,16 +158,15 @@ def test_a_live_job_is_untouched_and_a_dead_one_goes(bucket: Bucket, kills: Coun
             break
     assert ended.outcome == "committed", ended
     assert ended.signs > LIVES_SECONDS / SIGN_SECONDS / 2
-    files = [key for key in bucket.keys() if not re.search("__magic|_SUCCESS", key)]
-    assert len(files) == FILES
-    assert {bucket.body(key) for key in files} == {drivers.content(n) for n in range(FILES)}
+    assert bucket.files("table") == {
+        drivers.name(n): etag(drivers.content(n)) for n in range(FILES)
+    }
     assert bucket.uploads() == []
 
 
 def beside_cleanups(bucket: Bucket, kills: Counter[str]) -> Ended:
     """Run a live job and a dead one beside cleanups every second; how the live one ended."""
-    for key in bucket.keys():
-        bucket.delete(key)  # of a run that does not count
+    bucket.empty()  # of a run that does not count
     go = context.Event()
     from_live, to_us = context.Pipe(duplex=False)
     from_doomed, also_to_us = context.Pipe(duplex=False)
@@ -254,4 +229,4 @@ def test_two_cleanups_in_two_processes_share_the_work(bucket: Bucket) -> None:
     recovered = {job["job_id"] for row in rows for job in row["recovered"]}
     assert recovered == {job.id for job in jobs}
     assert bucket.uploads() == []
-    assert {key.rpartition("/")[2] for key in bucket.keys()} <= {"_job.json"}
+    assert {key.rpartition("/")[2] for key in bucket.objects()} <= {"_job.json"}

@@ -14,9 +14,10 @@ import pytest
 from magic_committer import _wiring
 from tests import tree_store
 from tests.kills.disks import END_SECONDS_MAX, context
+from tests.nightly import most
 from tests.tree_store import COMMITTERS, MODES, Calls
 
-KILLS = 200
+KILLS = most(200, 100)
 SEED = 20261125
 
 
@@ -69,5 +70,5 @@ def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
             tree_store.recover(root)
         outcomes[tree_store.check(root, mode)] += 1
     assert len(outcomes) == 2, outcomes
-    assert min(outcomes.values()) >= 2, outcomes
+    assert min(outcomes.values()) >= most(2, 1), outcomes
     assert not _wiring._registered

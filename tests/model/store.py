@@ -27,10 +27,9 @@ class Reply(Enum):
     REFUSED = "412"
     UNANSWERED = "no answer"
     DENIED = "no answer, then 403"
-    EXPIRED = "403, the signature has expired"
 
 
-OK, NOT_FOUND, REFUSED, UNANSWERED, DENIED, EXPIRED = Reply
+OK, NOT_FOUND, REFUSED, UNANSWERED, DENIED = Reply
 
 # What lies in the store ---------------------------------------------------------------------------
 
@@ -130,14 +129,10 @@ class Object(NamedTuple):
 
 
 class Put(NamedTuple):
-    """``signed``: when its signature was made, which is good until time has passed twice (`Pass`);
-    None: for ever, as that of a process which signs anew whenever it sends."""
-
     key: str
     body: Hashable
     if_match: Hashable = None
     if_none_match: bool = False
-    signed: int | None = None
 
 
 class Get(NamedTuple):
@@ -210,26 +205,10 @@ class Wait(NamedTuple):
     senders: tuple[str, ...]
 
 
-class Sign(NamedTuple):
-    """No request of S3: make a signature. Replies the time that it bears."""
-
-
-class Begin(NamedTuple):
-    """The head of a write arrives at a store that looks at the signature then, and not again.
-    Replies OK or EXPIRED; the write itself is a `Put` without a time."""
-
-    signed: int
-
-
-class Pass(NamedTuple):
-    """No request of S3: let time pass. Who does so twice has outlived every signature that was made
-    before; one that is made between the two is still good."""
-
-
 Store = Mapping[str, Any]
 READS = (Get, List, ListUploads, ListParts, Wait)
-NOT_OF_S3 = (Tell, Wait, Sign, Begin, Pass)
-REQUESTS = (Put, Delete, Create, Complete, Abort, Tell, Sign, Begin, Pass, *READS)
+NOT_OF_S3 = (Tell, Wait)
+REQUESTS = (Put, Delete, Create, Complete, Abort, Tell, *READS)
 
 
 def record_key(job_id: str) -> str:
@@ -274,9 +253,7 @@ def execute(
             return store, tuple((upload.rpartition("#")[0], upload) for upload in ids)
         case ListParts(_, upload):
             return store, OK if UPLOAD + upload in store else NOT_FOUND
-        case Put(key, body, if_match, if_none_match, signed):
-            if signed is not None and _has_ended(store, signed):
-                return store, EXPIRED
+        case Put(key, body, if_match, if_none_match):
             return _put(store, key, body, if_match, if_none_match, by, late)
         case Delete(keys, if_match):
             held = store.get(keys[0]) if keys else None
@@ -300,24 +277,7 @@ def execute(
             return _complete(store, key, upload, if_none_match, forgetful)
         case Tell(name, body):
             return {**store, f"{GHOST}message {name}": body}, OK
-        case Sign():
-            return store, _time(store)
-        case Begin(signed):
-            return store, EXPIRED if _has_ended(store, signed) else OK
-        case Pass():
-            return {**store, GHOST + "time": _time(store) + 1}, OK
     raise TypeError(request)
-
-
-def _time(store: Store) -> int:
-    """How often somebody has let time pass."""
-    passed: int = store.get(GHOST + "time", 0)
-    return passed
-
-
-def _has_ended(store: Store, signed: int) -> bool:
-    """Whether a signature is too old."""
-    return _time(store) - signed > 1
 
 
 def _put(

@@ -1,4 +1,4 @@
-"""How a mutant is written by hand: the function, its old text, and the new one.
+"""How a mutant is written by hand (by_hand.txt): the function, its old text, and the new one.
 
 Text is compared as Python reads it, so layout and line breaks do not matter. Three forms:
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 
 from tests.mutants.source import GoneError, Mutant, functions, lines_of, parsed, replace_node
 
@@ -87,6 +89,31 @@ class Hand:
         return found
 
 
+def _read(text: str) -> Iterator[Hand]:
+    path = ""
+    for paragraph in text.split("\n\n")[2:]:  # behind the file's own head
+        first, *lines = paragraph.strip("\n").split("\n")
+        if not lines:
+            path = first.removesuffix(":")
+            continue
+        name, _, where = (word.strip() for word in first.partition(" |"))
+        place, _, times = where.partition(" x")
+        parts = [
+            (mark, "\n".join(line[2:] if mark else line for line in group))
+            for mark, group in groupby(lines, lambda line: line[0] if line[:2] in MARKS else "")
+        ]
+        old, new = ([words for mark, words in parts if mark == sign] for sign in "-+")
+        said = {mark: words for mark, words in parts if mark in ("", ">")}
+        edits = tuple(zip(old, new, strict=True))
+        breaks = said[""].replace("\n", " ")
+        yield Hand(name, path, place, edits, breaks, said.get(">", ""), int(times or 1))
+
+
+MARKS = ("- ", "+ ", "> ")
+HAND_MADE = tuple(_read(Path(__file__).with_name("by_hand.txt").read_text(encoding="utf-8")))
+"""All of them."""
+
+
 def _matches(top: ast.AST, old: str, new: str) -> Iterator[ast.AST]:
     if old.startswith("except "):
         wanted = ast.dump(_handler(old))
@@ -95,15 +122,18 @@ def _matches(top: ast.AST, old: str, new: str) -> Iterator[ast.AST]:
             if kind is not None and ast.dump(kind) == wanted:
                 yield node
     elif _is_expression(old, new):
-        wanted = ast.dump(_expression(old))
-        yield from (node for node in ast.walk(top) if ast.dump(node) == wanted)
+        one = _expression(old)
+        yield from (node for node in ast.walk(top) if _same(node, one))
     else:
-        statements = [ast.dump(statement) for statement in ast.parse(old).body]
+        statements = ast.parse(old).body
         for body in _bodies(top):
-            told = [ast.dump(statement) for statement in body]
             for index in range(len(body) - len(statements) + 1):
-                if told[index : index + len(statements)] == statements:
+                if all(map(_same, body[index:], statements)):
                     yield body[index]
+
+
+def _same(one: ast.AST, other: ast.AST) -> bool:
+    return type(one) is type(other) and ast.dump(one) == ast.dump(other)
 
 
 def _bodies(top: ast.AST) -> Iterator[list[ast.stmt]]:

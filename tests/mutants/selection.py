@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 
 from tests.mutants import judge
-from tests.mutants.by_hand import HAND_MADE
 from tests.mutants.explained import EXPLAINED
+from tests.mutants.handwork import HAND_MADE
 from tests.mutants.loading import is_whole
 from tests.mutants.operators import drawn_from
 from tests.mutants.source import GoneError, Mutant, files

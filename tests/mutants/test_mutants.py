@@ -12,9 +12,8 @@ import pytest
 
 from tests.mutants import selection
 from tests.mutants.__main__ import TRIED_MIN, told
-from tests.mutants.by_hand import HAND_MADE
 from tests.mutants.explained import EXPLAINED
-from tests.mutants.handwork import Hand
+from tests.mutants.handwork import HAND_MADE, Hand
 from tests.mutants.judge import Verdict
 from tests.mutants.loading import is_whole
 from tests.mutants.operators import drawn_from

@@ -127,6 +127,7 @@ class Proxy:
     Attributes:
         url: what the library takes for its store.
         ending: set when all is over: nothing is late or slow any more.
+        line: the way of requests that name no job.
     """
 
     def __init__(self, upstream: str) -> None:
@@ -134,6 +135,7 @@ class Proxy:
         self._lines: dict[bytes, Line] = {}
         self._lock = threading.Condition()
         self.ending = threading.Event()
+        self.line: Line | None = None
         self.url = ""
 
     def lay(self, token: str, line: Line) -> None:
@@ -228,7 +230,7 @@ class Proxy:
     def _line_of(self, said: bytes) -> Line | None:
         found = TOKEN.search(said)
         with self._lock:
-            return self._lines.get(found[0]) if found else None
+            return self._lines.get(found[0]) if found else self.line
 
     def _pass_on(self, request: Request, line: Line | None = None) -> bytes:
         """Ask the store; its answer as bytes."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.server import BUCKET, Server
+from tests.network.conftest import BUCKET
 from tests.silent import Chosen, Mood, MoodyProxy
 
 ROOT = Path(__file__).parents[2]
@@ -173,7 +173,7 @@ def test_ctrl_c_ends_a_slow_reply(proxy: MoodyProxy, mood: Mood) -> None:
     assert "is committed" in said
 
 
-def test_what_still_answers_is_cleaned_up(proxy: MoodyProxy, server: Server) -> None:
+def test_what_still_answers_is_cleaned_up(proxy: MoodyProxy) -> None:
     """Where only the parts are swallowed, Ctrl-C leaves nothing: the uploads and the job are
     aborted, and that is said."""
     proxy.chosen, proxy.only_chosen = part, True

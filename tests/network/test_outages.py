@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from benchmarks.server import BUCKET
 from magic_committer.options import S3Options
+from tests.network.conftest import BUCKET
 from tests.servers import way
 from tests.silent import Mood, MoodyProxy
 

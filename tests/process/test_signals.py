@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 import magic_committer as mc
-from tests.servers import moto_options, moto_server, outside
+from tests.nightly import most
+from tests.outside import Outside
+from tests.servers import moto_options, moto_server
 
 ROOT = Path(__file__).parents[2]
 BUCKET = "signals"
-ROUNDS = 8
+ROUNDS = most(24, 8)
 """Alarms for each kind of exception and each way, spread evenly over a job with a drawn shift."""
 HANG_SECONDS = 300
 TOLD = r"magic_committer\.(recover|abort)\('([^']+)', '([^']+)'\)"
@@ -46,13 +48,9 @@ def environment(url: str) -> dict[str, str]:
 
 
 def left(url: str, prefix: str) -> tuple[list[str], list[str], int]:
-    """The files below a prefix, what else is there, and how many uploads are open."""
-    client = outside(moto_options(url))
-    found = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
-    keys = [one["Key"] for one in found]
-    uploads = client.list_multipart_uploads(Bucket=BUCKET, Prefix=prefix).get("Uploads", ())
-    files = [key for key in keys if "__magic" not in key and not key.endswith("_SUCCESS")]
-    return files, [key for key in keys if "__magic" in key], len(uploads)
+    """The files of a job, what else is there but the marker, and how many uploads are open."""
+    bucket = Outside(moto_options(url), BUCKET)
+    return [*bucket.files(prefix)], bucket.control(prefix, closed=True), len(bucket.uploads(prefix))
 
 
 ALARMS = """
@@ -148,7 +146,7 @@ def test_an_alarm_at_any_instant_is_heard(url: str, kind: str, transport: str) -
     assert len(rounds) == ROUNDS
     assert sum(one["fired"] for one in rounds) > ROUNDS // 3  # or the alarms missed the jobs
     for one in rounds:
-        prefix = f"{kind}-{transport}/{one['number']}/"
+        prefix = f"{kind}-{transport}/{one['number']}"
         if one["chain"]:
             assert kind in one["chain"], one
             for call, dest, job in re.findall(TOLD, one["told"]):
@@ -187,7 +185,7 @@ with mc.write("s3://{BUCKET}/term") as job:
     child.send_signal(signal.SIGTERM)
     assert child.wait(HANG_SECONDS) == 128 + signal.SIGTERM
     child.stdout.close()
-    assert left(url, "term/") == ([], [], 0)
+    assert left(url, "term") == ([], [], 0)
 
 
 ENDS = {
@@ -234,9 +232,9 @@ def work(data):
     assert "Error" not in done.stderr, done.stderr
     if end == "a generator":
         assert "the interpreter ended inside of its block" in done.stderr
-        assert left(url, f"{prefix}/") == ([], [], 0)
+        assert left(url, prefix) == ([], [], 0)
     else:
-        assert left(url, f"{prefix}/") == ([f"{prefix}/a.bin"], [], 0)
+        assert left(url, prefix) == (["a.bin"], [], 0)
 
 
 def test_a_first_use_that_comes_too_late_says_what_to_do() -> None:

@@ -114,16 +114,34 @@ class At:
             self._deed()
 
 
+class Nth:
+    """The n-th request from now on, from 1."""
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+
+    def __call__(self, request: Request) -> bool:
+        self._left -= 1
+        return self._left == 0
+
+
+def raising(
+    fits: Callable[[Request], object], error: BaseException | type[BaseException]
+) -> Callable[[Request], None]:
+    """A hook: each request that fits fails, before it takes effect."""
+
+    def before(request: Request) -> None:
+        if fits(request):
+            raise error
+
+    return before
+
+
 def failing(
     store: MemoryStore, verb: str, key: str, failure: BaseException | type[BaseException]
 ) -> None:
     """From now on each such request for a key fails, before it takes effect."""
-
-    def fail(request: Request) -> None:
-        if (request.verb, request.key) == (verb, key):
-            raise failure
-
-    store.before = fail
+    store.before = raising(lambda request: (request.verb, request.key) == (verb, key), failure)
 
 
 def unanswered() -> None:
@@ -171,9 +189,9 @@ def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
     return job
 
 
-def shared_file(job: mc.Job) -> mc.Task:
-    """An attempt that others may share, with one closed file."""
-    task = job.task("1", attempt="a")
+def one_file(job: mc.Job, **handle: str) -> mc.Task:
+    """An attempt with one closed file; one that others may share, if ``attempt`` names it."""
+    task = job.task("1", **handle)
     with task.open("a.csv") as f:
         f.write(b"1")
     return task

@@ -18,11 +18,7 @@ from magic_committer.errors import (
 )
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, At, committed_task, control, visible
-
-
-class Stopped(BaseException):
-    """The process is gone."""
+from tests.promises.hands import DEST, At, Crash, committed_task, control, raising, visible
 
 
 def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
@@ -35,10 +31,10 @@ def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
         if request.verb == "complete_upload" and request.key != visible:
             while visible and visible not in s3.keys():
                 time.sleep(0.01)  # the other thread's Complete is on its way
-            raise Stopped
+            raise Crash
 
     s3.before = dies
-    with pytest.raises(Stopped):
+    with pytest.raises(Crash):
         job.commit()
     s3.before = None
     return job
@@ -53,12 +49,7 @@ def test_accept_takes_no_file_whose_upload_is_open(s3: MemoryStore) -> None:
     """I2: a key that the operator accepts is not taken as it is while its upload only could not be
     completed yet: it stays unfinished, and is completed by the next call."""
     job = decided(s3)
-
-    def fail(request: Request) -> None:
-        if completing("t/a.csv", request):
-            raise Unanswered("not now")
-
-    s3.before = fail
+    s3.before = raising(lambda r: completing("t/a.csv", r), Unanswered("not now"))
     with pytest.raises(mc.CommitIncomplete) as raised:
         mc.recover(DEST, job.id, accept=["t/a.csv"])
     assert raised.value.unfinished == ("t/a.csv",)

@@ -25,6 +25,8 @@ from tests.promises.hands import (
     control,
     failing,
     killed,
+    one_file,
+    raising,
     record_put,
     unanswered,
     visible,
@@ -347,12 +349,9 @@ def test_a_sweep_that_fails_is_a_warning_and_is_done_again(s3: MemoryStore, verb
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
     killed(job, "2", "b.csv", unique=True)
-
-    def down(request: Request) -> None:
-        if request.verb == verb and "t/_SUCCESS" in s3.keys():
-            raise Unanswered("no answer")
-
-    s3.before = down
+    s3.before = raising(
+        lambda r: r.verb == verb and "t/_SUCCESS" in s3.keys(), Unanswered("no answer")
+    )
     report = job.commit()
     assert (report.outcome, report.state) == ("committed", "completed")
     assert report.warnings
@@ -391,9 +390,7 @@ def test_a_task_that_nobody_expects_refuses_a_commit_by_listing(
 def test_a_late_attempt_of_a_committed_job_is_not_told_that_it_was_aborted(s3: MemoryStore) -> None:
     """I10: the job committed, perhaps with this attempt: the error says that, and no more."""
     job = mc.start(DEST, job_id="j")
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     rival = mc.attach(DEST, "j")
     At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), rival.commit, after=True)
     with pytest.raises(mc.JobNotRunning) as raised:
@@ -485,12 +482,9 @@ def test_what_the_sweep_could_not_read_it_does_not_delete(s3: MemoryStore) -> No
     """I4: a pendingset that names uploads is kept until somebody has read it."""
     job = mc.start(DEST)
     committed_task(job, "1", {"users-own-name.csv": b"1"})
-
-    def down(request: Request) -> None:
-        if request.verb == "get" and request.key.endswith(".pendingset"):
-            raise Unanswered("no answer")
-
-    s3.before = down
+    s3.before = raising(
+        lambda r: r.verb == "get" and r.key.endswith(".pendingset"), Unanswered("no answer")
+    )
     assert job.abort().state == "aborting"
     s3.before = None
     assert mc.attach(DEST, job.id).abort().outcome == "aborted"
@@ -502,12 +496,9 @@ def test_what_names_an_upload_stays_until_the_upload_is_aborted(s3: MemoryStore)
     tells the next sweep what to abort."""
     job = mc.start(DEST, track="memory", accept="results")
     committed_task(job, "1", {"users-own-name.csv": b"1"})
-
-    def down(request: Request) -> None:
-        if request.verb in ("abort_upload", "list_uploads"):
-            raise Unanswered("no answer")
-
-    s3.before = down
+    s3.before = raising(
+        lambda r: r.verb in ("abort_upload", "list_uploads"), Unanswered("no answer")
+    )
     report = job.abort()
     assert (report.state, len(report.left_open)) == ("aborting", 1)
     s3.before = None

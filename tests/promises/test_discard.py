@@ -13,7 +13,7 @@ import magic_committer as mc
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.destinations import DISKS, There, opened
-from tests.promises.hands import DEST, visible
+from tests.promises.hands import DEST, raising, visible
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
 
@@ -129,12 +129,9 @@ def test_nothing_is_aborted_while_the_pending_may_be_stored(s3: MemoryStore) -> 
     job = mc.start(DEST, track="s3")
     with job.task(1) as task:
         written(task, "a")
-
-        def refuse(request: Request) -> None:
-            if request.verb == "delete":
-                raise mc.PermissionDenied("no", operation="delete")
-
-        s3.before = refuse
+        s3.before = raising(
+            lambda r: r.verb == "delete", mc.PermissionDenied("no", operation="delete")
+        )
         with pytest.raises(mc.PermissionDenied):
             task.discard("a")
         s3.before = None
@@ -147,12 +144,9 @@ def test_a_failed_abort_is_tried_again_and_the_file_stays_out(s3: MemoryStore) -
     job = mc.start(DEST)
     with job.task(1) as task:
         written(task, "a", "b")
-
-        def refuse(request: Request) -> None:
-            if request.verb == "abort_upload":
-                raise mc.PermissionDenied("no", operation="abort_upload")
-
-        s3.before = refuse
+        s3.before = raising(
+            lambda r: r.verb == "abort_upload", mc.PermissionDenied("no", operation="abort_upload")
+        )
         with pytest.raises(mc.PermissionDenied):
             task.discard("a")
         s3.before = None

@@ -11,7 +11,7 @@ from magic_committer.commit import probe
 from magic_committer.errors import Unanswered
 from magic_committer.protocol.record import JobRecord
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, control, record_put, visible
+from tests.promises.hands import DEST, At, committed_task, control, raising, record_put, visible
 
 RECORD = "t/__magic_job-1/_job.json"
 
@@ -97,12 +97,7 @@ def test_a_job_that_is_being_committed_is_not_started_again(s3: MemoryStore) -> 
     """I10: between its decision and its end the error says "committed" too."""
     job = begin()
     result = committed_task(job, "1", {"a.csv": b"1"})
-
-    def refuse(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise Unanswered("no answer")
-
-    s3.before = refuse
+    s3.before = raising(lambda r: r.verb == "complete_upload", Unanswered("no answer"))
     with pytest.raises(mc.CommitIncomplete):
         job.commit([result])
     with pytest.raises(mc.JobNotRunning) as raised:

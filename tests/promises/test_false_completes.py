@@ -17,7 +17,7 @@ from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Part, Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, committed_task, failing, visible
+from tests.promises.hands import DEST, committed_task, failing, raising, visible
 
 FILES = {"a.csv": b"1", "b.csv": b"2"}
 
@@ -190,12 +190,9 @@ def test_what_cannot_be_asked_before_the_decision_decides_nothing(gateway: Gatew
     """The question fails: the job runs on, and the next commit asks again."""
     job, result = ready()
     probe._known.clear()
-
-    def fails(request: Request) -> None:
-        if request.verb == "create_upload":
-            raise Unanswered("create_upload: no answer")
-
-    gateway.before = fails
+    gateway.before = raising(
+        lambda r: r.verb == "create_upload", Unanswered("create_upload: no answer")
+    )
     with pytest.raises(Unanswered):
         job.commit([result])
     gateway.before = None

@@ -29,7 +29,8 @@ from tests.promises.hands import (
     crash,
     failing,
     killed,
-    shared_file,
+    one_file,
+    raising,
     visible,
 )
 from tests.promises.machine import DAY, Machine
@@ -74,9 +75,7 @@ def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
 def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryStore) -> None:
     """I4: the read after the pendingset is stored catches all that a late attempt left."""
     job = mc.start(DEST)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), job.abort)
     with pytest.raises(mc.JobNotRunning):
         task.commit()
@@ -88,23 +87,13 @@ def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStor
     """I2: between its pendingset and its second read the job was decided *commit* from a listing:
     the attempt keeps its hands off, and its file is visible."""
     job = mc.start(DEST)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     driver = mc.attach(DEST, job.id)
-
-    class Stop(BaseException):
-        pass
 
     def decide_and_pause() -> None:
         before = s3.before
-
-        def stop(request: Request) -> None:
-            if request.verb == "complete_upload":
-                raise Stop
-
-        s3.before = stop
-        with pytest.raises(Stop):
+        s3.before = raising(lambda r: r.verb == "complete_upload", Crash)
+        with pytest.raises(Crash):
             driver.commit()
         s3.before = before
 
@@ -123,9 +112,7 @@ def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStor
 def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(s3: MemoryStore) -> None:
     """The store goes away after the pendingset: the task raises and leaves it to the job."""
     job = mc.start(DEST)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     heads = iter([None, Unanswered("no answer")])
 
     def second_head_fails(request: Request) -> None:
@@ -146,9 +133,7 @@ def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: 
     """Absent, or another run's: the job is not running for this attempt."""
     job = mc.start(DEST, job_id="used-twice")
     record = control(s3)[0]
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     if gone == "absent":
         s3.delete_object(record)
     else:
@@ -190,9 +175,7 @@ def test_a_record_that_may_not_be_read_is_told_as_it_is(s3: MemoryStore, track: 
     """I10: 403 at the fence's first read says nothing of the job: the task raises PermissionDenied,
     not that it is late, publishes nothing, and aborts its upload: its parts are there."""
     job = mc.start(DEST, track=track, accept="results")
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     s3.before = _forbid_heads
     with pytest.raises(PermissionDenied, match="forbidden"):
         task.commit()
@@ -321,9 +304,7 @@ def test_a_pendingset_whose_put_was_not_answered(
     the key cannot be claimed either: it may be committed again, and the job's end takes what is
     left."""
     job = mc.start(DEST, accept=accept, track=track)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
 
     def lose(request: Request) -> None:
         if request.verb == "put" and request.key.endswith(".pendingset"):
@@ -357,9 +338,7 @@ def test_an_attempt_whose_tree_another_process_took_away_commits_nothing(s3: Mem
     """I2: files that were closed here are never left out: the commit fails, it does not commit
     fewer."""
     job = mc.start(DEST)
-    task = job.task("1", attempt="a")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job, attempt="a")
     mc.attach(DEST, job.id).task("1", attempt="a").abort()
     with pytest.raises(mc.TaskFailed, match="another process"):
         task.commit()
@@ -371,9 +350,7 @@ def test_a_committed_attempt_is_not_undone_by_a_second_handle(s3: MemoryStore) -
     """I2: whoever goes by the same name finds the attempt committed: it cannot be aborted, and
     committing it again gives the same result."""
     job = mc.start(DEST)
-    first = job.task("1", attempt="a")
-    with first.open("a.csv") as f:
-        f.write(b"1")
+    first = one_file(job, attempt="a")
     s3.before = _refuse_deletes  # the tree stays, as if the first process had been killed
     first.commit()
     s3.before = None
@@ -438,9 +415,7 @@ def test_a_second_read_that_is_forbidden_undoes_nothing(s3: MemoryStore) -> None
     """I2: a token that expires after a driver has listed the pendingset: the attempt raises and
     leaves everything; the job commits whole."""
     job = mc.start(DEST)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     heads = 0
 
     def forbid_the_second(request: Request) -> None:
@@ -464,7 +439,7 @@ def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     """I4: the job is being aborted and nobody accepts anything any more: what is at the key of the
     set does not matter, and the attempt's upload goes."""
     job = mc.start(DEST)
-    task = shared_file(job)
+    task = one_file(job, attempt="a")
     At(s3, lambda r: r.verb == "list", crash)
     with pytest.raises(Crash):
         mc.abort(DEST, job.id)

@@ -12,7 +12,17 @@ import magic_committer as mc
 from magic_committer.errors import NotSupported, PermissionDenied, Unanswered
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, failing, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    control,
+    crash,
+    failing,
+    raising,
+    visible,
+)
 from tests.promises.machine import DAY, Machine
 
 UNDONE = {
@@ -345,12 +355,7 @@ def test_an_unanswered_claim_gives_nothing_up(machine: Machine) -> None:
     job = machine.job("running")
     damage(machine.s3, job)
     machine.later(DAY)
-
-    def silent(request: Request) -> None:
-        if request.verb == "put":
-            raise Unanswered("no answer")
-
-    machine.s3.before = silent
+    machine.s3.before = raising(lambda r: r.verb == "put", Unanswered("no answer"))
     with pytest.raises(Unanswered):
         mc.force_abort(DEST, job.id)
     machine.s3.before = None
@@ -362,12 +367,10 @@ def test_a_store_without_conditional_delete_is_enough(machine: Machine) -> None:
     """The record is exchanged for a claim by PUT, so that a plain DELETE takes nothing else."""
     job = machine.job("completed")
     machine.later(DAY)
-
-    def unknown(request: Request) -> None:
-        if request.verb == "delete_one" and request.if_match is not None:
-            raise NotSupported("not implemented", status=501)
-
-    machine.s3.before = unknown
+    machine.s3.before = raising(
+        lambda r: r.verb == "delete_one" and r.if_match is not None,
+        NotSupported("not implemented", status=501),
+    )
     assert mc.force_abort(DEST, job.id).state == "absent"
     assert not control(machine.s3)
 
@@ -446,12 +449,9 @@ def test_who_may_not_delete_gives_nothing_up(machine: Machine, state: str) -> No
     if state == "damaged":
         damage(machine.s3, job)
     before = machine.s3.body(record_of(job))
-
-    def refuse(request: Request) -> None:
-        if request.verb in ("delete", "delete_one"):
-            raise PermissionDenied("not allowed", status=403)
-
-    machine.s3.before = refuse
+    machine.s3.before = raising(
+        lambda r: r.verb in ("delete", "delete_one"), PermissionDenied("not allowed", status=403)
+    )
     with pytest.raises(PermissionDenied, match=r"s3:DeleteObject below s3://bucket/t/"):
         mc.force_abort(DEST, job.id, dead_after=0)
     machine.s3.before = None

@@ -14,7 +14,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import DEST, committed_task, control, one_file, visible
 
 PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
 
@@ -188,9 +188,7 @@ def test_a_task_with_files_in_memory_does_not_travel(s3: MemoryStore) -> None:
         pickle.dumps(in_memory)
     in_memory.abort()
     job = mc.start(DEST, track="s3")
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     elsewhere = pickle.loads(pickle.dumps(task))
     assert job.commit([elsewhere.commit()]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}

@@ -15,12 +15,21 @@ from magic_committer.options import Mode
 from magic_committer.protocol.ledger import hash_of
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.in_memory import Fresh
-from tests.promises.hands import DEST, At, Crash, StillClock, crash, failing, record_put
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    Nth,
+    StillClock,
+    crash,
+    failing,
+    raising,
+    record_put,
+)
 from tests.promises.test_streams import (
     CHECKPOINT,
     LEDGER,
     QUERY,
-    Nth,
     commit,
     publish,
     requests_of_a_commit,
@@ -220,12 +229,7 @@ def test_a_start_with_an_id_settles_nothing(s3: MemoryStore) -> None:
 def test_a_start_that_cannot_settle_a_crashed_run_names_it(s3: MemoryStore) -> None:
     """Its files cannot be completed now: the error is the conflict, with the reason below it."""
     job, _ = decided(s3, "replace")
-
-    def refuse(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise PermissionDenied("no")
-
-    s3.before = refuse
+    s3.before = raising(lambda r: r.verb == "complete_upload", PermissionDenied("no"))
     with pytest.raises(mc.ConflictingJob, match=job.id) as told:
         run_of(8, "replace")
     assert isinstance(told.value.__cause__, mc.CommitIncomplete)

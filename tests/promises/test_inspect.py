@@ -12,8 +12,7 @@ from magic_committer.errors import (
 )
 from magic_committer.maintenance.inspect import Listing, measure, with_token
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.stores.memory import Request
-from tests.promises.hands import DEST, At
+from tests.promises.hands import DEST, At, raising
 from tests.promises.machine import (
     DAY,
     HOUR,
@@ -83,12 +82,9 @@ def test_one_unreadable_job_does_not_hide_the_others(machine: Machine) -> None:
     job = machine.job("running")
     machine.s3.put_object("t/__magic_job-secret/_job.json", b"{}")
     machine.later(2 * DAY)
-
-    def refuse(request: Request) -> None:
-        if request.verb == "get" and "secret" in request.key:
-            raise PermissionDenied("no")
-
-    machine.s3.before = refuse
+    machine.s3.before = raising(
+        lambda r: r.verb == "get" and "secret" in r.key, PermissionDenied("no")
+    )
     found = {one.id: one.problem for one in mc.inspect(DEST)}
     assert found == {"secret": "no", job.id: ""}
     report = mc.cleanup(DEST)

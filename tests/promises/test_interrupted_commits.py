@@ -8,12 +8,13 @@ from collections.abc import Callable
 import pytest
 
 import magic_committer as mc
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
     Crash,
+    Nth,
     StillClock,
     committed_task,
     crash,
@@ -27,17 +28,6 @@ UNDECIDED = "was not decided when its commit was interrupted"
 def stop() -> None:
     """Ctrl-C."""
     raise KeyboardInterrupt
-
-
-class Numbered:
-    """The request of that number, from 1."""
-
-    def __init__(self, number: int) -> None:
-        self._left = number
-
-    def __call__(self, request: Request) -> bool:
-        self._left -= 1
-        return self._left == 0
 
 
 def decided(store: MemoryStore) -> mc.Job:
@@ -67,7 +57,7 @@ def interrupted_at_each_request(make: Callable[[MemoryStore], mc.Job]) -> list[t
     for number in range(1, 60):
         with memory_store(clock=StillClock()) as store:
             job = make(store)
-            At(store, Numbered(number), stop)
+            At(store, Nth(number), stop)
             try:
                 job.commit()
             except KeyboardInterrupt as error:

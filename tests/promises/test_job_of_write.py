@@ -23,7 +23,7 @@ from magic_committer.job import give_up
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import upload_of
 from tests.destinations import There
-from tests.promises.hands import DEST, control, visible
+from tests.promises.hands import DEST, control, raising, visible
 
 
 def said_in_a_child(step: Callable[[], Any]) -> str:
@@ -131,12 +131,7 @@ def test_a_second_interruption_names_the_call_that_ends_the_job(
 def test_what_somebody_else_aborts_is_left_to_them(s3: MemoryStore) -> None:
     """`give_up` sends nothing for a job that it knows to be aborted already."""
     job = mc.start(DEST)
-
-    def cut(request: Request) -> None:
-        if request.verb == "list_uploads":
-            raise KeyboardInterrupt
-
-    s3.before = cut
+    s3.before = raising(lambda r: r.verb == "list_uploads", KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         mc.abort(DEST, job.id)
     s3.before = None

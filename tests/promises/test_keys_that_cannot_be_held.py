@@ -13,7 +13,7 @@ from magic_committer.commit import long_names
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, control, visible
+from tests.promises.hands import DEST, control, raising, visible
 
 LONG = "a" * 256
 STORE: list[MemoryStore] = []
@@ -111,11 +111,10 @@ def test_s3_takes_long_elements(s3: MemoryStore) -> None:
 def test_a_long_directory_is_no_long_name(s3: MemoryStore) -> None:
     """S3 takes 1,024 bytes for a key: what is asked for is no longer, whatever the directory."""
 
-    def strict(request: Request) -> None:
-        if len(request.key.encode()) > 1024:
-            raise InvalidRequest("key too long", status=400, code="KeyTooLongError")
-
-    s3.before = strict
+    s3.before = raising(
+        lambda r: len(r.key.encode()) > 1024,
+        InvalidRequest("key too long", status=400, code="KeyTooLongError"),
+    )
     long_names.refuse_long_element(Runtime(s3), f"t/{LONG}", "d/" * 450)
     assert s3.requests["get"] == 1
 
@@ -123,12 +122,10 @@ def test_a_long_directory_is_no_long_name(s3: MemoryStore) -> None:
 def test_a_store_that_may_not_be_asked_takes_the_name(s3: MemoryStore) -> None:
     """No s3:GetObject, or an expired token: what cannot be told is not refused."""
     job = mc.start(DEST, track="memory")
-
-    def denied(request: Request) -> None:
-        if request.verb == "get" and "x" * 256 in request.key:
-            raise PermissionDenied("not allowed", status=403)
-
-    s3.before = denied
+    s3.before = raising(
+        lambda r: r.verb == "get" and "x" * 256 in r.key,
+        PermissionDenied("not allowed", status=403),
+    )
     with job.task("1") as task, task.open(LONG, unique=False) as f:
         f.write(b"x")
     job.commit([task.result])

@@ -24,9 +24,13 @@ from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
+    Crash,
     control,
+    crash,
     failing,
     half_completed,
+    one_file,
+    raising,
     visible,
 )
 
@@ -74,9 +78,7 @@ def test_a_late_task_leaves_its_completed_file(s3: MemoryStore, track: Track) ->
     sweeps; the task learns that it is late, and its file stays visible."""
     store = Believing(s3)
     job = mc.start(DEST, track=track)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     at = store.at(put_of(".pendingset"), lambda: mc.attach(DEST, job.id).commit(), after=True)
     with pytest.raises(mc.JobNotRunning) as told:
         task.commit()
@@ -91,9 +93,7 @@ def test_a_late_task_that_aborts_again_leaves_its_completed_file(s3: MemoryStore
     """I2, I5: the same by `abort` of a committed attempt, by its handle and by another one."""
     store = Believing(s3)
     job = mc.start(DEST)
-    task = job.task("1", attempt="a")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job, attempt="a")
     other = mc.attach(DEST, job.id).task("1", attempt="a")
     task.commit()
     mc.attach(DEST, job.id).commit()
@@ -201,12 +201,7 @@ def test_a_twin_that_could_not_be_removed_is_looked_for_again(s3: MemoryStore) -
     (known,) = s3.open_uploads()
     s3.start_upload(known.key)
     s3.delete_object(next(key for key in control(s3) if key.endswith("_job.json")))
-
-    def no_listing(request: Request) -> None:
-        if request.verb == "list_uploads":
-            raise Unanswered("no answer")
-
-    s3.before = no_listing
+    s3.before = raising(lambda r: r.verb == "list_uploads", Unanswered("no answer"))
     with pytest.raises(mc.JobNotRunning):
         task.commit()
     s3.before = None
@@ -302,12 +297,9 @@ def test_a_look_that_fails_leaves_the_file_saved(
     job = mc.start(DEST, job_id="1")
     f = mc.open_magic(PATH + "x.csv")
     f.write(b"1")
-
-    def lose(request: Request) -> None:
-        if request.verb == "get" and request.key.endswith(".pendingset"):
-            raise Unanswered("no answer")
-
-    s3.before = lose
+    s3.before = raising(
+        lambda r: r.verb == "get" and r.key.endswith(".pendingset"), Unanswered("no answer")
+    )
     with caplog.at_level(logging.WARNING):
         f.close()
     s3.before = None
@@ -340,9 +332,7 @@ def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fe
     too if the fence cannot be read then."""
     store = Believing(s3)
     job = mc.start(DEST)
-    task = job.task("1", attempt="a")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job, attempt="a")
     other = mc.attach(DEST, job.id).task("1", attempt="a")
 
     def others() -> None:
@@ -376,12 +366,6 @@ def test_the_twins_of_a_job_that_commits_are_left_to_it(s3: MemoryStore) -> None
     """I2: two attempts write one unique name; the one whose Create was sent twice is late while the
     job completes the other's: it lists nothing, for what it would find is planned."""
 
-    class Stop(BaseException):
-        pass
-
-    def stop() -> None:
-        raise Stop
-
     job = mc.start(DEST, track="memory", accept="results")
     s3.after = _sent_twice
     late = job.task("1")
@@ -390,8 +374,8 @@ def test_the_twins_of_a_job_that_commits_are_left_to_it(s3: MemoryStore) -> None
     s3.after = None
     with job.task("1") as task, task.open("a.csv", unique=True) as f:
         f.write(b"1")
-    At(s3, lambda r: r.verb == "complete_upload", stop)
-    with pytest.raises(Stop):
+    At(s3, lambda r: r.verb == "complete_upload", crash)
+    with pytest.raises(Crash):
         job.commit([task.result])
     s3.before = None
     with pytest.raises(mc.JobNotRunning):
@@ -405,9 +389,7 @@ def test_an_ended_attempt_is_undone_by_a_handle_that_wrote_nothing(s3: MemorySto
     """I4: the set that a killed process left after its job had ended names the uploads: whoever
     aborts the attempt removes them before the set goes."""
     job = mc.start(DEST)
-    task = job.task("1", attempt="a")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job, attempt="a")
     other = mc.attach(DEST, job.id).task("1", attempt="a")
     task.commit()
     s3.delete_object(next(key for key in control(s3) if key.endswith("_job.json")))
@@ -514,12 +496,7 @@ def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None
     """I4: it did not land: the upload is aborted, and the attempt goes on without the file."""
     job = mc.start(DEST, job_id="1")
     f = mc.open_magic(PATH + "x.csv")
-
-    def forbid(request: Request) -> None:
-        if put_of(".pending")(request):
-            raise PermissionDenied("forbidden", status=403)
-
-    s3.before = forbid
+    s3.before = raising(put_of(".pending"), PermissionDenied("forbidden", status=403))
     with pytest.raises(PermissionDenied):
         f.close()
     s3.before = None
@@ -534,15 +511,12 @@ def test_a_task_that_may_not_see_its_parts_aborts_well(s3: MemoryStore) -> None:
     """I4: the store took the abort, and nobody lets the task see that the parts are gone: that is
     no error of the task."""
     job = mc.start(DEST, track="memory", accept="results")
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
 
-    def forbid(request: Request) -> None:
-        if request.verb in ("list_parts", "list_uploads"):
-            raise PermissionDenied("forbidden", status=403)
-
-    s3.before = forbid
+    s3.before = raising(
+        lambda r: r.verb in ("list_parts", "list_uploads"),
+        PermissionDenied("forbidden", status=403),
+    )
     task.abort()
     s3.before = None
     assert s3.open_uploads() == ()

@@ -17,15 +17,11 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Track
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, committed_task, visible
+from tests.promises.hands import DEST, Crash, committed_task, visible
 
 FILES = {"p=1/a.csv": b"1", "p=1/empty.csv": b"", "p=2/b.csv": b"22"}
 MODES: list[Mode] = ["append", "fail", "fail_partitions", "replace", "replace_partitions"]
 TRACKS: list[Track] = ["memory", "s3"]
-
-
-class Stopped(BaseException):
-    """The process is gone."""
 
 
 def requests_of_a_job(s3: MemoryStore, mode: Mode, track: Track) -> list[Request]:
@@ -37,12 +33,12 @@ def requests_of_a_job(s3: MemoryStore, mode: Mode, track: Track) -> list[Request
     def note(request: Request) -> None:
         sent.append(request)
         if dies and request.verb == "complete_upload" and "/p=2/" in request.key:
-            raise Stopped
+            raise Crash
 
     s3.before = note
     job = mc.start(DEST, mode=mode, track=track, accept="listing")
     committed_task(job, "1", FILES)
-    with pytest.raises(Stopped):
+    with pytest.raises(Crash):
         job.commit()
     dies = False
     assert mc.recover(DEST, job.id).outcome == "committed"

@@ -25,7 +25,7 @@ from magic_committer.errors import (
 from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import JobRecord, ObjectRef, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, failing
+from tests.promises.hands import DEST, At, committed_task, failing, raising
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
@@ -211,11 +211,7 @@ def test_a_put_whose_reply_is_lost_is_recognised(job: Finishing) -> None:
 def test_a_store_that_never_answers_the_put_is_told(job: Finishing) -> None:
     """I8: after some tries the store's error is raised: the record stays for whoever finishes."""
 
-    def fail(request: Request) -> None:
-        if put(request):
-            raise Unanswered("down")
-
-    job.s3.before = fail
+    job.s3.before = raising(lambda r: put(r), Unanswered("down"))
     with pytest.raises(Unanswered, match="down"):
         job.mark()
 
@@ -236,11 +232,7 @@ def test_a_marker_that_the_store_refuses_to_give_is_an_error(
 ) -> None:
     """I8: a GET that is refused tells nothing of the marker: nothing is written over it."""
 
-    def refuse(request: Request) -> None:
-        if (request.verb, request.key) == ("get", MARKER):
-            raise error
-
-    after_another.s3.before = refuse
+    after_another.s3.before = raising(lambda r: (r.verb, r.key) == ("get", MARKER), error)
     with pytest.raises(type(error), match=error.message):
         after_another.mark()
     after_another.s3.before = None
@@ -257,11 +249,10 @@ def test_a_marker_of_a_customers_key_is_another_programs(
         after_another.machine.clock.ahead += 60
         after_another.s3.put_object(MARKER, b"newer")
 
-    def refuse(request: Request) -> None:
-        if (request.verb, request.key) in (("get", MARKER), ("head", MARKER)):
-            raise InvalidRequest("it wants a key", status=400, code="InvalidRequest")
-
-    after_another.s3.before = refuse
+    after_another.s3.before = raising(
+        lambda r: (r.verb, r.key) in (("get", MARKER), ("head", MARKER)),
+        InvalidRequest("it wants a key", status=400, code="InvalidRequest"),
+    )
     told = after_another.mark()
     after_another.s3.before = None
     assert (told == "", after_another.s3.body(MARKER) == b"newer") == (
@@ -273,11 +264,10 @@ def test_a_marker_of_a_customers_key_is_another_programs(
 def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finishing) -> None:
     """The marker's ETag is sent in the other quoting once the same marker was refused."""
 
-    def refuse_quotes(request: Request) -> None:
-        if put(request) and (request.if_match or "").startswith('"'):
-            raise PreconditionFailed("it compares with the quotes")
-
-    after_another.s3.before = refuse_quotes
+    after_another.s3.before = raising(
+        lambda r: put(r) and (r.if_match or "").startswith('"'),
+        PreconditionFailed("it compares with the quotes"),
+    )
     assert after_another.mark() == ""
     assert after_another.is_ours()
 
@@ -304,12 +294,10 @@ def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore
     s3.put_object("t/_SUCCESS", b"")
     job = mc.start(DEST, mode="replace")
     committed_task(job, "1", {"a.csv": b"a"})
-
-    def before(request: Request) -> None:
-        if (request.verb, request.key) == ("put", "t/_SUCCESS"):
-            raise PermissionDenied("not this key", status=403)
-
-    s3.before = before
+    s3.before = raising(
+        lambda r: (r.verb, r.key) == ("put", "t/_SUCCESS"),
+        PermissionDenied("not this key", status=403),
+    )
     with pytest.raises(mc.CommitIncomplete) as raised:
         job.commit()
     assert raised.value.outstanding == ("t/_SUCCESS",)

@@ -22,7 +22,7 @@ from magic_committer.errors import (
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, Crash, committed_task, control, failing, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, failing, raising, visible
 
 
 def run(mode: Mode, files: Mapping[str, bytes]) -> mc.JobReport:
@@ -251,12 +251,7 @@ def test_a_completed_job_is_not_reverted(s3: MemoryStore) -> None:
     job = mc.start(DEST, mode="replace")
     s3.put_object("t/old.csv", b"old")
     committed_task(job, "1", {"a.csv": b"1"})
-
-    def down(request: Request) -> None:
-        if request.verb == "delete_one":
-            raise Unanswered("no answer")
-
-    s3.before = down
+    s3.before = raising(lambda r: r.verb == "delete_one", Unanswered("no answer"))
     with pytest.raises(mc.CommitIncomplete) as raised:
         job.commit()
     assert (raised.value.state, job.outcome) == ("completed", "committed")
@@ -317,12 +312,10 @@ def test_closed_records_of_drawn_ids_are_tidied_by_the_next_excluding_job() -> N
 def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> None:
     """HEAD, compare, delete, where the store refuses If-Match on DELETE."""
     s3.put_object("t/old.csv", b"old")
-
-    def refuse(request: Request) -> None:
-        if request.verb == "delete_one" and request.if_match:
-            raise errors.NotSupported("no", status=501, code="NotImplemented")
-
-    s3.before = refuse
+    s3.before = raising(
+        lambda r: r.verb == "delete_one" and r.if_match,
+        errors.NotSupported("no", status=501, code="NotImplemented"),
+    )
     report = run("replace", {"new.csv": b"new"})
     assert visible(s3) == {"t/new.csv": b"new"}
     assert report.outcome == "committed"

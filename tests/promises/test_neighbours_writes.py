@@ -6,16 +6,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, visible
-
-
-class Stopped(BaseException):
-    """The process is gone."""
-
-
-def stop() -> None:
-    """End the process here."""
-    raise Stopped
+from tests.promises.hands import DEST, At, committed_task, half_completed, raising, visible
 
 
 def replacing(s3: MemoryStore) -> mc.Job:
@@ -23,19 +14,6 @@ def replacing(s3: MemoryStore) -> mc.Job:
     s3.put_object("t/old.csv", b"old")
     job = mc.start(DEST, mode="replace")
     committed_task(job, "1", {"new.csv": b"new"})
-    return job
-
-
-def half_committed(s3: MemoryStore) -> mc.Job:
-    """A decided job of which one file is visible, and whose driver is dead."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-    committed_task(job, "2", {"b.csv": b"2"})
-    at = At(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", stop)
-    with pytest.raises(Stopped):
-        job.commit()
-    assert at.done
-    s3.before = None
     return job
 
 
@@ -77,7 +55,7 @@ def test_what_was_written_since_the_plan_is_not_asked_to_go(s3: MemoryStore) -> 
 def test_what_is_written_over_a_file_that_is_undone_stays(s3: MemoryStore) -> None:
     """I6: a neighbour writes over a file of a job that is being reverted, between HEAD and DELETE:
     its object stays."""
-    job = half_committed(s3)
+    job = half_completed(s3)
     at = At(s3, lambda r: deletion_of("t/a.csv", r), lambda: s3.put_object("t/a.csv", b"!"))
     mc.abort(DEST, job.id, revert=True)
     assert at.done
@@ -86,7 +64,7 @@ def test_what_is_written_over_a_file_that_is_undone_stays(s3: MemoryStore) -> No
 
 def test_what_was_written_over_a_file_before_it_is_undone_stays(s3: MemoryStore) -> None:
     """I6: an object that a neighbour wrote over ours before the revert is not deleted."""
-    job = half_committed(s3)
+    job = half_completed(s3)
     s3.put_object("t/a.csv", b"!")
     mc.abort(DEST, job.id, revert=True)
     assert visible(s3) == {"t/a.csv": b"!"}
@@ -94,7 +72,7 @@ def test_what_was_written_over_a_file_before_it_is_undone_stays(s3: MemoryStore)
 
 def test_what_is_completed_while_it_is_undone_goes(s3: MemoryStore) -> None:
     """I3: a late Complete that lands before the revert's abort is seen by the look after it."""
-    job = half_committed(s3)
+    job = half_completed(s3)
     (upload,) = [u for u in s3.open_uploads() if u.key == "t/b.csv"]
     parts = tuple(s3.list_parts(upload.key, upload.upload_id))
 
@@ -110,13 +88,8 @@ def test_what_is_completed_while_it_is_undone_goes(s3: MemoryStore) -> None:
 
 def test_a_revert_that_could_not_undo_all_is_done_again(s3: MemoryStore) -> None:
     """I3: a file that could not be looked at keeps the job from being called reverted."""
-    job = half_committed(s3)
-
-    def fail(request: Request) -> None:
-        if (request.verb, request.key) == ("head", "t/a.csv"):
-            raise mc.StoreError("not now")
-
-    s3.before = fail
+    job = half_completed(s3)
+    s3.before = raising(lambda r: (r.verb, r.key) == ("head", "t/a.csv"), mc.StoreError("not now"))
     with pytest.raises(mc.AbortIncomplete, match="not now"):
         mc.abort(DEST, job.id, revert=True)
     s3.before = None

@@ -4,8 +4,9 @@ waits, and nobody goes on while another one is there (I6, I7)."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import pytest
 
@@ -15,11 +16,12 @@ from magic_committer.commit.conflict import YIELD_LOOKS_MAX
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, raising, visible
 
 JOBS = 8
 PATIENCE_SECONDS = 300.0
 WAITED_SECONDS = 7.75
+R = TypeVar("R")
 
 
 def is_record(request: Request) -> bool:
@@ -42,52 +44,54 @@ def started(s3: MemoryStore) -> list[str]:
     return [key.split("__magic_job-")[1].split("/")[0] for key in control(s3)]
 
 
+def at_once(s3: MemoryStore, works: Sequence[Callable[[], R]]) -> tuple[list[R], list[str]]:
+    """Do works in threads, of which none looks around before all could. What they gave, and what
+    those were told that met another job."""
+    gate = threading.Barrier(len(works), timeout=PATIENCE_SECONDS)
+    met = threading.local()
+
+    def meet(request: Request) -> None:
+        if looks_around(request) and not getattr(met, "done", False):
+            met.done = True
+            gate.wait()
+
+    won: list[R] = []
+    lost: list[str] = []
+
+    def work(one: Callable[[], R]) -> None:
+        try:
+            won.append(one())
+        except mc.ConflictingJob as error:
+            lost.append(str(error))
+
+    s3.before = meet
+    threads = [threading.Thread(target=work, args=(one,)) for one in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    s3.before = None
+    return won, lost
+
+
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize("mode", ["fail", "replace"])
 def test_of_eight_jobs_that_start_at_once_one_wins(mode: Mode, given: bool) -> None:
     """All have written their records before any looks. The others are told to whom they yield; what
     they tried works when it has ended."""
     with memory_store(clock=SystemClock()) as s3:
-        gate = threading.Barrier(JOBS, timeout=PATIENCE_SECONDS)
-        met = threading.local()
 
-        def all_set_up(request: Request) -> None:
-            if looks_around(request) and not getattr(met, "done", False):
-                met.done = True
-                gate.wait()
+        def start(number: int) -> mc.Job:
+            return mc.start(DEST, mode=mode, job_id=f"job-{number}" if given else None)
 
-        won: list[mc.Job] = []
-        lost: list[mc.ConflictingJob] = []
-
-        def start(number: int) -> None:
-            try:
-                won.append(mc.start(DEST, mode=mode, job_id=f"job-{number}" if given else None))
-            except mc.ConflictingJob as error:
-                lost.append(error)
-
-        s3.before = all_set_up
-        threads = [threading.Thread(target=start, args=(number,)) for number in range(JOBS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE_SECONDS)
-        s3.before = None
+        won, lost = at_once(s3, [partial(start, number) for number in range(JOBS)])
         assert (len(won), len(lost)) == (1, JOBS - 1)
-        assert all("Try again when it has ended" in str(error) for error in lost)
+        assert all("Try again when it has ended" in told for told in lost)
         committed_task(won[0], "1", {"a.csv": b"1"})
         won[0].commit()
         assert visible(s3) == {"t/a.csv": b"1"}
         if mode == "replace":
             mc.start(DEST, mode=mode).abort()
-
-
-class Cut(BaseException):
-    """The process is gone."""
-
-
-def cut() -> None:
-    """Kill the actor here."""
-    raise Cut
 
 
 def interrupting(s3: MemoryStore, deed: Callable[[], object]) -> At:
@@ -136,8 +140,8 @@ def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
 ) -> None:
     """A given id is withdrawn through ``aborting``: it will publish nothing, and is soon closed."""
     older = mc.start(DEST, mode="replace", job_id="x")
-    stop = At(s3, lambda r: r.verb == "list", cut)
-    with pytest.raises(Cut):
+    stop = At(s3, lambda r: r.verb == "list", crash)
+    with pytest.raises(Crash):
         older.abort()
     assert stop.done
     s3.before = None
@@ -186,8 +190,8 @@ def test_a_younger_one_that_has_decided_is_not_waited_for(
         clock.ahead += 5
         job = mc.start(DEST, mode="replace")
         committed_task(job, "1", {"a.csv": b"1"})
-        stop = At(s3, lambda r: r.verb == "complete_upload", cut)
-        with pytest.raises(Cut):
+        stop = At(s3, lambda r: r.verb == "complete_upload", crash)
+        with pytest.raises(Crash):
             job.commit()
         assert stop.done
         s3.before = None
@@ -304,34 +308,15 @@ def test_of_eight_jobs_of_one_partition_that_commit_at_once_the_oldest_wins(mode
             job.id: (s3.head(f"t/__magic_job-{job.id}/_job.json").last_modified, job.uuid)
             for job, _ in jobs
         }
-        gate = threading.Barrier(JOBS, timeout=PATIENCE_SECONDS)
-        met = threading.local()
 
-        def all_announced(request: Request) -> None:
-            if looks_around(request) and not getattr(met, "done", False):
-                met.done = True
-                gate.wait()
+        def commit(job: mc.Job, results: list[Any]) -> str:
+            job.commit(results)
+            return job.id
 
-        won: list[str] = []
-        lost: list[mc.ConflictingJob] = []
-
-        def commit(job: mc.Job, results: list[Any]) -> None:
-            try:
-                job.commit(results)
-                won.append(job.id)
-            except mc.ConflictingJob as error:
-                lost.append(error)
-
-        s3.before = all_announced
-        threads = [threading.Thread(target=commit, args=one) for one in jobs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(PATIENCE_SECONDS)
-        s3.before = None
+        won, lost = at_once(s3, [partial(commit, *one) for one in jobs])
         assert won == [min(age, key=lambda one: age[one])]
         assert len(lost) == JOBS - 1
-        assert all("writes p=1/ too: this one yields to it" in str(error) for error in lost)
+        assert all("writes p=1/ too: this one yields to it" in told for told in lost)
         assert len(visible(s3)) == 1
         assert not [key for key in control(s3) if not key.endswith("_job.json")]
 
@@ -427,17 +412,16 @@ def test_a_rival_that_is_being_ended_is_not_called_younger(
     def die(request: Request) -> None:
         if dying or looks_around(request):
             dying.append(request)
-            raise Cut
+            raise Crash
 
     s3.before = die
-    with pytest.raises(Cut):
+    with pytest.raises(Crash):
         dead.commit(results)
 
-    def refuse(request: Request) -> None:
-        if request.verb == "abort_upload" and request.key == "t/p=1/a.csv":
-            raise mc.PermissionDenied("no", operation="abort_upload", bucket="bucket", status=403)
-
-    s3.before = refuse
+    s3.before = raising(
+        lambda r: r.verb == "abort_upload" and r.key == "t/p=1/a.csv",
+        mc.PermissionDenied("no", operation="abort_upload", bucket="bucket", status=403),
+    )
     assert mc.abort(DEST, dead.id).warnings
     clock.sleep(600)
     job, later = ready("replace_partitions", name="b.csv")

@@ -23,7 +23,7 @@ from magic_committer.options import Track
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from tests.concrete import attempt_of, upload_of
-from tests.promises.hands import DEST, committed_task, control, shared_file, visible
+from tests.promises.hands import DEST, committed_task, control, one_file, visible
 from tests.servers import moto_server
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12
@@ -50,9 +50,7 @@ def test_a_task_in_a_child_says_what_to_do_instead(
 ) -> None:
     """I10: opening, committing and aborting raise, with words that help, and send no request."""
     job = mc.start(DEST, track=track)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     s3.requests.clear()
     child()
     for use in (lambda: task.open("b.csv"), task.commit, task.abort, task.__enter__().commit):
@@ -328,7 +326,7 @@ def test_what_the_hint_says_works_in_forked_workers(server: str) -> None:
 def test_a_pending_that_cannot_be_read_fails_its_attempt(s3: MemoryStore) -> None:
     """I2: the attempt is not committed without that file, and the error is one of the task."""
     job = mc.start(DEST)
-    shared_file(job)
+    one_file(job, attempt="a")
     (key,) = (key for key in s3.keys() if key.endswith(".pending"))
     s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
     with pytest.raises(mc.TaskFailed, match=r"a\.csv\.pending"):

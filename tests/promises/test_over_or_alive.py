@@ -18,7 +18,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, committed_task, failing, visible
+from tests.promises.hands import DEST, committed_task, failing, raising, visible
 from tests.promises.machine import DAY, STATES, Machine
 
 
@@ -140,12 +140,7 @@ def test_a_job_that_is_decided_meanwhile_is_left(machine: Machine) -> None:
     """I2: a job that was taken for dead is decided between plan and deed: it is left to recover,
     and none of its files is lost."""
     dead = Dead(machine)
-
-    def dies(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise mc.StoreError("not now")
-
-    machine.s3.before = dies
+    machine.s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
     with pytest.raises(mc.CommitIncomplete):
         dead.job.commit()
     machine.s3.before = None

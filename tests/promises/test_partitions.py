@@ -22,6 +22,7 @@ from tests.promises.hands import (
     committed_task,
     control,
     killed_at,
+    raising,
     visible,
 )
 
@@ -260,12 +261,10 @@ def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> Non
         if request.verb == "put" and "/_plan-" in request.key:
             s3.before = None
             mc.abort(DEST, job.id)
-
-            def fail(later: Request) -> None:
-                if later.verb == "list" and later.key.endswith("__magic_job-"):
-                    raise Unanswered("slow down", status=503)
-
-            s3.before = fail
+            s3.before = raising(
+                lambda later: later.verb == "list" and later.key.endswith("__magic_job-"),
+                Unanswered("slow down", status=503),
+            )
 
     s3.before = announced
     with pytest.raises(Unanswered):

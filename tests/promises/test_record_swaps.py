@@ -26,7 +26,7 @@ from magic_committer.options import ConditionalWrites
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, ObjectRef, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import At
+from tests.promises.hands import At, raising
 
 KEY = "t/__magic_job-j/_job.json"
 REFUSALS = {InvalidRequest: 400, PermissionDenied: 403, NotSupported: 501}
@@ -113,12 +113,10 @@ def test_a_store_that_wants_etags_without_quotes_is_understood(
 ) -> None:
     """A 412 with the record unchanged: the ETag is sent in the other quoting (Ceph RGW)."""
     seen = running(runtime)
-
-    def refuse_quotes(request: Request) -> None:
-        if (request.if_match or "").startswith('"'):
-            raise PreconditionFailed("it compares with the quotes")
-
-    s3.before = refuse_quotes
+    s3.before = raising(
+        lambda r: (r.if_match or "").startswith('"'),
+        PreconditionFailed("it compares with the quotes"),
+    )
     assert to(runtime, seen).won
     assert records.remove(runtime, stored(runtime))
     assert records.read(runtime, KEY) is None
@@ -323,12 +321,7 @@ def test_a_delete_that_is_always_refused_keeps_the_record(
 ) -> None:
     """I5: after some 412s with the record unchanged it is told that the record is there."""
     seen = running(runtime)
-
-    def refuse(request: Request) -> None:
-        if request.verb == "delete_one":
-            raise PreconditionFailed("always")
-
-    s3.before = refuse
+    s3.before = raising(lambda r: r.verb == "delete_one", PreconditionFailed("always"))
     assert records.remove(runtime, seen) is False
     assert stored(runtime).record == seen.record
 
@@ -360,12 +353,7 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     clock = PatientClock()
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
     seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
-
-    def before(request: Request) -> None:
-        if request.verb == "put":
-            raise Unanswered("no answer")
-
-    s3.before = before
+    s3.before = raising(lambda r: r.verb == "put", Unanswered("no answer"))
     with pytest.raises(OutcomeUnknown):
         write(runtime, seen)
     assert clock.ahead == 0.5 + 1 + 2 + 4 + 8

@@ -15,7 +15,7 @@ from magic_committer.errors import (
 )
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, visible
 
 
 def test_a_result_of_another_job_is_refused(s3: MemoryStore) -> None:
@@ -137,10 +137,10 @@ def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> 
     plans: list[str] = []
 
     def rival_completes() -> None:
-        crash = At(s3, lambda r: (r.verb, r.key) == ("put", "t/_SUCCESS"), _stop)
-        with pytest.raises(_Stopped):
+        dies = At(s3, lambda r: (r.verb, r.key) == ("put", "t/_SUCCESS"), crash)
+        with pytest.raises(Crash):
             rival.commit()
-        assert crash.done
+        assert dies.done
         plans.extend(key for key in control(s3) if "_plan-" in key)
         raise Unanswered("the reply of our swap")
 
@@ -152,14 +152,6 @@ def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> 
     assert len(plans) == 1
     assert visible(s3) == {"t/a.csv": b"1"}
     assert "t/_SUCCESS" in s3.keys()
-
-
-class _Stopped(BaseException):
-    """The process is gone."""
-
-
-def _stop() -> None:
-    raise _Stopped
 
 
 def _is_decision(s3: MemoryStore, job: mc.Job) -> bool:

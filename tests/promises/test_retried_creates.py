@@ -10,7 +10,7 @@ import magic_committer as mc
 from magic_committer.errors import Unanswered
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import upload_of
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import DEST, committed_task, control, raising, visible
 
 
 class Twins:
@@ -98,12 +98,7 @@ def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> N
     with second.open("a.csv", unique=True) as file:
         file.write(b"2")
     s3.after = None
-
-    def fail(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise mc.StoreError("not now")
-
-    s3.before = fail
+    s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
     with pytest.raises(mc.CommitIncomplete):
         job.commit([first.result])
     s3.before = None
@@ -120,11 +115,7 @@ def test_what_names_an_upload_that_could_not_be_aborted_stays(s3: MemoryStore) -
     with job.task("1", attempt="a").open("a.csv") as file:
         file.write(b"1")
 
-    def fail(request: Request) -> None:
-        if request.verb == "abort_upload":
-            raise Unanswered("not now")
-
-    s3.before = fail
+    s3.before = raising(lambda r: r.verb == "abort_upload", Unanswered("not now"))
     with pytest.raises(Unanswered):
         job.task("1", attempt="a").abort()
     s3.before = None

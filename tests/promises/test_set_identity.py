@@ -11,7 +11,7 @@ from magic_committer.hadoop.formats import PendingSet, decode_pendingset, encode
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of
-from tests.promises.hands import DEST, At, committed_task, control, visible
+from tests.promises.hands import DEST, At, committed_task, control, raising, visible
 
 
 def write(task: mc.Task, name: str) -> None:
@@ -174,12 +174,7 @@ def test_a_replace_waits_for_an_excluding_job_of_any_live_state(
     first = mc.start(DEST, mode="replace")
     committed_task(first, "1", {"a.csv": b"1"})
     if state == "committing":
-
-        def fail(request: Request) -> None:
-            if request.verb == "complete_upload":
-                raise mc.StoreError("not now")
-
-        s3.before = fail
+        s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
         with pytest.raises(mc.CommitIncomplete):
             first.commit()
         s3.before = None
@@ -223,12 +218,7 @@ def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
     """I2: the record names the plan and its ETag: one with other bytes is nobody's decision."""
     job = mc.start(DEST)
     committed_task(job, "1", {"a.csv": b"1"})
-
-    def fail(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise mc.StoreError("not now")
-
-    s3.before = fail
+    s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
     with pytest.raises(mc.CommitIncomplete):
         job.commit()
     s3.before = None

@@ -24,11 +24,13 @@ from tests.promises.hands import (
     DEST,
     At,
     Crash,
+    Nth,
     StillClock,
     committed_task,
     control,
     crash,
     failing,
+    raising,
     record_put,
     unanswered,
     visible,
@@ -197,17 +199,6 @@ def still(fresh: Fresh) -> Iterator[MemoryStore]:
         yield store
 
 
-class Nth:
-    """The n-th request from now on."""
-
-    def __init__(self, number: int) -> None:
-        self._left = number
-
-    def __call__(self, request: Request) -> bool:
-        self._left -= 1
-        return self._left == 0
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_driver_that_dies_at_any_request_is_replayed_exactly_once(
     fresh: Fresh, after: bool
@@ -334,12 +325,7 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
         commit(first, results, 7)
     still.after = None
     job, results = run_of(7)
-
-    def refuse(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise PermissionDenied("no")
-
-    still.before = refuse
+    still.before = raising(lambda r: r.verb == "complete_upload", PermissionDenied("no"))
     with pytest.raises(BatchUnsettled) as caught:
         commit(job, results, 7)
     (remedy,) = caught.value.remedies

@@ -18,7 +18,7 @@ from magic_committer.hadoop.formats import decode_pendingset, encode_pendingset
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.costly import costly_store
-from tests.promises.hands import DEST, committed_task, control, killed, visible
+from tests.promises.hands import DEST, committed_task, control, killed, raising, visible
 
 
 def leave_set(
@@ -101,12 +101,7 @@ def test_what_names_an_upload_that_stays_stays_too(s3: MemoryStore) -> None:
     aborts it."""
     job = mc.start(DEST)
     result = committed_task(job, "1", {"a.csv": b"1"})
-
-    def refuse(request: Request) -> None:
-        if request.verb == "abort_upload":
-            raise Unanswered("not now")
-
-    s3.before = refuse
+    s3.before = raising(lambda r: r.verb == "abort_upload", Unanswered("not now"))
     report = job.abort()
     s3.before = None
     assert result.key in s3.keys()

@@ -19,24 +19,22 @@ from magic_committer.hadoop.formats import decode_pendingset
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, control, unanswered, visible
-
-
-class Stop(BaseException):
-    """The process is paused here, for good."""
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    control,
+    crash,
+    one_file,
+    raising,
+    unanswered,
+    visible,
+)
 
 
 def of_set(verb: str) -> Callable[[Request], bool]:
     """A request for a `.pendingset`."""
     return lambda request: request.verb == verb and request.key.endswith(".pendingset")
-
-
-def one_file(job: mc.Job, name: str = "a") -> mc.Task:
-    """An attempt that others may share, with one closed file."""
-    task = job.task("1", attempt=name)
-    with task.open("a.csv") as f:
-        f.write(b"1")
-    return task
 
 
 def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
@@ -46,14 +44,10 @@ def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
 
 def decide_and_stop(s3: MemoryStore, job: mc.Job, results: list[mc.TaskCommit] | None) -> None:
     """A driver decides the job, and is paused before it completes anything."""
-    At(s3, lambda r: r.verb == "complete_upload", _stop)
-    with pytest.raises(Stop):
+    At(s3, lambda r: r.verb == "complete_upload", crash)
+    with pytest.raises(Crash):
         job.commit(results)
     s3.before = None
-
-
-def _stop() -> None:
-    raise Stop
 
 
 def tombstones(s3: MemoryStore) -> list[str]:
@@ -74,7 +68,7 @@ def abort_with_a_commit_before(s3: MemoryStore, accept: Accept, number: int) -> 
     driver that learns of it decides. What became of it: "committed", "refused", or "over" if the
     abort needs fewer requests."""
     job = mc.start(DEST, accept=accept)
-    first, second = one_file(job), other_handle(job)
+    first, second = one_file(job, attempt="a"), other_handle(job)
     outcome = "over"
     seen = 0
 
@@ -135,15 +129,15 @@ def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemorySto
     """I2, I10: after an abort by one handle the commit of another is refused, with the reason and
     the way out."""
     job = mc.start(DEST)
-    first, second = one_file(job), other_handle(job)
+    first, second = one_file(job, attempt="a"), other_handle(job)
     second.abort()
     assert s3.open_uploads() == ()
     with pytest.raises(mc.TaskFailed, match=r"aborted by another process.*as another attempt"):
         first.commit()
     with pytest.raises(mc.TaskFailed, match="aborted"):
-        one_file(job).commit()  # the same name again, with files of its own
+        one_file(job, attempt="a").commit()  # the same name again, with files of its own
     assert s3.open_uploads() == ()
-    assert one_file(job, "b").commit().files == 1
+    assert one_file(job, attempt="b").commit().files == 1
     assert job.commit(expect=["1"]).files == 1
     assert control(s3) == []
 
@@ -151,7 +145,7 @@ def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemorySto
 def test_a_tombstone_is_a_pendingset_that_hadoop_can_read(s3: MemoryStore) -> None:
     """I6: it is valid by S3A's rules, holds no commits, and names job, task and attempt."""
     job = mc.start(DEST)
-    one_file(job).abort()
+    one_file(job, attempt="a").abort()
     (key,) = tombstones(s3)
     tombstone = decode_pendingset(s3.body(key), key)
     assert tombstone.commits == ()
@@ -164,7 +158,7 @@ def test_a_commit_by_listing_passes_over_tombstones(s3: MemoryStore) -> None:
     """I2: an aborted attempt is no task: it is neither counted nor complained of, and the sweep
     takes its tombstone."""
     job = mc.start(DEST)
-    one_file(job, "a").abort()
+    one_file(job, attempt="a").abort()
     with job.task("2") as task, task.open("b.csv") as f:
         f.write(b"2")
     assert len(tombstones(s3)) == 1
@@ -176,7 +170,7 @@ def test_a_commit_by_listing_passes_over_tombstones(s3: MemoryStore) -> None:
 def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
     """I9: a result is not believed against the store, which says that the attempt was aborted."""
     job = mc.start(DEST, accept="results")
-    one_file(job).abort()
+    one_file(job, attempt="a").abort()
     (key,) = tombstones(s3)
     etag = s3.head(key).etag
     forged = replace(
@@ -190,7 +184,7 @@ def test_a_result_that_names_a_tombstone_is_refused(s3: MemoryStore) -> None:
 def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
     """I5: abort after abort ends well, whoever sends it, before and after the job's end."""
     job = mc.start(DEST)
-    first, second = one_file(job), other_handle(job)
+    first, second = one_file(job, attempt="a"), other_handle(job)
     for handle in (first, second, first, second):
         handle.abort()
     assert len(tombstones(s3)) == 1
@@ -204,7 +198,7 @@ def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
 def test_a_tombstone_that_lands_after_the_sweep_is_taken_back(s3: MemoryStore) -> None:
     """I4: the aborter is paused before its claim, the job is aborted and swept; nothing is left."""
     job = mc.start(DEST)
-    task = one_file(job)
+    task = one_file(job, attempt="a")
     at = At(s3, of_set("put"), job.abort)
     task.abort()
     assert at.done
@@ -220,7 +214,7 @@ def test_a_claim_without_an_answer_undoes_nothing(s3: MemoryStore, landed: bool)
     """I2: while it is not known whether the key is taken the uploads stay; the abort is repeated,
     or the job's end takes them."""
     job = mc.start(DEST)
-    task = one_file(job)
+    task = one_file(job, attempt="a")
 
     def lose(request: Request) -> None:
         if of_set("put")(request):
@@ -241,7 +235,7 @@ def test_a_claim_without_an_answer_undoes_nothing(s3: MemoryStore, landed: bool)
 def test_a_claim_that_lost_its_answer_once_knows_its_own_tombstone(s3: MemoryStore) -> None:
     """I5: sent again, it meets what it stored itself."""
     job = mc.start(DEST)
-    task = one_file(job)
+    task = one_file(job, attempt="a")
     at = At(s3, of_set("put"), unanswered, after=True)
     task.abort()
     assert at.done
@@ -253,7 +247,7 @@ def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
     """I2: 409 while the other handle's PUT is under way, and nothing is there yet: the claim is
     sent again, and meets the set."""
     job = mc.start(DEST)
-    task, other = one_file(job), other_handle(job)
+    task, other = one_file(job, attempt="a"), other_handle(job)
     claims = 0
 
     def conflict(request: Request) -> None:
@@ -277,13 +271,8 @@ def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
 def test_a_claim_that_is_refused_undoes_nothing(s3: MemoryStore) -> None:
     """I2: without the right to claim the aborter may not know better: it raises, all stays."""
     job = mc.start(DEST)
-    task = one_file(job)
-
-    def forbid(request: Request) -> None:
-        if request.verb == "put":
-            raise PermissionDenied("forbidden", status=403)
-
-    s3.before = forbid
+    task = one_file(job, attempt="a")
+    s3.before = raising(lambda r: r.verb == "put", PermissionDenied("forbidden", status=403))
     with pytest.raises(PermissionDenied):
         task.abort()
     s3.before = None
@@ -295,13 +284,10 @@ def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) ->
     """I4, I10: the attempt is undone, for its key is taken; that the tombstone may be litter is
     raised, and an abort that is repeated looks again."""
     job = mc.start(DEST)
-    task = one_file(job)
-
-    def lose(request: Request) -> None:
-        if request.verb == "head" and request.key.endswith("_job.json"):
-            raise Unanswered("no answer")
-
-    s3.before = lose
+    task = one_file(job, attempt="a")
+    s3.before = raising(
+        lambda r: r.verb == "head" and r.key.endswith("_job.json"), Unanswered("no answer")
+    )
     with pytest.raises(Unanswered):
         task.abort()
     s3.before = None
@@ -315,7 +301,7 @@ def test_an_object_of_another_run_at_the_key_is_left_alone(s3: MemoryStore) -> N
     """I6: a zombie's pendingset under a job id that was used before: the aborter neither takes it
     for a claim nor deletes it; its uploads wait for the job's end."""
     job = mc.start(DEST, job_id="1")
-    task = one_file(job)
+    task = one_file(job, attempt="a")
     key = f"t/__magic_job-1/job-1/00/_{task.attempt_id}.pendingset"
     s3.put_object(key, b"{}", metadata={JOB_METADATA: "0" * 32})
     with pytest.raises(mc.TaskFailed):
@@ -331,7 +317,7 @@ def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool)
     """I2: with conditional_writes="off" a tombstone would overwrite a set that came in between: the
     aborter looks, as S3A does, and writes nothing."""
     job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
-    task, other = one_file(job), other_handle(job)
+    task, other = one_file(job, attempt="a"), other_handle(job)
     if committed:
         other.commit()
     puts = s3.requests["put"]
@@ -348,14 +334,9 @@ def test_without_conditions_nothing_is_claimed(s3: MemoryStore, committed: bool)
 # An attempt whose own PUT was not answered --------------------------------------------------------
 
 
-@pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(s3: MemoryStore, track: Track) -> None:
-    """I2, I4: the pendingset's PUT is under way for ever; an abort claims the key, so that it can
-    never land, and undoes the attempt; a driver that lists finds no task."""
-    job = mc.start(DEST, track=track)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+def held(s3: MemoryStore, task: mc.Task) -> list[Request]:
+    """Commit an attempt while no PUT of its pendingset is answered. Gives these, which may land
+    later."""
     late: list[Request] = []
 
     def hold(request: Request) -> None:
@@ -367,6 +348,16 @@ def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(s3: MemoryStore, trac
     with pytest.raises(Unanswered):
         task.commit()
     s3.before = None
+    return late
+
+
+@pytest.mark.parametrize("track", ["memory", "s3"])
+def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(s3: MemoryStore, track: Track) -> None:
+    """I2, I4: the pendingset's PUT is under way for ever; an abort claims the key, so that it can
+    never land, and undoes the attempt; a driver that lists finds no task."""
+    job = mc.start(DEST, track=track)
+    task = one_file(job)
+    late = held(s3, task)
     assert len(s3.open_uploads()) == 1
     task.abort()
     assert s3.open_uploads() == ()
@@ -381,20 +372,8 @@ def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(s3: MemoryStore, trac
 def test_a_claim_that_finds_the_late_put_keeps_its_hands_off(s3: MemoryStore, track: Track) -> None:
     """I2: the pendingset landed after all: the attempt is committed, and cannot be aborted."""
     job = mc.start(DEST, track=track)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
-    late: list[Request] = []
-
-    def hold(request: Request) -> None:
-        if of_set("put")(request):
-            late.append(request)
-            raise Unanswered("no answer")
-
-    s3.before = hold
-    with pytest.raises(Unanswered):
-        task.commit()
-    s3.before = None
+    task = one_file(job)
+    late = held(s3, task)
     late[0].effect()
     with pytest.raises(mc.TaskFailed, match="committed, or may be"):
         task.abort()
@@ -411,9 +390,7 @@ def test_a_put_that_was_once_unanswered_is_never_called_refused(
     adapter sent one twice. The refusal says nothing of the first: the attempt keeps its hands off,
     the first lands, a driver that lists accepts it, and commits it whole."""
     job = mc.start(DEST, track=track)
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
     late: list[Request] = []
 
     def expire(request: Request) -> None:
@@ -436,15 +413,9 @@ def test_a_put_that_was_once_unanswered_is_never_called_refused(
 def test_a_put_that_was_refused_at_once_is_undone(s3: MemoryStore) -> None:
     """I4: one try, one refusal, no other handle: nothing can land, the upload is aborted."""
     job = mc.start(DEST, track="memory")
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
 
-    def forbid(request: Request) -> None:
-        if of_set("put")(request):
-            raise PermissionDenied("forbidden", status=403)
-
-    s3.before = forbid
+    s3.before = raising(of_set("put"), PermissionDenied("forbidden", status=403))
     with pytest.raises(PermissionDenied):
         task.commit()
     assert s3.open_uploads() == ()
@@ -454,9 +425,7 @@ def test_a_set_that_cannot_be_read_after_a_412_is_not_called_refused(s3: MemoryS
     """I2: the adapter's second try met its own first (412), and reading it back is refused: the
     refusal is of the read, the set is stored."""
     job = mc.start(DEST, track="memory")
-    task = job.task("1")
-    with task.open("a.csv") as f:
-        f.write(b"1")
+    task = one_file(job)
 
     def expire(request: Request) -> None:
         if of_set("put")(request) and not any(k.endswith(".pendingset") for k in s3.keys()):

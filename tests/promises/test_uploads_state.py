@@ -25,7 +25,17 @@ from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.costly import costly_store
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, killed, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    control,
+    crash,
+    killed,
+    raising,
+    visible,
+)
 from tests.promises.machine import HOUR, Machine
 
 DENIED = PermissionDenied("s3:… is not allowed", status=403)
@@ -334,12 +344,7 @@ def test_what_fails_in_a_revert_is_told_as_incomplete_and_done_again(
     reverted before; the same call finishes it."""
     job = machine.job("committing")
     s3 = machine.s3
-
-    def hook(request: Request) -> None:
-        if REVERT_FAILS[what](request):
-            raise error
-
-    s3.before = hook
+    s3.before = raising(lambda r: REVERT_FAILS[what](r), error)
     with pytest.raises(mc.AbortIncomplete):
         mc.abort(DEST, job.id, revert=True)
     s3.before = None

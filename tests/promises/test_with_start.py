@@ -12,7 +12,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.errors import NotSupported, Unanswered
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, committed_task, control, visible
+from tests.promises.hands import DEST, committed_task, control, raising, visible
 
 
 def test_a_block_that_commits_is_left_alone(
@@ -70,11 +70,7 @@ def test_an_exception_after_the_commit_changes_nothing(s3: MemoryStore) -> None:
 def refuse_completes(s3: MemoryStore) -> None:
     """From now on no upload can be completed."""
 
-    def refuse(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise Unanswered("no answer")
-
-    s3.before = refuse
+    s3.before = raising(lambda r: r.verb == "complete_upload", Unanswered("no answer"))
 
 
 @pytest.mark.parametrize("caught", [False, True])
@@ -274,12 +270,9 @@ def test_a_refused_start_leaves_no_live_job_where_deletes_have_no_condition(
 ) -> None:
     """I4: the record cannot be deleted conditionally: it is closed, and shuts nobody out."""
     s3.put_object("t/old.csv", b"old")
-
-    def refuse(request: Request) -> None:
-        if request.verb == "delete_one" and request.if_match is not None:
-            raise NotSupported("no", status=501)
-
-    s3.before = refuse
+    s3.before = raising(
+        lambda r: r.verb == "delete_one" and r.if_match is not None, NotSupported("no", status=501)
+    )
     with pytest.raises(mc.DestinationExists):
         mc.start(DEST, mode="fail")
     assert [found.state for found in mc.inspect(DEST)] == ["closed"]

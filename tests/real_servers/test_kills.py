@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import random
-import re
 import threading
 import time
 from collections import Counter
@@ -21,9 +20,10 @@ import pytest
 import magic_committer as mc
 from magic_committer.stores.base import PART_BYTES_MIN, Attributes
 from magic_committer.stores.s3 import S3Store
-from tests.kills.proxy import Trigger, killer
+from tests.outside import Outside, etag
 from tests.real_servers import drivers
 from tests.real_servers.server import Server, options, outside
+from tests.striker import Moment, struck
 
 KILLS = 10
 REQUESTS_MAX = 3 * drivers.FILES + 40
@@ -46,38 +46,22 @@ class Place:
     """A destination of its own, and what somebody else sees in it."""
 
     def __init__(self, server: Server, bucket: str, name: str) -> None:
-        self.server, self.bucket, self.prefix = server, bucket, f"{name}/"
+        self.server, self.bucket, self.name = server, bucket, name
         self.dest = f"s3://{bucket}/{name}"
         self.s3 = options(server.url)
-        self._client = outside(server.url)
+        self._seen = Outside(self.s3, bucket)
 
     def files(self) -> dict[str, str]:
         """Names, without the job's token, and ETags of the data; nothing else may be there but a
         closed record and the marker, which is there exactly if there is data."""
-        pages = self._client.get_paginator("list_objects_v2").paginate(
-            Bucket=self.bucket, Prefix=self.prefix
-        )
-        etags = {
-            entry["Key"].removeprefix(self.prefix): entry["ETag"].strip('"')
-            for page in pages
-            for entry in page.get("Contents", [])
-        }
-        control = [key for key in etags if key.startswith("__magic")]
-        assert [key.rpartition("/")[2] for key in control] in ([], ["_job.json"])
-        data = {
-            re.sub(r"-mcj[0-9a-f]{32}\.txt", "", key): etag
-            for key, etag in etags.items()
-            if key not in control and key != "_SUCCESS"
-        }
-        assert ("_SUCCESS" in etags) == bool(data)
+        assert self._seen.control(self.name) == []
+        data = self._seen.files(self.name)
+        assert ("_SUCCESS" in self._seen.objects(self.name)) == bool(data)
         return data
 
     def open_uploads(self) -> list[str]:
         """Keys of what is open; MinIO shows nothing here, whatever there is."""
-        pages = self._client.get_paginator("list_multipart_uploads").paginate(
-            Bucket=self.bucket, Prefix=self.prefix
-        )
-        return [upload["Key"] for page in pages for upload in page.get("Uploads", [])]
+        return self._seen.uploads(self.name)
 
     def jobs(self) -> list[mc.FoundJob]:
         """What a stranger finds there."""
@@ -86,10 +70,6 @@ class Place:
 
 def expected(files: int = drivers.FILES) -> dict[str, str]:
     """Names and ETags of the files of a committed job: one part each."""
-
-    def etag(body: bytes) -> str:
-        return hashlib.md5(hashlib.md5(body).digest()).hexdigest() + "-1"
-
     return {drivers.name(n): etag(drivers.content(n)) for n in range(files)}
 
 
@@ -118,28 +98,19 @@ def test_a_promote_that_is_killed_publishes_all_or_nothing(
         place = Place(server, bucket, f"t{number}")
         never = number == PROMOTES_KILLED
         at = 10**9 if never else chance.randint(1, 3 * PROMOTED + 50)
-        trigger = Trigger(None, at, chance.random() < 0.5)
-        with killer(server.url, trigger) as proxy:
-            process = context.Process(
-                target=drivers.promote, args=(proxy.url, staged, place.dest), daemon=True
-            )
-            process.start()
-            assert process.pid is not None
-            proxy.aim(process.pid)
-            process.join(END_SECONDS_MAX)
-            assert process.exitcode == (-9 if proxy.killed else 0)
-            proxy.settle()
+        moment = Moment(None, at, chance.random() < 0.5)
+        killed = struck(context, server.url, moment, drivers.promote, staged, place.dest)
         for job in place.jobs():
             chance.choice([drivers.recover, drivers.abort])(server.url, place.dest, job.id)
         files = place.files()
         assert len(files) in (0, PROMOTED)
-        assert files or proxy.killed
+        assert files or killed
         assert not files or files[drivers.name(0)].endswith("-96")
         assert not files or {n: e for n, e in files.items() if n != drivers.name(0)} == {
             n: e for n, e in expected(PROMOTED).items() if n != drivers.name(0)
         }
         assert place.open_uploads() == []
-        ends[f"{proxy.killed}, {bool(files)}"] += 1
+        ends[f"{killed}, {bool(files)}"] += 1
     assert ends["True, False"]
     assert ends["False, True"]
 
@@ -155,23 +126,14 @@ def test_ten_drivers_are_killed_and_their_jobs_ended_by_others(
         if killed == KILLS:
             break
         place = Place(server, bucket, f"t{number}")
-        trigger = Trigger(None, chance.randint(1, REQUESTS_MAX), chance.random() < 0.5)
-        with killer(server.url, trigger) as proxy:
-            process = context.Process(
-                target=drivers.drive, args=(proxy.url, place.dest), daemon=True
-            )
-            process.start()
-            assert process.pid is not None
-            proxy.aim(process.pid)
-            process.join(END_SECONDS_MAX)
-            assert process.exitcode == (-9 if proxy.killed else 0)
-            proxy.settle()
-        killed += proxy.killed
+        moment = Moment(None, chance.randint(1, REQUESTS_MAX), chance.random() < 0.5)
+        died = struck(context, server.url, moment, drivers.drive, place.dest)
+        killed += died
         for job in place.jobs():
             chance.choice([drivers.recover, drivers.abort])(server.url, place.dest, job.id)
         files = place.files()
         assert files in ({}, expected())
-        assert files or proxy.killed
+        assert files or died
         assert place.open_uploads() == []
     assert killed == KILLS
 
@@ -186,7 +148,7 @@ def commit_while_the_server_dies(place: Place, after: int) -> str:
     def kill() -> None:
         client = outside(place.server.url)
         while not done.is_set():
-            page = client.list_objects_v2(Bucket=place.bucket, Prefix=f"{place.prefix}dt=")
+            page = client.list_objects_v2(Bucket=place.bucket, Prefix=f"{place.name}/dt=")
             if len(page.get("Contents", [])) >= after:
                 break
         place.server.kill()

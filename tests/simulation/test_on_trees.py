@@ -8,11 +8,12 @@ from typing import Literal
 
 import pytest
 
+from tests.nightly import most
 from tests.simulation.cases import CASES
 from tests.simulation.drawing import Focus
 from tests.simulation.tally import quietly, story
 
-SCHEDULES = 200
+SCHEDULES = most(400, 100)
 
 
 @pytest.mark.parametrize("tree", ["uploads", "renames"])

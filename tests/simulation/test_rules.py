@@ -9,13 +9,14 @@ from itertools import pairwise
 
 import pytest
 
+from tests.nightly import most
 from tests.simulation.bite import Bite, bite
 from tests.simulation.rule import Rule, takes_other_arguments
 from tests.simulation.rules import RULES
 
-SECONDS_MAX = 120.0
+SECONDS_MAX = most(1800.0, 60.0)
 """What is not tried by then is skipped, and says so; `--table` tries all."""
-TRIED_MIN = 30
+TRIED_MIN = 20
 """So many rules are tried however long it takes."""
 ROUNDS = (0, 100, 400, 1600, 12000)
 """The seeds of a round: from one of these to before the next."""

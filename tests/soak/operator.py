@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import magic_committer as mc
 from magic_committer.options import S3Options
-from tests.soak.checker import TOKEN
+from tests.outside import TOKEN
 from tests.soak.plan import Ending, Round
 
 SECONDS_MAX = 180.0

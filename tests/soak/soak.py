@@ -148,7 +148,7 @@ def soak(
         run.judge_steady()
     run.figures.endings = run.operator.used
     if between is not None:
-        run.figures.weather = between.struck
+        run.figures.weather = between.met
     run.figures.judge_growth()
     return run.figures
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.stream_kills.driver import READY, Answer, Order
-from tests.stream_kills.striker import Striker, striker
+from tests.striker import Striker, striker
 from tools import java
 from tools.moto_server import CREDENTIALS
 

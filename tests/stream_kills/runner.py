@@ -23,10 +23,11 @@ from typing import Any
 import pyarrow.parquet
 
 import magic_committer as mc
-from tests.servers import moto_options, moto_server, outside
+from tests.outside import Outside
+from tests.servers import make_bucket, moto_options, moto_server
 from tests.stream_kills.driver import DONE, FACES, FILES_A_BATCH, Answer, Order
 from tests.stream_kills.processes import DriverProcess, Drivers, drivers
-from tests.stream_kills.striker import Moment
+from tests.striker import Moment
 
 BUCKET = "killed-streams"
 ROWS_A_FILE = 2
@@ -147,48 +148,23 @@ class Reader:
     """What anybody who asks the store finds; nothing of the library is in between."""
 
     def __init__(self, url: str) -> None:
-        self._client = outside(moto_options(url))
+        make_bucket(url, BUCKET)
         self._s3 = moto_options(url)
-
-    def make_bucket(self) -> None:
-        """An empty one."""
-        self._client.create_bucket(Bucket=BUCKET)
-
-    def keys(self, stream: Stream) -> list[str]:
-        """All keys of its destination, relative to it."""
-        prefix = f"{stream.directory.name}/"
-        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix)
-        return [e["Key"].removeprefix(prefix) for page in pages for e in page.get("Contents", ())]
+        self._bucket = Outside(self._s3, BUCKET)
 
     def rows(self, stream: Stream) -> list[int]:
         """The rows of its visible files."""
         found: list[int] = []
-        for key in self.keys(stream):
-            if not key.startswith(("_", ".")):
-                body = self._body(stream, key)
+        for name in self._bucket.objects(stream.directory.name):
+            if not name.startswith(("_", ".")):
+                body = self._bucket.body(stream.directory.name, name)
                 found += pyarrow.parquet.read_table(BytesIO(body))["id"].to_pylist()
         return sorted(found)
-
-    def _body(self, stream: Stream, key: str) -> bytes:
-        name = f"{stream.directory.name}/{key}"
-        body: bytes = self._client.get_object(Bucket=BUCKET, Key=name)["Body"].read()
-        return body
 
     def left(self, stream: Stream) -> list[str]:
         """What is neither data nor stays by design: uploads; control objects but the ledger and
         closed records."""
-        prefix = f"{stream.directory.name}/"
-        listed = self._client.list_multipart_uploads(Bucket=BUCKET, Prefix=prefix)
-        found = [f"upload {upload['Key']}" for upload in listed.get("Uploads", ())]
-        for key in self.keys(stream):
-            if not key.startswith("__magic_job-"):
-                continue
-            closed = key.endswith("/_job.json") and self._is_closed(stream, key)
-            found += [] if closed else [key]
-        return found
-
-    def _is_closed(self, stream: Stream, key: str) -> bool:
-        return bool(json.loads(self._body(stream, key))["state"] == "closed")
+        return self._bucket.left(stream.directory.name)
 
     def clean(self, stream: Stream) -> None:
         """Remove what requests left that landed after their job's end, as a cron job does."""
@@ -412,9 +388,7 @@ def kills(
     """
     began = time.monotonic()
     with moto_server() as url, drivers(url, folder, spare=spare) as there:
-        reader = Reader(url)
-        reader.make_bucket()
-        run = Run(reader, there, folder, random.Random(seed), faces)
+        run = Run(Reader(url), there, folder, random.Random(seed), faces)
 
         def over() -> bool:
             return run.tally.kills.total() >= count or time.monotonic() - began > seconds_max

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.nightly import most
 from tests.stream_kills.runner import kills, wrong_rows
-from tests.stream_kills.striker import kind_of
+from tests.striker import kind_of
 
-KILLS = 6
+KILLS = most(20, 4)
 LIVES = 3
 
 

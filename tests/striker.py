@@ -1,18 +1,20 @@
-"""A small HTTP proxy between a driver and its store, which strikes at a drawn request.
+"""A small HTTP proxy between a process and its store, which strikes at a drawn request.
 
 The blow falls while the request is on its way: before it is passed on, or after it took effect and
-before it is answered. It is whatever the runner says: a kill of the whole driver, or of its Python
-workers; or a pause, in which the request is held. Of a driver that was killed as a whole nothing
-that arrives later is passed on, and `settle` waits for what was: nothing of it executes later.
+before it is answered. It is whatever the test says: a kill of the whole process, or of its workers;
+or a pause, in which the request is held. Of a process that was killed as a whole nothing that
+arrives later is passed on, and `settle` waits for what was: nothing of it executes later.
 """
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.serving import END_SECONDS_MAX, Answering, asked_of, serving
@@ -48,29 +50,30 @@ def kind_of(method: str, target: str) -> str:
 
 @dataclass(frozen=True)
 class Moment:
-    """A request of a driver.
+    """A request of a process.
 
     Attributes:
-        kind: of which kind (`kind_of`); None: of any.
-        number: the how manieth of this kind, from 1.
+        kind: of which kind (`kind_of`), or in which phase: while the store has accepted so many
+            versions of the record; None: any.
+        number: the how manieth of these, from 1.
         after: once it took effect; False: before it is passed on.
     """
 
-    kind: str | None
+    kind: str | int | None
     number: int
     after: bool
 
 
 class Striker:
-    """The proxy of one driver.
+    """The proxy of one process.
 
     Attributes:
-        url: what the driver takes for its store.
-        struck: the kind of the request at which the blow fell, and how many requests had come;
-            None: it has not fallen since `arm`.
+        url: what the process takes for its store.
+        seen: how many requests came since `arm`, of each kind and in each phase.
+        struck: the kind of the request at which the blow fell; None: it has not fallen since `arm`.
     """
 
-    def __init__(self, upstream: str, writing: threading.Lock) -> None:
+    def __init__(self, upstream: str, writing: AbstractContextManager[object]) -> None:
         """Args:
         upstream: the store's URL.
         writing: held while the store writes: moto's conditions are not safe from two threads.
@@ -80,7 +83,8 @@ class Striker:
         self._changed = threading.Condition()
         self._moment: Moment | None = None
         self._blow: Callable[[], None] = lambda: None
-        self._seen: Counter[str] = Counter()
+        self.seen: Counter[str | int | None] = Counter()
+        self._phase = 0
         self._passing = 0
         self._held = False
         self._is_over = False
@@ -92,7 +96,7 @@ class Striker:
         ``hold`` it is kept until `release`, and goes on then."""
         with self._changed:
             self._moment, self._blow, self._held = moment, blow, hold
-            self._seen.clear()
+            self.seen.clear()
             self.struck = None
 
     def disarm(self) -> None:
@@ -107,7 +111,7 @@ class Striker:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """The driver is dead: pass nothing on from now."""
+        """The process is dead: pass nothing on from now."""
         with self._changed:
             self._is_over = True
             self._held = False
@@ -119,9 +123,10 @@ class Striker:
             assert self._changed.wait_for(lambda: self._passing == 0, END_SECONDS_MAX)
 
     def handle(self, request: Answering) -> bool:
-        """Pass a request on and answer it. False: the driver is dead."""
+        """Pass a request on and answer it. False: the process is dead."""
         body = request.body()
-        fatal = self._is_the_one(kind_of(request.command, request.path))
+        kind = kind_of(request.command, request.path)
+        fatal = self._is_the_one(kind)
         if fatal is not None and not fatal.after and not self._strike():
             return False
         with self._changed:
@@ -139,6 +144,8 @@ class Striker:
             with self._changed:
                 self._passing -= 1
                 self._changed.notify_all()
+        with self._changed:
+            self._phase += kind == "PUT record" and reply[0].status == 200
         if fatal is not None and fatal.after and not self._strike():
             return False
         if self._is_over:
@@ -148,12 +155,10 @@ class Striker:
 
     def _is_the_one(self, kind: str) -> Moment | None:
         with self._changed:
-            self._seen[kind] += 1
+            fits = (None, kind, self._phase)
+            self.seen.update(fits)
             wanted = self._moment
-            if wanted is None or wanted.kind not in (None, kind):
-                return None
-            number = self._seen.total() if wanted.kind is None else self._seen[kind]
-            if number != wanted.number:
+            if wanted is None or wanted.kind not in fits or self.seen[wanted.kind] != wanted.number:
                 return None
             self._moment = None
             self.struck = kind
@@ -169,9 +174,11 @@ class Striker:
 
 
 @contextmanager
-def striker(upstream: str, writing: threading.Lock) -> Iterator[Striker]:
+def striker(
+    upstream: str, writing: AbstractContextManager[object] | None = None
+) -> Iterator[Striker]:
     """Run a proxy in threads of this process."""
-    proxy = Striker(upstream, writing)
+    proxy = Striker(upstream, writing or nullcontext())
 
     class Handler(Answering):
         def answer(self) -> None:
@@ -181,3 +188,50 @@ def striker(upstream: str, writing: threading.Lock) -> Iterator[Striker]:
     with serving(Handler) as server:
         proxy.url = server.url
         yield proxy
+
+
+class Victim:
+    """A process behind a proxy, which may kill it: it calls ``work`` with the proxy's URL and the
+    arguments."""
+
+    def __init__(
+        self, context: Any, work: Callable[..., None], proxy: Striker, *arguments: str
+    ) -> None:
+        self._proxy = proxy
+        self._process = context.Process(target=work, args=(proxy.url, *arguments), daemon=True)
+        self._started = threading.Event()
+
+    def start(self, moment: Moment | None) -> None:
+        """Start it; at that moment it is killed."""
+        if moment is not None:
+            self._proxy.arm(moment, self._kill)
+        self._process.start()
+        self._started.set()
+
+    def _kill(self) -> None:
+        assert self._started.wait(END_SECONDS_MAX)
+        self._proxy.end()
+        self._process.kill()
+
+    def end(self) -> bool:
+        """Wait until it has ended, as it must: by itself without error, or killed. Gives whether it
+        was killed."""
+        self._process.join(END_SECONDS_MAX)
+        killed = self._proxy.struck is not None
+        assert self._process.exitcode == (-signal.SIGKILL if killed else 0)
+        self._proxy.settle()
+        return killed
+
+
+def struck(
+    context: Any,
+    upstream: str,
+    moment: Moment | None,
+    work: Callable[..., None],
+    *arguments: str,
+) -> bool:
+    """Run a process until it ends, or is killed at that moment. Gives whether it was."""
+    with striker(upstream) as proxy:
+        victim = Victim(context, work, proxy, *arguments)
+        victim.start(moment)
+        return victim.end()

@@ -1,4 +1,4 @@
-"""What `make bench` stands on: both servers answer rightly and count, contenders run and are
+"""What `make bench` stands on: the server answers rightly and counts, contenders run and are
 checked, tables say what was measured. Nothing here is timed."""
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from benchmarks.plan import Contender, Failed, Measurement
 from benchmarks.results import results
 from benchmarks.rounds import Outcome, Settings
 from benchmarks.server import BUCKET, Server
-from benchmarks.wire import Head, Wire, read_body
 from benchmarks.writers import MiB, pieces
 from magic_committer.checksum import of
 from magic_committer.options import Options, S3Options
@@ -38,34 +37,18 @@ GONE_SECONDS_MAX = 300.0
 
 
 @pytest.fixture(scope="module")
-def go() -> Iterator[Server]:
-    """The fast server."""
+def running() -> Iterator[Server]:
+    """The server."""
     if shutil.which("go") is None:
-        pytest.skip("there is no `go` on the PATH to build the fast server")
+        pytest.skip("there is no `go` on the PATH to build the server")
     with server.fast() as one:
         yield one
 
 
-@pytest.fixture(scope="module")
-def python() -> Iterator[Server]:
-    """The server for machines without Go."""
-    with server.running() as one:
-        yield one
-
-
-@pytest.fixture(params=["python", "go"])
-def running(request: pytest.FixtureRequest) -> Server:
-    """Each server in turn."""
-    one: Server = request.getfixturevalue(request.param)
-    return one
-
-
 @pytest.fixture
-def on(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    """What runs contenders, on the fast server where there is Go; the peers are those of this
-    environment."""
-    one: Server = request.getfixturevalue("go" if shutil.which("go") else "python")
-    with machine(one, Path(sys.executable)) as made:
+def on(running: Server) -> Iterator[Machine]:
+    """What runs contenders; the peers are those of this environment."""
+    with machine(running, Path(sys.executable)) as made:
         yield made
 
 
@@ -121,8 +104,7 @@ def test_small_objects_are_kept_and_conditions_hold(running: Server) -> None:
     s3 = client(running.url)
     named = {"Bucket": BUCKET, "Key": "a/b c"}
     etag = s3.put_object(**named, Body=b"1", Metadata={"m": "v"}, IfNoneMatch="*")["ETag"]
-    name = "M" if running.kind == "Go" else "m"
-    assert s3.head_object(**named)["Metadata"] == {name: "v"}
+    assert s3.head_object(**named)["Metadata"] == {"M": "v"}
     for condition in ({"IfNoneMatch": "*"}, {"IfMatch": '"other"'}):
         with pytest.raises(ClientError, match="PreconditionFailed"):
             s3.put_object(**named, Body=b"2", **condition)
@@ -186,11 +168,11 @@ def test_answers_wait_for_the_latency(running: Server) -> None:
     assert running.facts()["requests"] == {}
 
 
-def test_listings_of_the_fast_server_have_pages(go: Server) -> None:
+def test_listings_of_the_fast_server_have_pages(running: Server) -> None:
     """Objects, common prefixes and open uploads come in order, page by page, each once, whatever
     was deleted between; names with blanks and signs are whole."""
-    go.reset(verify=False)
-    s3 = client(go.url)
+    running.reset(verify=False)
+    s3 = client(running.url)
     keys = sorted(f"l/{n // 3}/{n} ü&<" for n in range(9))
     for key in reversed(keys):
         s3.put_object(Bucket=BUCKET, Key=key, Body=b"")
@@ -212,21 +194,20 @@ def test_listings_of_the_fast_server_have_pages(go: Server) -> None:
     assert [one["UploadId"] for one in found] == [*ids[:2], *ids[3:]]
 
 
-def test_the_fast_servers_certificate_is_trusted_by_its_authority_only(go: Server) -> None:
+def test_the_fast_servers_certificate_is_trusted_by_its_authority_only(running: Server) -> None:
     """HTTPS works for a client that trusts the authority, and for no other."""
-    go.reset(verify=False)
-    client(go.https, go.authority).put_object(Bucket=BUCKET, Key="k", Body=b"1")
-    assert go.facts()["object_count"] == 1
+    running.reset(verify=False)
+    client(running.https, running.authority).put_object(Bucket=BUCKET, Key="k", Body=b"1")
+    assert running.facts()["object_count"] == 1
     with pytest.raises(Exception, match="CERTIFICATE_VERIFY_FAILED"):
-        client(go.https).put_object(Bucket=BUCKET, Key="k", Body=b"1")
+        client(running.https).put_object(Bucket=BUCKET, Key="k", Body=b"1")
 
 
-@pytest.mark.parametrize("how", ["running", "fast"])
-def test_a_server_ends_with_its_parent(how: str, go: Server) -> None:
+def test_the_server_ends_with_its_parent(running: Server) -> None:
     """A parent that is killed with -9 takes its server along."""
     program = (
         "import sys, time; from benchmarks import server\n"
-        f"with server.{how}() as one: print(one.url, flush=True); time.sleep(600)"
+        "with server.fast() as one: print(one.url, flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", program]
     parent = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -252,28 +233,56 @@ def measurement(name: str) -> Measurement:
     return found
 
 
-def our(one: Measurement, at: int = 0) -> Contender:
-    """A contender of ours."""
-    return [c for c in one.contenders if c.home == "ours"][at]
+def ours(one: Measurement) -> list[Contender]:
+    """The contenders of ours: one for each transport."""
+    return [c for c in one.contenders if c.home == "ours"]
 
 
-def test_a_file_of_ours_is_streamed(on: Machine) -> None:
-    """Our writer is measured, and the server has all its bytes: 12 MiB, of the right CRC32."""
+def test_a_file_is_streamed(on: Machine) -> None:
+    """Ours, by each transport, and the SDK's: one file, whole and of the right CRC32."""
     one = measurement("streaming-http")
-    run = on.run(one, our(one), 12 * MiB, verify=True)
-    assert run.requests["UploadPart"] >= 2
-    assert run.requests["CompleteMultipartUpload"] == 1
-    assert (run.payload, run.checksum) == ("UNSIGNED-PAYLOAD", Options().checksum_algorithm)
-    assert run.grown_bytes is not None
-    assert min(run.seconds, run.cpu_seconds) > 0
+    for contender in (*ours(one), *(c for c in one.contenders if c.name == "boto3")):
+        run = on.run(one, contender, 36 * MiB, verify=True)
+        assert run.requests["CompleteMultipartUpload"] == 1
+        assert run.grown_bytes is not None
+        assert min(run.seconds, run.cpu_seconds) > 0
+    fast = on.run(one, ours(one)[0], 12 * MiB)
+    assert (fast.payload, fast.checksum) == ("UNSIGNED-PAYLOAD", Options().checksum_algorithm)
 
 
-def test_a_commit_of_ours_is_measured(on: Machine) -> None:
-    """A commit completes each seeded upload once, and no part is sent for one."""
-    one = measurement("commit-0ms")
-    run = on.run(one, our(one), 120)
-    assert run.requests["CompleteMultipartUpload"] == 120
-    assert run.requests.get("UploadPart", 0) == 0
+@pytest.mark.parametrize(
+    ("name", "amount", "verb", "many"),
+    [
+        ("commit-0ms", 120, "CompleteMultipartUpload", 120),
+        ("small-files", 10, "CompleteMultipartUpload", 10),
+        ("requests-job", 80, "CompleteMultipartUpload", 80),
+    ],
+)
+def test_a_job_of_ours_is_measured(
+    on: Machine, name: str, amount: int, verb: str, many: int
+) -> None:
+    """A commit completes each seeded upload once; small files and whole jobs are completed."""
+    one = measurement(name)
+    for contender in ours(one):
+        made = on.run(one, contender, amount).requests
+        assert made[verb] == many
+        assert name != "commit-0ms" or made.get("UploadPart", 0) == 0
+
+
+def test_bytes_that_are_missing_are_an_error(on: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file on the server that is shorter than what was to be written is no figure."""
+    one = measurement("streaming-http")
+    real = Server.facts
+
+    def shorter(self: Server) -> dict[str, Any]:
+        facts = real(self)
+        for found in facts["objects"].values():
+            found["size"] -= 1
+        return facts
+
+    monkeypatch.setattr(Server, "facts", shorter)
+    with pytest.raises(Failed, match="wrote a file of 6291456 bytes"):
+        on.run(one, ours(one)[0], 6 * MiB)
 
 
 def test_a_contender_that_fails_is_named(on: Machine) -> None:
@@ -283,54 +292,15 @@ def test_a_contender_that_fails_is_named(on: Machine) -> None:
         on.run(measurement("streaming-http"), nobody, MiB)
 
 
-# The wire of the server in Python -----------------------------------------------------------------
-
-
-class Sent:
-    """A socket that has received ``data``, in small pieces."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def recv_into(self, buffer: memoryview, count: int = 0, flags: int = 0) -> int:
-        got = self._data[: min(7, count or len(buffer))]
-        buffer[: len(got)] = got
-        self._data = self._data[len(got) :]
-        return len(got)
-
-
 FRAMED = b"5;chunk-signature=aa\r\nhello\r\n6\r\n world\r\n0\r\nx-amz-checksum-crc32:AAA=\r\n\r\n"
 
 
-@pytest.mark.parametrize(
-    ("headers", "body"),
-    [
-        ({"content-length": "11"}, b"hello world"),
-        ({"transfer-encoding": "chunked"}, FRAMED),
-        ({"content-encoding": "aws-chunked", "content-length": str(len(FRAMED))}, FRAMED),
-        (
-            {"content-encoding": "aws-chunked", "transfer-encoding": "chunked"},
-            b"%x\r\n%b\r\n0\r\n\r\n" % (len(FRAMED), FRAMED),
-        ),
-    ],
-)
-def test_a_body_is_read_to_its_end_without_its_framing(
-    headers: dict[str, str], body: bytes
-) -> None:
-    """Plain, in HTTP's chunks, in AWS's, in both: the bytes are the same, and the next request on
-    the connection begins right behind."""
-    wire = Wire(Sent(body + b"NEXT\r\n"))  # type: ignore[arg-type]
-    read = read_body(wire, Head("PUT", "/", {}, headers), discard=False)
-    assert b"".join(bytes(piece) for piece in read) == b"hello world"
-    assert wire.line() == b"NEXT"
-
-
 @pytest.mark.parametrize("chunked", [False, True])
-def test_the_fast_server_takes_the_framing_off(go: Server, chunked: bool) -> None:
+def test_the_fast_server_takes_the_framing_off(running: Server, chunked: bool) -> None:
     """A body in AWS's chunks, with a trailer, is stored without them, also within HTTP's chunks;
     the next request on the connection is understood."""
-    go.reset(verify=False)
-    place = urlsplit(go.url)
+    running.reset(verify=False)
+    place = urlsplit(running.url)
     if chunked:
         length, body = (
             "Transfer-Encoding: chunked",
@@ -482,7 +452,7 @@ def test_a_contender_that_cannot_run_is_left_out() -> None:
     assert outcome.failed == [one.peer]
     assert one.peer not in {run.contender for run in outcome.runs}
     assert f"  {one.peer} is left out: it is broken" in said
-    told = results([outcome], Settings(), "Go", 1.0)
+    told = results([outcome], Settings(), 1.0)
     assert told["left_out"] == {f"commit-20ms: {one.peer}": "it is broken"}
     assert {row["ratio"] for row in told["measurements"][0]["rows"]} == {None}
 
@@ -503,7 +473,7 @@ def test_a_slow_contender_is_said_to_have_done_less() -> None:
     (outcome,) = rounds.measure_all(
         PlayedMachine(slow=slow), [one], Settings(rounds=1), lambda _: None
     )
-    (told,) = results([outcome], Settings(), "Go", 1.0)["measurements"]
+    (told,) = results([outcome], Settings(), 1.0)["measurements"]
     assert told["rows"][0]["amount"] == 500
     assert f"Each 10,000 files; less, as they are slow: {slow} 500 files." in report.notes(told)
 
@@ -519,7 +489,7 @@ def told_of() -> dict[str, Any]:
         run_of(name, seconds, 1000)
         for name, seconds in ((a, 1.0), (peer, 2.0), (a, 2.0), (a, 1.25), (peer, 2.0))
     ]
-    return results([Outcome(one, runs, load=(1.0, 2.0))], Settings(), "Go", 60.0)
+    return results([Outcome(one, runs, load=(1.0, 2.0))], Settings(), 60.0)
 
 
 def test_the_table_has_medians_spreads_and_ratios() -> None:
@@ -546,7 +516,7 @@ def test_less_is_better_where_time_is_counted() -> None:
     one = measurement("small-files")
     a, peer = one.contenders[0].name, one.peer
     outcome = Outcome(one, [run_of(a, 2.0), run_of(peer, 1.0)])
-    (told,) = results([outcome], Settings(), "Go", 1.0)["measurements"]
+    (told,) = results([outcome], Settings(), 1.0)["measurements"]
     assert [row["ratio"] for row in told["rows"]] == [0.5, 1.0]
 
 
