@@ -21,16 +21,8 @@ P = TypeVar("P")
 class Ahead(Generic[P]):
     """The pages of a listing, for one loop in a ``with`` block. From the block's begin on a thread
     of the pool requests them. The block's end gives a request under way up, and nothing more is
-    requested, also not by what waits for a thread.
-
-    Args:
-        runtime: the components.
-        pages: begins the listing. It is called in that thread, too.
-        pages_max: how many may wait for the caller in memory.
-
-    Raises:
-        StoreError: by the loop: a page could not be had; it comes after all pages before it.
-    """
+    requested, also not by what waits for a thread. Its loop raises the listing's `StoreError` after
+    all pages before it."""
 
     def __init__(
         self, runtime: Runtime, pages: Callable[[], Iterator[P]], *, pages_max: int = 1

@@ -40,11 +40,8 @@ class SignOfLife:
         self._paths = JobPaths(Destination.parse(job.dest), job.id)
 
     def give(self) -> bool:
-        """Give one sign of life. If the store fails, it is logged: the next sign may succeed.
-
-        Returns:
-            Whether to go on: False once the job has ended.
-        """
+        """Give one sign of life. If the store fails, it is logged: the next sign may succeed. Gives
+        whether to go on: False once the job has ended."""
         body = orjson.dumps({"version": 1, "job": self._job.uuid, **plain(decider("driver"))})
         try:
             self._runtime.store.put(

@@ -48,25 +48,9 @@ def claim_batch(
     settle: Callable[[Claim], bool],
     checkpoint: str | None = None,
 ) -> bool:
-    """Claim a batch for a running job. Repeatable.
-
-    Args:
-        ledgers, ids: the destination's ledgers, and who draws nonces.
-        job: the job; its record must exist.
-        batch: the batch.
-        settle: makes sure that the claimant before publishes nothing any more, or has said that it
-            has. It raises if it cannot, and gives whether its record is lost (`settle_claim`).
-        checkpoint: the checkpoint in the job's record; None: not known.
-
-    Returns:
-        True: the job may decide. False: the batch is published already.
-
-    Raises:
-        BatchUnsettled: others keep claiming; or the batch was published from another checkpoint.
-            Nothing was decided.
-        FormatError: the ledger cannot be read.
-        StoreError: the ledger could not be read or written.
-    """
+    """Claim a batch for a running job. Repeatable. False: the batch is published already.
+    ``settle`` is `settle_claim`. Raises `BatchUnsettled`, with nothing decided, if others keep
+    claiming, or if the batch was published from another checkpoint."""
     for _ in range(LOOKS_MAX):
         stored = ledgers.read(batch.query)
         move = next_move(stored.ledger, batch.number, job.uuid)
@@ -113,16 +97,8 @@ def publish_batch(
     ledgers: Ledgers, ids: Callable[[], str], job: StartedJob, batch: StreamBatch
 ) -> str:
     """Say in the ledger that a job has published its batch, if that is not said yet. Repeatable, by
-    whoever completes the job.
-
-    Returns:
-        A warning: the ledger has forgotten the job's claim, and does not say that the batch is
-        published. "" if all is well.
-
-    Raises:
-        FormatError: the ledger cannot be read.
-        StoreError: the ledger could not be read or written.
-    """
+    whoever completes the job. Gives a warning if the ledger has forgotten the job's claim, and does
+    not say that the batch is published; "" if all is well."""
     for _ in range(LOOKS_MAX):
         stored = ledgers.read(batch.query)
         ledger = stored.ledger
@@ -145,13 +121,9 @@ def publish_batch(
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """A job that has claimed a batch before, as its record is now.
-
-    Attributes:
-        state: the state of its record.
-        settle: finishes or aborts it, as a recovery does. It raises JobNotRunning or OutcomeUnknown
-            if another process has moved the record on.
-    """
+    """A job that has claimed a batch before, as its record is now. ``settle`` finishes or aborts
+    it, as a recovery does; it raises JobNotRunning or OutcomeUnknown if another process has moved
+    the record on."""
 
     state: State
     settle: Callable[[], object]
@@ -164,20 +136,9 @@ def settle_claim(
     look: Callable[[Claim], Claimant | None],
 ) -> bool:
     """Make sure that the job that has claimed a batch before publishes nothing any more, or has
-    said so in the ledger. Its record stays ``closed``. Repeatable.
-
-    Args:
-        job, batch: who wants to claim what.
-        claim: who has claimed before.
-        look: finds that job; None: its record is gone, or another job's is in its place.
-
-    Returns:
-        Whether there is no record: if the ledger is still the same then, nothing tells whether the
-        job had begun to publish.
-
-    Raises:
-        BatchUnsettled: that cannot be done now.
-    """
+    said so in the ledger. Its record stays ``closed``. Repeatable. ``look`` finds that job; None:
+    its record is gone, or another job's is in its place. Gives whether there is no record: if the
+    ledger is still the same then, nothing tells whether the job had begun to publish."""
     why = "its record keeps changing"
     for _ in range(LOOKS_MAX):
         try:
@@ -238,14 +199,9 @@ def say_published(
     batch: StreamBatch,
     accept: Collection[str],
 ) -> str:
-    """Write to the ledger that a batch is published, before the job's record is finished.
-
-    Returns:
-        A warning; "" if all is well.
-
-    Raises:
-        CommitIncomplete: it is not written yet. The next run of the query settles this job.
-    """
+    """Write to the ledger that a batch is published, before the job's record is finished. Gives a
+    warning, or "". If it is not written yet, that is `CommitIncomplete`: the next run of the query
+    settles this job."""
     key = ledgers.key(batch.query)
     if key in accept:
         return f"{key} was accepted as it is"
@@ -260,11 +216,7 @@ def say_published(
 
 
 def refuse_unconditional(job: StartedJob) -> None:
-    """Refuse a batch of a job without conditional writes: nobody could claim it.
-
-    Raises:
-        ConditionsNotSupported: nothing was decided.
-    """
+    """Refuse a batch of a job without conditional writes: nobody could claim it."""
     if job.terms.conditional_writes == "off":
         raise ConditionsNotSupported(
             f"job {job.id!r} was started with conditional_writes='off': without them two runs of a"
@@ -275,11 +227,7 @@ def refuse_unconditional(job: StartedJob) -> None:
 
 
 def refuse_other_batch(record: JobRecord, batch: StreamBatch | None) -> None:
-    """Refuse to finish a job as a batch that it was not decided as. Pure.
-
-    Raises:
-        OptionError: nothing was done.
-    """
+    """Refuse to finish a job as a batch that it was not decided as. Pure."""
     if batch is None or outcome_of(record) != "committed" or record.batch == batch:
         return
     was = f"as {record.batch}" if record.batch is not None else "without a batch"

@@ -95,12 +95,7 @@ CLOSED_TIDIED_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a job of a mode ``replace`` deletes.
-
-    Attributes:
-        deletes: objects of data.
-        marker: the present `_SUCCESS`; None if there is none.
-    """
+    """What a job of a mode ``replace`` deletes."""
 
     deletes: tuple[ObjectRef, ...]
     marker: ObjectRef | None
@@ -122,14 +117,8 @@ def existing(
     Directories are listed side by side, so that many take no longer than necessary; the order of
     looks above is for what others write meanwhile. Other programs may have written keys with empty
     elements (``t//x``). They are data too. A common prefix is used as it is listed, because ``t//``
-    without its slashes would be ``t``.
-
-    Args:
-        runtime, dest: the components and the destination.
-        partitions: the partitions to look into; None: everything under the destination.
-        in_flight: how many requests at once.
-        jobs_below: takes the directories of jobs whose destination lies below this one.
-    """
+    without its slashes would be ``t``. ``jobs_below`` collects the directories of jobs whose
+    destination lies below this one."""
     deep = partitions is None
     level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
 
@@ -215,14 +204,8 @@ def replaced(
     in_flight: int,
 ) -> Replaced:
     """What a job of a mode ``replace`` deletes: the present data, without the keys that it writes
-    itself, and without the files of live jobs that are decided.
-
-    Args:
-        runtime, job, dest: the components, the job and its destination.
-        partitions: the partitions that the job writes; None: the whole destination.
-        rewritten: keys of the job's own files: their Completes replace the old objects.
-        in_flight: how many requests at once.
-    """
+    itself, and without the files of live jobs that are decided. The Completes of the keys in
+    ``rewritten`` replace their old objects."""
     for _ in range(LISTINGS_MAX):
         below = set[str]()
         there = {
@@ -280,11 +263,8 @@ def _of_decided_jobs(
 
     Jobs whose destinations lie below count as well, as far as the listing shows their directories.
     None of them looks at jobs above it: one that may delete data itself is no append to be spared.
-
-    Raises:
-        ConflictingJob: a set is gone and the plan stays: what the job has published is not known.
-            Or a job below is decided, and is no append.
-    """
+    Raises `ConflictingJob` if a set is gone and the plan stays (what the job has published is not
+    known), or if a job below is decided, and is no append."""
     theirs, kept = list[KeySet](), set[str]()
     here = ((_At(runtime, dest), o) for o in _live_others(runtime, job, dest, tidy=False))
     for at, other in chain(here, _live_below(runtime, dest, jobs_below, in_flight)):
@@ -408,12 +388,8 @@ def _refuse_rivals(
     tidy: bool,
 ) -> None:
     """Look until no rival is left: yield to who does not yield to this job, wait for the others.
-
-    Args:
-        runtime, job, dest: the components, the job and its destination.
-        rivals: whether a live job is a rival: what it does, for the error; None if it is none.
-        tidy: delete old closed records at the first look.
-    """
+    ``rivals`` gives what a live job does, for the error; None if it is no rival. ``tidy``: delete
+    old closed records at the first look."""
     refusal: ConflictingJob | None = None
     for number in _looks(runtime):
         own: records.Seen | None = None

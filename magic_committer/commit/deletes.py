@@ -39,22 +39,9 @@ def delete_if_same(
     again. An object that the store refuses to show (a customer's key) is compared by a listing. A
     plain DELETE is sent only to a store that is known to ignore the condition or that calls it
     wrong each time. There, an object that another writer puts between HEAD and DELETE is lost
-    (docs/stores.md).
-
-    Args:
-        runtime: the components.
-        key, etag: key and ETag of the object.
-        version_id: in a versioned bucket: delete exactly that version, whatever came after; None:
-            the newest.
-        modified: its Last-Modified, in seconds by the store's clock; 0.0 (default): the ETag alone
-            decides.
-
-    Returns:
-        False if the object was left, because it is another one by now.
-
-    Raises:
-        StoreError: the object is, or may be, still there.
-    """
+    (docs/stores.md). False: it was left, because it is another object by now. With ``version_id``,
+    in a versioned bucket, exactly that version is deleted, whatever came after. Without
+    ``modified`` the ETag alone decides."""
     if version_id not in (None, "", "null"):
         runtime.store.delete_one(key, version_id=version_id)
         return True

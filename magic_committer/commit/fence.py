@@ -72,13 +72,8 @@ class Fence:
             self._beside = self._send(self._covering())
 
     def check_if_due(self) -> None:
-        """Read the record if a Create has not been covered for long enough.
-
-        Raises:
-            JobNotRunning: the job takes no more work.
-            StoreError, FormatError: nobody can tell. ``PermissionDenied`` names the action to
-                allow.
-        """
+        """Read the record if a Create has not been covered for long enough. Raises `JobNotRunning`
+        if the job takes no more work, and the error of a read that failed: nobody can tell then."""
         with self._lock:
             age = self._runtime.clock.monotonic() - self._since
             uncovered = self._answered > self._covered
@@ -93,11 +88,7 @@ class Fence:
                 self._reading = False
 
     def check_if_old(self) -> None:
-        """Read the record, unless it was read within `OLD_SECONDS`.
-
-        Raises:
-            JobNotRunning, StoreError, FormatError: as for `check_if_due`.
-        """
+        """Read the record, unless it was read within `OLD_SECONDS`."""
         if self._runtime.clock.now() - self._read_at >= OLD_SECONDS:
             with self._lock:
                 covering = self._answered
@@ -119,11 +110,7 @@ class Fence:
                 self._cover(covering, asked_at)
 
     def check(self) -> None:
-        """Cover every Create that was answered so far. Sends no request if all are covered.
-
-        Raises:
-            JobNotRunning, StoreError, FormatError: as for `check_if_due`.
-        """
+        """Cover every Create that was answered so far. Sends no request if all are covered."""
         beside, self._beside = self._beside, None
         if beside is not None:
             result_of(beside)
@@ -147,14 +134,9 @@ class Fence:
             self._since = self._runtime.clock.monotonic()
 
     def must_undo(self) -> JobNotRunning | None:
-        """The second read, after something was stored that a sweep may have missed.
-
-        Returns:
-            Why the attempt must be undone; None if it must be left alone.
-
-        Raises:
-            StoreError, FormatError: the read failed: leave the pendingset where it is.
-        """
+        """The second read, after something was stored that a sweep may have missed. Gives why the
+        attempt must be undone; None if it must be left alone. If the read fails, leave the
+        pendingset where it is."""
         found = self._read()
         if found is None or found[0] in HANDS_OFF:
             return None

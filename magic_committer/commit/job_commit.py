@@ -131,13 +131,8 @@ PAGES_AHEAD_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A stored plan that the next swap may decide.
-
-    Attributes:
-        publication: what the job publishes, if the swap wins.
-        plan: where the plan is stored.
-        announced: the key of the plan that announces the job's partitions; "": there is none.
-    """
+    """A stored plan that the next swap may decide. ``announced``: the key of the plan that
+    announces the job's partitions, or ""."""
 
     publication: Publication
     plan: ObjectRef
@@ -145,16 +140,10 @@ class Offer:
 
 
 class JobCommit:
-    """One process that commits, finishes, aborts or reverts one job.
-
-    Args:
-        runtime, job: the components and the job.
-        in_flight: how many requests at once.
-        role: who decides, for the record: ``"driver"`` or ``"recovery"``. Only a driver deletes old
-            closed records of other jobs as well (`closed`); an operator's cleanup does that once
-            for all jobs.
-        accept: keys that the operator takes as they are: unresolved keys, replaced keys that cannot
-            be deleted, a `_SUCCESS` that cannot be written.
+    """One process that commits, finishes, aborts or reverts one job. ``role`` is ``"driver"`` or
+    ``"recovery"``. Only a driver deletes old closed records of other jobs as well (`closed`); an
+    operator's cleanup does that once for all jobs. ``accept``: keys that the operator takes as they
+    are: unresolved keys, replaced keys that cannot be deleted, a `_SUCCESS` that cannot be written.
     """
 
     def __init__(
@@ -195,27 +184,9 @@ class JobCommit:
         expect: int | Iterable[str] | None = None,
         batch: StreamBatch | None = None,
     ) -> JobReport:
-        """Commit the job, or finish what another process decided. Repeatable.
-
-        Args:
-            results: exactly the attempts to accept; None: what the tasks left on the store.
-            expect: how many tasks there must be, or their ids.
-            batch: what the job publishes of a streaming query; None: it belongs to none. If the
-                batch is published already, the job is aborted, and the report says ``skipped``.
-
-        Raises:
-            IncompleteJob, OptionError: nothing was decided. A job without tasks is incomplete,
-                unless ``expect`` says that there are none (``expect=0``).
-            BatchUnsettled: the run before cannot be settled now. Nothing was decided.
-            ConditionsNotSupported: a batch, and conditional writes are off. Nothing was decided.
-            CommitRefused: a check failed; the job is aborted, unless it was adopted.
-            CommitIncomplete: the job is committed, but not all files are visible yet, or what it
-                replaces is still there. Call it again.
-            JobNotRunning: the job was aborted, or is being undone.
-            OutcomeUnknown: the job's record is gone, or the store gives no clear answer.
-            StoreError: a check could not be made. This call decided nothing; the job's record says
-                what the job is. Call it again.
-        """
+        """Commit the job, or finish what another process decided. Repeatable. If the batch is
+        published already, the job is aborted, and the report says ``skipped``. See `Job.commit` for
+        what it raises."""
         self.batch = batch
         with patient(), interrupted(unread(self.job)):
             if batch is None:
@@ -279,12 +250,8 @@ class JobCommit:
                 return self._publish(swapped.now, offer.publication, self.may_remove)
 
     def _publish_early(self, publication: Publication) -> None:
-        """Algorithm 1: make the files visible before anything is decided. Repeatable.
-
-        Raises:
-            MagicError: the first reason why not all are visible. The job runs on.
-            DestinationExists: mode ``fail`` met another writer's file. The same.
-        """
+        """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs
+        on if not all are visible."""
         early.begin(self.runtime, self.job)
         try:
             failure = publication.complete_all()
@@ -295,12 +262,7 @@ class JobCommit:
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads. The job need not be started:
-        a Hadoop job may be looked at before it is adopted.
-
-        Raises:
-            IncompleteJob: the tasks are not the expected ones.
-            StoreError: a check could not be made.
-        """
+        a Hadoop job may be looked at before it is adopted."""
         with Spool() as spool:
             loaded = load_sets(self.runtime, self.job, None, spool)
             chosen, problems = self._choose(loaded.sets), loaded.problems
@@ -318,18 +280,8 @@ class JobCommit:
 
     def abort(self, *, revert: bool = False, leave_visible: bool = False) -> JobReport:
         """Abort a running job; undo a committing one, if told to; finish one that is being aborted
-        or undone. Repeatable.
-
-        Args:
-            revert: undo a committing job too.
-            leave_visible: abort also a Hadoop job with visible files: they stay.
-
-        Raises:
-            AlreadyVisible: see ``leave_visible``. Nothing was decided.
-            JobNotRunning: the job is or was committed; its data stays.
-            AbortIncomplete: not everything is gone. Call it again.
-            OutcomeUnknown: the job's record is gone, or the store gives no clear answer.
-        """
+        or undone. Repeatable. ``leave_visible``: abort also a Hadoop job with visible files: they
+        stay. See `Job.abort` for what it raises."""
         with patient(), interrupted(half_aborted(self.job)):
             seen = self._own_record()
             if seen is None:
@@ -357,16 +309,8 @@ class JobCommit:
 
     def settle(self, state: State, *, leave_visible: bool = False) -> JobReport:
         """Settle a job instead of its driver: finish it if it is decided to commit, otherwise abort
-        or undo it. Repeatable.
-
-        Args:
-            state: the state of its record that was read.
-            leave_visible: as for `abort`.
-
-        Raises:
-            What `commit` and `abort` raise. JobNotRunning and OutcomeUnknown: another process has
-                moved the record on. Look again.
-        """
+        or undo it. Repeatable. JobNotRunning and OutcomeUnknown: another process has moved the
+        record on. Look again."""
         if next_step(state) not in (Step.COMPLETE, Step.FINISH):
             return self.abort(leave_visible=leave_visible)
         try:
@@ -472,14 +416,8 @@ class JobCommit:
         expect: int | Iterable[str] | None,
         spool: Spool,
     ) -> Offer | records.Seen | None:
-        """Steps 1 to 3: load the sets, check them, store the plan.
-
-        Returns:
-            The plan. Or, if another process was faster, the stored record, to be obeyed.
-
-        Raises:
-            JobError: the job is not committed: see `commit`.
-        """
+        """Steps 1 to 3: load the sets, check them, store the plan. If another process was faster,
+        gives the stored record, to be obeyed."""
         with self._timed(stats.LOAD_SETS):
             loaded = load_sets(self.runtime, self.job, wanted, spool)
         accepted, problems = self._choose(loaded.sets), loaded.problems
@@ -658,12 +596,8 @@ class JobCommit:
         return self._publish(seen, self._publication(plan, source), decider=record.decider)
 
     def _stored_plan(self, seen: records.Seen) -> Plan:
-        """The plan that the record names.
-
-        Raises:
-            NotFound: the plan is gone, and the record has moved on or is ``completed``.
-            CommitIncomplete: the plan cannot be read.
-        """
+        """The plan that the record names. NotFound: the plan is gone, and the record has moved on
+        or is ``completed``."""
         assert seen.record.plan is not None
         try:
             return load_plan(self.runtime, self.job, seen.record.plan)
@@ -698,19 +632,9 @@ class JobCommit:
         may_remove: bool = False,
         decider: Decider | None = None,
     ) -> JobReport:
-        """Do all steps from the present state of the record to the end.
-
-        Args:
-            seen: the stored record, ``committing`` or ``completed``.
-            publication: what is to be published.
-            may_remove: the record may be deleted: this process alone decided, undisturbed, a job
-                whose id was drawn. Otherwise it is left ``closed``.
-            decider: the process that decided, for the report; None: this process.
-
-        Raises:
-            CommitIncomplete: not everything is done. Call it again.
-            DestinationExists: mode ``fail`` met another writer's object; the job is reverted.
-        """
+        """Do all steps from the present state of the record to the end. ``may_remove``: this
+        process alone decided, undisturbed, a job whose id was drawn; otherwise the record is left
+        ``closed``. ``decider``: the process that decided; None: this one."""
         now: records.Seen | None = seen
         with patient(Kind.DECIDED):
             try:
@@ -739,11 +663,7 @@ class JobCommit:
 
     def _moved_on(self, seen: records.Seen, failure: CommitIncomplete) -> records.Seen | None:
         """The record, if another process has moved it on: then what this one could not do says
-        nothing.
-
-        Raises:
-            CommitIncomplete: the failure. The job is ``committing`` still, or nobody can tell.
-        """
+        nothing. Otherwise the failure is raised."""
         try:
             now = self._own_now()
         except (StoreError, FormatError) as error:
@@ -760,16 +680,8 @@ class JobCommit:
         just_now: bool,
     ) -> tuple[State, Swept]:
         """Steps 6 to 8, from the record as it is now: this process has moved it to ``completed``
-        (``just_now``), or another process has moved it on.
-
-        Returns:
-            The last state that was seen, and what the sweep found.
-
-        Raises:
-            CommitIncomplete: what the job replaces is still there, or the marker that it deleted is
-                still missing.
-            JobNotRunning: the job is being reverted.
-        """
+        (``just_now``), or another process has moved it on. Gives the last state that was seen, and
+        what the sweep found."""
         if now is None:
             if self._without_record().outcome == "committed":
                 return State.ABSENT, Swept()
@@ -829,15 +741,8 @@ class JobCommit:
         return self._undo(seen, source)
 
     def _undo(self, seen: records.Seen, source: Source) -> records.Seen | None:
-        """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable.
-
-        Returns:
-            The stored record: ``reverted``, or what another process has made of it.
-
-        Raises:
-            AbortIncomplete: not everything could be undone, or the record could not be read or
-                written. Do it again.
-        """
+        """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable. Gives the
+        stored record: ``reverted``, or what another process has made of it."""
         failure: MagicError | None = None
         try:
             failure = undo_all(self.runtime, self.job, source, self.in_flight)

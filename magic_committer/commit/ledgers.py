@@ -30,13 +30,7 @@ from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
 
 @dataclass(frozen=True, slots=True)
 class StoredLedger:
-    """A ledger as it is stored.
-
-    Attributes:
-        key: where it is, for people.
-        ledger: what it says; None: there is none.
-        version: what a write must leave: an ETag, or a number; "" if there is no ledger.
-    """
+    """A ledger as it is stored. ``version`` is the ETag that a write must leave."""
 
     key: str
     ledger: Ledger | None
@@ -57,43 +51,20 @@ class Ledgers(Protocol):
         ...
 
     def key(self, query: str) -> str:
-        """Where the ledger of a query is, for people.
-
-        Raises:
-            PathError: the query's id cannot be used.
-        """
+        """Where the ledger of a query is, for people."""
         ...
 
     def read(self, query: str) -> StoredLedger:
-        """Read the ledger of a query.
-
-        Raises:
-            FormatError: it is no ledger, is from a newer version, or belongs to another query.
-            StoreError: it could not be read.
-            PathError: the query's id cannot be used.
-        """
+        """Read the ledger of a query."""
         ...
 
     def write(self, leaves: StoredLedger, ledger: Ledger) -> bool:
-        """Replace one version of a ledger by the next.
-
-        Returns:
-            True: it is written. False: the ledger has changed, perhaps by this very write, whose
-            answer was lost. Read it again.
-
-        Raises:
-            StoreError: it was refused, or there was no clear answer: then it may still be written.
-            FormatError: what is there now cannot be read.
-        """
+        """Replace one version of a ledger by the next."""
         ...
 
 
 def decoded(data: bytes, key: str, query: str) -> Ledger:
-    """Read the bytes of a ledger. Pure.
-
-    Raises:
-        FormatError: see `Ledgers.read`.
-    """
+    """Read the bytes of a ledger. Pure."""
     ledger = Ledger.decode(data, key)
     if ledger.query != query:
         raise FormatError(key, "query", f"is {ledger.query!r}: the ledger of another query")
@@ -101,11 +72,7 @@ def decoded(data: bytes, key: str, query: str) -> Ledger:
 
 
 class StoreLedgers:
-    """The ledgers of a destination on a store: one object for each query.
-
-    Args:
-        runtime, dest: the components and the destination.
-    """
+    """The ledgers of a destination on a store: one object for each query."""
 
     def __init__(self, runtime: Runtime, dest: Destination) -> None:
         self._runtime = runtime

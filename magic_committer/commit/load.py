@@ -123,14 +123,7 @@ class LoadedSet:
 
 @dataclass(slots=True)
 class Loaded:
-    """What `load` has read.
-
-    Attributes:
-        sets: the loaded sets.
-        problems: why other sets could not be loaded: they are gone, another version than the task's
-            message says, unreadable, or of another job.
-        nobodys: keys of sets that name no owner; at most `NOBODYS_MAX`.
-    """
+    """What `load` has read."""
 
     sets: list[LoadedSet] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -199,19 +192,9 @@ def load(
 ) -> Loaded:
     """Read sets into the spool. One GET each.
 
-    Args:
-        runtime: the components.
-        job_id: the job's id.
-        refs: the sets to read.
-        spool: takes the uploads.
-        total: how many sets there are, for progress; None: not known.
-        owns: given for sets of a listing: pass over objects of another job, whatever they hold (a
-            directory that an id names may hold litter of another run), and tombstones of aborted
-            attempts. See the module's head. None: the sets are named, not listed.
-
-    Raises:
-        StoreError: the store could not be asked; nothing is known.
-    """
+    ``owns`` is given for sets of a listing: pass over objects of another job, whatever they hold (a
+    directory that an id names may hold litter of another run), and tombstones of aborted attempts.
+    See the module's head."""
     loaded = Loaded()
     with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
         for outcome in outcomes:
@@ -237,17 +220,7 @@ def stored_uploads(
     """The uploads of planned sets, read from the store, with each set's statistics. Each upload is
     checked against the destination and the job, as before the decision: somebody who may write a
     record below one destination must not make its reader act elsewhere (docs/security.md).
-
-    Args:
-        runtime, job: the components and the job.
-        sets: the sets that the plan names.
-        missing_is_fine: whether a set may be gone.
-
-    Raises:
-        NotFound: a set is gone. The job may be finished: read its record again.
-        FormatError: a set is not the planned version, or it names an upload of another job or
-            outside its destination.
-    """
+    NotFound: a set is gone, and the job may be finished: read its record again."""
     right, directory = RowCheck(job, Destination.parse(job.dest)), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
     with closing(_reading(runtime, job.id, refs)) as outcomes:

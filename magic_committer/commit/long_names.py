@@ -38,16 +38,8 @@ def is_long(key: str) -> bool:
 
 def refuse_long_element(runtime: Runtime, key: str, directory: str) -> None:
     """Ask the store whether it can hold a key that has a long element. One GET for the first such
-    key in a process, until the store tells; none for other keys.
-
-    Args:
-        runtime: the components.
-        key: the key.
-        directory: a directory with an object, with its slash: the job's own; "": the bucket's root.
-
-    Raises:
-        PathError: the store cannot hold the key. Nothing was written.
-    """
+    key in a process, until the store tells; none for other keys. ``directory``: one with an object,
+    with its slash: the job's own, or "" for the bucket's root."""
     if not is_long(key) or not _is_limited(runtime, directory):
         return
     longest = max(key.split("/"), key=lambda element: len(element.encode()))

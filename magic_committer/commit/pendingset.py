@@ -76,13 +76,8 @@ class AtKey:
 
 
 class AttemptSet:
-    """The pendingset of one attempt.
-
-    Attributes:
-        key: where it is, or will be.
-        metadata: the metadata of all control objects of the attempt.
-        refused: the last `put` was refused at its only try: it took no effect, and will not.
-    """
+    """The pendingset of one attempt. ``metadata`` is that of all control objects of the attempt.
+    ``refused``: the last `put` was refused at its only try: it took no effect, and will not."""
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, paths: JobPaths, task: str, attempt: str
@@ -101,11 +96,7 @@ class AttemptSet:
         }
 
     def encode(self, pendings: list[Pending], statistics: Statistics) -> bytes:
-        """Give the set's bytes.
-
-        Raises:
-            FormatError: the set would be too large.
-        """
+        """Give the set's bytes."""
         pendingset = new_pendingset(
             job_id=self._job.id,
             commits=pendings,
@@ -122,13 +113,9 @@ class AttemptSet:
 
     def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
         """Store the set, once: ``If-None-Match: *``. A stored set with the same files is as good:
-        our own PUT whose answer was lost, or an earlier commit.
-
-        Raises:
-            TaskFailed: the attempt was committed before, with other files; or it was aborted.
-            FormatError: the object at the key cannot be read.
-            StoreError: the set may or may not be stored. If `refused` is True, it is not stored.
-        """
+        our own PUT whose answer was lost, or an earlier commit. A set with other files, and a
+        tombstone, are `TaskFailed`. After a StoreError the set may or may not be stored, unless
+        `refused`."""
         answer = self.put_once(body)
         if isinstance(answer, Written):
             return StoredSet(tuple(pendings), answer.etag, len(body), body)
@@ -139,15 +126,9 @@ class AttemptSet:
 
     def claim(self) -> AtKey:
         """Take the set's key with a tombstone (``If-None-Match: *``), so that nobody can commit the
-        attempt any more. Repeatable.
-
-        Returns:
-            ``CLAIMED``, by this call or an earlier one; otherwise what was there first.
-
-        Raises:
-            FormatError: the object at the key cannot be read.
-            StoreError: nobody knows whether the key is taken. Nothing may be undone.
-        """
+        attempt any more. Repeatable. Gives ``CLAIMED``, by this call or an earlier one; otherwise
+        what was there first. If nobody knows whether the key is taken, the error is raised: nothing
+        may be undone."""
         pendingset = new_pendingset(
             job_id=self._job.id,
             commits=(),
@@ -201,19 +182,11 @@ class AttemptSet:
             logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, why)
 
     def earlier(self, pendings: list[Pending]) -> StoredSet | None:
-        """The stored set if it is this attempt's and holds these files; otherwise None. One GET.
-
-        Raises:
-            TaskFailed: the attempt was aborted.
-        """
+        """The stored set if it is this attempt's and holds these files; otherwise None. One GET."""
         return self._with(self.read(), pendings)
 
     def read(self) -> AtKey:
-        """What is at the key now. One GET.
-
-        Raises:
-            FormatError: the object cannot be read.
-        """
+        """What is at the key now. One GET."""
         try:
             stored = self._runtime.store.get(self.key, max_bytes=PENDINGSET_BYTES_MAX)
         except NotFound:

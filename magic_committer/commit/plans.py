@@ -15,11 +15,7 @@ logger = logging.getLogger("magic_committer")
 
 
 def store_plan(runtime: Runtime, job: StartedJob, plan: Plan) -> ObjectRef:
-    """Store a plan at a key of its own. One PUT.
-
-    Raises:
-        OptionError: the plan would be larger than a plan may be.
-    """
+    """Store a plan at a key of its own. One PUT."""
     key = job.paths.plan(plan.nonce)
     body = plan.encode()
     written = runtime.store.put(key, body, metadata={JOB_METADATA: job.uuid})
@@ -38,12 +34,8 @@ def drop_plan(runtime: Runtime, job: StartedJob, key: str) -> None:
 
 
 def load_plan(runtime: Runtime, job: StartedJob, ref: ObjectRef) -> Plan:
-    """Read the plan that a job's record names, and check it against the job. One GET.
-
-    Raises:
-        NotFound: the plan is gone. Read the record again: another process has finished the job.
-        FormatError: the object is not the version that was decided, or not a plan of the job.
-    """
+    """Read the plan that a job's record names, and check it against the job. One GET. NotFound:
+    another process has finished the job: read the record again."""
     stored = runtime.store.get(ref.key, max_bytes=PLAN_BYTES_MAX)
     if not same_etag(stored.info.etag, ref.etag):
         raise FormatError(ref.key, "", "is not the version that the job's record names")

@@ -43,11 +43,7 @@ class Prospect:
 
 def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
-    Pure.
-
-    Raises:
-        OptionError: nothing was done.
-    """
+    Pure."""
     mine, theirs = job.terms, record.terms
     pairs = ((f.name, getattr(mine, f.name), getattr(theirs, f.name)) for f in fields(Terms))
     differ = [f"{name} {own!r}, and the record {his!r}" for name, own, his in pairs if own != his]
@@ -166,19 +162,7 @@ def make_plan(
     spool: Spool,
     partitions: tuple[str, ...] | None,
 ) -> Plan:
-    """Step 3: make the plan that is to be decided. Pure, except for the look at the present data.
-
-    Args:
-        runtime, job: the components and the job.
-        in_flight: how many requests at once.
-        accepted: the sets that the commit accepts.
-        checked: the result of the checks.
-        spool: where the uploads are.
-        partitions: the partitions that the job writes; None: its mode does not go by partition.
-
-    Raises:
-        DestinationExists: modes ``fail``: there is data.
-    """
+    """Step 3: make the plan that is to be decided. Pure, except for the look at the present data."""
     mode, strip = job.terms.mode, len(job.paths.tree)
     if mode in FAILING and not has_begun(runtime, job):
         refuse_existing_data(runtime, job, Destination.parse(job.dest), in_flight, partitions)

@@ -166,28 +166,14 @@ def need(
 
     Requests, once for each process and store: ``conditional_put`` and ``swap`` 1 PUT each,
     ``metadata_kept`` 1 HEAD, ``conditional_complete`` 7, ``conditional_delete`` 5,
-    ``true_complete`` 7.
+    ``true_complete`` 7. With conditional writes off only ``true_complete`` is asked, and nothing
+    about conditions. For ``conditional_put`` and ``swap`` the record must be as its creator wrote
+    it a moment ago: it is written again.
 
-    Args:
-        runtime: the components.
-        paths: the job whose directory may hold scratch objects.
-        seen: the job's record. For ``conditional_put`` and ``swap`` it must be as its creator wrote
-            it a moment ago: it is written again.
-        wants: what the caller will rely on. With conditional writes off only ``true_complete`` is
-            asked, and nothing about conditions.
-
-    Returns:
-        Two things. First, what is known. ``conditional_delete`` may be False: deletes then compare
-        first, and an object that another writer puts in between is lost (`commit.deletes`).
-        ``true_complete`` may be False: then `commit.complete` looks at each object. Second, whether
-        a late PUT of this question could still write the record after its deletion: then the record
-        must not be deleted.
-
-    Raises:
-        ConditionsNotSupported: something wanted is lacking, and there is no other way.
-        JobNotRunning: the job has ended meanwhile.
-        StoreError: the store did not answer clearly.
-    """
+    Gives what is known; and whether a late PUT of this question could still write the record after
+    its deletion: then the record must not be deleted. Where ``conditional_delete`` is False,
+    deletes compare first, and an object that another writer puts in between is lost
+    (`commit.deletes`); where ``true_complete`` is, `commit.complete` looks at each object."""
     off = seen.record.terms.conditional_writes == "off"
     identity = runtime.store.identity
     late = False
@@ -218,19 +204,10 @@ def probe_all(
     """Ask everything, whatever is known already: 55 requests. Repeatable.
 
     All of it happens in ``<prefix>__magic_job-<drawn id>/``. Readers do not see it. If this process
-    is killed, cleanup treats it as litter of a job without a record.
-
-    Args:
-        runtime: the components.
-        prefix: a directory: "" or with its closing slash.
-        paging: ask for ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. False by
-            default.
-        listing: False: ask nothing about the listing of uploads, which may be forbidden. True by
-            default.
-
-    Raises:
-        StoreError: the store did not answer clearly. Nothing is left behind.
-    """
+    is killed, cleanup treats it as litter of a job without a record. ``paging``: ask for
+    ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. Without ``listing`` nothing is
+    asked about the listing of uploads, which may be forbidden. If the store did not answer clearly,
+    nothing is left behind."""
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"{prefix!r} is no directory: it lacks its closing slash")
     uuid = runtime.ids()
@@ -293,15 +270,8 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
     AWS S3, which lists by prefix (S3 API, ListMultipartUploads): there a caller who may only read
     can look, too. Repeatable.
 
-    Args:
-        runtime: the components.
-        prefix: a directory: "" or with its closing slash.
-
-    Raises:
-        StoreError: the store did not answer clearly. PermissionDenied: the caller may not create
-            and abort uploads, and so cannot ask. If it may create and not abort, the error names
-            the uploads that stay open.
-    """
+    PermissionDenied: the caller may not create and abort uploads, and so cannot ask. If it may
+    create and not abort, the error names the uploads that stay open."""
     identity = runtime.store.identity
     if AWS.match(identity):
         return ""

@@ -52,18 +52,10 @@ from magic_committer.stores.base import ObjectInfo
 
 @dataclass(slots=True)
 class Published:
-    """Which files of a job are visible.
-
-    Attributes:
-        files: how many destinations its committed tasks have.
-        visible: how many of them are visible.
-        doubtful: how many of them may be visible, as in `AlreadyVisible`.
-        keys: the first of the visible and doubtful keys.
-        waiting: how many open uploads a commit would publish.
-        newest: the Last-Modified of the newest pendingset that a commit would take; 0: there is
-            none.
-        unread: why something could not be read, so that the files that it names were not looked up.
-    """
+    """Which files of a job are visible. ``files``: how many destinations its committed tasks have.
+    ``waiting``: how many open uploads a commit would publish. ``newest``: the Last-Modified of the
+    newest pendingset that a commit would take. ``unread``: why something could not be read, so that
+    the files that it names were not looked up."""
 
     files: int = 0
     visible: int = 0
@@ -98,20 +90,8 @@ class _NamedUpload:
 def refuse_if_published(
     runtime: Runtime, job: StartedJob, in_flight: int, *, leave_visible: bool = False
 ) -> str:
-    """Refuse to abort a Hadoop job of which files are visible.
-
-    Args:
-        runtime, job: the components and the job.
-        in_flight: how many requests at once.
-        leave_visible: do not refuse.
-
-    Returns:
-        The files that stay visible, in a sentence; "" if there are none.
-
-    Raises:
-        AlreadyVisible: files of the job are visible, or may be.
-        StoreError: nobody can tell now.
-    """
+    """Refuse to abort a Hadoop job of which files are visible. Gives the files that stay visible,
+    in a sentence; "" if there are none."""
     found = published(runtime, job, in_flight)
     if not found.any:
         return ""
@@ -139,11 +119,7 @@ def refuse_if_published(
 
 
 def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
-    """Count the visible files. Two or three requests for each file.
-
-    Raises:
-        StoreError: the store does not answer, or refuses: nothing is known.
-    """
+    """Count the visible files. Two or three requests for each file."""
     found = Published()
     files, seen = KeySet(), KeySet()  # ticked in `seen`: visible for sure
     keys: list[str] = []
@@ -231,11 +207,7 @@ def _uploads_in(runtime: Runtime, job: StartedJob, info: ObjectInfo) -> list[Rea
 
 def committed_by_hadoop(runtime: Runtime, job: StartedJob, in_flight: int) -> bool:
     """Whether the job's own committer wrote `_SUCCESS`. It does so when all files are visible. One
-    GET; more only if the marker names the job.
-
-    Raises:
-        StoreError: nobody can tell now.
-    """
+    GET; more only if the marker names the job."""
     written = _marked(runtime, job)
     if written is None:
         return False

@@ -100,13 +100,8 @@ class Created:
 
 
 def read(runtime: Runtime, key: str) -> Seen | None:
-    """Read a record; None if there is none. One GET.
-
-    Raises:
-        FormatError: the object is not a record, is from a newer version, or names a directory or
-            destination that is not its own (`_check_is_at_home`).
-        StoreError: the record could not be read.
-    """
+    """Read a record; None if there is none. One GET. The object must be a record that names its own
+    directory and destination (`_check_is_at_home`)."""
     try:
         stored = runtime.store.get(key, max_bytes=RECORD_BYTES_MAX)
     except NotFound:
@@ -150,20 +145,9 @@ def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
 
 
 def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
-    """Write the first version of a record, ``If-None-Match: *``.
-
-    Args:
-        runtime: the components.
-        key: where the record is written.
-        record: the record.
-
-    Raises:
-        JobExists: there is another record with that key.
-        ConditionsNotSupported: the store does not know the condition.
-        OutcomeUnknown: no clear answer came. A record with that nonce may still appear.
-        StoreError: the store refused it at once, has no such bucket, or could not be reached. There
-            is no such record, and will be none.
-    """
+    """Write the first version of a record, ``If-None-Match: *``. OutcomeUnknown: no clear answer
+    came, and a record with that nonce may still appear. StoreError: there is no such record, and
+    will be none."""
     if record.terms.conditional_writes == "off":
         now = read(runtime, key)
         if now is not None:
@@ -197,17 +181,9 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
 
 
 def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
-    """Replace the record ``leaves`` by ``record``, if no other process was faster.
-
-    Args:
-        runtime: the components.
-        leaves: the stored record.
-        record: the new one.
-
-    Raises:
-        OutcomeUnknown: no clear answer came: the swap may have won, or may still win.
-        StoreError: the store refused it at once (permissions): it has not won, and will not.
-    """
+    """Replace the record ``leaves`` by ``record``, if no other process was faster. OutcomeUnknown:
+    it may have won, or may still win. StoreError: the store refused it at once (permissions): it
+    has not won, and will not."""
     if record.terms.conditional_writes == "off":
         return _unconditional_swap(runtime, leaves, record)
     etag = leaves.etag
@@ -240,15 +216,8 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
 
 
 def remove(runtime: Runtime, leaves: Seen) -> bool:
-    """Delete the record ``leaves``, if nobody changed it. Repeatable.
-
-    Returns:
-        Whether there is no record any more. False if there is another record than ``leaves``, or if
-        the store refuses conditional deletes.
-
-    Raises:
-        StoreError: the store gave no answer, or forbids it.
-    """
+    """Delete the record ``leaves``, if nobody changed it. Repeatable. False if there is another
+    record than ``leaves``, or if the store refuses conditional deletes."""
     etag = leaves.etag
     for number in range(SWAP_TRIES_MAX):
         try:

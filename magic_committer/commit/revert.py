@@ -40,19 +40,8 @@ from magic_committer.stores.base import ObjectInfo
 def undo_all(
     runtime: Runtime, job: StartedJob, source: Source, in_flight: int
 ) -> MagicError | None:
-    """Undo every upload of a ``reverting`` job, and go on after single failures. Repeatable.
-
-    Args:
-        runtime, job: the components and the job.
-        source: where the plan's uploads come from.
-        in_flight: how many requests at once.
-
-    Returns:
-        The last failure; None: everything is undone.
-
-    Raises:
-        StoreError, FormatError: a pendingset of the plan cannot be read.
-    """
+    """Undo every upload of a ``reverting`` job, and go on after single failures. Repeatable. Gives
+    the last failure; None: everything is undone."""
     done = 0
     failure: MagicError | None = None
 

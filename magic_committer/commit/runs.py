@@ -28,15 +28,7 @@ READS_IN_FLIGHT = 16
 
 def runs_of(runtime: Runtime, dest: Destination, checkpoint: str) -> list[records.Seen]:
     """The records of a query's runs that are not closed. A record that cannot be read is passed
-    over: it is none of this version's.
-
-    Args:
-        runtime, dest: the components and the destination.
-        checkpoint: the hash of the query's checkpoint.
-
-    Raises:
-        StoreError: the records could not be listed or read.
-    """
+    over: it is none of this version's."""
 
     def read(key: str) -> records.Seen | None:
         return records.read(runtime, key)
@@ -57,11 +49,7 @@ def runs_of(runtime: Runtime, dest: Destination, checkpoint: str) -> list[record
 
 
 def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight: int) -> None:
-    """Finish or abort every run of a query. Repeatable.
-
-    Raises:
-        CommitIncomplete, AbortIncomplete, StoreError: a run cannot be settled now.
-    """
+    """Finish or abort every run of a query. Repeatable."""
     for seen in runs_of(runtime, dest, checkpoint):
         job = StartedJob.attached(seen.record, dest.url, seen.etag)
         logger.info("job %s, a run of the same query, is settled: %s", job.id, seen.record.state)

@@ -29,14 +29,8 @@ NONCE_CHARS = 8
 
 class Scratch:
     """Objects and uploads of one trial, each under a key that nobody else has. They are removed
-    when the ``with`` ends, however it ends. What cannot be removed is logged.
-
-    Attributes:
-        root: the prefix of all its keys.
-        uuid: the job's UUID, in each key.
-        metadata: the metadata of everything that is made here.
-        left: after the ``with``: the keys whose uploads stay open, each with the reason.
-    """
+    when the ``with`` ends, however it ends. What cannot be removed is logged. ``left``: after the
+    ``with``, the keys whose uploads stay open, each with the reason."""
 
     def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
         self.runtime = runtime

@@ -56,22 +56,8 @@ def setup_job(
 
     Requests: 1 PUT. 2 more when a process meets a store for the first time, and up to 7 more for
     the first job of a mode that needs more of the store (`probe.need`). 1 LIST for a given id. In
-    mode ``fail`` a listing of the destination and of the jobs under it.
-
-    Args:
-        runtime, dest, terms: the components, the destination and the job's terms.
-        job_id: a given id; None: draw one.
-        in_flight: how many requests at once.
-        said_mode: the mode in the caller's words, for hints.
-        checkpoint: the hash of a streaming query's checkpoint (`ledger.hash_of`); "": none.
-
-    Raises:
-        JobExists, DestinationExists, ConflictingJob: another job or data is in the way.
-        ConditionsNotSupported: the store ignores or refuses a condition that the job needs.
-        JobNotRunning: another process has ended the job already.
-        PathError, OptionError: an argument cannot be used.
-        OutcomeUnknown: the store gave no clear answer. Nothing of this job will become visible.
-    """
+    mode ``fail`` a listing of the destination and of the jobs under it. If the store gave no clear
+    answer, nothing of this job will become visible."""
     refuse_lost_checksums(terms.etag_form, terms.checksum)
     uuid = runtime.ids()
     given = job_id is not None
@@ -142,17 +128,7 @@ def join_job(
     The process that wrote the record may have died before it looked around, or it may not be as far
     yet. If this process did not look, two excluding jobs could go on. So it makes all of setup's
     looks again. If a look fails, the job stays as it is: its tasks may be at work, and its commit
-    looks once more.
-
-    Args:
-        runtime, dest, job_id, in_flight, said_mode: as for `setup_job`.
-        terms, checkpoint: what the job must have.
-
-    Raises:
-        JobExists: the job has other terms, or its directory holds objects but no record.
-        JobNotRunning: the job is decided.
-        DestinationExists, ConflictingJob, ConditionsNotSupported: as for `setup_job`.
-    """
+    looks once more."""
     paths = JobPaths(dest, job_id)
     seen = records.read(runtime, paths.record)
     if seen is None:

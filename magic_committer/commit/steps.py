@@ -69,11 +69,7 @@ Start = Callable[[bool], Steps[R]]
 
 def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
     """Refuse more requests in flight than the process has threads, if the store could send them
-    from one thread, but not as it is set up.
-
-    Raises:
-        OptionError: it cannot.
-    """
+    from one thread, but not as it is set up."""
     if commit_threads > THREADS_MAX and transport_of(store) and many_of(store) is None:
         raise OptionError(
             f"commit_threads={commit_threads} is more than the {THREADS_MAX} threads of a process,"
@@ -104,20 +100,9 @@ def each(
     runtime: Runtime, works: Iterable[tuple[T, Start[R]]], *, in_flight: int
 ) -> Generator[tuple[T, R], None, None]:
     """Do many works. Close the generator: it then begins nothing new, and waits for what is in
-    flight; after Ctrl-C only briefly.
-
-    Args:
-        runtime: the components.
-        works: each with what the caller knows it by. Taken when there is room, in the caller's
-            thread.
-        in_flight: how many works at once, at most. In threads no more than the pool has.
-
-    Returns:
-        What the caller knows each work by, with its result, in no fixed order.
-
-    Raises:
-        Exception: what ``works`` raises, when the works that it gave before have ended.
-    """
+    flight; after Ctrl-C only briefly. Gives what the caller knows each work by, with its result, in
+    no fixed order. Works are collected when there is room, in the caller's thread; what ``works``
+    raises comes when the works before have ended."""
     many = many_of(runtime.store)
     if many is not None:
         yield from _AtOnce(runtime, many, works, in_flight).run()
@@ -144,13 +129,7 @@ def each(
 
 
 class _Work(Generic[T, R]):
-    """A work that has begun.
-
-    Attributes:
-        ask: its next request, or the one that is in flight.
-        answered_at: when it got its last answer; None: it has none.
-        aborts: an abort of it was sent, or may have been.
-    """
+    """A work that has begun. ``aborts``: an abort of it was sent, or may have been."""
 
     __slots__ = ("aborts", "answered_at", "ask", "item", "start", "steps")
 

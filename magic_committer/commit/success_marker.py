@@ -92,14 +92,7 @@ def success_data(
     started: float,
     now: float,
 ) -> SuccessData:
-    """What `_SUCCESS` says about a job. `write_marker` adds the diagnostics.
-
-    Args:
-        job_id, committer, plan, statistics: the job's id, committer, plan and counters.
-        filenames: the first of its files, for people.
-        started: when the record says that the job was started, in seconds since 1970.
-        now: the present time, in seconds since 1970.
-    """
+    """What `_SUCCESS` says about a job. `write_marker` adds the diagnostics."""
     document = statistics.to_dict()
     return new_success(
         timestamp_ms=int(now * 1000),
@@ -128,23 +121,12 @@ def write_marker(
     *,
     just_now: bool = False,
 ) -> str:
-    """Write `_SUCCESS` if our marker may be written. Repeatable.
+    """Write `_SUCCESS` if our marker may be written. Repeatable. Gives "" if it is written now or
+    was before; otherwise why it was not.
 
-    Args:
-        runtime: the components.
-        key: the marker's key.
-        own: the job's record, as it was seen before.
-        success: the content, without the diagnostics that are added here.
-        just_now: this process has just completed the job. If its record names no marker then, none
-            was there, and it is not looked for again: the PUT takes no other's place. One that was
-            there is read again, as empty markers of other programs all have one ETag.
-
-    Returns:
-        "" if the marker is written now or was before; otherwise why it was not written.
-
-    Raises:
-        StoreError: the store failed. The job is committed all the same.
-    """
+    ``just_now``: this process has just completed the job. If its record names no marker then, none
+    was there, and it is not looked for again: the PUT takes no other's place. One that was there is
+    read again, as empty markers of other programs all have one ETag."""
     last: StoreError | None = None
     before: Marker | None = None
     quoted = True

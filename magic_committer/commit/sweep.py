@@ -117,18 +117,12 @@ def sweep(
 ) -> Swept:
     """Sweep a decided job, everything but its record. Repeatable; errors become warnings.
 
-    Args:
-        runtime, job: the components and the job.
-        spared: says which uploads the plan names.
-        accepted: the pendingsets that the plan names, key and ETag: they need not be read. Another
-            one at such a key is of another run: a given id may be in use again.
-        in_flight: how many requests at once.
-        look_first: look at each upload before it is aborted. Needed if an upload may have been
-            completed and this process does not know everything that the plan names.
-        accepted_attempts: for a committed job: the attempt of each task that the plan names. Files
-            that were saved but not published become warnings. None: no such warnings.
-        undone: the job is aborted: what is visible of it all the same is told.
-    """
+    ``accepted``: the pendingsets that the plan names, key and ETag: they need not be read. Another
+    one at such a key is of another run: a given id may be in use again. ``look_first``: needed if
+    an upload may have been completed and this process does not know everything that the plan names.
+    ``accepted_attempts``: for a committed job, the attempt of each task that the plan names: files
+    that were saved but not published become warnings. ``undone``: what is visible of an aborted job
+    is told."""
     dest = Destination.parse(job.dest)
     swept = Swept()
     tells = accepted_attempts is not None

@@ -46,14 +46,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What a committer is built from in one process. Never pickled.
-
-    Attributes:
-        runtime_for: the components for the bucket of that name; a committer that needs no bucket
-            does not call it, and needs no connection.
-        pool, clock, ids, progress: the components that need no store.
-        blocks: the process's memory for the blocks of open files.
-    """
+    """What a committer is built from in one process. Never pickled. ``runtime_for`` gives the
+    components for the bucket of that name; a committer that needs no bucket does not call it, and
+    needs no connection."""
 
     runtime_for: Callable[[str], Runtime]
     pool: Pool
@@ -65,13 +60,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A job that was found by its id.
-
-    Attributes:
-        job: its values.
-        state: the state of its record.
-        outcome: what is decided: ``"committed"``, ``"aborted"``, ``"reverted"``, or "".
-    """
+    """A job that was found by its id."""
 
     job: StartedJob
     state: State
@@ -79,41 +68,23 @@ class Attached:
 
 
 class WaitingFiles(Protocol):
-    """The closed files of an attempt that wait on a file system: they can be read and renamed.
-
-    Attributes:
-        tree: the destination.
-    """
+    """The closed files of an attempt that wait on a file system: they can be read and renamed."""
 
     @property
     def tree(self) -> FileTree: ...
 
     def reader(self, name: str) -> BinaryIO:
-        """Open a closed file for reading, by the name that it is stored under.
-
-        Raises:
-            NotFound: it is gone.
-        """
+        """Open a closed file for reading, by the name that it is stored under."""
         ...
 
     def rename(self, name: str, new: str, *, unique: bool) -> str:
-        """Rename a closed file. Gives the name that it is stored under now.
-
-        Args:
-            name: the name that it is stored under.
-            new, unique: as for `TaskAttempt.open`.
-        """
+        """Rename a closed file. Gives the name that it is stored under now."""
         ...
 
 
 class TaskAttempt(Protocol):
-    """One attempt of one task, in the process that writes it.
-
-    Attributes:
-        job: its job.
-        task, attempt: the task's id and the attempt's name.
-        result: what `commit` gave; None before.
-    """
+    """One attempt of one task, in the process that writes it. ``result``: what `commit` gave; None
+    before."""
 
     job: StartedJob
     task: str
@@ -140,28 +111,16 @@ class TaskAttempt(Protocol):
         ...
 
     def directory(self, *, unique: bool) -> Path:
-        """The attempt's local directory, whose files are its files: see `Task.directory`.
-
-        Raises:
-            OptionError: this committer has none.
-        """
+        """The attempt's local directory, whose files are its files: see `Task.directory`."""
         ...
 
     def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file with seeks: see `Task.local_file`.
-
-        Raises:
-            OptionError: this committer has none.
-        """
+        """Open a local file with seeks: see `Task.local_file`."""
         ...
 
     def streams(self) -> Mapping[str, TaskFile | PendingFile]:
         """The files that were opened here, by the names that they are stored under; also those that
-        ended badly. What is left of uploads that are pending.
-
-        Raises:
-            OptionError: the files of this committer's tasks are local ones.
-        """
+        ended badly. What is left of uploads that are pending."""
         ...
 
     @property
@@ -170,21 +129,15 @@ class TaskAttempt(Protocol):
         ...
 
     def discard(self, name: str) -> None:
-        """Take a file of `open` out of the attempt: see `Task.discard`.
-
-        Raises:
-            OptionError: as for `streams`.
-        """
+        """Take a file of `open` out of the attempt: see `Task.discard`."""
         ...
 
     def commit(self, *, driver: bool = False) -> TaskCommit:
         """Save what makes all files of the attempt visible, so that the job can. Repeatable.
 
-        Args:
-            driver: this process commits the job next, and aborts the attempt if that fails. So the
-                second read of the fence is the job's: its commit reads the record, and the
-                attempt's abort does.
-        """
+        ``driver``: this process commits the job next, and aborts the attempt if that fails. So the
+        second read of the fence is the job's: its commit reads the record, and the attempt's abort
+        does."""
         ...
 
     def abort(self) -> None:
@@ -193,11 +146,7 @@ class TaskAttempt(Protocol):
 
 
 class JobCommitter(Protocol):
-    """One started job in one process.
-
-    Attributes:
-        job: the job.
-    """
+    """One started job in one process."""
 
     job: StartedJob
 
@@ -207,13 +156,7 @@ class JobCommitter(Protocol):
         ...
 
     def attempt(self, task: str, attempt: str | None = None, *, sole: bool = False) -> TaskAttempt:
-        """Make an attempt of a task. Sends nothing.
-
-        Args:
-            task: the task's id.
-            attempt: its name, unique in the job, by which processes share it; None: draw one.
-            sole: no other process shares it.
-        """
+        """Make an attempt of a task. Sends nothing. ``sole``: no other process shares it."""
         ...
 
     def committed_attempt(self, result: TaskCommit) -> TaskAttempt:
@@ -228,13 +171,8 @@ class JobCommitter(Protocol):
         role: str = "driver",
         batch: StreamBatch | None = None,
     ) -> JobReport:
-        """Commit the job, or finish it: see `Job.commit`. Repeatable.
-
-        Args:
-            results, expect, batch: as for `Job.commit`.
-            accept: names of files that may be missing.
-            role: what the record says of this process: ``"driver"`` or ``"recovery"``.
-        """
+        """Commit the job, or finish it: see `Job.commit`. Repeatable. ``role``: what the record
+        says of this process: ``"driver"`` or ``"recovery"``."""
         ...
 
     def settle_job(
@@ -253,13 +191,7 @@ class JobCommitter(Protocol):
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
-        """Abort the job, or undo it. Repeatable.
-
-        Args:
-            revert: undo a job that is decided as committed, if its data can be taken back.
-            leave_visible: for an adopted job: leave what is visible.
-            role: as for `commit_job`.
-        """
+        """Abort the job, or undo it. Repeatable."""
         ...
 
     def sign_of_life(self) -> Callable[[], bool]:
@@ -269,33 +201,20 @@ class JobCommitter(Protocol):
 
 
 class CommitterClass(Protocol):
-    """What the registry gives for a name.
-
-    Attributes:
-        name: the name in records.
-        tracks: where its attempts can keep what their commit needs; the first, if the caller does
-            not say.
-    """
+    """What the registry gives for a name. ``tracks``: where its attempts can keep what their commit
+    needs; the first, if the caller does not say."""
 
     name: ClassVar[str]
     tracks: ClassVar[tuple[Track, ...]]
 
     @classmethod
     def destination(cls, dest: str) -> str:
-        """The URL of a destination as jobs write it, with its trailing slash. Pure.
-
-        Raises:
-            PathError, WrongType: it is none, or none of this committer's.
-        """
+        """The URL of a destination as jobs write it, with its trailing slash. Pure."""
         ...
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:
-        """The mode of the record, for the mode that the caller means. Pure.
-
-        Raises:
-            OptionError: this committer does not have the mode.
-        """
+        """The mode of the record, for the mode that the caller means. Pure."""
         ...
 
     @classmethod
@@ -311,27 +230,13 @@ class CommitterClass(Protocol):
         join: bool = False,
         checkpoint: str = "",
     ) -> JobCommitter:
-        """Start a job: see `api.start`.
-
-        Args:
-            process: the parts of this process.
-            dest, terms, options: the destination's URL, the job's terms and its options.
-            job_id: a given id; None: draw one.
-            said_mode: the mode in the caller's words, for hints.
-            join: take the job of that id if there is one, with the same terms.
-            checkpoint: the hash of a streaming query's checkpoint; "": the job belongs to none.
-        """
+        """Start a job: see `api.start`."""
         ...
 
     @classmethod
     def attach(cls, process: Process, dest: str, job_id: str) -> Attached:
         """Find a job of this destination's kind by its id. Only reads. The job may be of any
-        committer that keeps its record in the same way: `Attached.job` says of which.
-
-        Raises:
-            JobNotFound: there is no record of it.
-            FormatError: the record cannot be read.
-        """
+        committer that keeps its record in the same way: `Attached.job` says of which."""
         ...
 
     @classmethod

@@ -42,11 +42,7 @@ def default_for(dest: object) -> str:
 
 
 def committer_for(dest: str, said: str | None) -> CommitterClass:
-    """The committer of a new job. ``said``: the name that the caller gave; None: none.
-
-    Raises:
-        WrongType, OptionError: as for `named`.
-    """
+    """The committer of a new job. ``said``: the name that the caller gave; None: none."""
     return named(default_for(dest) if said is None else said)
 
 
@@ -56,12 +52,7 @@ def known_names() -> list[str]:
 
 
 def real_name(name: str) -> str:
-    """The name that a record has, for a name or an alias, in any case.
-
-    Raises:
-        WrongType: the name is not text.
-        OptionError: nobody has it. The message lists the right ones.
-    """
+    """The name that a record has, for a name or an alias, in any case."""
     if not isinstance(name, str):
         raise WrongType(
             f"committer is a name, not {type(name).__name__}: {name!r:.80}",
@@ -85,15 +76,7 @@ def real_name(name: str) -> str:
 
 
 def named(name: str) -> CommitterClass:
-    """The class of a committer.
-
-    Args:
-        name: its name, an alias, or the name of another package's entry point.
-
-    Raises:
-        WrongType, OptionError: as for `real_name`; or the package that brings it cannot be
-            imported.
-    """
+    """The class of a committer."""
     real = real_name(name)
     if real in COMMITTERS:
         module, _, attribute = COMMITTERS[real].partition(":")

@@ -38,14 +38,7 @@ from magic_committer.upload import BlockSource
 
 
 class UploadsCommitter:
-    """One started job in one process. It holds components and does not travel; the job does.
-
-    Args:
-        runtime: the components.
-        job: the job.
-        options: sizes, numbers and formats.
-        blocks: the process's memory for the blocks of open files.
-    """
+    """One started job in one process. It holds components and does not travel; the job does."""
 
     name: ClassVar[str]
     tracks: ClassVar[tuple[Track, ...]]
@@ -142,17 +135,7 @@ class UploadsCommitter:
         join: bool = False,
         checkpoint: str = "",
     ) -> Self:
-        """Start a job: see `setup.setup_job`.
-
-        Args:
-            runtime, dest, terms: the components, the destination and the job's terms.
-            options: sizes, numbers and formats.
-            blocks: the process's memory for the blocks of open files.
-            job_id: a given id; None: draw one.
-            said_mode: the mode in the caller's words: see `StartedJob`.
-            join: take the job of that id if there is one: see `setup.join_job`.
-            checkpoint: the hash of a streaming query's checkpoint; "": the job belongs to none.
-        """
+        """Start a job: see `setup.setup_job`."""
         refuse_threads(runtime.store, options.commit_threads)
         if why := refusal_of(runtime.store, cls.name, terms.mode):
             raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")

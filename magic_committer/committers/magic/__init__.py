@@ -31,13 +31,8 @@ class MagicCommitter(UploadsCommitter):
         *,
         sole: bool = False,
     ) -> Attempt:
-        """Make an attempt of a task, to be written or committed in this process.
-
-        Args:
-            task: the task's id.
-            attempt: its name, unique in the job, by which processes share it; None: draw one.
-            sole: no other process shares it. Needed if its files are known in memory only.
-        """
+        """Make an attempt of a task, to be written or committed in this process. ``sole``: no other
+        process shares it: needed if its files are known in memory only."""
         if self.job.adopted:
             raise OptionError(
                 f"job {self.job.id!r} is Hadoop's, adopted: it takes no tasks of this library",

@@ -108,14 +108,8 @@ class Attempt:
         blocks: BlockSource,
         shared: bool = False,
     ) -> None:
-        """
-        Args:
-            runtime, job, options: the components, the job and its options.
-            task, attempt: the task's id and the attempt's name.
-            blocks: the process's memory for blocks.
-            shared: its files may be closed here and committed by others: each close reads the fence
-                again after its `.pending` (protocol.md, "The fence").
-        """
+        """``shared``: its files may be closed here and committed by others: each close reads the
+        fence again after its `.pending` (protocol.md, "The fence")."""
         self.task = check_id("task id", task)
         self.attempt = check_id("attempt", attempt)
         self.job = job
@@ -173,11 +167,7 @@ class Attempt:
             )
 
     def share(self) -> None:
-        """Let other processes commit the attempt from now on: its files then look whether one has.
-
-        Raises:
-            TaskFailed: a close of a file failed, and its `.pending` may be stored.
-        """
+        """Let other processes commit the attempt from now on: its files then look whether one has."""
         self._saved.share()
         if self._turns.discarding:  # which may have looked before: both look after they have shown
             raise self._turns.busy("changed: a file is discarded")
@@ -189,22 +179,8 @@ class Attempt:
     # Writing --------------------------------------------------------------------------------------
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> UploadStream:
-        """Open a file that becomes ``D/<name>`` when the job commits.
-
-        Args:
-            name: the key, relative to the destination.
-            unique: put the job's UUID into the name, before the first dot, so that uploads of
-                killed attempts can be recognised as ours.
-            attributes: content type, user metadata and so on for the object.
-
-        Raises:
-            PathError: the name cannot be used, the store cannot hold it, or the attempt already has
-                it.
-            UploadFailed, JobNotRunning, StoreError: a file that was closed before has failed since;
-                a note names it. This is told once, and nothing was opened.
-            TaskFailed: the attempt has ended, is just being ended, can never be committed, or
-                belongs to another process.
-        """
+        """Open a file that becomes ``D/<name>`` when the job commits. The failure of a file that
+        was closed before is raised here once, with a note that names it, and nothing is opened."""
         self.check_process("opening a file")
         self._closings.tell_failure()
         if self._saved.dead is not None:
@@ -240,11 +216,7 @@ class Attempt:
         return stream
 
     def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file, which is uploaded when it is closed. Arguments and errors as `open`.
-
-        Raises:
-            UploadFailed, OptionError: it cannot be made on local disk.
-        """
+        """Open a local file, which is uploaded when it is closed. Arguments and errors as `open`."""
         return self._local.open(self.open(name, unique=unique, attributes=attributes), name)
 
     def directory(self, *, unique: bool) -> Path:
@@ -260,22 +232,13 @@ class Attempt:
         self, path: Path, name: str, *, unique: bool, attributes: Attributes
     ) -> UploadStream:
         """Upload a local file, as `open` and a write of all its bytes. A file of up to
-        `TAKEN_BESIDE_BYTES_MAX` is sent beside the caller: `settle` waits for it.
-
-        Args:
-            path: the local file. It may not change before it is sent.
-            name, unique, attributes: as for `open`.
-        """
+        `TAKEN_BESIDE_BYTES_MAX` is sent beside the caller: `settle` waits for it."""
         with self.open(name, unique=unique, attributes=attributes) as stream:
             stream.take_file(str(path), beside=True)
         return stream
 
     def settle(self) -> None:
-        """Wait for the files that were closed and are still being sent.
-
-        Raises:
-            UploadFailed, JobNotRunning, StoreError: one of them has failed; a note names it.
-        """
+        """Wait for the files that were closed and are still being sent."""
         self._closings.settle()
         self._closings.tell_failure()
 
@@ -350,15 +313,8 @@ class Attempt:
 
     def discard(self, name: str) -> None:
         """Take a file out of the attempt, open or closed, and abort its upload. Repeatable after a
-        StoreError. Afterwards the name is free.
-
-        Raises:
-            PathError: the attempt has no such file here.
-            TaskFailed: the file is closed, and other processes may commit it. Or the attempt has
-                ended, is just being ended, or belongs to another process. Nothing was done.
-            StoreError: the upload may still be open. The file is out of the attempt, or not: call
-                it again.
-        """
+        StoreError. Afterwards the name is free. After a StoreError the file is out of the attempt,
+        or not: call it again."""
         self.check_process("discarding a file")
         with patient(), self._turns.discard():
             file = self._files.get(name)
@@ -408,22 +364,8 @@ class Attempt:
     # Commit ---------------------------------------------------------------------------------------
 
     def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Save the attempt's uploads as one `.pendingset`. Repeatable.
-
-        Args:
-            driver: see `TaskAttempt.commit`.
-
-        Raises:
-            FileStillOpen: a file was not closed. The attempt is aborted.
-            UploadFailed: a file that was closed could not be stored; a note names it. The attempt
-                is aborted.
-            TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted. Also
-                if the attempt was aborted before, another thread is committing or aborting it, or
-                it belongs to another process: then nothing was sent.
-            JobNotRunning: the job takes no more work. The attempt is aborted.
-            StoreError: the store failed. The attempt is aborted, unless its pendingset may be
-                stored: then it is left for the job.
-        """
+        """Save the attempt's uploads as one `.pendingset`. Repeatable. If it fails, the attempt is
+        aborted, unless its pendingset may be stored: then it is left for the job."""
         if self.result is not None:
             return self.result
         self.check_process("committing it")
@@ -541,15 +483,9 @@ class Attempt:
 
     def abort(self) -> None:
         """Abort the attempt's uploads and delete what it saved. Repeatable; a missing attempt is no
-        error. Afterwards nobody can commit the attempt, with any handle.
-
-        Raises:
-            TaskFailed: the attempt is committed or may be: only the job can undo it (`may_undo`).
-                Or another thread is committing it, or it belongs to another process. Nothing was
-                undone.
-            StoreError, FormatError: the first of the failures. Everything else was tried; the job's
-                sweep continues the work.
-        """
+        error. Afterwards nobody can commit the attempt, with any handle. The first of the failures
+        is raised when everything else was tried; the job's sweep continues the work. If the attempt
+        is committed or may be (`may_undo`), nothing is undone."""
         self.check_process("aborting it")
         with patient(), self._turns.abort():
             self._abort()

@@ -62,12 +62,7 @@ class _Sending:
 
 class Closings:
     """What one attempt has closed and not yet stored. Safe for the threads that close its files.
-
-    Args:
-        runtime: the components.
-        turns: the attempt's turns.
-        bytes_max: bytes of memory that the blocks of these files may hold.
-    """
+    ``bytes_max``: bytes of memory that the blocks of these files may hold."""
 
     def __init__(self, runtime: Runtime, turns: Turns, bytes_max: int) -> None:
         self._runtime = runtime
@@ -80,11 +75,7 @@ class Closings:
         self._failed: deque[UploadStream] = deque()
 
     def enter(self, stream: UploadStream) -> None:
-        """Wait for room, and note a file that is about to be sent.
-
-        Raises:
-            TaskFailed: the attempt takes no more files.
-        """
+        """Wait for room, and note a file that is about to be sent."""
         held = stream.bytes_held
         while self._under_way and not self._has_room(held):
             self._wait_for_oldest()

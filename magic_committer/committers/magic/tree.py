@@ -84,11 +84,7 @@ class AttemptTree:
         self._saved[key] = _SavedPending(written.etag, pending)
 
     def pendings(self) -> list[Pending]:
-        """All files of the attempt. One GET for each that another handle has saved.
-
-        Raises:
-            TaskFailed: a `.pending` cannot be read, or is not this attempt's.
-        """
+        """All files of the attempt. One GET for each that another handle has saved."""
         with closing(self._each(self._load, self._pending_keys())) as outcomes:
             return [outcome.unwrap() for outcome in outcomes]
 
@@ -111,11 +107,7 @@ class AttemptTree:
         self.delete(self._own if self._job.given_id else self._listed)
 
     def take_out(self, key: str) -> None:
-        """Delete the `.pending` of a closed file: from now on nobody commits the file. Repeatable.
-
-        Raises:
-            StoreError: it may still be there.
-        """
+        """Delete the `.pending` of a closed file: from now on nobody commits the file. Repeatable."""
         failed = self._runtime.store.delete([key])
         if failed:
             raise failed[key]

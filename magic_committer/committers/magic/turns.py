@@ -26,12 +26,8 @@ from magic_committer.protocol.rules import Phase
 
 
 class Turns:
-    """The phase of one handle's attempt, and the calls that may change it.
-
-    Attributes:
-        phase: changed only in a turn.
-        lock: held for steps between which no turn may begin.
-    """
+    """The phase of one handle's attempt, and the calls that may change it. ``phase`` is changed
+    only in a turn; ``lock`` is held for steps between which no turn may begin."""
 
     def __init__(self, job_id: str, attempt: str) -> None:
         self.phase = Phase.OPEN
@@ -49,11 +45,7 @@ class Turns:
 
     @contextmanager
     def commit(self) -> Iterator[None]:
-        """The only turn of a commit.
-
-        Raises:
-            TaskFailed: the attempt is aborted, or another call has the turn.
-        """
+        """The only turn of a commit."""
         me = object()
         try:
             with self.lock:
@@ -77,11 +69,7 @@ class Turns:
 
     @contextmanager
     def abort(self) -> Iterator[None]:
-        """A turn of an abort.
-
-        Raises:
-            TaskFailed: another thread is committing the attempt.
-        """
+        """A turn of an abort."""
         me = object()
         try:
             with self.lock:
@@ -94,11 +82,7 @@ class Turns:
 
     @contextmanager
     def discard(self) -> Iterator[None]:
-        """A turn of a call that takes a file out of the attempt.
-
-        Raises:
-            TaskFailed: the attempt is not open, or another thread is ending it.
-        """
+        """A turn of a call that takes a file out of the attempt."""
         me = object()
         try:
             with self.lock:
@@ -110,11 +94,8 @@ class Turns:
 
     def check_open(self, *, awaited: bool = False) -> None:
         """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it.
-
-        Args:
-            awaited: for a file that was closed before any commit began: a commit that runs now is
-                waiting for it.
-        """
+        ``awaited``: for a file that was closed before any commit began: a commit that runs now is
+        waiting for it."""
         with self.lock:
             if self.phase is not Phase.OPEN:
                 what = self.phase.value

@@ -34,16 +34,7 @@ class ManifestCommitter(UploadsCommitter):
         return super().destination(tree_url(dest))
 
     def attempt(self, task: str, attempt: str | None = None, *, sole: bool = False) -> TreeAttempt:
-        """Make an attempt of a task, to be written and committed in this process.
-
-        Args:
-            task: the task's id.
-            attempt: its name; None: draw one.
-            sole: no other process shares it, as for a name that the caller gives.
-
-        Raises:
-            OptionError: the name would be shared.
-        """
+        """Make an attempt of a task, to be written and committed in this process."""
         if attempt is not None and not sole:
             raise OptionError(
                 f"attempt={attempt!r}: committer={self.name!r} has no attempts that several"

@@ -97,14 +97,7 @@ class WaitingStore(DirectoryStore, Protocol):
 
 
 class TreeAttempt:
-    """An attempt in the process that writes it.
-
-    Args:
-        runtime: the components; the store is a `WaitingStore`.
-        job: its job.
-        options: where local files are, and how many bytes they may have.
-        task, attempt: the task's id and the attempt's name.
-    """
+    """An attempt in the process that writes it. Its store is a `WaitingStore`."""
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
@@ -164,15 +157,7 @@ class TreeAttempt:
     # Writing --------------------------------------------------------------------------------------
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> TreeFile:
-        """Open a file for writing: see `Task.open`.
-
-        Raises:
-            PathError: the name cannot be used, or the attempt already has it.
-            OptionError: ``attributes`` says something that a file cannot have.
-            TaskFailed: the attempt has ended, or belongs to another process.
-            JobNotRunning: the job has ended.
-            StoreError: the file cannot be made.
-        """
+        """Open a file for writing: see `Task.open`."""
         self._check_process("opening a file")
         name = self._name(name, unique, attributes)
         with self._turns.lock:
@@ -203,12 +188,7 @@ class TreeAttempt:
         return file
 
     def directory(self, *, unique: bool) -> Path:
-        """The attempt's directory, if it is one of this machine: see `Task.directory`.
-
-        Raises:
-            OptionError: the destination is no local directory.
-            TaskFailed, JobNotRunning, StoreError: as for `open`.
-        """
+        """The attempt's directory, if it is one of this machine: see `Task.directory`."""
         self._check_process("writing its files")
         tree = self._tree
         if not isinstance(tree, LocalTree):
@@ -244,14 +224,8 @@ class TreeAttempt:
 
     def discard(self, name: str) -> None:
         """Take a file out of the attempt, open or closed, and remove it. Repeatable after a
-        StoreError. Afterwards the name is free.
-
-        Raises:
-            PathError: the attempt has no such file here.
-            TaskFailed: the file is being closed. Or the attempt has ended, is just being ended, or
-                belongs to another process. Nothing was done.
-            StoreError: it may still be there. The commit removes it, and does not publish it.
-        """
+        StoreError. Afterwards the name is free. What may still be there after a StoreError the
+        commit removes, and does not publish."""
         self._check_process("discarding a file")
         with patient(), self._turns.discard():
             with self._turns.lock:
@@ -267,13 +241,8 @@ class TreeAttempt:
                     del self._opened[name]
 
     def rename(self, name: str, new: str, *, unique: bool) -> str:
-        """See `WaitingFiles.rename`.
-
-        Raises:
-            PathError: there is no such closed file, or the new name cannot be used.
-            TaskFailed: as for `discard`.
-            StoreError: it may have both names, or either: the attempt cannot commit any more.
-        """
+        """See `WaitingFiles.rename`. After a StoreError the file may have both names, or either:
+        the attempt cannot commit any more."""
         self._check_process("renaming a file")
         new = self._name(new, unique, Attributes())
         source, target = f"{self._root}/{name}", f"{self._root}/{new}"
@@ -443,20 +412,8 @@ class TreeAttempt:
     # Its ends -------------------------------------------------------------------------------------
 
     def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Save the attempt's manifest, so that the job can accept its files. Repeatable.
-
-        Args:
-            driver: see `TaskAttempt.commit`.
-
-        Raises:
-            FileStillOpen: a file was not closed. The attempt is aborted.
-            TaskFailed: a file failed, is gone or is no ordinary file. The attempt is aborted. Also
-                if it was aborted before, another thread is ending it, or it belongs to another
-                process: then nothing was done.
-            PathError: a file in `directory` has a name that cannot be used. The attempt is aborted.
-            JobNotRunning: the job has ended.
-            StoreError: the manifest could not be saved. Call it again, or `abort`.
-        """
+        """Save the attempt's manifest, so that the job can accept its files. Repeatable. If it
+        fails, the attempt is aborted, unless the manifest may be stored."""
         if self.result is not None:
             return self.result
         self._check_process("committing it")
@@ -518,13 +475,7 @@ class TreeAttempt:
         return answer.stored.etag
 
     def abort(self) -> None:
-        """Remove the attempt's files. Repeatable; a missing attempt is no error.
-
-        Raises:
-            TaskFailed: the attempt is committed or may be, or belongs to another process. Nothing
-                was done.
-            StoreError: not everything could be removed. It goes with the job.
-        """
+        """Remove the attempt's files. Repeatable; a missing attempt is no error."""
         self._check_process("aborting it")
         with patient(), self._turns.abort():
             self._abort()

@@ -40,16 +40,7 @@ class StagingCommitter(UploadsCommitter):
     def attempt(
         self, task: str, attempt: str | None = None, *, sole: bool = False
     ) -> StagingAttempt:
-        """Make an attempt of a task, to be written and committed in this process.
-
-        Args:
-            task: the task's id.
-            attempt: its name; None: draw one.
-            sole: no other process shares it, as for a name that the caller gives.
-
-        Raises:
-            OptionError: the name would be shared, and local files are not.
-        """
+        """Make an attempt of a task, to be written and committed in this process."""
         if attempt is not None and not sole:
             raise OptionError(
                 f"a given attempt name needs track='s3', which committer={self.name!r} does not"

@@ -54,16 +54,8 @@ logger = logging.getLogger("magic_committer")
 
 
 class StagingAttempt:
-    """An attempt in the process that writes it.
-
-    Args:
-        runtime: the components.
-        uploads: the attempt that sends what is uploaded.
-        options: `buffer_dir` and `local_bytes_max` say where its local files are, and how many.
-
-    Attributes:
-        uploads: as above.
-    """
+    """An attempt in the process that writes it. ``uploads``: the attempt that sends what is
+    uploaded."""
 
     def __init__(self, runtime: Runtime, uploads: Attempt, options: Options) -> None:
         self.job: StartedJob = uploads.job
@@ -108,31 +100,14 @@ class StagingAttempt:
     # Writing --------------------------------------------------------------------------------------
 
     def directory(self, *, unique: bool) -> Path:
-        """The local directory: see `Task.directory`.
-
-        Args:
-            unique: put the job's UUID into the names of its files when they are uploaded.
-
-        Raises:
-            TaskFailed: the attempt has ended, or belongs to another process.
-            OptionError: the directory cannot be made.
-        """
+        """The local directory: see `Task.directory`."""
         self.uploads.check_process("writing its files")
         self._turns.check_open()
         self._unique = self._unique or unique
         return self._directory().files
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file, which is in the directory when it is closed. Nothing is sent.
-
-        Args:
-            name, unique, attributes: as for `Task.open`.
-
-        Raises:
-            PathError: the name cannot be used, or the attempt already has it.
-            UploadFailed: the file cannot be made on local disk.
-            TaskFailed, OptionError: as for `directory`.
-        """
+        """Open a local file, which is in the directory when it is closed. Nothing is sent."""
         self.uploads.check_process("opening a file")
         check_name(name, uuid=self.job.uuid)
         if unique:
@@ -204,19 +179,8 @@ class StagingAttempt:
     # Its ends -------------------------------------------------------------------------------------
 
     def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Upload all files and save the uploads as one `.pendingset`. Repeatable.
-
-        Args:
-            driver: see `TaskAttempt.commit`.
-
-        Raises:
-            FileStillOpen: a file of `open` was not closed. The attempt is aborted.
-            TaskFailed: a local file changed, is gone or is no ordinary file. The attempt is
-                aborted. Also if the attempt was aborted before, another thread is committing or
-                aborting it, or it belongs to another process: then nothing was sent.
-            UploadFailed, PathError: a file could not be uploaded. The attempt is aborted.
-            JobNotRunning, StoreError: as for magic's attempt.
-        """
+        """Upload all files and save the uploads as one `.pendingset`. Repeatable. If it fails, the
+        attempt is aborted, as magic's."""
         if self.uploads.result is not None:
             return self.uploads.result
         self.uploads.check_process("committing it")

@@ -22,13 +22,8 @@ from magic_committer.hadoop.paths import is_hidden
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file of the local directory.
-
-    Attributes:
-        name: below the directory, with ``/``.
-        size: in bytes.
-        changed_ns: when it was last changed, as the file system says, in nanoseconds.
-    """
+    """A file of the local directory. ``changed_ns``: when it was last changed, as the file system
+    says."""
 
     name: str
     size: int
@@ -36,25 +31,12 @@ class FoundFile:
 
 
 def scan(root: Path) -> Iterator[FoundFile]:
-    """The files below a directory, in the order of their names. Hidden ones are not among them.
-
-    Args:
-        root: the attempt's directory of files.
-
-    Raises:
-        TaskFailed: something there is no ordinary file.
-        PathError: a name is no text in UTF-8.
-        OSError: a directory cannot be read.
-    """
+    """The files below a directory, in the order of their names. Hidden ones are not among them."""
     yield from _below(root, "")
 
 
 def look_at(root: Path, name: str) -> FoundFile:
-    """One file of the directory.
-
-    Raises:
-        TaskFailed: it is gone, or no ordinary file any more.
-    """
+    """One file of the directory."""
     path = root / name
     try:
         seen = path.lstat()
