@@ -1,8 +1,10 @@
 """What a job does about its micro-batch: it claims it, and says that it is published.
 
-`magic_committer.protocol.ledger` has the rules; the requests are behind `Ledgers`. Both drivers of
-jobs, `commit.job_commit` and `committers.manifest.job_commit`, work by these steps. Invariants:
+`magic_committer.protocol.ledger` has the rules; `Ledgers` sends the requests. Invariants:
 
+* A write is conditional on the exact version that it leaves (``If-None-Match: *`` for the first).
+  An unanswered write is sent again while that version is still there. After an unclear answer the
+  ledger is read back. If it has changed, by us or by others, it says what comes next.
 * A claim is only written after the claimant before it was settled, and only over the version that
   named that claimant. So a batch that the claimant has published meanwhile is seen.
 * A claimant is settled by its record, which is read after the ledger.
@@ -15,8 +17,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from magic_committer.commit.ledgers import Ledgers, StoredLedger
+from magic_committer._runtime import Runtime
 from magic_committer.commit.outcome import end, for_another_job, incomplete, outcome_of
+from magic_committer.commit.records import (
+    SWAP_TRIES_MAX,
+    is_final,
+    may_still_land,
+    other_quoting,
+    pause,
+)
 from magic_committer.errors import (
     BatchUnsettled,
     ConditionsNotSupported,
@@ -24,12 +33,22 @@ from magic_committer.errors import (
     JobExists,
     JobNotRunning,
     MagicError,
+    NotFound,
     OptionError,
     OutcomeUnknown,
+    PreconditionFailed,
     StoreError,
     WriteConflict,
 )
-from magic_committer.protocol.ledger import Claim, Ledger, Move, StreamBatch, next_move
+from magic_committer.hadoop.paths import Destination
+from magic_committer.protocol.ledger import (
+    LEDGER_BYTES_MAX,
+    Claim,
+    Ledger,
+    Move,
+    StreamBatch,
+    next_move,
+)
 from magic_committer.protocol.record import JobRecord, StartedJob, State
 from magic_committer.protocol.rules import may_take_claim
 from magic_committer.remedy import Remedy
@@ -40,9 +59,69 @@ LOOKS_MAX = 8
 """How often a ledger is read again because another run has changed it."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredLedger:
+    """A ledger as it is stored at a key; None: there is none. ``etag`` is what a write must
+    leave."""
+
+    key: str
+    ledger: Ledger | None
+    etag: str
+
+    @property
+    def nonce(self) -> str:
+        """The nonce of this version; "" if there is no ledger."""
+        return "" if self.ledger is None else self.ledger.nonce
+
+
+class Ledgers:
+    """The ledgers of a destination: one object for each query."""
+
+    def __init__(self, runtime: Runtime, dest: Destination) -> None:
+        self._runtime = runtime
+        self.dest = dest
+        self.ids = runtime.ids
+
+    def read(self, query: str) -> StoredLedger:
+        """Read the ledger of a query. One GET."""
+        key = self.dest.ledger(query)
+        try:
+            stored = self._runtime.store.get(key, max_bytes=LEDGER_BYTES_MAX)
+        except NotFound:
+            return StoredLedger(key, None, "")
+        ledger = Ledger.decode(stored.body, key)
+        if ledger.query != query:
+            raise FormatError(key, "query", f"is {ledger.query!r}: the ledger of another query")
+        return StoredLedger(key, ledger, stored.info.etag)
+
+    def write(self, leaves: StoredLedger, ledger: Ledger) -> bool:
+        """Replace one version of a ledger by the next. False: it has changed, perhaps by this very
+        write, whose answer was lost. Read it again."""
+        store, etag, doubtful = self._runtime.store, leaves.etag, False
+        body = ledger.encode()
+        for number in range(SWAP_TRIES_MAX):
+            try:
+                if leaves.ledger is None:
+                    store.put(leaves.key, body, if_none_match=True)
+                else:
+                    store.put(leaves.key, body, if_match=etag)
+                return True
+            except StoreError as error:
+                doubtful = doubtful or may_still_land(error)
+                if not doubtful and is_final(error):
+                    raise
+                failure = error
+            now = self.read(ledger.query)
+            if now.nonce != leaves.nonce:
+                return False
+            if isinstance(failure, PreconditionFailed) and etag:
+                etag = other_quoting(etag)
+            pause(self._runtime, number)
+        raise failure
+
+
 def claim_batch(
     ledgers: Ledgers,
-    ids: Callable[[], str],
     job: StartedJob,
     batch: StreamBatch,
     settle: Callable[[Claim], bool],
@@ -68,7 +147,7 @@ def claim_batch(
             lost = stored.ledger.claim if settle(stored.ledger.claim) else None
         ledger = stored.ledger or Ledger(batch.query, "")
         claim = Claim(job.id, job.uuid, batch.number, checkpoint or "")
-        if ledgers.write(stored, ledger.claimed(claim, ids())):
+        if ledgers.write(stored, ledger.claimed(claim, ledgers.ids())):
             if lost is not None:
                 _tell_lost(batch, lost)
             return True
@@ -93,9 +172,7 @@ def tell_passed_over(batch: StreamBatch, done: int) -> None:
     )
 
 
-def publish_batch(
-    ledgers: Ledgers, ids: Callable[[], str], job: StartedJob, batch: StreamBatch
-) -> str:
+def publish_batch(ledgers: Ledgers, job: StartedJob, batch: StreamBatch) -> str:
     """Say in the ledger that a job has published its batch, if that is not said yet. Repeatable, by
     whoever completes the job. Gives a warning if the ledger has forgotten the job's claim, and does
     not say that the batch is published; "" if all is well."""
@@ -110,23 +187,23 @@ def publish_batch(
                 " none: somebody has changed it. If the query runs this batch again, its rows are"
                 " there twice"
             )
-        if ledgers.write(stored, ledger.published(batch.number, ids())):
+        if ledgers.write(stored, ledger.published(batch.number, ledgers.ids())):
             return ""
-    key = ledgers.key(batch.query)
-    raise WriteConflict(f"{key} keeps changing", operation="put", bucket=ledgers.place, key=key)
+    raise WriteConflict(
+        f"{stored.key} keeps changing",
+        operation="put",
+        bucket=ledgers.dest.bucket,
+        key=stored.key,
+    )
 
 
 # The job that has claimed before ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Claimant:
-    """A job that has claimed a batch before, as its record is now. ``settle`` finishes or aborts
-    it, as a recovery does; it raises JobNotRunning or OutcomeUnknown if another process has moved
-    the record on."""
-
-    state: State
-    settle: Callable[[], object]
+Claimant = tuple[State, Callable[[], object]]
+"""The state of a job that has claimed a batch before, as its record is now; and what finishes or
+aborts it, as a recovery does. That raises JobNotRunning or OutcomeUnknown if another process has
+moved the record on."""
 
 
 def settle_claim(
@@ -145,11 +222,12 @@ def settle_claim(
             claimant = look(claim)
             if claimant is None:
                 return True
-            if may_take_claim(claimant.state):
+            state, settle = claimant
+            if may_take_claim(state):
                 return False
-            logger.info("job %s: settles job %s, %s", job.id, claim.job_id, claimant.state)
+            logger.info("job %s: settles job %s, %s", job.id, claim.job_id, state)
             with for_another_job():
-                claimant.settle()
+                settle()
         except (JobNotRunning, OutcomeUnknown) as error:
             why = error.message  # another process has moved it on: look again
         except MagicError as error:
@@ -194,7 +272,6 @@ def published_by(
 
 def say_published(
     ledgers: Ledgers,
-    ids: Callable[[], str],
     job: StartedJob,
     batch: StreamBatch,
     accept: Collection[str],
@@ -202,11 +279,11 @@ def say_published(
     """Write to the ledger that a batch is published, before the job's record is finished. Gives a
     warning, or "". If it is not written yet, that is `CommitIncomplete`: the next run of the query
     settles this job."""
-    key = ledgers.key(batch.query)
+    key = ledgers.dest.ledger(batch.query)
     if key in accept:
         return f"{key} was accepted as it is"
     try:
-        return publish_batch(ledgers, ids, job, batch)
+        return publish_batch(ledgers, job, batch)
     except (StoreError, FormatError) as error:
         what = f"its query's ledger does not say yet that {batch} is published"
         raise incomplete(job, what, error, outstanding=(key,)) from error

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -41,6 +41,7 @@ from magic_committer.commit import early, records
 from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.batches import (
     Claimant,
+    Ledgers,
     batch_needed,
     claim_batch,
     published_by,
@@ -56,7 +57,6 @@ from magic_committer.commit.conflict import (
     partitions_of,
     refuse_overlapping_plans,
 )
-from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.commit.load import LoadedSet, Source, Spool, SpooledSource, StoredSource
 from magic_committer.commit.outcome import (
     as_last_read,
@@ -90,7 +90,7 @@ from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.revert import undo_all
 from magic_committer.commit.setup import decider
 from magic_committer.commit.success_marker import marker_ref
-from magic_committer.commit.sweep import Swept, nothing_spared, sweep
+from magic_committer.commit.sweep import Swept, job_records, nothing_spared, sweep
 from magic_committer.errors import (
     AlreadyVisible,
     CommitIncomplete,
@@ -106,7 +106,7 @@ from magic_committer.errors import (
     StoreError,
 )
 from magic_committer.hadoop import statistics as stats
-from magic_committer.hadoop.paths import JobPaths
+from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import BY_PARTITION
 from magic_committer.protocol.keyset import KeySet
@@ -127,6 +127,9 @@ logger = logging.getLogger("magic_committer")
 
 PAGES_AHEAD_MAX = 4
 """Pages of 1,000 open uploads that wait in memory, while record and sets are read: some 1 MiB."""
+
+RECORDS_IN_FLIGHT = 16
+"""Records of a query's runs that are read at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ class JobCommit:
         self.paths = job.paths
         self.dest = self.paths.dest
         self._listed: Ahead[UploadPage] | None = None
-        self.ledgers = StoreLedgers(runtime, self.dest)
+        self.ledgers = Ledgers(runtime, self.dest)
         self.statistics = Statistics()
         self._started = runtime.clock.monotonic()
 
@@ -328,7 +331,7 @@ class JobCommit:
         def settle(claim: Claim) -> bool:
             return settle_claim(self.job, batch, claim, self._claimant)
 
-        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle, self.checkpoint)
+        return claim_batch(self.ledgers, self.job, batch, settle, self.checkpoint)
 
     def _claimant(self, claim: Claim) -> Claimant | None:
         seen = records.read(self.runtime, JobPaths(self.dest, claim.job_id).record)
@@ -337,7 +340,7 @@ class JobCommit:
         state = seen.record.state
         job = StartedJob.attached(seen.record, self.job.dest, seen.etag)
         other = JobCommit(self.runtime, job, self.in_flight, role="recovery")
-        return Claimant(state, lambda: other.settle(state))
+        return state, lambda: other.settle(state)
 
     def _skip(self, seen: records.Seen) -> JobReport:
         """The batch is published already: abort this run of it."""
@@ -364,7 +367,7 @@ class JobCommit:
         batch = seen.record.batch
         if batch is None:
             return
-        if told := say_published(self.ledgers, self.runtime.ids, self.job, batch, self.accept):
+        if told := say_published(self.ledgers, self.job, batch, self.accept):
             warnings.append(told)
 
     # Obeying the record ---------------------------------------------------------------------------
@@ -833,3 +836,42 @@ class JobCommit:
 
 def _names(seen: records.Seen, key: str) -> bool:
     return seen.record.plan is not None and seen.record.plan.key == key
+
+
+# The runs of a streaming query --------------------------------------------------------------------
+#
+# Each run of a micro-batch is a job of its own. A run that crashed stays until somebody settles it.
+# `commit` with a batch settles the run that has claimed the ledger. A job of an excluding mode (the
+# query's whole result, written anew with each batch) cannot even start beside a crashed run: there
+# the runs are settled first. To settle is safe at any time: a run that is decided is finished, and
+# one that is not is aborted. If that one was alive, its query fails and is run again.
+
+
+def runs_of(runtime: Runtime, dest: Destination, checkpoint: str) -> list[records.Seen]:
+    """The records of a query's runs that are not closed. A record that cannot be read is passed
+    over: it is none of this version's."""
+    found: list[records.Seen] = []
+    read, keys = partial(records.read, runtime), job_records(runtime, dest)
+    reading = runtime.pool.each(read, keys, in_flight=RECORDS_IN_FLIGHT)
+    with closing(reading) as outcomes:
+        for outcome in outcomes:
+            if isinstance(outcome.error, FormatError):
+                logger.warning("%s was passed over: %s", outcome.item, outcome.error)
+                continue
+            seen = outcome.unwrap()
+            if seen is None or seen.record.state is State.CLOSED:
+                continue
+            if seen.record.checkpoint == checkpoint:
+                found.append(seen)
+    return found
+
+
+def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight: int) -> None:
+    """Finish or abort every run of a query. Repeatable."""
+    for seen in runs_of(runtime, dest, checkpoint):
+        job = StartedJob.attached(seen.record, dest.url, seen.etag)
+        logger.info("job %s, a run of the same query, is settled: %s", job.id, seen.record.state)
+        try:
+            JobCommit(runtime, job, in_flight, role="recovery").settle(seen.record.state)
+        except (JobNotRunning, OutcomeUnknown) as error:  # another process has moved it on
+            logger.info("job %s: %s", job.id, error.message)

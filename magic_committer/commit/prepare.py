@@ -162,7 +162,8 @@ def make_plan(
     spool: Spool,
     partitions: tuple[str, ...] | None,
 ) -> Plan:
-    """Step 3: make the plan that is to be decided. Pure, except for the look at the present data."""
+    """Step 3: make the plan that is to be decided. Pure, except for the look at the present
+    data."""
     mode, strip = job.terms.mode, len(job.paths.tree)
     if mode in FAILING and not has_begun(runtime, job):
         refuse_existing_data(runtime, job, Destination.parse(job.dest), in_flight, partitions)

@@ -15,7 +15,7 @@ import os
 import socket
 from dataclasses import fields, replace
 
-from magic_committer._hints import ID_USED_ONCE
+from magic_committer._hints import ENDED_OR_NEVER, ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
@@ -29,6 +29,7 @@ from magic_committer.commit.outcome import end, ended, outcome_of
 from magic_committer.commit.sweep import nothing_spared, sweep
 from magic_committer.errors import (
     JobExists,
+    JobNotFound,
     MagicError,
     PathError,
     StoreError,
@@ -156,6 +157,18 @@ def join_job(
         refuse_existing_data(runtime, job, dest, in_flight)
     logger.info("job %s: joined, %s, mode %s", job_id, dest.url, terms.mode)
     return job
+
+
+def find_job(runtime: Runtime, dest: Destination, job_id: str) -> tuple[StartedJob, State, str]:
+    """Find a job by its id, with its state and its outcome. One GET. All committers keep their
+    records in the same way; the job's terms say which one it has."""
+    seen = records.read(runtime, JobPaths(dest, job_id).record)
+    if seen is None:
+        raise JobNotFound(
+            f"there is no job {job_id!r} under {dest.url}", job_id=job_id, hint=ENDED_OR_NEVER
+        )
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    return job, seen.record.state, outcome_of(seen.record)
 
 
 _WRITES_THE_RECORD = frozenset({"conditional_put", "swap"})

@@ -1,70 +1,41 @@
-"""What a committer is: three protocols, which `Job`, `Task` and the commands work with.
+"""What a committer is: one job in one process, and the attempts that it makes.
 
-* `CommitterClass`: what the registry gives for a name. It starts jobs, finds them, and takes them.
-* `JobCommitter`: one job in one process. It makes attempts, and ends the job.
-* `TaskAttempt`: one attempt of one task in the process that writes it.
+Whoever makes the uploads: from the task's commit on it is the same job, with one record, one fence,
+one commit (`commit.job_commit`) and one recovery. A committer adds how its attempts write.
 
-Invariants that each implementation keeps, whatever it stores its files and its record in:
-
-* A job is decided once, by a compare-and-swap or an exclusive create. Whoever reads the record
-  obeys it; so every call that ends a job is repeatable, from any process.
 * An attempt makes nothing visible. Its commit is atomic: all of its files, or none.
 * A value that travels (`StartedJob`, `TaskCommit`) holds no client, no lock and no secret. A
-  `JobCommitter` does not travel: `Process` is what it is built from, in each process anew.
-* A destination of another scheme is refused by `CommitterClass.destination`, before anything is
-  done.
+  committer does not travel: it is made in each process anew.
+* A destination of another scheme is refused by `Committer.destination`, before anything is done.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, BinaryIO, ClassVar, Generic, Protocol, Self, TypeVar
 
-from magic_committer._pool import Pool
-from magic_committer._runtime import (
-    Clock,
-    ProgressFunction,
-    Runtime,
-    SystemClock,
-    new_id,
-    no_progress,
-)
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.alive import SignOfLife
+from magic_committer.commit.job_commit import JobCommit, settle_runs
 from magic_committer.commit.prepare import Prospect
+from magic_committer.commit.setup import join_job, setup_job
+from magic_committer.commit.steps import refuse_threads
+from magic_committer.errors import ConflictingJob, JobExists, MagicError, OptionError
+from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
 from magic_committer.protocol.rules import Phase
-from magic_committer.stores.base import Attributes
+from magic_committer.stores.base import Attributes, refusal_of, transport_of
+from magic_committer.stores.unconditional import unconditional
 from magic_committer.upload import BlockSource, LocalFile, PendingFile, TaskFile
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from magic_committer.file_trees.base import FileTree
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What a committer is built from in one process. Never pickled. ``runtime_for`` gives the
-    components for the bucket of that name; a committer that needs no bucket does not call it, and
-    needs no connection."""
-
-    runtime_for: Callable[[str], Runtime]
-    pool: Pool
-    blocks: BlockSource
-    clock: Clock = field(default_factory=SystemClock)
-    ids: Callable[[], str] = new_id
-    progress: ProgressFunction = no_progress
-
-
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """A job that was found by its id."""
-
-    job: StartedJob
-    state: State
-    outcome: str
 
 
 class WaitingFiles(Protocol):
@@ -83,13 +54,16 @@ class WaitingFiles(Protocol):
 
 
 class TaskAttempt(Protocol):
-    """One attempt of one task, in the process that writes it. ``result``: what `commit` gave; None
-    before."""
+    """One attempt of one task, in the process that writes it."""
 
     job: StartedJob
     task: str
     attempt: str
-    result: TaskCommit | None
+
+    @property
+    def result(self) -> TaskCommit | None:
+        """What `commit` gave; None before."""
+        ...
 
     @property
     def phase(self) -> Phase:
@@ -99,6 +73,10 @@ class TaskAttempt(Protocol):
     @property
     def has_files(self) -> bool:
         """Whether it has files in this process, so that no other process can commit it."""
+        ...
+
+    def was_committed(self, result: TaskCommit) -> None:
+        """Note that the attempt was committed with this result."""
         ...
 
     def share(self) -> None:
@@ -145,23 +123,122 @@ class TaskAttempt(Protocol):
         ...
 
 
-class JobCommitter(Protocol):
-    """One started job in one process."""
+A = TypeVar("A", bound=TaskAttempt, covariant=True)
 
-    job: StartedJob
+
+class Committer(Generic[A]):
+    """One started job in one process. It holds components and does not travel; the job does."""
+
+    name: ClassVar[str]
+    tracks: ClassVar[tuple[Track, ...]]
+    """Where its attempts can keep what their commit needs; the first, if the caller does not
+    say."""
+    batches: ClassVar[bool] = True
+    """Whether its jobs publish batches of streaming queries."""
+
+    def __init__(
+        self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource
+    ) -> None:
+        self.runtime = _as_agreed(runtime, job.terms)
+        self.job = job
+        self.options = options
+        self.blocks = blocks
+
+    @classmethod
+    def destination(cls, dest: str) -> str:
+        """The URL of a destination as jobs write it, with its trailing slash. Raises PathError for
+        one that is none of this committer's. Pure."""
+        return Destination.parse(dest).url
+
+    @classmethod
+    def mode(cls, mode: Mode) -> Mode:
+        """The mode of the record, for the mode that the caller means. Raises OptionError for one
+        that this committer does not have. Pure."""
+        return mode
+
+    def _say(self) -> None:
+        """Say what a user has to know of a job that was started."""
+
+    @classmethod
+    def found(
+        cls, runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
+    ) -> Self:
+        """Take a job over from the store, by its record."""
+        job = StartedJob.attached(seen.record, dest.url, seen.etag)
+        return cls(runtime, job, options or Options(), BlockSource())
+
+    # A job ----------------------------------------------------------------------------------------
+
+    @classmethod
+    def setup(
+        cls,
+        runtime: Runtime,
+        dest: Destination,
+        terms: Terms,
+        options: Options,
+        blocks: BlockSource,
+        job_id: str | None = None,
+        *,
+        said_mode: str = "",
+        join: bool = False,
+        checkpoint: str = "",
+    ) -> Self:
+        """Start a job: see `setup.setup_job`."""
+        if checkpoint and not cls.batches:
+            raise _no_batches(cls.name)
+        refuse_threads(runtime.store, options.commit_threads)
+        if why := refusal_of(runtime.store, cls.name, terms.mode):
+            raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
+        agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
+        try:
+            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        except ConflictingJob as conflict:
+            if not checkpoint or job_id is not None:
+                raise
+            # A crashed run of the same query may be all that is in the way.
+            try:
+                settle_runs(agreed, dest, checkpoint, in_flight)
+            except MagicError as error:
+                raise conflict from error
+            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        except JobExists:
+            if not join or job_id is None:
+                raise
+            job = join_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        committer = cls(runtime, job, options, blocks)
+        committer._say()
+        return committer
+
+    def attempt(self, task: str, attempt: str | None = None, *, sole: bool = False) -> A:
+        """Make an attempt of a task. Sends nothing.
+
+        ``attempt``: its name, unique in the job, by which processes share it; None: draw one.
+        ``sole``: no other process shares it: needed if its files are known in memory only."""
+        shared = attempt is not None and not sole
+        self._refuse_attempt(attempt, shared=shared)
+        return self._make(task, attempt or self.runtime.ids(), shared=shared)
+
+    def committed_attempt(self, result: TaskCommit) -> A:
+        """Make the handle of an attempt that is already committed, from its result."""
+        attempt = self._make(result.task, result.attempt, shared=False)
+        attempt.was_committed(result)
+        return attempt
+
+    def _refuse_attempt(self, attempt: str | None, *, shared: bool) -> None:
+        """Raise OptionError for an attempt that this committer cannot make."""
+        raise NotImplementedError
+
+    def _make(self, task: str, attempt: str, *, shared: bool) -> A:
+        raise NotImplementedError
 
     @property
     def transport(self) -> str:
-        """What sends the requests, for reports; "" if there is nothing to tell."""
-        ...
+        """What sends the requests: see `transport_of`."""
+        return transport_of(self.runtime.store)
 
-    def attempt(self, task: str, attempt: str | None = None, *, sole: bool = False) -> TaskAttempt:
-        """Make an attempt of a task. Sends nothing. ``sole``: no other process shares it."""
-        ...
-
-    def committed_attempt(self, result: TaskCommit) -> TaskAttempt:
-        """Make the handle of an attempt that is already committed, from its result."""
-        ...
+    def sign_of_life(self) -> Callable[[], bool]:
+        """See `alive.SignOfLife`."""
+        return SignOfLife(self.runtime, self.job).give
 
     def commit_job(
         self,
@@ -171,75 +248,49 @@ class JobCommitter(Protocol):
         role: str = "driver",
         batch: StreamBatch | None = None,
     ) -> JobReport:
-        """Commit the job, or finish it: see `Job.commit`. Repeatable. ``role``: what the record
-        says of this process: ``"driver"`` or ``"recovery"``."""
-        ...
+        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
+        if batch is not None and not self.batches:
+            raise _no_batches(self.name)
+        return self._job_commit(role, accept).commit(results, expect, batch)
 
     def settle_job(
         self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
     ) -> JobReport:
-        """Finish or abort the job instead of its driver. ``state``: what its record says.
-        Repeatable."""
-        ...
+        """Finish or abort the job instead of its driver: see `JobCommit.settle`. Repeatable."""
+        committing = self._job_commit("recovery", accept)
+        return committing.settle(state, leave_visible=leave_visible)
 
     def look_at_commit(
         self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
     ) -> Prospect:
-        """What `commit_job` would decide. Only reads."""
-        ...
+        """What `commit_job` would decide: see `JobCommit.look`. Only reads."""
+        return self._job_commit("driver", accept).look(expect)
 
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
-        """Abort the job, or undo it. Repeatable."""
-        ...
+        """Abort the job, or undo it: see `JobCommit.abort`. Repeatable."""
+        return self._job_commit(role).abort(revert=revert, leave_visible=leave_visible)
 
-    def sign_of_life(self) -> Callable[[], bool]:
-        """A function that tells the store that the job's driver lives, and gives whether to go on.
-        It is called every `alive.ALIVE_SECONDS`."""
-        ...
+    def _job_commit(self, role: str, accept: Collection[str] = ()) -> JobCommit:
+        threads = self.options.commit_threads
+        refuse_threads(self.runtime.store, threads)
+        return JobCommit(self.runtime, self.job, threads, role, accept)
 
 
-class CommitterClass(Protocol):
-    """What the registry gives for a name. ``tracks``: where its attempts can keep what their commit
-    needs; the first, if the caller does not say."""
+def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
+    if terms.conditional_writes == "on":
+        return runtime
+    return replace(runtime, store=unconditional(runtime.store))
 
-    name: ClassVar[str]
-    tracks: ClassVar[tuple[Track, ...]]
 
-    @classmethod
-    def destination(cls, dest: str) -> str:
-        """The URL of a destination as jobs write it, with its trailing slash. Pure."""
-        ...
+def _no_batches(name: str) -> OptionError:
+    return OptionError(
+        f"committer={name!r} publishes no batch of a streaming query exactly once: files of a run"
+        " that dies may stay visible, and the next run writes them again",
+        hint="Use committer='manifest'",
+    )
 
-    @classmethod
-    def mode(cls, mode: Mode) -> Mode:
-        """The mode of the record, for the mode that the caller means. Pure."""
-        ...
 
-    @classmethod
-    def start(
-        cls,
-        process: Process,
-        dest: str,
-        terms: Terms,
-        options: Options,
-        job_id: str | None = None,
-        *,
-        said_mode: str = "",
-        join: bool = False,
-        checkpoint: str = "",
-    ) -> JobCommitter:
-        """Start a job: see `api.start`."""
-        ...
-
-    @classmethod
-    def attach(cls, process: Process, dest: str, job_id: str) -> Attached:
-        """Find a job of this destination's kind by its id. Only reads. The job may be of any
-        committer that keeps its record in the same way: `Attached.job` says of which."""
-        ...
-
-    @classmethod
-    def of(cls, process: Process, job: StartedJob, options: Options) -> JobCommitter:
-        """Take a started job, in any process. Sends nothing."""
-        ...
+JobCommitter = Committer[TaskAttempt]
+"""A committer, whatever its attempts are."""

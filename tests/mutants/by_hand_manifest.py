@@ -239,8 +239,8 @@ MANIFEST = (
     ),
     Hand(
         "classic: batches are taken",
-        "committers/uploads.py",
-        "UploadsCommitter.start",
+        "committers/base.py",
+        "Committer.setup",
         (("checkpoint and not cls.batches", "False"),),
         "a batch of a streaming query is published twice",
     ),

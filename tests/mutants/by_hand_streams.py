@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.handwork import Hand
 
-LEDGER, LEDGERS, RULES = "protocol/ledger.py", "commit/ledgers.py", "protocol/rules.py"
+LEDGER, RULES = "protocol/ledger.py", "protocol/rules.py"
 BATCHES = "commit/batches.py"
 JOB_COMMIT, FORCE = "commit/job_commit.py", "maintenance/giving_up.py"
 OF_STREAMS = "maintenance/streams.py"
@@ -93,12 +93,12 @@ STREAMS = (
         "I10: a batch that another run has published fails the query",
     ),
     Hand(
-        "stream: an unconditional ledger", LEDGERS, "StoreLedgers.write",
+        "stream: an unconditional ledger", BATCHES, "Ledgers.write",
         (("store.put(leaves.key, body, if_match=etag)", "store.put(leaves.key, body)"),),
         "I2: a late claim takes the place of a published batch",
     ),
     Hand(
-        "stream: a ledger of another query is believed", LEDGERS, "decoded",
+        "stream: a ledger of another query is believed", BATCHES, "Ledgers.read",
         (("ledger.query != query", "False"),),
         "I2: a copied ledger makes a query skip its batches",
     ),

@@ -167,7 +167,8 @@ class Attempt:
             )
 
     def share(self) -> None:
-        """Let other processes commit the attempt from now on: its files then look whether one has."""
+        """Let other processes commit the attempt from now on: its files then look whether one
+        has."""
         self._saved.share()
         if self._turns.discarding:  # which may have looked before: both look after they have shown
             raise self._turns.busy("changed: a file is discarded")
@@ -216,7 +217,8 @@ class Attempt:
         return stream
 
     def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file, which is uploaded when it is closed. Arguments and errors as `open`."""
+        """Open a local file, which is uploaded when it is closed. Arguments and errors as
+        `open`."""
         return self._local.open(self.open(name, unique=unique, attributes=attributes), name)
 
     def directory(self, *, unique: bool) -> Path:

@@ -28,7 +28,8 @@ def open_plain(
     blocks: BlockSource,
     attributes: Attributes,
 ) -> UploadStream:
-    """Open a magic path of any legal form. Closing the file saves a `.pending` in Hadoop's shape."""
+    """Open a magic path of any legal form. Closing the file saves a `.pending` in Hadoop's
+    shape."""
     refuse_lost_checksums(options.etag_form, options.checksum, hadoop_commits=True)
     refuse_long_element(runtime, path.key + PENDING_SUFFIX, "")
     logger.warning(

@@ -107,7 +107,8 @@ class AttemptTree:
         self.delete(self._own if self._job.given_id else self._listed)
 
     def take_out(self, key: str) -> None:
-        """Delete the `.pending` of a closed file: from now on nobody commits the file. Repeatable."""
+        """Delete the `.pending` of a closed file: from now on nobody commits the file.
+        Repeatable."""
         failed = self._runtime.store.delete([key])
         if failed:
             raise failed[key]

@@ -90,6 +90,10 @@ class StagingAttempt:
         """Whether it has a local directory in this process."""
         return self._local is not None or self._uploaded
 
+    def was_committed(self, result: TaskCommit) -> None:
+        """See `Attempt.was_committed`."""
+        self.uploads.was_committed(result)
+
     def share(self) -> None:
         """Not to be called: ``track`` is never ``"s3"``."""
         raise TaskFailed(
