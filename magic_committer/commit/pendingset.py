@@ -84,7 +84,7 @@ class AttemptSet:
     ) -> None:
         self._runtime = runtime
         self._job = job
-        self._attempt = attempt
+        self.attempt = attempt
         self._task = task
         self.key = paths.pendingset(attempt)
         self.refused = False
@@ -209,7 +209,7 @@ class AttemptSet:
     def was_aborted(self) -> TaskFailed:
         """The error for the commit of an attempt with a tombstone."""
         return TaskFailed(
-            f"attempt {self._attempt!r} of task {self._task!r} was aborted by another process, by"
+            f"attempt {self.attempt!r} of task {self._task!r} was aborted by another process, by"
             " an earlier abort, or as a file of it failed: it can never be committed",
             job_id=self._job.id,
             hint=ANOTHER_ATTEMPT,
@@ -217,7 +217,7 @@ class AttemptSet:
 
     def other_files(self) -> TaskFailed:
         return TaskFailed(
-            f"attempt {self._attempt!r} was committed before, with other files",
+            f"attempt {self.attempt!r} was committed before, with other files",
             job_id=self._job.id,
             hint=OWN_NAME,
         )

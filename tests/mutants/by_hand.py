@@ -22,7 +22,7 @@ STEPS = "commit/steps.py"
 STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
 UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY = "commit/closed.py", "commit/ready.py"
-MAGIC = "committers/magic"
+MAGIC, ENDS = "committers/magic", "committers/ends.py"
 FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendingset.py"
 PURE, PLAIN = "protocol/rules.py", "commit/plain.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
@@ -232,7 +232,7 @@ _ATTEMPTS = (
         "I2: the twin that the plan names is aborted",
     ),
     Hand(
-        "open files are left out", ATTEMPT, "Attempt._refuse_lost_files",
+        "open files are left out", ENDS, "WritingAttempt._refuse_lost_files",
         (("if still_open:\n    raise FileStillOpen(\n"
           "        f'not closed: {name_some(still_open)} (of attempt {self.attempt!r})',\n"
           "        job_id=self.job.id,\n"
@@ -240,8 +240,8 @@ _ATTEMPTS = (
         "I2: a task commits without a file that it has not closed",
     ),
     Hand(
-        "failed files are left out", ATTEMPT, "Attempt._refuse_lost_files",
-        (("f.stream.state is FileState.FAILED", "False"),),
+        "failed files are left out", ENDS, "WritingAttempt._refuse_lost_files",
+        (("state is FileState.FAILED", "False"),),
         "I2: a task commits without a file that failed",
     ),
     Hand(
@@ -629,7 +629,7 @@ _EXECUTING = (
         "I6: a task's commit deletes what another run has under the same id",
     ),
     Hand(
-        "an abort lets files in", "committers/magic/turns.py", "Turns.check_open",
+        "an abort lets files in", ENDS, "Turns.check_open",
         (("self._aborting", "False"),),
         "a file is opened while its attempt is being aborted, and its writer is not told",
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.handwork import Hand
 
-ATTEMPT, TURNS = "committers/magic/attempt.py", "committers/magic/turns.py"
+ATTEMPT, TURNS = "committers/magic/attempt.py", "committers/ends.py"
 TREE = "committers/manifest/attempt.py"
 RENAMED = "self._parts.tree, source, target, seen.size, seen.etag"
 

@@ -12,25 +12,11 @@ CLEANUP, MANIFESTS = "maintenance/cleanup.py", "hadoop/manifests.py"
 MANIFEST = (
     Hand(
         "manifest: an accepted attempt undoes itself",
-        ATTEMPT,
-        "TreeAttempt._abort",
-        (("not self._may_undo(there.found)", "False"),),
+        "committers/magic/abort.py",
+        "settle_undo",
+        (("not may()", "False"),),
         "I2: the files of an accepted attempt are removed",
         times=2,
-    ),
-    Hand(
-        "manifest: an open file is a file",
-        ATTEMPT,
-        "TreeAttempt._gather",
-        (("[n for n, f in self._opened.items() if f.state is FileState.OPEN]", "[]"),),
-        "I9: a task commits without the file that it is writing",
-    ),
-    Hand(
-        "manifest: a failed file is left out",
-        ATTEMPT,
-        "TreeAttempt._gather",
-        (("[n for n, f in self._opened.items() if f.state is FileState.FAILED]", "[]"),),
-        "I9: a task commits without the file that failed",
     ),
     Hand(
         "manifest: a missing file is no problem",

@@ -20,7 +20,7 @@ LOCAL_FILES = (
         "a task fills the disk of all others",
     ),
     Hand(
-        "staging: what was uploaded of a failed task stays", ATTEMPT, "StagingAttempt.commit",
+        "staging: what was uploaded of a failed task stays", ATTEMPT, "StagingAttempt._commit",
         (("self._abort_after(error)", "pass"),),
         "I4: uploads of a task that failed stay open",
     ),

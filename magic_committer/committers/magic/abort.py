@@ -20,7 +20,7 @@ from magic_committer.commit import ready, steps
 from magic_committer.commit.fence import Fence
 from magic_committer.commit.pendingset import AtKey, AttemptSet, names
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
-from magic_committer.errors import FormatError, StoreError, Unanswered
+from magic_committer.errors import FormatError, StoreError, TaskFailed, Unanswered
 from magic_committer.hadoop.formats import Pending
 from magic_committer.hadoop.paths import uuid_in_name
 from magic_committer.protocol.record import HANDS_OFF, StartedJob, State
@@ -63,6 +63,34 @@ def settle(
     if reading or there.found is not Found.CLAIMED:
         return there, False
     return there, _claim_stands(attempt_set, fence, failures)
+
+
+def settle_undo(
+    job: StartedJob,
+    attempt_set: AttemptSet,
+    fence: Fence,
+    phase: Phase,
+    failures: list[BaseException],
+    *,
+    sole: bool,
+) -> tuple[AtKey, bool]:
+    """`settle`, for an attempt that is to be undone. If it is committed or may be, only the job can
+    undo it (`may_undo`): raises TaskFailed, and nothing may be undone."""
+    there, unaccepted = settle(job, attempt_set, fence, phase, failures, sole=sole)
+
+    def may() -> bool:
+        accept, late = job.terms.accept, late_in(fence)
+        return may_undo(phase, sole=sole, accept=accept, found=there.found, late=late)
+
+    if not may():
+        fence.must_undo()
+    if not may():
+        raise TaskFailed(
+            f"attempt {attempt_set.attempt!r} is committed, or may be",
+            job_id=job.id,
+            hint="Leave it out of job.commit(...), or abort the job",
+        )
+    return there, unaccepted
 
 
 def rule_out(job: StartedJob, attempt_set: AttemptSet, fence: Fence, pending: Pending) -> bool:

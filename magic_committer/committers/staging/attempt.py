@@ -14,7 +14,7 @@ Invariants:
   ends the commit, as in every job.
 * The local files go when the uploads are stored, or when the attempt is aborted; after a kill, see
   `LocalDirectory`.
-* One call at a time commits, as in magic (`turns`).
+* One call at a time commits, as in magic (`ends`).
 """
 
 from __future__ import annotations
@@ -26,24 +26,19 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
-from magic_committer._patience import cleaning_up, patient
-from magic_committer._quantities import name_some
+from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._runtime import Progress, Runtime
+from magic_committer.committers.ends import WritingAttempt
 from magic_committer.committers.magic.attempt import Attempt
-from magic_committer.committers.magic.turns import Turns
 from magic_committer.committers.staging.scan import FoundFile, look_at, scan
 from magic_committer.errors import (
-    FileStillOpen,
-    MagicError,
     OptionError,
-    PathError,
     TaskFailed,
     UploadFailed,
 )
 from magic_committer.hadoop.paths import Destination, check_name, unique_name
 from magic_committer.options import Options
-from magic_committer.protocol.record import StartedJob, TaskCommit
+from magic_committer.protocol.record import TaskCommit
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import url_of
@@ -53,19 +48,16 @@ from magic_committer.upload.local import refuse_full
 logger = logging.getLogger("magic_committer")
 
 
-class StagingAttempt:
+class StagingAttempt(WritingAttempt):
     """An attempt in the process that writes it. ``uploads``: the attempt that sends what is
     uploaded."""
 
     def __init__(self, runtime: Runtime, uploads: Attempt, options: Options) -> None:
-        self.job: StartedJob = uploads.job
-        self.task = uploads.task
-        self.attempt = uploads.attempt
+        super().__init__(uploads.job, uploads.task, uploads.attempt)
         self.uploads = uploads
         self._runtime = runtime
         self._options = options
         self._dest = Destination.parse(uploads.job.dest)
-        self._turns = Turns(uploads.job.id, uploads.attempt)
         self._lock = threading.Lock()
         self._local: LocalDirectory | None = None
         self._unique = False
@@ -76,22 +68,13 @@ class StagingAttempt:
         return f"<StagingAttempt of {self.uploads!r}>"
 
     @property
-    def result(self) -> TaskCommit | None:
-        """What `commit` gave; None before."""
-        return self.uploads.result
-
-    @property
-    def phase(self) -> Phase:
-        """How far the attempt is, as this handle knows."""
-        return self.uploads.phase
-
-    @property
     def has_files(self) -> bool:
         """Whether it has a local directory in this process."""
         return self._local is not None or self._uploaded
 
     def was_committed(self, result: TaskCommit) -> None:
-        """See `Attempt.was_committed`."""
+        """Note that the attempt was committed with this result."""
+        super().was_committed(result)
         self.uploads.was_committed(result)
 
     def share(self) -> None:
@@ -105,14 +88,14 @@ class StagingAttempt:
 
     def directory(self, *, unique: bool) -> Path:
         """The local directory: see `Task.directory`."""
-        self.uploads.check_process("writing its files")
+        self.check_process("writing its files")
         self._turns.check_open()
         self._unique = self._unique or unique
         return self._directory().files
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
         """Open a local file, which is in the directory when it is closed. Nothing is sent."""
-        self.uploads.check_process("opening a file")
+        self.check_process("opening a file")
         check_name(name, uuid=self.job.uuid)
         if unique:
             name = unique_name(name, self.job.uuid)
@@ -164,10 +147,7 @@ class StagingAttempt:
     def _refuse_twice(self, name: str) -> None:
         opened = self._opened.get(name)
         if opened is not None and opened[0].state not in (FileState.ABORTED, FileState.FAILED):
-            raise PathError(
-                f"attempt {self.attempt!r} has a file {name!r} already",
-                hint="Give each file of a job a name of its own",
-            )
+            raise self._has_already(name)
 
     def _move_in(self, directory: LocalDirectory, name: str, path: Path) -> None:
         with self._turns.lock:
@@ -182,32 +162,21 @@ class StagingAttempt:
 
     # Its ends -------------------------------------------------------------------------------------
 
-    def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Upload all files and save the uploads as one `.pendingset`. Repeatable. If it fails, the
-        attempt is aborted, as magic's."""
-        if self.uploads.result is not None:
-            return self.uploads.result
-        self.uploads.check_process("committing it")
-        with patient(), self._turns.commit():
-            if not self._uploaded:
-                try:
-                    self._upload()
-                except BaseException as error:
-                    self._abort_after(error)
-                    raise
-                self._uploaded = True
-                self._remove_local()
+    def _commit(self, driver: bool) -> TaskCommit:
+        """Upload all files and save the uploads as one `.pendingset`."""
+        if not self._uploaded:
             try:
-                return self.uploads.commit(driver=driver)
-            finally:
-                self._turns.phase = self.uploads.phase
-
-    def abort(self) -> None:
-        """Abort the attempt's uploads, if there are any, and remove its local files. Repeatable.
-        Raises what magic's attempt raises."""
-        self.uploads.check_process("aborting it")
-        with self._turns.abort():
-            self._abort()
+                self._upload()
+            except BaseException as error:
+                self._abort_after(error)
+                raise
+            self._uploaded = True
+            self._remove_local()
+        try:
+            self.result = self.uploads.commit(driver=driver)
+            return self.result
+        finally:
+            self._turns.phase = self.uploads.phase
 
     def _abort(self) -> None:
         try:
@@ -217,13 +186,6 @@ class StagingAttempt:
             if self.uploads.phase is Phase.ABORTED:
                 self._remove_local()
 
-    def _abort_after(self, error: BaseException) -> None:
-        try:
-            with cleaning_up(error):
-                self._abort()
-        except MagicError as failure:
-            error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
-
     def _remove_local(self) -> None:
         if self._local is not None:
             self._local.remove()
@@ -231,7 +193,7 @@ class StagingAttempt:
     # The upload -----------------------------------------------------------------------------------
 
     def _upload(self) -> None:
-        self._refuse_open_files()
+        self._refuse_lost_files()
         if self._local is None:
             return
         root = self._local.files
@@ -271,21 +233,8 @@ class StagingAttempt:
             found[name] = look_at(root, name)
         return [found[name] for name in sorted(found)]
 
-    def _refuse_open_files(self) -> None:
-        still_open = [n for n, (f, _) in self._opened.items() if f.state is FileState.OPEN]
-        if still_open:
-            raise FileStillOpen(
-                f"not closed: {name_some(still_open)} (of attempt {self.attempt!r})",
-                job_id=self.job.id,
-                hint=CLOSE_FIRST,
-            )
-        lost = [n for n, (f, _) in self._opened.items() if f.state is FileState.FAILED]
-        if lost:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
+    def _states(self) -> dict[str, FileState]:
+        return {name: file.state for name, (file, _) in self._opened.items()}
 
     def _refuse_changed(self, root: Path, files: Iterable[FoundFile]) -> None:
         for file in files:
