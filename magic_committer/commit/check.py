@@ -16,10 +16,9 @@ from itertools import islice
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
-from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.load import LoadedSet, Spool
-from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.outcome import end
+from magic_committer.commit.probe import is_long, refuse_long_element
 from magic_committer.commit.ready import (
     ReadyUpload,
     Row,
@@ -28,6 +27,7 @@ from magic_committer.commit.ready import (
     upload_name,
     upload_of,
 )
+from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import UploadLook, UploadName, UploadState, to_look
 from magic_committer.errors import (
     IncompleteJob,

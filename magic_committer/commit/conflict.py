@@ -51,9 +51,8 @@ from magic_committer._modes import in_words_of
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import forget
-from magic_committer.commit.load import stored_uploads
+from magic_committer.commit.load import load_plan, stored_uploads
 from magic_committer.commit.outcome import dead, told_what_to_do
-from magic_committer.commit.plans import load_plan
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.success_marker import marker_ref
 from magic_committer.commit.sweep import job_records

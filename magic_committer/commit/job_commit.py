@@ -38,7 +38,6 @@ from functools import partial
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import early, records
-from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.batches import (
     Claimant,
     Ledgers,
@@ -57,7 +56,16 @@ from magic_committer.commit.conflict import (
     partitions_of,
     refuse_overlapping_plans,
 )
-from magic_committer.commit.load import LoadedSet, Source, Spool, SpooledSource, StoredSource
+from magic_committer.commit.load import (
+    LoadedSet,
+    Source,
+    Spool,
+    SpooledSource,
+    StoredSource,
+    drop_plan,
+    load_plan,
+    store_plan,
+)
 from magic_committer.commit.outcome import (
     as_last_read,
     committed,
@@ -73,7 +81,6 @@ from magic_committer.commit.outcome import (
     unknown,
     unread,
 )
-from magic_committer.commit.plans import drop_plan, load_plan, store_plan
 from magic_committer.commit.prepare import (
     Prospect,
     announcement,
@@ -89,6 +96,7 @@ from magic_committer.commit.publish import Conflict, Publication
 from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.revert import undo_all
 from magic_committer.commit.setup import decider
+from magic_committer.commit.steps import Ahead
 from magic_committer.commit.success_marker import marker_ref
 from magic_committer.commit.sweep import Swept, job_records, nothing_spared, sweep
 from magic_committer.errors import (

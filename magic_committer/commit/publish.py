@@ -17,12 +17,12 @@ from contextlib import closing
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.complete import Completed, Completion, to_complete
-from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import Source, StoredSource
 from magic_committer.commit.outcome import incomplete, not_all_visible
 from magic_committer.commit.probe import known
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.records import Seen
+from magic_committer.commit.revert import delete_if_same
 from magic_committer.commit.steps import Start, each
 from magic_committer.commit.success_marker import success_data, write_marker
 from magic_committer.commit.sweep import Swept, sweep

@@ -31,9 +31,9 @@ from typing import cast
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import early, steps
-from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.ready import from_pending, upload_name
+from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
 from magic_committer.hadoop.formats import Pending, decode_pending

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, ClassVar, Generic, Protocol, Self, T
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.alive import SignOfLife
+from magic_committer.commit.fence import SignOfLife
 from magic_committer.commit.job_commit import JobCommit, settle_runs
 from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.setup import join_job, setup_job
@@ -237,7 +237,7 @@ class Committer(Generic[A]):
         return transport_of(self.runtime.store)
 
     def sign_of_life(self) -> Callable[[], bool]:
-        """See `alive.SignOfLife`."""
+        """See `SignOfLife`."""
         return SignOfLife(self.runtime, self.job).give
 
     def commit_job(

@@ -34,10 +34,10 @@ from magic_committer._quantities import counted
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.batches import Ledgers, publish_batch
-from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import LOADING_SETS_MAX
 from magic_committer.commit.outcome import look_again, outcome_of
 from magic_committer.commit.ready import ReadyUpload, from_pending
+from magic_committer.commit.revert import delete_if_same
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import (
     Removal,

@@ -19,7 +19,7 @@ RECORDS, MARKER, SWEEP = "commit/records.py", "commit/success_marker.py", "commi
 WRITING = "writing.py"
 COMPLETE, CHECK = "commit/complete.py", "commit/check.py"
 STEPS = "commit/steps.py"
-STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/deletes.py"
+STATE, CONFLICT, DELETES = "commit/upload_state.py", "commit/conflict.py", "commit/revert.py"
 UNDO, LOAD, PLAN = "commit/revert.py", "commit/load.py", "protocol/plan.py"
 CLOSED, READY = "commit/closed.py", "commit/ready.py"
 MAGIC, ENDS = "committers/magic", "committers/ends.py"
@@ -27,7 +27,7 @@ FENCE, ATTEMPT, SET = "commit/fence.py", f"{MAGIC}/attempt.py", "commit/pendings
 PURE, PLAIN = "protocol/rules.py", "commit/plain.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 PREPARE, SETUP = "commit/prepare.py", "commit/setup.py"
-TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/alive.py", f"{MAGIC}/abort.py"
+TREE, ALIVE, TASK_UNDO = f"{MAGIC}/tree.py", "commit/fence.py", f"{MAGIC}/abort.py"
 TIDY, CLEARING = "maintenance/cleanup.py", "maintenance/abort_uploads.py"
 FINISH, ADOPTION, OWNERS = (
     "maintenance/ending.py",
@@ -688,7 +688,7 @@ _EXECUTING = (
         "I2: another job's pendingset is committed",
     ),
     Hand(
-        "a plan of any version", "commit/plans.py", "load_plan",
+        "a plan of any version", "commit/load.py", "load_plan",
         (("not same_etag(stored.info.etag, ref.etag)", "False"),),
         "I2: two plans are mixed",
     ),

@@ -7,11 +7,11 @@ from tests.mutants.by_hand_world import WORLD
 from tests.mutants.handwork import Hand
 
 RECORDS, PREPARE, COMPLETE = "commit/records.py", "commit/prepare.py", "commit/complete.py"
-CONFLICT, DELETES, CLOSED = "commit/conflict.py", "commit/deletes.py", "commit/closed.py"
+CONFLICT, DELETES, CLOSED = "commit/conflict.py", "commit/revert.py", "commit/closed.py"
 CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "protocol/plan.py"
 MAGIC = "committers/magic"
 ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", "commit/pendingset.py", f"{MAGIC}/abort.py"
-STATE, LONG, BASE = "commit/upload_state.py", "commit/long_names.py", "stores/base.py"
+STATE, LONG, BASE = "commit/upload_state.py", "commit/probe.py", "stores/base.py"
 FORCE, GIVING = "maintenance/giving_up.py", "maintenance/giving_up.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 
@@ -264,7 +264,7 @@ _EXECUTING = (
 
 _FORGED = (
     Hand(
-        "any plan", "commit/plans.py", "load_plan", (("check_plan(plan, job, ref.key)", "pass"),),
+        "any plan", "commit/load.py", "load_plan", (("check_plan(plan, job, ref.key)", "pass"),),
         "I6: whoever may write below one destination has an operator delete elsewhere",
     ),
     Hand(

@@ -29,8 +29,8 @@ from magic_committer._patience import patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.fence import Fence
-from magic_committer.commit.long_names import refuse_long_element
 from magic_committer.commit.pendingset import AttemptSet, StoredSet, names, refused
+from magic_committer.commit.probe import refuse_long_element
 from magic_committer.committers.ends import WritingAttempt
 from magic_committer.committers.magic.abort import RetriedCreates, remove_all, settle_undo
 from magic_committer.committers.magic.closings import Closings

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from magic_committer._runtime import Runtime
-from magic_committer.commit.long_names import refuse_long_element
+from magic_committer.commit.probe import refuse_long_element
 from magic_committer.committers.magic.tree import MARKER_LENGTH_METADATA
 from magic_committer.hadoop.formats import EtagForm, UploadEtag, encode_pending, new_pending
 from magic_committer.hadoop.paths import PENDING_SUFFIX, MagicPath, java_uri
