@@ -92,14 +92,6 @@ CLOSED_TIDIED_MAX = 100
 """How many old closed records a job deletes if it reads all records anyway."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """What a job of a mode ``replace`` deletes."""
-
-    deletes: tuple[ObjectRef, ...]
-    marker: ObjectRef | None
-
-
 # Data that is there -------------------------------------------------------------------------------
 
 
@@ -201,9 +193,10 @@ def replaced(
     partitions: Sequence[str] | None,
     rewritten: KeySet,
     in_flight: int,
-) -> Replaced:
+) -> tuple[tuple[ObjectRef, ...], ObjectRef | None]:
     """What a job of a mode ``replace`` deletes: the present data, without the keys that it writes
-    itself, and without the files of live jobs that are decided. The Completes of the keys in
+    itself, and without the files of live jobs that are decided. Gives the present
+    `_SUCCESS` too, if there is one. The Completes of the keys in
     ``rewritten`` replace their old objects."""
     for _ in range(LISTINGS_MAX):
         below = set[str]()
@@ -218,7 +211,7 @@ def replaced(
             break
     marker = marker_ref(runtime, dest.success_key)
     deletes = tuple(ref for ref in there.values() if ref.key not in kept)
-    return Replaced(deletes, marker if marker.etag else None)
+    return deletes, marker if marker.etag else None
 
 
 def _anything_new(

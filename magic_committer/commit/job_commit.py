@@ -34,6 +34,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
@@ -83,7 +84,6 @@ from magic_committer.commit.outcome import (
 )
 from magic_committer.commit.prepare import (
     Prospect,
-    announcement,
     load_sets,
     make_plan,
     refusal,
@@ -98,7 +98,7 @@ from magic_committer.commit.revert import undo_all
 from magic_committer.commit.setup import decider
 from magic_committer.commit.steps import Ahead
 from magic_committer.commit.success_marker import marker_ref
-from magic_committer.commit.sweep import Swept, job_records, nothing_spared, sweep
+from magic_committer.commit.sweep import Swept, job_records, sweep
 from magic_committer.errors import (
     AlreadyVisible,
     CommitIncomplete,
@@ -315,7 +315,7 @@ class JobCommit:
                         return replace(report, warnings=(*report.warnings, *told))
                     seen = lost  # a driver was faster: the job is to be reverted then
             if seen is not None and seen.record.state is State.COMMITTING and revert:
-                seen = self._swap_to_reverting(seen)
+                seen = self._swap(seen, State.REVERTING).now
             return self._abandon(seen, False)
 
     def settle(self, state: State, *, leave_visible: bool = False) -> JobReport:
@@ -482,7 +482,12 @@ class JobCommit:
         return Offer(self._publication(plan, source, checked.names), ref, announced)
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
-        plan = announcement(self.runtime, self.job, partitions)
+        """Tell other jobs what they must know before they look at this one: a plan of its
+        partitions, which nobody decides. Gives its key."""
+        plan = Plan(
+            job_id=self.job.id, uuid=self.job.uuid, nonce=self.runtime.ids(), files=0, data_bytes=0,
+            sets=(), partitions=partitions,
+        )  # fmt: skip
         return store_plan(self.runtime, self.job, plan).key
 
     def _unless_decided(self, seen: records.Seen, error: JobError) -> records.Seen | None:
@@ -533,15 +538,10 @@ class JobCommit:
 
     def _swap_to_committing(self, seen: records.Seen, offer: Offer) -> records.Swapped:
         """Step 4: decide *commit*. The loser of the swap deletes its plans."""
-        committing = seen.record.step(
-            State.COMMITTING,
-            self.runtime.ids(),
-            decider=decider("driver"),
-            plan=offer.plan,
-            batch=self.batch,
-        )
         # If this raises, the plan stays: the swap may have won, or may still win.
-        swapped = records.swap(self.runtime, seen, committing)
+        swapped = self._swap(
+            seen, State.COMMITTING, decider=decider("driver"), plan=offer.plan, batch=self.batch
+        )
         if swapped.won:
             files = offer.publication.plan.files
             logger.info("job %s: committed, %d files to complete", self.job.id, files)
@@ -551,30 +551,19 @@ class JobCommit:
         drop_plan(self.runtime, self.job, offer.announced)
         return swapped
 
+    def _swap(self, seen: records.Seen, state: State, **changes: Any) -> records.Swapped:
+        after = seen.record.step(state, self.runtime.ids(), **changes)
+        return records.swap(self.runtime, seen, after)
+
     def _swap_to_aborting(self, seen: records.Seen, stays: str = "") -> records.Swapped:
         """Decide *abort*. ``stays``: as in `JobRecord`."""
-        aborting = seen.record.step(
-            State.ABORTING, self.runtime.ids(), decider=decider(self.role), stays=stays
-        )
-        return records.swap(self.runtime, seen, aborting)
-
-    def _swap_to_reverting(self, seen: records.Seen) -> records.Seen | None:
-        reverting = seen.record.step(State.REVERTING, self.runtime.ids())
-        return records.swap(self.runtime, seen, reverting).now
-
-    def _swap_to_reverted(self, seen: records.Seen) -> records.Seen | None:
-        reverted = seen.record.step(State.REVERTED, self.runtime.ids())
-        return records.swap(self.runtime, seen, reverted).now
+        return self._swap(seen, State.ABORTING, decider=decider(self.role), stays=stays)
 
     def _swap_to_completed(self, seen: records.Seen) -> records.Swapped:
         try:
             marks = self.job.terms.mark_success
-            done = seen.record.step(
-                State.COMPLETED,
-                self.runtime.ids(),
-                marker=marker_ref(self.runtime, self.dest.success_key) if marks else None,
-            )
-            return records.swap(self.runtime, seen, done)
+            marker = marker_ref(self.runtime, self.dest.success_key) if marks else None
+            return self._swap(seen, State.COMPLETED, marker=marker)
         except (StoreError, OutcomeUnknown) as error:
             what = "though all its files are visible its record does not say so yet"
             failure = incomplete(self.job, what, error)
@@ -758,7 +747,7 @@ class JobCommit:
         try:
             failure = undo_all(self.runtime, self.job, source, self.in_flight)
             if failure is None:
-                return self._swap_to_reverted(seen)
+                return self._swap(seen, State.REVERTED).now
         except (StoreError, FormatError, OutcomeUnknown) as error:
             failure = error  # a pendingset of the plan cannot be read, or the swap was not clear
         try:
@@ -773,7 +762,7 @@ class JobCommit:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
         there before, so undoing takes back everything (counterexamples.md, #12)."""
         try:
-            now = self._swap_to_reverting(seen)
+            now = self._swap(seen, State.REVERTING).now
         except StoreError as error:
             what = f"{key} is somebody else's, and the job could not be reverted yet"
             raise incomplete(self.job, what, error, unfinished=(key,)) from error
@@ -789,8 +778,6 @@ class JobCommit:
         return sweep(
             self.runtime,
             self.job,
-            spared=nothing_spared,
-            accepted={},
             in_flight=self.in_flight,
             look_first=look_first,
             undone=undone,

@@ -30,7 +30,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from types import TracebackType
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 
 from magic_committer._pool import Outcome
 from magic_committer._runtime import Progress, Runtime
@@ -242,13 +242,6 @@ def stored_uploads(
 # Where the uploads of a plan come from ------------------------------------------------------------
 
 
-class Source(Protocol):
-    """Where the plan's uploads come from: a driver's spool, or the store."""
-
-    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
-        """Set by set: uploads, to be gone through once, and the set's statistics."""
-
-
 @dataclass(frozen=True, slots=True)
 class StoredSource:
     """The pendingsets that a plan names, read from the store."""
@@ -289,6 +282,11 @@ class SpooledSource:
 
     def _read(self, loaded: LoadedSet) -> tuple[list[Row], Mapping[str, Any]]:
         return self.spool.read(loaded.offset, loaded.packed_bytes)
+
+
+Source = StoredSource | SpooledSource
+"""Where the plan's uploads come from, set by set: uploads, to be gone through once, and the set's
+statistics."""
 
 
 def set_bytes_max(told: int) -> int:

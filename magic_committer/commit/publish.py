@@ -29,7 +29,7 @@ from magic_committer.commit.sweep import Swept, sweep
 from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import CommitIncomplete, FormatError, MagicError, StoreError
 from magic_committer.hadoop import statistics as stats
-from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX, SuccessData
+from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import FAILING
 from magic_committer.protocol.keyset import KeySet
@@ -242,7 +242,11 @@ class Publication:
             return True
         try:
             self._read_names()
-            success = self._success_data(seen)
+            self.statistics.add(stats.JOBS_COMPLETED)
+            success = success_data(
+                self.job, self.plan, self.statistics, self.filenames, seen.record.started,
+                self.runtime.clock.now(),
+            )  # fmt: skip
             left = write_marker(
                 self.runtime, self.dest.success_key, seen, success, just_now=just_now
             )
@@ -272,14 +276,6 @@ class Publication:
                 continue
         except FormatError as error:
             self.warnings.append(f"_SUCCESS names {counted(len(self.filenames), 'file')}: {error}")
-
-    def _success_data(self, seen: Seen) -> SuccessData:
-        self.statistics.add(stats.JOBS_COMPLETED)
-        now = self.runtime.clock.now()
-        return success_data(
-            self.job.id, self.job.terms.committer, self.plan, self.statistics, self.filenames,
-            seen.record.started, now,
-        )  # fmt: skip
 
     def sweep(self) -> Swept:
         """Step 8: abort and delete what is left of the job. Repeatable."""

@@ -77,16 +77,6 @@ class Published:
         return f"{self.visible} of {of} visible already{maybe}"
 
 
-@dataclass(frozen=True, slots=True)
-class _NamedUpload:
-    """An upload that a control object names. ``counts``: its task committed. ``taken``: a commit
-    would take it."""
-
-    upload: ReadyUpload
-    counts: bool
-    taken: bool
-
-
 def refuse_if_published(
     runtime: Runtime, job: StartedJob, in_flight: int, *, leave_visible: bool = False
 ) -> str:
@@ -124,19 +114,19 @@ def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
     files, seen = KeySet(), KeySet()  # ticked in `seen`: visible for sure
     keys: list[str] = []
     outcomes = runtime.pool.each(
-        lambda named: upload_state(runtime, named.upload),
+        lambda named: upload_state(runtime, named[0]),
         _named(runtime, job, found),
         in_flight=in_flight,
     )
     with closing(outcomes):
         for number, outcome in enumerate(outcomes, 1):
-            upload, look = outcome.item.upload, outcome.unwrap()
+            (upload, counts, taken), look = outcome.item, outcome.unwrap()
             runtime.progress(Progress("look", number, None, "files"))
             if look.error is not None:
                 raise look.error
-            if outcome.item.counts:
+            if counts:
                 files.add(upload.key)
-            found.waiting += outcome.item.taken and look.state is UploadState.OPEN
+            found.waiting += taken and look.state is UploadState.OPEN
             if look.state is UploadState.OPEN or not _may_be(upload, look):
                 continue
             files.add(upload.key)
@@ -156,8 +146,11 @@ def _may_be(upload: ReadyUpload, look: UploadLook) -> bool:
     return look.state is UploadState.VISIBLE or (there is not None and there.size == upload.length)
 
 
-def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_NamedUpload]:
-    """Each upload that the job's control objects name, once for each kind of control object."""
+def _named(
+    runtime: Runtime, job: StartedJob, found: Published
+) -> Iterator[tuple[ReadyUpload, bool, bool]]:
+    """Each upload that the job's control objects name, once for each kind of control object;
+    whether its task committed, and whether a commit would collect it."""
     dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
     known = KeySet()
 
@@ -180,7 +173,7 @@ def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Nam
                 continue
             for upload in uploads:
                 if dest.contains(upload.key) and known.add(f"{counts} {taken} {upload.name}"):
-                    yield _NamedUpload(upload, counts, taken)
+                    yield upload, counts, taken
 
 
 def _left_by_tasks(runtime: Runtime, job: StartedJob) -> Iterator[ObjectInfo]:

@@ -26,7 +26,7 @@ from magic_committer.commit.conflict import (
     refuse_other_jobs,
 )
 from magic_committer.commit.outcome import end, ended, outcome_of
-from magic_committer.commit.sweep import nothing_spared, sweep
+from magic_committer.commit.sweep import sweep
 from magic_committer.errors import (
     JobExists,
     JobNotFound,
@@ -275,7 +275,7 @@ def _withdraw(
         aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
         swapped = records.swap(runtime, seen, aborting)
         if swapped.won and swapped.now is not None:
-            swept = sweep(runtime, job, spared=nothing_spared, accepted={}, in_flight=in_flight)
+            swept = sweep(runtime, job, in_flight=in_flight)
             warnings += swept.warnings
             if not swept.again:
                 finish(runtime, swapped.now, "aborted", False, warnings)

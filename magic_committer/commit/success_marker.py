@@ -38,7 +38,7 @@ from magic_committer.hadoop.formats import (
 )
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.plan import Plan
-from magic_committer.protocol.record import ObjectRef, State
+from magic_committer.protocol.record import ObjectRef, StartedJob, State
 from magic_committer.protocol.rules import Marker, may_replace_marker
 from magic_committer.stores.base import listed
 
@@ -84,8 +84,7 @@ def marker_ref(runtime: Runtime, key: str) -> ObjectRef:
 
 
 def success_data(
-    job_id: str,
-    committer: str,
+    job: StartedJob,
     plan: Plan,
     statistics: Statistics,
     filenames: Sequence[str],
@@ -97,9 +96,9 @@ def success_data(
     return new_success(
         timestamp_ms=int(now * 1000),
         hostname=socket.gethostname(),
-        committer=committer,
-        description=f"magic-committer job {job_id}",
-        job_id=job_id,
+        committer=job.terms.committer,
+        description=f"magic-committer job {job.id}",
+        job_id=job.id,
         job_id_source="magic-committer",
         metrics=document["counters"],
         diagnostics={

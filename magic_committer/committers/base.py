@@ -11,9 +11,9 @@ one commit (`commit.job_commit`) and one recovery. A committer adds how its atte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -22,106 +22,15 @@ from magic_committer.commit.job_commit import JobCommit, settle_runs
 from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.setup import join_job, setup_job
 from magic_committer.commit.steps import refuse_threads
+from magic_committer.committers.ends import TaskAttempt, WaitingFiles
 from magic_committer.errors import ConflictingJob, JobExists, MagicError, OptionError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
-from magic_committer.protocol.rules import Phase
-from magic_committer.stores.base import Attributes, refusal_of, transport_of
+from magic_committer.stores.base import refusal_of, transport_of
 from magic_committer.stores.unconditional import unconditional
-from magic_committer.upload import BlockSource, LocalFile, PendingFile, TaskFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from magic_committer.file_trees.base import FileTree
-
-
-class WaitingFiles(Protocol):
-    """The closed files of an attempt that wait on a file system: they can be read and renamed."""
-
-    @property
-    def tree(self) -> FileTree: ...
-
-    def reader(self, name: str) -> BinaryIO:
-        """Open a closed file for reading, by the name that it is stored under."""
-        ...
-
-    def rename(self, name: str, new: str, *, unique: bool) -> str:
-        """Rename a closed file. Gives the name that it is stored under now."""
-        ...
-
-
-class TaskAttempt(Protocol):
-    """One attempt of one task, in the process that writes it."""
-
-    job: StartedJob
-    task: str
-    attempt: str
-
-    @property
-    def result(self) -> TaskCommit | None:
-        """What `commit` gave; None before."""
-        ...
-
-    @property
-    def phase(self) -> Phase:
-        """How far the attempt is, as this handle knows."""
-        ...
-
-    @property
-    def has_files(self) -> bool:
-        """Whether it has files in this process, so that no other process can commit it."""
-        ...
-
-    def was_committed(self, result: TaskCommit) -> None:
-        """Note that the attempt was committed with this result."""
-        ...
-
-    def share(self) -> None:
-        """Let other processes commit the attempt from now on. Called only if the job's track is
-        ``"s3"``."""
-        ...
-
-    def open(self, name: str, *, unique: bool, attributes: Attributes) -> TaskFile:
-        """Open a file for writing, from its start to its end: see `Task.open`."""
-        ...
-
-    def directory(self, *, unique: bool) -> Path:
-        """The attempt's local directory, whose files are its files: see `Task.directory`."""
-        ...
-
-    def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file with seeks: see `Task.local_file`."""
-        ...
-
-    def streams(self) -> Mapping[str, TaskFile | PendingFile]:
-        """The files that were opened here, by the names that they are stored under; also those that
-        ended badly. What is left of uploads that are pending."""
-        ...
-
-    @property
-    def waiting(self) -> WaitingFiles | None:
-        """The closed files, if they wait on a file system; None: they are uploads."""
-        ...
-
-    def discard(self, name: str) -> None:
-        """Take a file of `open` out of the attempt: see `Task.discard`."""
-        ...
-
-    def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Save what makes all files of the attempt visible, so that the job can. Repeatable.
-
-        ``driver``: this process commits the job next, and aborts the attempt if that fails. So the
-        second read of the fence is the job's: its commit reads the record, and the attempt's abort
-        does."""
-        ...
-
-    def abort(self) -> None:
-        """Undo the attempt. Repeatable; a missing attempt is no error."""
-        ...
-
+from magic_committer.upload import BlockSource
 
 A = TypeVar("A", bound=TaskAttempt, covariant=True)
 
@@ -294,3 +203,5 @@ def _no_batches(name: str) -> OptionError:
 
 JobCommitter = Committer[TaskAttempt]
 """A committer, whatever its attempts are."""
+
+__all__ = ["Committer", "JobCommitter", "TaskAttempt", "WaitingFiles"]

@@ -29,6 +29,7 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
@@ -43,7 +44,13 @@ from magic_committer.errors import (
 from magic_committer.hadoop.paths import check_id
 from magic_committer.protocol.record import StartedJob, TaskCommit
 from magic_committer.protocol.rules import Phase
-from magic_committer.upload import FileState
+from magic_committer.stores.base import Attributes
+from magic_committer.upload import FileState, LocalFile, PendingFile, TaskFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from magic_committer.file_trees.base import FileTree
 
 logger = logging.getLogger("magic_committer")
 
@@ -145,8 +152,24 @@ class Turns:
         )
 
 
-class WritingAttempt:
-    """An attempt in the process that writes it."""
+class WaitingFiles(Protocol):
+    """The closed files of an attempt that wait on a file system: they can be read and renamed."""
+
+    @property
+    def tree(self) -> FileTree: ...
+
+    def reader(self, name: str) -> BinaryIO:
+        """Open a closed file for reading, by the name that it is stored under."""
+        ...
+
+    def rename(self, name: str, new: str, *, unique: bool) -> str:
+        """Rename a closed file. Gives the name that it is stored under now."""
+        ...
+
+
+class TaskAttempt:
+    """One attempt of one task, in the process that writes it. ``result``: what `commit` gave; None
+    before."""
 
     def __init__(self, job: StartedJob, task: str, attempt: str) -> None:
         self.job = job
@@ -165,6 +188,60 @@ class WritingAttempt:
         """Note that the attempt was committed with this result."""
         self._turns.phase, self.result = Phase.COMMITTED, result
 
+    # What differs ---------------------------------------------------------------------------------
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it has files in this process, so that no other process can commit it."""
+        raise NotImplementedError
+
+    @property
+    def waiting(self) -> WaitingFiles | None:
+        """The closed files, if they wait on a file system; None: they are uploads."""
+        raise NotImplementedError
+
+    def share(self) -> None:
+        """Let other processes commit the attempt from now on. Called only if the job's track is
+        ``"s3"``."""
+        raise TaskFailed(
+            f"attempt {self.attempt!r} stays in its process: its job has track='memory'",
+            job_id=self.job.id,
+        )
+
+    def open(self, name: str, *, unique: bool, attributes: Attributes) -> TaskFile:
+        """Open a file for writing, from its start to its end: see `Task.open`."""
+        raise NotImplementedError
+
+    def directory(self, *, unique: bool) -> Path:
+        """The attempt's local directory, whose files are its files: see `Task.directory`."""
+        raise NotImplementedError
+
+    def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
+        """Open a local file with seeks: see `Task.local_file`."""
+        raise NotImplementedError
+
+    def streams(self) -> Mapping[str, TaskFile | PendingFile]:
+        """The files that were opened here, by the names that they are stored under; also those that
+        ended badly. What is left of uploads that are pending."""
+        raise NotImplementedError
+
+    def discard(self, name: str) -> None:
+        """Take a file of `open` out of the attempt: see `Task.discard`. Repeatable after a
+        StoreError. Afterwards the name is free."""
+        raise NotImplementedError
+
+    def _commit(self, driver: bool) -> TaskCommit:
+        raise NotImplementedError
+
+    def _abort(self) -> None:
+        raise NotImplementedError
+
+    def _states(self) -> Mapping[str, FileState]:
+        """The state of each file that was opened here, by its name."""
+        raise NotImplementedError
+
+    # What is the same -----------------------------------------------------------------------------
+
     def check_process(self, doing: str) -> None:
         """Raise TaskFailed in a forked child; do nothing elsewhere. ``doing``: what is refused."""
         if self._pid != os.getpid():
@@ -176,8 +253,12 @@ class WritingAttempt:
             )
 
     def commit(self, *, driver: bool = False) -> TaskCommit:
-        """See `TaskAttempt.commit`. If it fails, the attempt is aborted, unless its set may be
-        stored: then it is left for the job."""
+        """Save what makes all files of the attempt visible, so that the job can. Repeatable. If it
+        fails, the attempt is aborted, unless its set may be stored: then it is left for the job.
+
+        ``driver``: this process commits the job next, and aborts the attempt if that fails. So the
+        second read of the fence is the job's: its commit reads the record, and the attempt's abort
+        does."""
         if self.result is not None:
             return self.result
         self.check_process("committing it")
@@ -185,22 +266,13 @@ class WritingAttempt:
             return self.result or self._commit(driver)
 
     def abort(self) -> None:
-        """See `TaskAttempt.abort`. Afterwards nobody can commit the attempt, with any handle. The
-        first of the failures is raised when everything else was tried; the job's sweep continues
-        the work. If the attempt is committed or may be, nothing is undone."""
+        """Undo the attempt. Repeatable; a missing attempt is no error. Afterwards nobody can
+        commit the attempt, with any handle. The first of the failures is raised when everything
+        else was tried; the job's sweep continues the work. If the attempt is committed or may be,
+        nothing is undone."""
         self.check_process("aborting it")
         with patient(), self._turns.abort():
             self._abort()
-
-    def _commit(self, driver: bool) -> TaskCommit:
-        raise NotImplementedError
-
-    def _abort(self) -> None:
-        raise NotImplementedError
-
-    def _states(self) -> Mapping[str, FileState]:
-        """The state of each file that was opened here, by its name."""
-        raise NotImplementedError
 
     def _committed(self, result: TaskCommit) -> None:
         self.was_committed(result)

@@ -232,7 +232,7 @@ _ATTEMPTS = (
         "I2: the twin that the plan names is aborted",
     ),
     Hand(
-        "open files are left out", ENDS, "WritingAttempt._refuse_lost_files",
+        "open files are left out", ENDS, "TaskAttempt._refuse_lost_files",
         (("if still_open:\n    raise FileStillOpen(\n"
           "        f'not closed: {name_some(still_open)} (of attempt {self.attempt!r})',\n"
           "        job_id=self.job.id,\n"
@@ -240,7 +240,7 @@ _ATTEMPTS = (
         "I2: a task commits without a file that it has not closed",
     ),
     Hand(
-        "failed files are left out", ENDS, "WritingAttempt._refuse_lost_files",
+        "failed files are left out", ENDS, "TaskAttempt._refuse_lost_files",
         (("state is FileState.FAILED", "False"),),
         "I2: a task commits without a file that failed",
     ),

@@ -171,7 +171,7 @@ _UNDOING_ATTEMPTS = (
         "I2: the job ends between the two looks: neither finds anything, and the file is lost",
     ),
     Hand(
-        "any process", "committers/ends.py", "WritingAttempt.check_process",
+        "any process", "committers/ends.py", "TaskAttempt.check_process",
         (("self._pid != os.getpid()", "False"),),
         "I2: a forked child reports success for files that nobody publishes",
     ),

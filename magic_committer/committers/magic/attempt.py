@@ -31,7 +31,7 @@ from magic_committer.commit import ready
 from magic_committer.commit.fence import Fence
 from magic_committer.commit.pendingset import AttemptSet, StoredSet, names, refused
 from magic_committer.commit.probe import refuse_long_element
-from magic_committer.committers.ends import WritingAttempt
+from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.abort import RetriedCreates, remove_all, settle_undo
 from magic_committer.committers.magic.closings import Closings
 from magic_committer.committers.magic.local_files import LocalFiles
@@ -84,7 +84,7 @@ class _File:
             self.stream = pending_of(self.stream)
 
 
-class Attempt(WritingAttempt):
+class Attempt(TaskAttempt):
     """An attempt in the process that writes it. Its files may be written from many threads."""
 
     def __init__(

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
@@ -43,14 +43,6 @@ MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class _SavedPending:
-    """A `.pending` that this handle has stored, and the store's ETag for it."""
-
-    etag: str
-    pending: Pending
-
-
 class AttemptTree:
     """What one attempt saves on the store before it is committed."""
 
@@ -72,7 +64,8 @@ class AttemptTree:
         self._own: list[str] = []
         self._found: dict[str, ObjectInfo] = {}
         self._metadata = metadata
-        self._saved: dict[str, _SavedPending] = {}
+        self._saved: dict[str, tuple[str, Pending]] = {}
+        """What this handle has stored, with the store's ETag for it."""
 
     def save(self, key: str, pending: Pending) -> None:
         """Store the `.pending` of a closed file under this key: from now on every process that
@@ -81,7 +74,7 @@ class AttemptTree:
         written = self._runtime.store.put(
             key, body, metadata=self._metadata, content_type="application/json"
         )
-        self._saved[key] = _SavedPending(written.etag, pending)
+        self._saved[key] = written.etag, pending
 
     def pendings(self) -> list[Pending]:
         """All files of the attempt. One GET for each that another handle has saved."""
@@ -130,8 +123,8 @@ class AttemptTree:
 
     def _load(self, key: str) -> Pending:
         saved = self._saved.get(key)
-        if saved is not None and same_etag(saved.etag, self._found[key].etag):
-            return self._ours(key, saved.pending)
+        if saved is not None and same_etag(saved[0], self._found[key].etag):
+            return self._ours(key, saved[1])
         try:
             bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._found[key].size))
             stored = self._runtime.store.get(key, max_bytes=bytes_max)

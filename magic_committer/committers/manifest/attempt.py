@@ -23,14 +23,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NoReturn, Protocol, Self, TypeVar, cast
+from typing import BinaryIO, Protocol, Self, TypeVar, cast
 
 from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._patience import patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit.fence import Fence
 from magic_committer.commit.pendingset import AtKey, AttemptSet, names
-from magic_committer.committers.ends import WritingAttempt
+from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.abort import settle_undo
 from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import (
@@ -92,7 +92,7 @@ class WaitingStore(DirectoryStore, Protocol):
         ...
 
 
-class TreeAttempt(WritingAttempt):
+class TreeAttempt(TaskAttempt):
     """An attempt in the process that writes it. Its store is a `WaitingStore`."""
 
     def __init__(
@@ -127,13 +127,6 @@ class TreeAttempt(WritingAttempt):
     def has_files(self) -> bool:
         """Whether it has files, so that no other handle can commit it."""
         return bool(self._opened) or self._given
-
-    def share(self) -> NoReturn:
-        """Not to be called: ``track`` is never ``"s3"``."""
-        raise TaskFailed(
-            f"attempt {self.attempt!r} stays in its process: its job has track='memory'",
-            job_id=self.job.id,
-        )
 
     # Writing --------------------------------------------------------------------------------------
 
@@ -364,14 +357,6 @@ class TreeAttempt(WritingAttempt):
         with suppress(OSError):  # the directory goes with the attempt
             local.unlink()
 
-    def _lost(self, why: NotFound) -> MagicError:
-        """The error for a directory that is gone: perhaps the job has ended."""
-        return self._fence.must_undo() or TaskFailed(
-            f"attempt {self.attempt!r}: its directory was removed: {why.message}",
-            job_id=self.job.id,
-            hint=ANOTHER_ATTEMPT,
-        )
-
     def _again(self, call: Callable[[], T]) -> T:
         """Make a call that may be repeated, until it is answered."""
         for number in range(TRIES_MAX - 1):
@@ -528,7 +513,11 @@ class TreeAttempt(WritingAttempt):
         try:
             self._again(lambda: self._tree.sync(paths, sorted(directories)))
         except NotFound as error:
-            raise self._lost(error) from error
+            raise self._fence.must_undo() or TaskFailed(  # perhaps the job has ended
+                f"attempt {self.attempt!r}: its directory was removed: {error.message}",
+                job_id=self.job.id,
+                hint=ANOTHER_ATTEMPT,
+            ) from error
 
     def _encode(self) -> bytes:
         self._stop_clock(False)

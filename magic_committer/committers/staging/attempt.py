@@ -28,7 +28,7 @@ from typing import NoReturn
 
 from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.committers.ends import WritingAttempt
+from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.staging.scan import FoundFile, look_at, scan
 from magic_committer.errors import (
@@ -48,7 +48,7 @@ from magic_committer.upload.local import refuse_full
 logger = logging.getLogger("magic_committer")
 
 
-class StagingAttempt(WritingAttempt):
+class StagingAttempt(TaskAttempt):
     """An attempt in the process that writes it. ``uploads``: the attempt that sends what is
     uploaded."""
 
@@ -76,13 +76,6 @@ class StagingAttempt(WritingAttempt):
         """Note that the attempt was committed with this result."""
         super().was_committed(result)
         self.uploads.was_committed(result)
-
-    def share(self) -> None:
-        """Not to be called: ``track`` is never ``"s3"``."""
-        raise TaskFailed(
-            f"attempt {self.attempt!r} has its files on local disk: it stays in its process",
-            job_id=self.job.id,
-        )
 
     # Writing --------------------------------------------------------------------------------------
 

@@ -30,26 +30,8 @@ class FoundFile:
     changed_ns: int
 
 
-def scan(root: Path) -> Iterator[FoundFile]:
+def scan(directory: Path, prefix: str = "") -> Iterator[FoundFile]:
     """The files below a directory, in the order of their names. Hidden ones are not among them."""
-    yield from _below(root, "")
-
-
-def look_at(root: Path, name: str) -> FoundFile:
-    """One file of the directory."""
-    path = root / name
-    try:
-        seen = path.lstat()
-    except OSError as error:
-        raise TaskFailed(
-            f"{path} was a file of the task, and cannot be found: {error.strerror}",
-            hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
-            " with file.abort() before it is closed",
-        ) from error
-    return _ordinary(path, name, seen)
-
-
-def _below(directory: Path, prefix: str) -> Iterator[FoundFile]:
     with os.scandir(directory) as entries:
         found = sorted(entries, key=lambda entry: entry.name)
     for entry in found:
@@ -64,9 +46,23 @@ def _below(directory: Path, prefix: str) -> Iterator[FoundFile]:
                 hint="Rename it",
             ) from error
         if entry.is_dir(follow_symlinks=False):
-            yield from _below(Path(entry.path), f"{name}/")
+            yield from scan(Path(entry.path), f"{name}/")
         else:
             yield _ordinary(Path(entry.path), name, entry.stat(follow_symlinks=False))
+
+
+def look_at(root: Path, name: str) -> FoundFile:
+    """One file of the directory."""
+    path = root / name
+    try:
+        seen = path.lstat()
+    except OSError as error:
+        raise TaskFailed(
+            f"{path} was a file of the task, and cannot be found: {error.strerror}",
+            hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
+            " with file.abort() before it is closed",
+        ) from error
+    return _ordinary(path, name, seen)
 
 
 def _ordinary(path: Path, name: str, seen: os.stat_result) -> FoundFile:
