@@ -20,12 +20,13 @@ from typing import Literal
 from magic_committer._runtime import Runtime
 from magic_committer.commit.outcome import end, for_another_job, incomplete, outcome_of
 from magic_committer.commit.records import (
+    SWAP_PAUSE_SECONDS,
     SWAP_TRIES_MAX,
     is_final,
     may_still_land,
     other_quoting,
-    pause,
 )
+from magic_committer.commit.steps import again
 from magic_committer.errors import (
     BatchUnsettled,
     ConditionsNotSupported,
@@ -99,7 +100,7 @@ class Ledgers:
         write, whose answer was lost. Read it again."""
         store, etag, doubtful = self._runtime.store, leaves.etag, False
         body = ledger.encode()
-        for number in range(SWAP_TRIES_MAX):
+        for _ in again(self._runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
             try:
                 if leaves.ledger is None:
                     store.put(leaves.key, body, if_none_match=True)
@@ -116,7 +117,6 @@ class Ledgers:
                 return False
             if isinstance(failure, PreconditionFailed) and etag:
                 etag = other_quoting(etag)
-            pause(self._runtime, number)
         raise failure
 
 

@@ -54,6 +54,7 @@ from magic_committer.commit.closed import forget
 from magic_committer.commit.load import load_plan, stored_uploads
 from magic_committer.commit.outcome import dead, told_what_to_do
 from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.steps import again
 from magic_committer.commit.success_marker import marker_ref
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import became
@@ -401,12 +402,8 @@ def _refuse_rivals(
 
 
 def _looks(runtime: Runtime) -> Iterator[int]:
-    """The number of each look at what another job is about to end, with a pause before each but the
-    first."""
-    for number in range(YIELD_LOOKS_MAX):
-        if number:
-            runtime.clock.sleep(YIELD_PAUSE_SECONDS * 2 ** (number - 1))
-        yield number
+    """The number of each look at what another job is about to end."""
+    return again(runtime.clock, YIELD_LOOKS_MAX, YIELD_PAUSE_SECONDS)
 
 
 def _yields(other: records.Seen, own: records.Seen | None) -> bool:

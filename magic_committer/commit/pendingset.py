@@ -23,6 +23,7 @@ from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.plain import plain_set
+from magic_committer.commit.steps import again
 from magic_committer.errors import (
     NotFound,
     PreconditionFailed,
@@ -143,9 +144,7 @@ class AttemptSet:
         """Store ``body`` unless there is an object; then give what is there. Raises as `put`."""
         self.refused = False
         failure: StoreError | None = None
-        for number in range(PUT_TRIES_MAX):
-            if number:
-                self._runtime.clock.sleep(PUT_PAUSE_SECONDS * 2 ** (number - 1))
+        for number in again(self._runtime.clock, PUT_TRIES_MAX, PUT_PAUSE_SECONDS):
             try:
                 return self._runtime.store.put(
                     self.key,

@@ -34,6 +34,7 @@ from magic_committer._pool import Outcome
 from magic_committer._runtime import Clock, Runtime
 from magic_committer.commit import records
 from magic_committer.commit.outcome import ended, ended_by_record
+from magic_committer.commit.steps import again
 from magic_committer.errors import (
     ConditionsNotSupported,
     InvalidRequest,
@@ -330,11 +331,8 @@ _BESIDE = "lists uploads beside the prefix"
 
 
 def _rounds(clock: Clock) -> Iterator[int]:
-    """The numbers of the tries of a question, with a pause before each but the first."""
-    for number in range(REFUSALS_MIN):
-        if number:
-            clock.sleep(REFUSAL_PAUSE_SECONDS * 2 ** (number - 1))
-        yield number
+    """The numbers of the tries of a question."""
+    return again(clock, REFUSALS_MIN, REFUSAL_PAUSE_SECONDS)
 
 
 def _must_fail(clock: Clock, send: Callable[[], object]) -> _Finding:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from magic_committer._hints import ID_USED_ONCE
 from magic_committer._runtime import Runtime
+from magic_committer.commit.steps import again
 from magic_committer.errors import (
     ConditionsNotSupported,
     FormatError,
@@ -155,7 +156,7 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
         written = runtime.store.put(key, record.encode(), metadata=_metadata(record))
         return Created(_stored(key, record, written), written.attempts == 1)
     undisturbed, doubtful = True, False
-    for number in range(SWAP_TRIES_MAX):
+    for _ in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
         try:
             written = runtime.store.put(
                 key, record.encode(), metadata=_metadata(record), if_none_match=True
@@ -172,7 +173,6 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
             return Created(now, undisturbed)
         if now is not None:
             raise _exists(now)
-        pause(runtime, number)
     raise OutcomeUnknown(
         f"the record of job {record.id!r} could not be written: the store gives no clear answer",
         job_id=record.id,
@@ -188,7 +188,7 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
         return _unconditional_swap(runtime, leaves, record)
     etag = leaves.etag
     doubtful = False
-    for number in range(SWAP_TRIES_MAX):
+    for _ in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
         try:
             written = runtime.store.put(
                 leaves.key, record.encode(), metadata=_metadata(record), if_match=etag
@@ -211,7 +211,6 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
             return Swapped(False, now)
         if refused:
             etag = other_quoting(etag)
-        pause(runtime, number)
     raise _unclear(runtime, leaves.key, record)
 
 
@@ -219,7 +218,7 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
     """Delete the record ``leaves``, if nobody changed it. Repeatable. False if there is another
     record than ``leaves``, or if the store refuses conditional deletes."""
     etag = leaves.etag
-    for number in range(SWAP_TRIES_MAX):
+    for _ in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
         try:
             runtime.store.delete_one(leaves.key, if_match=etag)
             return True
@@ -232,7 +231,6 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
         if not same_etag(now.etag, leaves.etag):
             return False
         etag = other_quoting(etag)
-        pause(runtime, number)
     return False
 
 
@@ -322,9 +320,3 @@ def _metadata(record: JobRecord) -> dict[str, str]:
 def other_quoting(etag: str) -> str:
     """The ETag with quotes if it has none, and without if it has some."""
     return etag[1:-1] if etag.startswith('"') else f'"{etag}"'
-
-
-def pause(runtime: Runtime, number: int) -> None:
-    """Wait before the next try of a write without a clear answer; not after the last one."""
-    if number + 1 < SWAP_TRIES_MAX:
-        runtime.clock.sleep(SWAP_PAUSE_SECONDS * 2**number)

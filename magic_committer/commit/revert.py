@@ -136,9 +136,7 @@ def delete_if_same(
     ref = ObjectRef(key, etag, modified)
     keeps = probe.known(runtime.store.identity).conditional_delete
     answers: list[StoreError] = []
-    for number in range(DELETE_TRIES_MAX):
-        if number:
-            runtime.clock.sleep(DELETE_PAUSE_SECONDS * 2 ** (number - 1))
+    for _ in steps.again(runtime.clock, DELETE_TRIES_MAX, DELETE_PAUSE_SECONDS):
         # HEAD first, even if the store knows the condition: a store that ignores the condition
         # deletes anyway, and no condition distinguishes objects with the same bytes.
         try:

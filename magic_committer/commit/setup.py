@@ -64,7 +64,12 @@ def setup_job(
     given = job_id is not None
     name = check_id("job id", job_id) if job_id is not None else uuid
     paths = JobPaths(dest, name)
-    _check_lengths(paths)
+    longest = paths.plan("0" * 32)
+    if len(longest.encode()) > KEY_BYTES_MAX:
+        raise PathError(
+            f"the job's control objects would have keys over {KEY_BYTES_MAX} bytes: {longest}",
+            hint="Choose a shorter destination or job id",
+        )
     if given:
         _refuse_used_directory(runtime, paths)
     record = JobRecord(
@@ -96,7 +101,8 @@ def setup_job(
         raise
     job = replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
     try:
-        if _late_proof(runtime, paths, created.seen):
+        # What is asked by creating the record again, before anything else of the proof can fail.
+        if probe.need(runtime, paths, created.seen, {"conditional_put"})[1]:
             job = replace(job, undisturbed=False)
         _prove(runtime, paths, created.seen)
         if terms.mode in EXCLUDING:
@@ -202,15 +208,6 @@ def _may_have_sent(error: BaseException) -> bool:
     return not isinstance(error, MagicError)  # Ctrl-C during a request
 
 
-def _check_lengths(paths: JobPaths) -> None:
-    longest = paths.plan("0" * 32)
-    if len(longest.encode()) > KEY_BYTES_MAX:
-        raise PathError(
-            f"the job's control objects would have keys over {KEY_BYTES_MAX} bytes: {longest}",
-            hint="Choose a shorter destination or job id",
-        )
-
-
 def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
     for page in runtime.store.list(paths.directory):
         if page.objects:
@@ -220,13 +217,6 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
                 hint=ID_USED_ONCE,
             )
         return
-
-
-def _late_proof(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
-    """Ask what is asked by creating the record again. Gives whether a late PUT of this question
-    could still write the record after its deletion. This is known before anything else of the proof
-    can fail."""
-    return probe.need(runtime, paths, seen, {"conditional_put"})[1]
 
 
 def _prove(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:

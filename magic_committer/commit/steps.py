@@ -27,7 +27,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from magic_committer._patience import Errand, was_interrupted
 from magic_committer._pool import THREADS_MAX, Future, result_of
-from magic_committer._runtime import Runtime
+from magic_committer._runtime import Clock, Runtime
 from magic_committer.errors import OptionError, StoreError
 from magic_committer.stores.base import (
     AbortUpload,
@@ -66,6 +66,15 @@ Steps = Generator[Ask | Pause, Any, R]
 """A work: it yields requests and is sent their answers."""
 Start = Callable[[bool], Steps[R]]
 """Begins a work. True: an abort of an earlier try may have taken effect."""
+
+
+def again(clock: Clock, times: int, pause: float) -> Iterator[int]:
+    """The numbers of the tries of one thing, with a pause before each but the first. It doubles
+    each time."""
+    for number in range(times):
+        if number:
+            clock.sleep(pause * 2 ** (number - 1))
+        yield number
 
 
 def refuse_threads(store: ObjectStore, commit_threads: int) -> None:

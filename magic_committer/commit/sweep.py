@@ -253,9 +253,8 @@ class _Sweep:
         """Abort the job's uploads by name until a listing shows no open one. ``first``: what was
         listed before the uploads that are named were aborted."""
         mine, passed = first, self.ended.__contains__
-        for number in range(SWEEP_ROUNDS_MAX):
+        for number in steps.again(self.runtime.clock, SWEEP_ROUNDS_MAX, SWEEP_PAUSE_SECONDS):
             if number:
-                self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
                 with self.listing() as pages:
                     mine, passed = self.mine(pages), nothing_spared
             if isinstance(mine, NotSupported):

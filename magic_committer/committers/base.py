@@ -19,7 +19,6 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.fence import SignOfLife
 from magic_committer.commit.job_commit import JobCommit, settle_runs
-from magic_committer.commit.prepare import Prospect
 from magic_committer.commit.setup import join_job, setup_job
 from magic_committer.commit.steps import refuse_threads
 from magic_committer.committers.ends import TaskAttempt, WaitingFiles
@@ -27,7 +26,7 @@ from magic_committer.errors import ConflictingJob, JobExists, MagicError, Option
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
+from magic_committer.protocol.record import JobReport, StartedJob, TaskCommit, Terms
 from magic_committer.stores.base import refusal_of, transport_of
 from magic_committer.stores.unconditional import unconditional
 from magic_committer.upload import BlockSource
@@ -160,28 +159,16 @@ class Committer(Generic[A]):
         """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
         if batch is not None and not self.batches:
             raise _no_batches(self.name)
-        return self._job_commit(role, accept).commit(results, expect, batch)
-
-    def settle_job(
-        self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
-    ) -> JobReport:
-        """Finish or abort the job instead of its driver: see `JobCommit.settle`. Repeatable."""
-        committing = self._job_commit("recovery", accept)
-        return committing.settle(state, leave_visible=leave_visible)
-
-    def look_at_commit(
-        self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
-    ) -> Prospect:
-        """What `commit_job` would decide: see `JobCommit.look`. Only reads."""
-        return self._job_commit("driver", accept).look(expect)
+        return self.driver(role, accept).commit(results, expect, batch)
 
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
         """Abort the job, or undo it: see `JobCommit.abort`. Repeatable."""
-        return self._job_commit(role).abort(revert=revert, leave_visible=leave_visible)
+        return self.driver(role).abort(revert=revert, leave_visible=leave_visible)
 
-    def _job_commit(self, role: str, accept: Collection[str] = ()) -> JobCommit:
+    def driver(self, role: str = "driver", accept: Collection[str] = ()) -> JobCommit:
+        """What commits or ends the job."""
         threads = self.options.commit_threads
         refuse_threads(self.runtime.store, threads)
         return JobCommit(self.runtime, self.job, threads, role, accept)

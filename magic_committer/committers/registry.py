@@ -36,11 +36,6 @@ def committer_for(dest: str, said: str | None) -> type[JobCommitter]:
     return named(default_for(dest) if said is None else said)
 
 
-def known_names() -> list[str]:
-    """All names that `named` understands, this library's first."""
-    return [*COMMITTERS, *ALIASES]
-
-
 def real_name(name: str) -> str:
     """The name that a record has, for a name or an alias, in any case."""
     if not isinstance(name, str):
@@ -52,9 +47,9 @@ def real_name(name: str) -> str:
     word = ALIASES.get(word, word)
     if word in COMMITTERS:
         return word
-    import difflib  # late, as the next one: they load a lot, and few need them
+    import difflib  # late: it loads a lot, and few need it
 
-    known = known_names()
+    known = [*COMMITTERS, *ALIASES]
     nearest = difflib.get_close_matches(word, known, n=1)
     raise OptionError(
         f"committer={name!r} is unknown",

@@ -605,7 +605,7 @@ _STORES = (
     ),
     Hand(
         "a single 400 is a way of the store", "commit/probe.py", "_rounds",
-        (("range(REFUSALS_MIN)", "range(1)"),),
+        (("REFUSALS_MIN", "1"),),
         "I6: one odd answer, and a process deletes by HEAD and plain DELETE from then on",
     ),
     Hand(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.handwork import Hand
 
-ATTEMPT, SCAN = "committers/staging/attempt.py", "committers/staging/scan.py"
+ATTEMPT, SCAN = "committers/staging/attempt.py", "committers/staging/attempt.py"
 LOCAL = "upload/local.py"
 
 LOCAL_FILES = (
@@ -25,7 +25,7 @@ LOCAL_FILES = (
         "I4: uploads of a task that failed stay open",
     ),
     Hand(
-        "staging: hidden files are uploaded", SCAN, "_below",
+        "staging: hidden files are uploaded", SCAN, "scan",
         (("is_hidden(entry.name)", "False"),),
         "a program's own temporary files appear in the table",
     ),

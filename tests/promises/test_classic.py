@@ -150,7 +150,7 @@ def test_a_second_driver_takes_the_tasks_of_the_first(kind: type[V1Committer]) -
     second = kind.setup(
         world.runtime(), world.dest, told, Options(), BlockSource(), "nightly", join=True
     )
-    assert second.look_at_commit().tasks == ("1",)
+    assert second.driver().look().tasks == ("1",)
     write(second, "2", {"b": b"2"})
     assert second.commit_job(expect=["1", "2"]).files == 2
     assert world.data() == {"a": b"1", "b": b"2"}

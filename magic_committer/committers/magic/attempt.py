@@ -161,7 +161,9 @@ class Attempt(TaskAttempt):
             stream = UploadStream(
                 self._runtime,
                 key,
-                attributes=_with_token(attributes, mark),
+                attributes=replace(
+                    attributes, metadata={**attributes.metadata, TOKEN_METADATA: mark}
+                ),
                 options=self._options,
                 blocks=self._blocks,
                 on_answer=lambda created: self._answered(key, created),
@@ -451,7 +453,3 @@ class Attempt(TaskAttempt):
             step()
         except MagicError as error:
             failures.append(error)
-
-
-def _with_token(attributes: Attributes, mark: str) -> Attributes:
-    return replace(attributes, metadata={**attributes.metadata, TOKEN_METADATA: mark})

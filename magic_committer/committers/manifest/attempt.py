@@ -32,6 +32,7 @@ from magic_committer.commit.fence import Fence
 from magic_committer.commit.pendingset import AtKey, AttemptSet, names
 from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.abort import settle_undo
+from magic_committer.committers.magic.local_files import LocalFiles
 from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import (
     MagicError,
@@ -65,7 +66,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
 from magic_committer.protocol.rules import Found, Phase
 from magic_committer.stores.base import Attributes, DirectoryStore, WaitingFile
-from magic_committer.upload import FileState, LocalDirectory, LocalFile
+from magic_committer.upload import FileState, LocalFile
 
 T = TypeVar("T")
 
@@ -111,7 +112,7 @@ class TreeAttempt(TaskAttempt):
         self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
         self._opened: dict[str, TreeFile | LocalFile] = {}
         self._made: set[str] = set()
-        self._local: LocalDirectory | None = None
+        self._local = LocalFiles(options)
         self._given = self._unique = False
         self._left: set[str] = set()
         """Names whose files were given up, and may still be there."""
@@ -149,10 +150,8 @@ class TreeAttempt(TaskAttempt):
         with self._turns.lock:
             self._turns.check_open()
             self._refuse_twice(name)
-            if self._local is None:
-                self._local = LocalDirectory.make(self._options.buffer_dir)
             file = LocalFile(
-                self._local,
+                self._local.directory,
                 name,
                 f"{self._tree.url}{name}",
                 bytes_max=self._options.local_bytes_max,
@@ -401,7 +400,7 @@ class TreeAttempt(TaskAttempt):
             raise late
         self._committed(result)
         self._files, self._manifest = (), None  # nobody needs them any more
-        self._remove_local()
+        self._local.remove()
         return result
 
     def _before_set(self) -> None:
@@ -425,17 +424,13 @@ class TreeAttempt(TaskAttempt):
         for file in self._opened.values():
             if file.state is FileState.OPEN:
                 file.abort()
-        self._remove_local()
+        self._local.remove()
         if self._made:
             self._again(lambda: self._store.clear(f"{self._root}/"))
         if failures:
             raise failures[0]
         if there.found is Found.SET:
             self._set.take_back()
-
-    def _remove_local(self) -> None:
-        if self._local is not None:
-            self._local.remove()
 
     def _states(self) -> dict[str, FileState]:
         return {name: file.state for name, file in self._opened.items()}

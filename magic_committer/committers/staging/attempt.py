@@ -8,7 +8,11 @@ Invariants:
 
 * Nothing is sent before the task's commit. That sends every file or none: if one cannot be sent,
   all uploads of the attempt are aborted, and the attempt can never be committed.
-* A file that is in the directory when the commit begins is uploaded, unless it is hidden (`scan`).
+* A file that is in the directory when the commit begins is uploaded, unless it is hidden: an
+  element of its name begins with ``_`` or ``.``, as Hadoop's committers do. A file that the task
+  opened by name is uploaded whatever its name is.
+* Nothing that could be data is left out silently. What is no ordinary file (a link, a pipe), and a
+  name that is no text, is an error.
   A file that changes while it is uploaded ends the attempt: half of each state may have been sent.
 * A file of `open` or `local_file` is in the directory only when it was closed well; an open one
   ends the commit, as in every job.
@@ -20,8 +24,11 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import os
+import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -30,13 +37,13 @@ from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.attempt import Attempt
-from magic_committer.committers.staging.scan import FoundFile, look_at, scan
 from magic_committer.errors import (
     OptionError,
+    PathError,
     TaskFailed,
     UploadFailed,
 )
-from magic_committer.hadoop.paths import Destination, check_name, unique_name
+from magic_committer.hadoop.paths import Destination, check_name, is_hidden, unique_name
 from magic_committer.options import Options
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.protocol.rules import Phase
@@ -238,3 +245,58 @@ class StagingAttempt(TaskAttempt):
                     job_id=self.job.id,
                     hint=f"Let every program end before the commit. {ANOTHER_ATTEMPT}",
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file of the local directory. ``changed_ns``: when it was last changed, as the file system
+    says."""
+
+    name: str
+    size: int
+    changed_ns: int
+
+
+def scan(directory: Path, prefix: str = "") -> Iterator[FoundFile]:
+    """The files below a directory, in the order of their names. Hidden ones are not among them."""
+    with os.scandir(directory) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        name = prefix + entry.name
+        if is_hidden(entry.name):
+            continue
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise PathError(
+                f"the file {os.fsencode(name)!r} has a name that is not UTF-8: no key can have it",
+                hint="Rename it",
+            ) from error
+        if entry.is_dir(follow_symlinks=False):
+            yield from scan(Path(entry.path), f"{name}/")
+        else:
+            yield _ordinary(Path(entry.path), name, entry.stat(follow_symlinks=False))
+
+
+def look_at(root: Path, name: str) -> FoundFile:
+    """One file of the directory."""
+    path = root / name
+    try:
+        seen = path.lstat()
+    except OSError as error:
+        raise TaskFailed(
+            f"{path} was a file of the task, and cannot be found: {error.strerror}",
+            hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
+            " with file.abort() before it is closed",
+        ) from error
+    return _ordinary(path, name, seen)
+
+
+def _ordinary(path: Path, name: str, seen: os.stat_result) -> FoundFile:
+    if not stat.S_ISREG(seen.st_mode):
+        kind = "a link" if stat.S_ISLNK(seen.st_mode) else "no ordinary file"
+        raise TaskFailed(
+            f"{path} is {kind}, and cannot be uploaded",
+            hint="Copy what it leads to; or begin its name with _ or ., which is not uploaded",
+        )
+    return FoundFile(name, seen.st_size, seen.st_mtime_ns)
