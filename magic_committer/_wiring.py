@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime, SystemClock
-from magic_committer.committers.base import JobCommitter, Process
+from magic_committer.committers.base import JobCommitter
 from magic_committer.committers.registry import named
 from magic_committer.errors import NotSupported, OptionError
 from magic_committer.options import Options, S3Options
@@ -145,20 +145,6 @@ def _tree_store(url: str, held: Held | None) -> ObjectStore:
     return store
 
 
-def process_for(s3: S3Options, progress: ProgressFunction, held: Held | None = None) -> Process:
-    """What committers are built from in this process.
-
-    Args:
-        s3: the connection to the store of a destination on S3.
-        progress, held: as for `runtime_for`.
-    """
-
-    def runtime(bucket: str) -> Runtime:
-        return runtime_for(bucket, s3, progress, held)
-
-    return Process(runtime, pool, blocks, progress=harmless(progress))
-
-
 def committer_of(
     job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction, held: Held
 ) -> JobCommitter:
@@ -167,7 +153,8 @@ def committer_of(
     Raises:
         OptionError: this process does not have the committer; or as for `runtime_for`.
     """
-    return named(job.terms.committer).of(process_for(s3, progress, held), job, options)
+    runtime = runtime_for(job.paths.dest.bucket, s3, progress, held)
+    return named(job.terms.committer)(runtime, job, options, blocks)
 
 
 @runtime_checkable

@@ -27,12 +27,19 @@ from magic_committer._arguments import (
 )
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
-from magic_committer.committers.base import CommitterClass
+from magic_committer.commit.setup import find_job
+from magic_committer.committers.base import JobCommitter
 from magic_committer.committers.magic import open_plain
-from magic_committer.committers.registry import committer_for, default_for, named
+from magic_committer.committers.registry import committer_for
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
 from magic_committer.filesystem.calls import BinaryMode, TextMode, text_options
-from magic_committer.hadoop.paths import MagicPath, check_name, parse_magic_path, url_text
+from magic_committer.hadoop.paths import (
+    Destination,
+    MagicPath,
+    check_name,
+    parse_magic_path,
+    url_text,
+)
 from magic_committer.job import Job
 from magic_committer.options import Accept, Mode, Options, S3Options, S3Place, Track
 from magic_committer.protocol.record import State, Terms
@@ -154,14 +161,16 @@ def start(
         committer=kind.name,
     )
     held: _wiring.Held = {}
-    started = kind.start(
-        _wiring.process_for(s3, progress, held), url, terms, options, job_id, said_mode=mode,
-        join=exist_ok, checkpoint=checkpoint_of(checkpoint),
+    checkpoint, parsed = checkpoint_of(checkpoint), Destination.parse(url)
+    runtime = _wiring.runtime_for(parsed.bucket, s3, progress, held)
+    started = kind.setup(
+        runtime, parsed, terms, options, _wiring.blocks, job_id, said_mode=mode, join=exist_ok,
+        checkpoint=checkpoint,
     )  # fmt: skip
     return Job(started.job, options, s3, progress=progress, starter=True, held=held)
 
 
-def _track_of(kind: CommitterClass, track: Track | None) -> Track:
+def _track_of(kind: type[JobCommitter], track: Track | None) -> Track:
     if track is None:
         return kind.tracks[0]
     if track in get_args(Track) and track not in kind.tracks:
@@ -208,14 +217,11 @@ def attach(
         StoreError: the store did not answer the question.
     """
     options, s3 = options_of(options), s3_of(s3, place)
-    kind = named(default_for(dest))
+    parsed, job_id = Destination.parse(dest), name_of("job_id", job_id) or ""
     held: _wiring.Held = {}
-    process = _wiring.process_for(s3, progress, held)
-    found = kind.attach(process, dest, name_of("job_id", job_id) or "")
-    return Job(
-        found.job, options, s3, state=found.state, outcome=found.outcome, progress=progress,
-        held=held,
-    )  # fmt: skip
+    runtime = _wiring.runtime_for(parsed.bucket, s3, progress, held)
+    job, state, outcome = find_job(runtime, parsed, job_id)
+    return Job(job, options, s3, state=state, outcome=outcome, progress=progress, held=held)
 
 
 def write(

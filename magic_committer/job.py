@@ -39,7 +39,7 @@ from magic_committer._hints import no_attribute
 from magic_committer._job_json import TravellingJob, from_values, to_values
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, no_progress
-from magic_committer.commit.alive import ALIVE_SECONDS
+from magic_committer.commit.fence import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.errors import (

@@ -19,7 +19,6 @@ from weakref import finalize
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.committers.base import Process
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import Unanswered
@@ -198,13 +197,6 @@ class World:
         if self.before is not None:
             self.before(verb, path)
 
-    def process(self, seen: object | None = None) -> Process:
-        """One process."""
-        runtime = self.runtime(seen)
-        return Process(
-            lambda bucket: runtime, runtime.pool, BlockSource(), clock=self.clock, ids=self.draw
-        )
-
     def start(
         self,
         seen: object | None = None,
@@ -215,11 +207,11 @@ class World:
         """Start a job."""
         told: dict[str, Any] = {"track": "memory", "accept": "results", "committer": kind.name}
         agreed = Terms(**{**told, **terms})
-        return kind.start(self.process(seen), self.url, agreed, Options(), job_id)
+        return kind.setup(self.runtime(seen), self.dest, agreed, Options(), BlockSource(), job_id)
 
     def again(self, job: ManifestCommitter, seen: object | None = None) -> ManifestCommitter:
         """The same job in another process."""
-        return type(job).of(self.process(seen), job.job, Options())
+        return type(job)(self.runtime(seen), job.job, Options(), BlockSource())
 
     def put(self, name: str, data: bytes) -> None:
         """Another program writes a file, over whatever is there."""

@@ -1,8 +1,10 @@
 """What a job does about its micro-batch: it claims it, and says that it is published.
 
-`magic_committer.protocol.ledger` has the rules; the requests are behind `Ledgers`. Both drivers of
-jobs, `commit.job_commit` and `committers.manifest.job_commit`, work by these steps. Invariants:
+`magic_committer.protocol.ledger` has the rules; `Ledgers` sends the requests. Invariants:
 
+* A write is conditional on the exact version that it leaves (``If-None-Match: *`` for the first).
+  An unanswered write is sent again while that version is still there. After an unclear answer the
+  ledger is read back. If it has changed, by us or by others, it says what comes next.
 * A claim is only written after the claimant before it was settled, and only over the version that
   named that claimant. So a batch that the claimant has published meanwhile is seen.
 * A claimant is settled by its record, which is read after the ledger.
@@ -15,8 +17,16 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from magic_committer.commit.ledgers import Ledgers, StoredLedger
+from magic_committer._runtime import Runtime
 from magic_committer.commit.outcome import end, for_another_job, incomplete, outcome_of
+from magic_committer.commit.records import (
+    SWAP_PAUSE_SECONDS,
+    SWAP_TRIES_MAX,
+    is_final,
+    may_still_land,
+    other_quoting,
+)
+from magic_committer.commit.steps import again
 from magic_committer.errors import (
     BatchUnsettled,
     ConditionsNotSupported,
@@ -24,12 +34,22 @@ from magic_committer.errors import (
     JobExists,
     JobNotRunning,
     MagicError,
+    NotFound,
     OptionError,
     OutcomeUnknown,
+    PreconditionFailed,
     StoreError,
     WriteConflict,
 )
-from magic_committer.protocol.ledger import Claim, Ledger, Move, StreamBatch, next_move
+from magic_committer.hadoop.paths import Destination
+from magic_committer.protocol.ledger import (
+    LEDGER_BYTES_MAX,
+    Claim,
+    Ledger,
+    Move,
+    StreamBatch,
+    next_move,
+)
 from magic_committer.protocol.record import JobRecord, StartedJob, State
 from magic_committer.protocol.rules import may_take_claim
 from magic_committer.remedy import Remedy
@@ -40,33 +60,76 @@ LOOKS_MAX = 8
 """How often a ledger is read again because another run has changed it."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredLedger:
+    """A ledger as it is stored at a key; None: there is none. ``etag`` is what a write must
+    leave."""
+
+    key: str
+    ledger: Ledger | None
+    etag: str
+
+    @property
+    def nonce(self) -> str:
+        """The nonce of this version; "" if there is no ledger."""
+        return "" if self.ledger is None else self.ledger.nonce
+
+
+class Ledgers:
+    """The ledgers of a destination: one object for each query."""
+
+    def __init__(self, runtime: Runtime, dest: Destination) -> None:
+        self._runtime = runtime
+        self.dest = dest
+        self.ids = runtime.ids
+
+    def read(self, query: str) -> StoredLedger:
+        """Read the ledger of a query. One GET."""
+        key = self.dest.ledger(query)
+        try:
+            stored = self._runtime.store.get(key, max_bytes=LEDGER_BYTES_MAX)
+        except NotFound:
+            return StoredLedger(key, None, "")
+        ledger = Ledger.decode(stored.body, key)
+        if ledger.query != query:
+            raise FormatError(key, "query", f"is {ledger.query!r}: the ledger of another query")
+        return StoredLedger(key, ledger, stored.info.etag)
+
+    def write(self, leaves: StoredLedger, ledger: Ledger) -> bool:
+        """Replace one version of a ledger by the next. False: it has changed, perhaps by this very
+        write, whose answer was lost. Read it again."""
+        store, etag, doubtful = self._runtime.store, leaves.etag, False
+        body = ledger.encode()
+        for _ in again(self._runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
+            try:
+                if leaves.ledger is None:
+                    store.put(leaves.key, body, if_none_match=True)
+                else:
+                    store.put(leaves.key, body, if_match=etag)
+                return True
+            except StoreError as error:
+                doubtful = doubtful or may_still_land(error)
+                if not doubtful and is_final(error):
+                    raise
+                failure = error
+            now = self.read(ledger.query)
+            if now.nonce != leaves.nonce:
+                return False
+            if isinstance(failure, PreconditionFailed) and etag:
+                etag = other_quoting(etag)
+        raise failure
+
+
 def claim_batch(
     ledgers: Ledgers,
-    ids: Callable[[], str],
     job: StartedJob,
     batch: StreamBatch,
     settle: Callable[[Claim], bool],
     checkpoint: str | None = None,
 ) -> bool:
-    """Claim a batch for a running job. Repeatable.
-
-    Args:
-        ledgers, ids: the destination's ledgers, and who draws nonces.
-        job: the job; its record must exist.
-        batch: the batch.
-        settle: makes sure that the claimant before publishes nothing any more, or has said that it
-            has. It raises if it cannot, and gives whether its record is lost (`settle_claim`).
-        checkpoint: the checkpoint in the job's record; None: not known.
-
-    Returns:
-        True: the job may decide. False: the batch is published already.
-
-    Raises:
-        BatchUnsettled: others keep claiming; or the batch was published from another checkpoint.
-            Nothing was decided.
-        FormatError: the ledger cannot be read.
-        StoreError: the ledger could not be read or written.
-    """
+    """Claim a batch for a running job. Repeatable. False: the batch is published already.
+    ``settle`` is `settle_claim`. Raises `BatchUnsettled`, with nothing decided, if others keep
+    claiming, or if the batch was published from another checkpoint."""
     for _ in range(LOOKS_MAX):
         stored = ledgers.read(batch.query)
         move = next_move(stored.ledger, batch.number, job.uuid)
@@ -84,7 +147,7 @@ def claim_batch(
             lost = stored.ledger.claim if settle(stored.ledger.claim) else None
         ledger = stored.ledger or Ledger(batch.query, "")
         claim = Claim(job.id, job.uuid, batch.number, checkpoint or "")
-        if ledgers.write(stored, ledger.claimed(claim, ids())):
+        if ledgers.write(stored, ledger.claimed(claim, ledgers.ids())):
             if lost is not None:
                 _tell_lost(batch, lost)
             return True
@@ -109,20 +172,10 @@ def tell_passed_over(batch: StreamBatch, done: int) -> None:
     )
 
 
-def publish_batch(
-    ledgers: Ledgers, ids: Callable[[], str], job: StartedJob, batch: StreamBatch
-) -> str:
+def publish_batch(ledgers: Ledgers, job: StartedJob, batch: StreamBatch) -> str:
     """Say in the ledger that a job has published its batch, if that is not said yet. Repeatable, by
-    whoever completes the job.
-
-    Returns:
-        A warning: the ledger has forgotten the job's claim, and does not say that the batch is
-        published. "" if all is well.
-
-    Raises:
-        FormatError: the ledger cannot be read.
-        StoreError: the ledger could not be read or written.
-    """
+    whoever completes the job. Gives a warning if the ledger has forgotten the job's claim, and does
+    not say that the batch is published; "" if all is well."""
     for _ in range(LOOKS_MAX):
         stored = ledgers.read(batch.query)
         ledger = stored.ledger
@@ -134,27 +187,23 @@ def publish_batch(
                 " none: somebody has changed it. If the query runs this batch again, its rows are"
                 " there twice"
             )
-        if ledgers.write(stored, ledger.published(batch.number, ids())):
+        if ledgers.write(stored, ledger.published(batch.number, ledgers.ids())):
             return ""
-    key = ledgers.key(batch.query)
-    raise WriteConflict(f"{key} keeps changing", operation="put", bucket=ledgers.place, key=key)
+    raise WriteConflict(
+        f"{stored.key} keeps changing",
+        operation="put",
+        bucket=ledgers.dest.bucket,
+        key=stored.key,
+    )
 
 
 # The job that has claimed before ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Claimant:
-    """A job that has claimed a batch before, as its record is now.
-
-    Attributes:
-        state: the state of its record.
-        settle: finishes or aborts it, as a recovery does. It raises JobNotRunning or OutcomeUnknown
-            if another process has moved the record on.
-    """
-
-    state: State
-    settle: Callable[[], object]
+Claimant = tuple[State, Callable[[], object]]
+"""The state of a job that has claimed a batch before, as its record is now; and what finishes or
+aborts it, as a recovery does. That raises JobNotRunning or OutcomeUnknown if another process has
+moved the record on."""
 
 
 def settle_claim(
@@ -164,31 +213,21 @@ def settle_claim(
     look: Callable[[Claim], Claimant | None],
 ) -> bool:
     """Make sure that the job that has claimed a batch before publishes nothing any more, or has
-    said so in the ledger. Its record stays ``closed``. Repeatable.
-
-    Args:
-        job, batch: who wants to claim what.
-        claim: who has claimed before.
-        look: finds that job; None: its record is gone, or another job's is in its place.
-
-    Returns:
-        Whether there is no record: if the ledger is still the same then, nothing tells whether the
-        job had begun to publish.
-
-    Raises:
-        BatchUnsettled: that cannot be done now.
-    """
+    said so in the ledger. Its record stays ``closed``. Repeatable. ``look`` finds that job; None:
+    its record is gone, or another job's is in its place. Gives whether there is no record: if the
+    ledger is still the same then, nothing tells whether the job had begun to publish."""
     why = "its record keeps changing"
     for _ in range(LOOKS_MAX):
         try:
             claimant = look(claim)
             if claimant is None:
                 return True
-            if may_take_claim(claimant.state):
+            state, settle = claimant
+            if may_take_claim(state):
                 return False
-            logger.info("job %s: settles job %s, %s", job.id, claim.job_id, claimant.state)
+            logger.info("job %s: settles job %s, %s", job.id, claim.job_id, state)
             with for_another_job():
-                claimant.settle()
+                settle()
         except (JobNotRunning, OutcomeUnknown) as error:
             why = error.message  # another process has moved it on: look again
         except MagicError as error:
@@ -233,24 +272,18 @@ def published_by(
 
 def say_published(
     ledgers: Ledgers,
-    ids: Callable[[], str],
     job: StartedJob,
     batch: StreamBatch,
     accept: Collection[str],
 ) -> str:
-    """Write to the ledger that a batch is published, before the job's record is finished.
-
-    Returns:
-        A warning; "" if all is well.
-
-    Raises:
-        CommitIncomplete: it is not written yet. The next run of the query settles this job.
-    """
-    key = ledgers.key(batch.query)
+    """Write to the ledger that a batch is published, before the job's record is finished. Gives a
+    warning, or "". If it is not written yet, that is `CommitIncomplete`: the next run of the query
+    settles this job."""
+    key = ledgers.dest.ledger(batch.query)
     if key in accept:
         return f"{key} was accepted as it is"
     try:
-        return publish_batch(ledgers, ids, job, batch)
+        return publish_batch(ledgers, job, batch)
     except (StoreError, FormatError) as error:
         what = f"its query's ledger does not say yet that {batch} is published"
         raise incomplete(job, what, error, outstanding=(key,)) from error
@@ -260,11 +293,7 @@ def say_published(
 
 
 def refuse_unconditional(job: StartedJob) -> None:
-    """Refuse a batch of a job without conditional writes: nobody could claim it.
-
-    Raises:
-        ConditionsNotSupported: nothing was decided.
-    """
+    """Refuse a batch of a job without conditional writes: nobody could claim it."""
     if job.terms.conditional_writes == "off":
         raise ConditionsNotSupported(
             f"job {job.id!r} was started with conditional_writes='off': without them two runs of a"
@@ -275,11 +304,7 @@ def refuse_unconditional(job: StartedJob) -> None:
 
 
 def refuse_other_batch(record: JobRecord, batch: StreamBatch | None) -> None:
-    """Refuse to finish a job as a batch that it was not decided as. Pure.
-
-    Raises:
-        OptionError: nothing was done.
-    """
+    """Refuse to finish a job as a batch that it was not decided as. Pure."""
     if batch is None or outcome_of(record) != "committed" or record.batch == batch:
         return
     was = f"as {record.batch}" if record.batch is not None else "without a batch"

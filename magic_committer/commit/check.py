@@ -16,10 +16,9 @@ from itertools import islice
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
-from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.load import LoadedSet, Spool
-from magic_committer.commit.long_names import is_long, refuse_long_element
 from magic_committer.commit.outcome import end
+from magic_committer.commit.probe import is_long, refuse_long_element
 from magic_committer.commit.ready import (
     ReadyUpload,
     Row,
@@ -28,6 +27,7 @@ from magic_committer.commit.ready import (
     upload_name,
     upload_of,
 )
+from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import UploadLook, UploadName, UploadState, to_look
 from magic_committer.errors import (
     IncompleteJob,
@@ -55,17 +55,7 @@ def expected(
 
     Nobody commits a job without tasks on purpose. The reason is a generator that an earlier call
     has used up, a task that was killed, or a forgotten ``task.commit()``; and in mode ``replace``
-    such a commit would empty the table. It needs ``expect=0``.
-
-    Args:
-        job: the job.
-        tasks: the ids of the tasks that are there.
-        expect: how many tasks there must be, or their ids; None: any, but at least one.
-        by_results: whether the caller passed the results of these tasks: for the hint.
-
-    Raises:
-        IncompleteJob: tasks are missing or surplus, or there is none. Nothing was decided.
-    """
+    such a commit would empty the table. It needs ``expect=0``. ``by_results`` is for the hint."""
     if expect is None:
         if tasks:
             return
@@ -133,17 +123,9 @@ def check_uploads(
     listed: Ahead[UploadPage] | None = None,
 ) -> Checked:
     """Check every accepted upload against the rules, then against the open uploads of the store.
-
-    Args:
-        runtime, job, dest: the components, the job and its destination.
-        accepted: the sets that the commit accepts.
-        spool: where their uploads are.
-        in_flight: how many requests at once.
-        taken_as_is: keys whose uploads need not be open: the operator says that the present objects
-            are right.
-        listed: the open uploads under the destination, if all uploads of the sets were made before
-            that listing began; None: they are listed here.
-    """
+    The uploads of keys in ``taken_as_is`` need not be open: the operator says that the present
+    objects are right. ``listed``: the open uploads under the destination, if all uploads of the
+    sets were made before that listing began."""
     files = sum(loaded.files for loaded in accepted)
     problems = list(islice(_wrong(job, dest, _rows(accepted, spool), files), PROBLEMS_MAX))
     # The set of destinations is freed before the set of names is made: memory for one is enough.
@@ -227,11 +209,8 @@ def missing_uploads(
 
     Hadoop's uploads (no token) may have been completed by their own driver before it died: if such
     an upload is the object at its key, it is not missing. Our uploads are never completed before
-    the decision, so their object is not looked at.
-
-    Raises:
-        StoreError: nobody can tell what an upload is: the check could not be made.
-    """
+    the decision, so their object is not looked at. If nobody can tell what an upload is, its
+    `StoreError` is raised: the check could not be made."""
     store = runtime.store
     if not checked.files:
         return

@@ -72,19 +72,8 @@ def finish(
 ) -> State:
     """The last arrow: delete the record, or close it for processes that still ask.
 
-    Errors become warnings: the record stays, and recovery finishes the job.
-
-    Args:
-        runtime: the components.
-        seen: the stored record.
-        outcome_word: the job's outcome.
-        may_remove: the record may be deleted; otherwise it is closed.
-        warnings: takes the warnings.
-        look: look at some other closed records too.
-
-    Returns:
-        The record's last state.
-    """
+    Errors become warnings: the record stays, and recovery finishes the job. Gives the record's last
+    state. ``look``: look at some other closed records too."""
     try:
         if may_remove and records.remove(runtime, seen):
             return State.ABSENT
@@ -106,11 +95,7 @@ def may_forget(seen: records.Seen) -> bool:
 
 
 def forget(runtime: Runtime, seen: records.Seen) -> bool:
-    """Delete a record that `may_forget` allows, ``If-Match``. Repeatable. A failure is logged.
-
-    Returns:
-        Whether the record is gone.
-    """
+    """Delete a record that `may_forget` allows, ``If-Match``. Repeatable. A failure is logged."""
     if not may_forget(seen):
         return False
     try:
@@ -122,15 +107,8 @@ def forget(runtime: Runtime, seen: records.Seen) -> bool:
 
 def forget_some(runtime: Runtime, own_record: str) -> int:
     """Delete old closed records beside the job's own: at most `DELETED_MAX`, after looking at
-    `LOOKED_AT_MAX`. Repeatable. A failure is logged.
-
-    Args:
-        runtime: the components.
-        own_record: key of the job's record. The look begins behind it and goes round.
-
-    Returns:
-        How many were deleted.
-    """
+    `LOOKED_AT_MAX`. Repeatable. A failure is logged. The look begins behind the own record and goes
+    round. Gives how many were deleted."""
     deleted = 0
 
     def read(key: str) -> records.Seen | None:

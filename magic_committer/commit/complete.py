@@ -102,21 +102,11 @@ def to_complete(
     distrust: bool,
 ) -> Start[Completed]:
     """Complete an upload, as a work for `steps.each`. Repeatable: an upload that was completed
-    before is done.
+    before is done. The work raises no `StoreError`.
 
-    Args:
-        runtime: the components.
-        upload: the upload.
-        statistics: takes its duration.
-        if_none_match: for mode ``fail``: never replace an object.
-        distrust: look at the object after every 200, with one HEAD. Another process may have
-            completed the upload or begun to, or the store is known to answer 200 falsely. False:
-            look only after a Complete that was sent more than once.
-
-    Returns:
-        The work. It gives what became of the upload; and the reason, unless it is done. It raises
-        no `StoreError`.
-    """
+    ``distrust``: look at the object after every 200, with one HEAD, because another process may
+    have completed the upload or begun to, or the store is known to answer 200 falsely. Otherwise
+    only after a Complete that was sent more than once."""
 
     def completing(again: bool) -> Steps[Completed]:
         monotonic, failed = runtime.clock.monotonic, True
@@ -268,14 +258,8 @@ def same_parts(upload: ReadyUpload, stored: Sequence[Part]) -> tuple[Part, ...] 
 def _settle(
     runtime: Runtime, upload: ReadyUpload, error: StoreError, conflict: bool
 ) -> Steps[Completed]:
-    """What became of an upload after Complete got an error.
-
-    Args:
-        runtime: the components.
-        upload: the upload.
-        error: the store's answer.
-        conflict: the store calls it a conflict, and Complete was sent with a condition.
-    """
+    """What became of an upload after Complete got an error. ``conflict``: the store calls it a
+    conflict, and Complete was sent with a condition."""
     look = yield from looking(runtime, upload)
     if look.state is UploadState.VISIBLE:
         return Completion.DONE, None
@@ -328,16 +312,8 @@ def _look_after(runtime: Runtime, upload: ReadyUpload, answer: Written) -> Steps
 
 def _wait_for(upload: ReadyUpload, told: str = "") -> Steps[ObjectInfo | StoreError | None]:
     """Wait until the object at the upload's key is what the upload became: a second Complete may be
-    answered before the first one has ended (versitygw).
-
-    Args:
-        upload: the upload.
-        told: the ETag in the answer to Complete; "" if there was none.
-
-    Returns:
-        What was there at the last look: the object, another one, or None; or the error if nobody
-        can tell.
-    """
+    answered before the first one has ended (versitygw). Gives what was there at the last look, or
+    the error if nobody can tell. ``told``: the ETag in the answer to Complete."""
     there: ObjectInfo | StoreError | None = None
     for number in range(LOOKS_MAX):
         if number:

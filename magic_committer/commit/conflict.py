@@ -51,10 +51,10 @@ from magic_committer._modes import in_words_of
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import forget
-from magic_committer.commit.load import stored_uploads
+from magic_committer.commit.load import load_plan, stored_uploads
 from magic_committer.commit.outcome import dead, told_what_to_do
-from magic_committer.commit.plans import load_plan
 from magic_committer.commit.ready import ReadyUpload
+from magic_committer.commit.steps import again
 from magic_committer.commit.success_marker import marker_ref
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import became
@@ -93,19 +93,6 @@ CLOSED_TIDIED_MAX = 100
 """How many old closed records a job deletes if it reads all records anyway."""
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """What a job of a mode ``replace`` deletes.
-
-    Attributes:
-        deletes: objects of data.
-        marker: the present `_SUCCESS`; None if there is none.
-    """
-
-    deletes: tuple[ObjectRef, ...]
-    marker: ObjectRef | None
-
-
 # Data that is there -------------------------------------------------------------------------------
 
 
@@ -122,14 +109,8 @@ def existing(
     Directories are listed side by side, so that many take no longer than necessary; the order of
     looks above is for what others write meanwhile. Other programs may have written keys with empty
     elements (``t//x``). They are data too. A common prefix is used as it is listed, because ``t//``
-    without its slashes would be ``t``.
-
-    Args:
-        runtime, dest: the components and the destination.
-        partitions: the partitions to look into; None: everything under the destination.
-        in_flight: how many requests at once.
-        jobs_below: takes the directories of jobs whose destination lies below this one.
-    """
+    without its slashes would be ``t``. ``jobs_below`` collects the directories of jobs whose
+    destination lies below this one."""
     deep = partitions is None
     level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
 
@@ -213,16 +194,11 @@ def replaced(
     partitions: Sequence[str] | None,
     rewritten: KeySet,
     in_flight: int,
-) -> Replaced:
+) -> tuple[tuple[ObjectRef, ...], ObjectRef | None]:
     """What a job of a mode ``replace`` deletes: the present data, without the keys that it writes
-    itself, and without the files of live jobs that are decided.
-
-    Args:
-        runtime, job, dest: the components, the job and its destination.
-        partitions: the partitions that the job writes; None: the whole destination.
-        rewritten: keys of the job's own files: their Completes replace the old objects.
-        in_flight: how many requests at once.
-    """
+    itself, and without the files of live jobs that are decided. Gives the present
+    `_SUCCESS` too, if there is one. The Completes of the keys in
+    ``rewritten`` replace their old objects."""
     for _ in range(LISTINGS_MAX):
         below = set[str]()
         there = {
@@ -236,7 +212,7 @@ def replaced(
             break
     marker = marker_ref(runtime, dest.success_key)
     deletes = tuple(ref for ref in there.values() if ref.key not in kept)
-    return Replaced(deletes, marker if marker.etag else None)
+    return deletes, marker if marker.etag else None
 
 
 def _anything_new(
@@ -280,11 +256,8 @@ def _of_decided_jobs(
 
     Jobs whose destinations lie below count as well, as far as the listing shows their directories.
     None of them looks at jobs above it: one that may delete data itself is no append to be spared.
-
-    Raises:
-        ConflictingJob: a set is gone and the plan stays: what the job has published is not known.
-            Or a job below is decided, and is no append.
-    """
+    Raises `ConflictingJob` if a set is gone and the plan stays (what the job has published is not
+    known), or if a job below is decided, and is no append."""
     theirs, kept = list[KeySet](), set[str]()
     here = ((_At(runtime, dest), o) for o in _live_others(runtime, job, dest, tidy=False))
     for at, other in chain(here, _live_below(runtime, dest, jobs_below, in_flight)):
@@ -408,12 +381,8 @@ def _refuse_rivals(
     tidy: bool,
 ) -> None:
     """Look until no rival is left: yield to who does not yield to this job, wait for the others.
-
-    Args:
-        runtime, job, dest: the components, the job and its destination.
-        rivals: whether a live job is a rival: what it does, for the error; None if it is none.
-        tidy: delete old closed records at the first look.
-    """
+    ``rivals`` gives what a live job does, for the error; None if it is no rival. ``tidy``: delete
+    old closed records at the first look."""
     refusal: ConflictingJob | None = None
     for number in _looks(runtime):
         own: records.Seen | None = None
@@ -433,12 +402,8 @@ def _refuse_rivals(
 
 
 def _looks(runtime: Runtime) -> Iterator[int]:
-    """The number of each look at what another job is about to end, with a pause before each but the
-    first."""
-    for number in range(YIELD_LOOKS_MAX):
-        if number:
-            runtime.clock.sleep(YIELD_PAUSE_SECONDS * 2 ** (number - 1))
-        yield number
+    """The number of each look at what another job is about to end."""
+    return again(runtime.clock, YIELD_LOOKS_MAX, YIELD_PAUSE_SECONDS)
 
 
 def _yields(other: records.Seen, own: records.Seen | None) -> bool:

@@ -22,11 +22,7 @@ def begin(runtime: Runtime, job: StartedJob) -> None:
 
 
 def has_begun(runtime: Runtime, job: StartedJob) -> bool:
-    """Whether a file of the job may be visible that nobody has decided.
-
-    Raises:
-        StoreError: nobody can tell.
-    """
+    """Whether a file of the job may be visible that nobody has decided."""
     if job.terms.committer not in EARLY:
         return False
     try:

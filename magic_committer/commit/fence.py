@@ -21,17 +21,22 @@ fence. Rules:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
 from math import inf
 
+import orjson
+
 from magic_committer._pool import Future, result_of
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.errors import JobNotRunning, NotFound, StoreError
-from magic_committer.hadoop.paths import JobPaths
-from magic_committer.protocol.record import HANDS_OFF, OUTCOMES, StartedJob, State
+from magic_committer.commit.setup import decider
+from magic_committer.errors import JobNotRunning, MagicError, NotFound, StoreError
+from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.protocol.record import HANDS_OFF, JOB_METADATA, OUTCOMES, StartedJob, State
+from magic_committer.protocol.strict import plain
 from magic_committer.stores.base import Head, Steps, same_etag
 from magic_committer.stores.urls import is_tree
 
@@ -72,13 +77,8 @@ class Fence:
             self._beside = self._send(self._covering())
 
     def check_if_due(self) -> None:
-        """Read the record if a Create has not been covered for long enough.
-
-        Raises:
-            JobNotRunning: the job takes no more work.
-            StoreError, FormatError: nobody can tell. ``PermissionDenied`` names the action to
-                allow.
-        """
+        """Read the record if a Create has not been covered for long enough. Raises `JobNotRunning`
+        if the job takes no more work, and the error of a read that failed: nobody can tell then."""
         with self._lock:
             age = self._runtime.clock.monotonic() - self._since
             uncovered = self._answered > self._covered
@@ -93,11 +93,7 @@ class Fence:
                 self._reading = False
 
     def check_if_old(self) -> None:
-        """Read the record, unless it was read within `OLD_SECONDS`.
-
-        Raises:
-            JobNotRunning, StoreError, FormatError: as for `check_if_due`.
-        """
+        """Read the record, unless it was read within `OLD_SECONDS`."""
         if self._runtime.clock.now() - self._read_at >= OLD_SECONDS:
             with self._lock:
                 covering = self._answered
@@ -119,11 +115,7 @@ class Fence:
                 self._cover(covering, asked_at)
 
     def check(self) -> None:
-        """Cover every Create that was answered so far. Sends no request if all are covered.
-
-        Raises:
-            JobNotRunning, StoreError, FormatError: as for `check_if_due`.
-        """
+        """Cover every Create that was answered so far. Sends no request if all are covered."""
         beside, self._beside = self._beside, None
         if beside is not None:
             result_of(beside)
@@ -147,14 +139,9 @@ class Fence:
             self._since = self._runtime.clock.monotonic()
 
     def must_undo(self) -> JobNotRunning | None:
-        """The second read, after something was stored that a sweep may have missed.
-
-        Returns:
-            Why the attempt must be undone; None if it must be left alone.
-
-        Raises:
-            StoreError, FormatError: the read failed: leave the pendingset where it is.
-        """
+        """The second read, after something was stored that a sweep may have missed. Gives why the
+        attempt must be undone; None if it must be left alone. If the read fails, leave the
+        pendingset where it is."""
         found = self._read()
         if found is None or found[0] in HANDS_OFF:
             return None
@@ -192,3 +179,63 @@ class Fence:
             hint=hint,
         )
         return self.late
+
+
+# A job's sign of life -----------------------------------------------------------------------------
+#
+# ``M/_alive.json``. The process that drives the job writes it now and then.
+#
+# A job's age is the newest Last-Modified in its directory. `cleanup` takes an old running job for
+# dead. The record itself must not change while the job runs, because its ETag is the fence. So a
+# driver that is silent for long writes an object of its own.
+#
+# **The record is read after each PUT**, and if the job has ended the object is deleted again: a
+# driver that was paused would otherwise leave litter after the sweep (counterexamples.md: neither
+# waiting for the writer nor a chain of ``If-Match`` helps). If a later job has the same given id,
+# the object stays: the driver has written over that job's sign, and without one it would count as
+# dead. Its next sign is written over this one. The sweep deletes the object like every control
+# object.
+
+
+logger = logging.getLogger("magic_committer")
+
+ALIVE_SECONDS = 300.0
+"""Seconds between two signs of life. A shorter job gives none."""
+
+
+class SignOfLife:
+    """The sign of one job, given by one process."""
+
+    def __init__(self, runtime: Runtime, job: StartedJob) -> None:
+        self._runtime = runtime
+        self._job = job
+        self._paths = JobPaths(Destination.parse(job.dest), job.id)
+
+    def give(self) -> bool:
+        """Give one sign of life. If the store fails, it is logged: the next sign may succeed. Gives
+        whether to go on: False once the job has ended."""
+        body = orjson.dumps({"version": 1, "job": self._job.uuid, **plain(decider("driver"))})
+        try:
+            self._runtime.store.put(
+                self._paths.alive, body, metadata={JOB_METADATA: self._job.uuid}
+            )
+        except StoreError as error:  # it may be stored all the same: look, as after every PUT
+            logger.warning("job %s: its sign of life was not stored: %s", self._job.id, error)
+        try:
+            seen = records.read(self._runtime, self._paths.record)
+        except MagicError as error:
+            logger.warning("job %s: its sign of life is taken back: %s", self._job.id, error)
+            self._take_back()
+            return True
+        if seen is not None and seen.record.uuid != self._job.uuid:
+            return False  # a later job has the id: this may stand where its own sign was
+        if seen is not None and seen.record.state in HANDS_OFF:
+            return True
+        self._take_back()
+        return False
+
+    def _take_back(self) -> None:
+        try:
+            self._runtime.store.delete_one(self._paths.alive)
+        except StoreError as error:
+            logger.warning("job %s: its sign of life stays behind: %s", self._job.id, error)

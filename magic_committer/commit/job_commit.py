@@ -31,16 +31,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import early, records
-from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.batches import (
     Claimant,
+    Ledgers,
     batch_needed,
     claim_batch,
     published_by,
@@ -56,8 +57,16 @@ from magic_committer.commit.conflict import (
     partitions_of,
     refuse_overlapping_plans,
 )
-from magic_committer.commit.ledgers import StoreLedgers
-from magic_committer.commit.load import LoadedSet, Source, Spool, SpooledSource, StoredSource
+from magic_committer.commit.load import (
+    LoadedSet,
+    Source,
+    Spool,
+    SpooledSource,
+    StoredSource,
+    drop_plan,
+    load_plan,
+    store_plan,
+)
 from magic_committer.commit.outcome import (
     as_last_read,
     committed,
@@ -73,10 +82,8 @@ from magic_committer.commit.outcome import (
     unknown,
     unread,
 )
-from magic_committer.commit.plans import drop_plan, load_plan, store_plan
 from magic_committer.commit.prepare import (
     Prospect,
-    announcement,
     load_sets,
     make_plan,
     refusal,
@@ -89,8 +96,9 @@ from magic_committer.commit.publish import Conflict, Publication
 from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.revert import undo_all
 from magic_committer.commit.setup import decider
+from magic_committer.commit.steps import Ahead
 from magic_committer.commit.success_marker import marker_ref
-from magic_committer.commit.sweep import Swept, nothing_spared, sweep
+from magic_committer.commit.sweep import Swept, job_records, sweep
 from magic_committer.errors import (
     AlreadyVisible,
     CommitIncomplete,
@@ -106,7 +114,7 @@ from magic_committer.errors import (
     StoreError,
 )
 from magic_committer.hadoop import statistics as stats
-from magic_committer.hadoop.paths import JobPaths
+from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import BY_PARTITION
 from magic_committer.protocol.keyset import KeySet
@@ -128,16 +136,14 @@ logger = logging.getLogger("magic_committer")
 PAGES_AHEAD_MAX = 4
 """Pages of 1,000 open uploads that wait in memory, while record and sets are read: some 1 MiB."""
 
+RECORDS_IN_FLIGHT = 16
+"""Records of a query's runs that are read at the same time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A stored plan that the next swap may decide.
-
-    Attributes:
-        publication: what the job publishes, if the swap wins.
-        plan: where the plan is stored.
-        announced: the key of the plan that announces the job's partitions; "": there is none.
-    """
+    """A stored plan that the next swap may decide. ``announced``: the key of the plan that
+    announces the job's partitions, or ""."""
 
     publication: Publication
     plan: ObjectRef
@@ -145,16 +151,10 @@ class Offer:
 
 
 class JobCommit:
-    """One process that commits, finishes, aborts or reverts one job.
-
-    Args:
-        runtime, job: the components and the job.
-        in_flight: how many requests at once.
-        role: who decides, for the record: ``"driver"`` or ``"recovery"``. Only a driver deletes old
-            closed records of other jobs as well (`closed`); an operator's cleanup does that once
-            for all jobs.
-        accept: keys that the operator takes as they are: unresolved keys, replaced keys that cannot
-            be deleted, a `_SUCCESS` that cannot be written.
+    """One process that commits, finishes, aborts or reverts one job. ``role`` is ``"driver"`` or
+    ``"recovery"``. Only a driver deletes old closed records of other jobs as well (`closed`); an
+    operator's cleanup does that once for all jobs. ``accept``: keys that the operator takes as they
+    are: unresolved keys, replaced keys that cannot be deleted, a `_SUCCESS` that cannot be written.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class JobCommit:
         self.paths = job.paths
         self.dest = self.paths.dest
         self._listed: Ahead[UploadPage] | None = None
-        self.ledgers = StoreLedgers(runtime, self.dest)
+        self.ledgers = Ledgers(runtime, self.dest)
         self.statistics = Statistics()
         self._started = runtime.clock.monotonic()
 
@@ -195,27 +195,9 @@ class JobCommit:
         expect: int | Iterable[str] | None = None,
         batch: StreamBatch | None = None,
     ) -> JobReport:
-        """Commit the job, or finish what another process decided. Repeatable.
-
-        Args:
-            results: exactly the attempts to accept; None: what the tasks left on the store.
-            expect: how many tasks there must be, or their ids.
-            batch: what the job publishes of a streaming query; None: it belongs to none. If the
-                batch is published already, the job is aborted, and the report says ``skipped``.
-
-        Raises:
-            IncompleteJob, OptionError: nothing was decided. A job without tasks is incomplete,
-                unless ``expect`` says that there are none (``expect=0``).
-            BatchUnsettled: the run before cannot be settled now. Nothing was decided.
-            ConditionsNotSupported: a batch, and conditional writes are off. Nothing was decided.
-            CommitRefused: a check failed; the job is aborted, unless it was adopted.
-            CommitIncomplete: the job is committed, but not all files are visible yet, or what it
-                replaces is still there. Call it again.
-            JobNotRunning: the job was aborted, or is being undone.
-            OutcomeUnknown: the job's record is gone, or the store gives no clear answer.
-            StoreError: a check could not be made. This call decided nothing; the job's record says
-                what the job is. Call it again.
-        """
+        """Commit the job, or finish what another process decided. Repeatable. If the batch is
+        published already, the job is aborted, and the report says ``skipped``. See `Job.commit` for
+        what it raises."""
         self.batch = batch
         with patient(), interrupted(unread(self.job)):
             if batch is None:
@@ -279,12 +261,8 @@ class JobCommit:
                 return self._publish(swapped.now, offer.publication, self.may_remove)
 
     def _publish_early(self, publication: Publication) -> None:
-        """Algorithm 1: make the files visible before anything is decided. Repeatable.
-
-        Raises:
-            MagicError: the first reason why not all are visible. The job runs on.
-            DestinationExists: mode ``fail`` met another writer's file. The same.
-        """
+        """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs
+        on if not all are visible."""
         early.begin(self.runtime, self.job)
         try:
             failure = publication.complete_all()
@@ -295,12 +273,7 @@ class JobCommit:
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads. The job need not be started:
-        a Hadoop job may be looked at before it is adopted.
-
-        Raises:
-            IncompleteJob: the tasks are not the expected ones.
-            StoreError: a check could not be made.
-        """
+        a Hadoop job may be looked at before it is adopted."""
         with Spool() as spool:
             loaded = load_sets(self.runtime, self.job, None, spool)
             chosen, problems = self._choose(loaded.sets), loaded.problems
@@ -318,18 +291,8 @@ class JobCommit:
 
     def abort(self, *, revert: bool = False, leave_visible: bool = False) -> JobReport:
         """Abort a running job; undo a committing one, if told to; finish one that is being aborted
-        or undone. Repeatable.
-
-        Args:
-            revert: undo a committing job too.
-            leave_visible: abort also a Hadoop job with visible files: they stay.
-
-        Raises:
-            AlreadyVisible: see ``leave_visible``. Nothing was decided.
-            JobNotRunning: the job is or was committed; its data stays.
-            AbortIncomplete: not everything is gone. Call it again.
-            OutcomeUnknown: the job's record is gone, or the store gives no clear answer.
-        """
+        or undone. Repeatable. ``leave_visible``: abort also a Hadoop job with visible files: they
+        stay. See `Job.abort` for what it raises."""
         with patient(), interrupted(half_aborted(self.job)):
             seen = self._own_record()
             if seen is None:
@@ -352,21 +315,13 @@ class JobCommit:
                         return replace(report, warnings=(*report.warnings, *told))
                     seen = lost  # a driver was faster: the job is to be reverted then
             if seen is not None and seen.record.state is State.COMMITTING and revert:
-                seen = self._swap_to_reverting(seen)
+                seen = self._swap(seen, State.REVERTING).now
             return self._abandon(seen, False)
 
     def settle(self, state: State, *, leave_visible: bool = False) -> JobReport:
         """Settle a job instead of its driver: finish it if it is decided to commit, otherwise abort
-        or undo it. Repeatable.
-
-        Args:
-            state: the state of its record that was read.
-            leave_visible: as for `abort`.
-
-        Raises:
-            What `commit` and `abort` raise. JobNotRunning and OutcomeUnknown: another process has
-                moved the record on. Look again.
-        """
+        or undo it. Repeatable. JobNotRunning and OutcomeUnknown: another process has moved the
+        record on. Look again."""
         if next_step(state) not in (Step.COMPLETE, Step.FINISH):
             return self.abort(leave_visible=leave_visible)
         try:
@@ -384,7 +339,7 @@ class JobCommit:
         def settle(claim: Claim) -> bool:
             return settle_claim(self.job, batch, claim, self._claimant)
 
-        return claim_batch(self.ledgers, self.runtime.ids, self.job, batch, settle, self.checkpoint)
+        return claim_batch(self.ledgers, self.job, batch, settle, self.checkpoint)
 
     def _claimant(self, claim: Claim) -> Claimant | None:
         seen = records.read(self.runtime, JobPaths(self.dest, claim.job_id).record)
@@ -393,7 +348,7 @@ class JobCommit:
         state = seen.record.state
         job = StartedJob.attached(seen.record, self.job.dest, seen.etag)
         other = JobCommit(self.runtime, job, self.in_flight, role="recovery")
-        return Claimant(state, lambda: other.settle(state))
+        return state, lambda: other.settle(state)
 
     def _skip(self, seen: records.Seen) -> JobReport:
         """The batch is published already: abort this run of it."""
@@ -420,7 +375,7 @@ class JobCommit:
         batch = seen.record.batch
         if batch is None:
             return
-        if told := say_published(self.ledgers, self.runtime.ids, self.job, batch, self.accept):
+        if told := say_published(self.ledgers, self.job, batch, self.accept):
             warnings.append(told)
 
     # Obeying the record ---------------------------------------------------------------------------
@@ -472,14 +427,8 @@ class JobCommit:
         expect: int | Iterable[str] | None,
         spool: Spool,
     ) -> Offer | records.Seen | None:
-        """Steps 1 to 3: load the sets, check them, store the plan.
-
-        Returns:
-            The plan. Or, if another process was faster, the stored record, to be obeyed.
-
-        Raises:
-            JobError: the job is not committed: see `commit`.
-        """
+        """Steps 1 to 3: load the sets, check them, store the plan. If another process was faster,
+        gives the stored record, to be obeyed."""
         with self._timed(stats.LOAD_SETS):
             loaded = load_sets(self.runtime, self.job, wanted, spool)
         accepted, problems = self._choose(loaded.sets), loaded.problems
@@ -533,7 +482,12 @@ class JobCommit:
         return Offer(self._publication(plan, source, checked.names), ref, announced)
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
-        plan = announcement(self.runtime, self.job, partitions)
+        """Tell other jobs what they must know before they look at this one: a plan of its
+        partitions, which nobody decides. Gives its key."""
+        plan = Plan(
+            job_id=self.job.id, uuid=self.job.uuid, nonce=self.runtime.ids(), files=0, data_bytes=0,
+            sets=(), partitions=partitions,
+        )  # fmt: skip
         return store_plan(self.runtime, self.job, plan).key
 
     def _unless_decided(self, seen: records.Seen, error: JobError) -> records.Seen | None:
@@ -584,15 +538,10 @@ class JobCommit:
 
     def _swap_to_committing(self, seen: records.Seen, offer: Offer) -> records.Swapped:
         """Step 4: decide *commit*. The loser of the swap deletes its plans."""
-        committing = seen.record.step(
-            State.COMMITTING,
-            self.runtime.ids(),
-            decider=decider("driver"),
-            plan=offer.plan,
-            batch=self.batch,
-        )
         # If this raises, the plan stays: the swap may have won, or may still win.
-        swapped = records.swap(self.runtime, seen, committing)
+        swapped = self._swap(
+            seen, State.COMMITTING, decider=decider("driver"), plan=offer.plan, batch=self.batch
+        )
         if swapped.won:
             files = offer.publication.plan.files
             logger.info("job %s: committed, %d files to complete", self.job.id, files)
@@ -602,30 +551,19 @@ class JobCommit:
         drop_plan(self.runtime, self.job, offer.announced)
         return swapped
 
+    def _swap(self, seen: records.Seen, state: State, **changes: Any) -> records.Swapped:
+        after = seen.record.step(state, self.runtime.ids(), **changes)
+        return records.swap(self.runtime, seen, after)
+
     def _swap_to_aborting(self, seen: records.Seen, stays: str = "") -> records.Swapped:
         """Decide *abort*. ``stays``: as in `JobRecord`."""
-        aborting = seen.record.step(
-            State.ABORTING, self.runtime.ids(), decider=decider(self.role), stays=stays
-        )
-        return records.swap(self.runtime, seen, aborting)
-
-    def _swap_to_reverting(self, seen: records.Seen) -> records.Seen | None:
-        reverting = seen.record.step(State.REVERTING, self.runtime.ids())
-        return records.swap(self.runtime, seen, reverting).now
-
-    def _swap_to_reverted(self, seen: records.Seen) -> records.Seen | None:
-        reverted = seen.record.step(State.REVERTED, self.runtime.ids())
-        return records.swap(self.runtime, seen, reverted).now
+        return self._swap(seen, State.ABORTING, decider=decider(self.role), stays=stays)
 
     def _swap_to_completed(self, seen: records.Seen) -> records.Swapped:
         try:
             marks = self.job.terms.mark_success
-            done = seen.record.step(
-                State.COMPLETED,
-                self.runtime.ids(),
-                marker=marker_ref(self.runtime, self.dest.success_key) if marks else None,
-            )
-            return records.swap(self.runtime, seen, done)
+            marker = marker_ref(self.runtime, self.dest.success_key) if marks else None
+            return self._swap(seen, State.COMPLETED, marker=marker)
         except (StoreError, OutcomeUnknown) as error:
             what = "though all its files are visible its record does not say so yet"
             failure = incomplete(self.job, what, error)
@@ -658,12 +596,8 @@ class JobCommit:
         return self._publish(seen, self._publication(plan, source), decider=record.decider)
 
     def _stored_plan(self, seen: records.Seen) -> Plan:
-        """The plan that the record names.
-
-        Raises:
-            NotFound: the plan is gone, and the record has moved on or is ``completed``.
-            CommitIncomplete: the plan cannot be read.
-        """
+        """The plan that the record names. NotFound: the plan is gone, and the record has moved on
+        or is ``completed``."""
         assert seen.record.plan is not None
         try:
             return load_plan(self.runtime, self.job, seen.record.plan)
@@ -698,19 +632,9 @@ class JobCommit:
         may_remove: bool = False,
         decider: Decider | None = None,
     ) -> JobReport:
-        """Do all steps from the present state of the record to the end.
-
-        Args:
-            seen: the stored record, ``committing`` or ``completed``.
-            publication: what is to be published.
-            may_remove: the record may be deleted: this process alone decided, undisturbed, a job
-                whose id was drawn. Otherwise it is left ``closed``.
-            decider: the process that decided, for the report; None: this process.
-
-        Raises:
-            CommitIncomplete: not everything is done. Call it again.
-            DestinationExists: mode ``fail`` met another writer's object; the job is reverted.
-        """
+        """Do all steps from the present state of the record to the end. ``may_remove``: this
+        process alone decided, undisturbed, a job whose id was drawn; otherwise the record is left
+        ``closed``. ``decider``: the process that decided; None: this one."""
         now: records.Seen | None = seen
         with patient(Kind.DECIDED):
             try:
@@ -739,11 +663,7 @@ class JobCommit:
 
     def _moved_on(self, seen: records.Seen, failure: CommitIncomplete) -> records.Seen | None:
         """The record, if another process has moved it on: then what this one could not do says
-        nothing.
-
-        Raises:
-            CommitIncomplete: the failure. The job is ``committing`` still, or nobody can tell.
-        """
+        nothing. Otherwise the failure is raised."""
         try:
             now = self._own_now()
         except (StoreError, FormatError) as error:
@@ -760,16 +680,8 @@ class JobCommit:
         just_now: bool,
     ) -> tuple[State, Swept]:
         """Steps 6 to 8, from the record as it is now: this process has moved it to ``completed``
-        (``just_now``), or another process has moved it on.
-
-        Returns:
-            The last state that was seen, and what the sweep found.
-
-        Raises:
-            CommitIncomplete: what the job replaces is still there, or the marker that it deleted is
-                still missing.
-            JobNotRunning: the job is being reverted.
-        """
+        (``just_now``), or another process has moved it on. Gives the last state that was seen, and
+        what the sweep found."""
         if now is None:
             if self._without_record().outcome == "committed":
                 return State.ABSENT, Swept()
@@ -829,20 +741,13 @@ class JobCommit:
         return self._undo(seen, source)
 
     def _undo(self, seen: records.Seen, source: Source) -> records.Seen | None:
-        """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable.
-
-        Returns:
-            The stored record: ``reverted``, or what another process has made of it.
-
-        Raises:
-            AbortIncomplete: not everything could be undone, or the record could not be read or
-                written. Do it again.
-        """
+        """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable. Gives the
+        stored record: ``reverted``, or what another process has made of it."""
         failure: MagicError | None = None
         try:
             failure = undo_all(self.runtime, self.job, source, self.in_flight)
             if failure is None:
-                return self._swap_to_reverted(seen)
+                return self._swap(seen, State.REVERTED).now
         except (StoreError, FormatError, OutcomeUnknown) as error:
             failure = error  # a pendingset of the plan cannot be read, or the swap was not clear
         try:
@@ -857,7 +762,7 @@ class JobCommit:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
         there before, so undoing takes back everything (counterexamples.md, #12)."""
         try:
-            now = self._swap_to_reverting(seen)
+            now = self._swap(seen, State.REVERTING).now
         except StoreError as error:
             what = f"{key} is somebody else's, and the job could not be reverted yet"
             raise incomplete(self.job, what, error, unfinished=(key,)) from error
@@ -873,8 +778,6 @@ class JobCommit:
         return sweep(
             self.runtime,
             self.job,
-            spared=nothing_spared,
-            accepted={},
             in_flight=self.in_flight,
             look_first=look_first,
             undone=undone,
@@ -928,3 +831,42 @@ class JobCommit:
 
 def _names(seen: records.Seen, key: str) -> bool:
     return seen.record.plan is not None and seen.record.plan.key == key
+
+
+# The runs of a streaming query --------------------------------------------------------------------
+#
+# Each run of a micro-batch is a job of its own. A run that crashed stays until somebody settles it.
+# `commit` with a batch settles the run that has claimed the ledger. A job of an excluding mode (the
+# query's whole result, written anew with each batch) cannot even start beside a crashed run: there
+# the runs are settled first. To settle is safe at any time: a run that is decided is finished, and
+# one that is not is aborted. If that one was alive, its query fails and is run again.
+
+
+def runs_of(runtime: Runtime, dest: Destination, checkpoint: str) -> list[records.Seen]:
+    """The records of a query's runs that are not closed. A record that cannot be read is passed
+    over: it is none of this version's."""
+    found: list[records.Seen] = []
+    read, keys = partial(records.read, runtime), job_records(runtime, dest)
+    reading = runtime.pool.each(read, keys, in_flight=RECORDS_IN_FLIGHT)
+    with closing(reading) as outcomes:
+        for outcome in outcomes:
+            if isinstance(outcome.error, FormatError):
+                logger.warning("%s was passed over: %s", outcome.item, outcome.error)
+                continue
+            seen = outcome.unwrap()
+            if seen is None or seen.record.state is State.CLOSED:
+                continue
+            if seen.record.checkpoint == checkpoint:
+                found.append(seen)
+    return found
+
+
+def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight: int) -> None:
+    """Finish or abort every run of a query. Repeatable."""
+    for seen in runs_of(runtime, dest, checkpoint):
+        job = StartedJob.attached(seen.record, dest.url, seen.etag)
+        logger.info("job %s, a run of the same query, is settled: %s", job.id, seen.record.state)
+        try:
+            JobCommit(runtime, job, in_flight, role="recovery").settle(seen.record.state)
+        except (JobNotRunning, OutcomeUnknown) as error:  # another process has moved it on
+            logger.info("job %s: %s", job.id, error.message)

@@ -23,13 +23,14 @@ read again at the end, alone.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from types import TracebackType
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any, TypeVar
 
 from magic_committer._pool import Outcome
 from magic_committer._runtime import Progress, Runtime
@@ -48,7 +49,7 @@ from magic_committer.commit.ready import (
     unpack,
     upload_of,
 )
-from magic_committer.errors import FormatError, InvalidRequest, NotFound
+from magic_committer.errors import FormatError, InvalidRequest, NotFound, StoreError
 from magic_committer.hadoop.formats import PENDINGSET_BYTES_MAX, PendingSet
 from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
@@ -56,11 +57,12 @@ from magic_committer.hadoop.paths import (
     owner_of,
     set_name,
 )
-from magic_committer.protocol.plan import Plan, PlannedSet
+from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet, check_plan
 from magic_committer.protocol.record import (
     ATTEMPT_METADATA,
     JOB_METADATA,
     TASK_METADATA,
+    ObjectRef,
     StartedJob,
 )
 from magic_committer.stores.base import ObjectInfo, StoredObject, same_etag
@@ -123,14 +125,7 @@ class LoadedSet:
 
 @dataclass(slots=True)
 class Loaded:
-    """What `load` has read.
-
-    Attributes:
-        sets: the loaded sets.
-        problems: why other sets could not be loaded: they are gone, another version than the task's
-            message says, unreadable, or of another job.
-        nobodys: keys of sets that name no owner; at most `NOBODYS_MAX`.
-    """
+    """What `load` has read."""
 
     sets: list[LoadedSet] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -199,19 +194,9 @@ def load(
 ) -> Loaded:
     """Read sets into the spool. One GET each.
 
-    Args:
-        runtime: the components.
-        job_id: the job's id.
-        refs: the sets to read.
-        spool: takes the uploads.
-        total: how many sets there are, for progress; None: not known.
-        owns: given for sets of a listing: pass over objects of another job, whatever they hold (a
-            directory that an id names may hold litter of another run), and tombstones of aborted
-            attempts. See the module's head. None: the sets are named, not listed.
-
-    Raises:
-        StoreError: the store could not be asked; nothing is known.
-    """
+    ``owns`` is given for sets of a listing: pass over objects of another job, whatever they hold (a
+    directory that an id names may hold litter of another run), and tombstones of aborted attempts.
+    See the module's head."""
     loaded = Loaded()
     with closing(_reading(runtime, job_id, refs, owns)) as outcomes:
         for outcome in outcomes:
@@ -237,17 +222,7 @@ def stored_uploads(
     """The uploads of planned sets, read from the store, with each set's statistics. Each upload is
     checked against the destination and the job, as before the decision: somebody who may write a
     record below one destination must not make its reader act elsewhere (docs/security.md).
-
-    Args:
-        runtime, job: the components and the job.
-        sets: the sets that the plan names.
-        missing_is_fine: whether a set may be gone.
-
-    Raises:
-        NotFound: a set is gone. The job may be finished: read its record again.
-        FormatError: a set is not the planned version, or it names an upload of another job or
-            outside its destination.
-    """
+    NotFound: a set is gone, and the job may be finished: read its record again."""
     right, directory = RowCheck(job, Destination.parse(job.dest)), job.paths.tree
     refs = (SetRef(directory + s.name, s.etag, s.task, s.attempt) for s in sets)
     with closing(_reading(runtime, job.id, refs)) as outcomes:
@@ -265,13 +240,6 @@ def stored_uploads(
 
 
 # Where the uploads of a plan come from ------------------------------------------------------------
-
-
-class Source(Protocol):
-    """Where the plan's uploads come from: a driver's spool, or the store."""
-
-    def uploads(self) -> Iterator[tuple[Iterable[ReadyUpload], Mapping[str, Any]]]:
-        """Set by set: uploads, to be gone through once, and the set's statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +282,11 @@ class SpooledSource:
 
     def _read(self, loaded: LoadedSet) -> tuple[list[Row], Mapping[str, Any]]:
         return self.spool.read(loaded.offset, loaded.packed_bytes)
+
+
+Source = StoredSource | SpooledSource
+"""Where the plan's uploads come from, set by set: uploads, to be gone through once, and the set's
+statistics."""
 
 
 def set_bytes_max(told: int) -> int:
@@ -481,3 +454,41 @@ def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:
         offset=offset,
         packed_bytes=packed_bytes,
     )
+
+
+# Stored plans -------------------------------------------------------------------------------------
+#
+# Written before the decision, read back, and checked against the job that names them.
+
+
+logger = logging.getLogger("magic_committer")
+
+
+def store_plan(runtime: Runtime, job: StartedJob, plan: Plan) -> ObjectRef:
+    """Store a plan at a key of its own. One PUT."""
+    key = job.paths.plan(plan.nonce)
+    body = plan.encode()
+    written = runtime.store.put(key, body, metadata={JOB_METADATA: job.uuid})
+    return ObjectRef(key, written.etag)
+
+
+def drop_plan(runtime: Runtime, job: StartedJob, key: str) -> None:
+    """Delete a plan by which nobody decides; "" means: no plan. If it stays, it is litter that the
+    sweep may delete."""
+    if not key:
+        return
+    try:
+        runtime.store.delete_one(key)
+    except StoreError as error:
+        logger.warning("job %s: %s could not be deleted: %s", job.id, key, error)
+
+
+def load_plan(runtime: Runtime, job: StartedJob, ref: ObjectRef) -> Plan:
+    """Read the plan that a job's record names, and check it against the job. One GET. NotFound:
+    another process has finished the job: read the record again."""
+    stored = runtime.store.get(ref.key, max_bytes=PLAN_BYTES_MAX)
+    if not same_etag(stored.info.etag, ref.etag):
+        raise FormatError(ref.key, "", "is not the version that the job's record names")
+    plan = Plan.decode(stored.body, ref.key)
+    check_plan(plan, job, ref.key)
+    return plan

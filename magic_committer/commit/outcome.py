@@ -192,16 +192,7 @@ def not_all_visible(
     refused: Sequence[str],
     unfinished: Sequence[str],
 ) -> CommitIncomplete:
-    """The error for a ``committing`` job of which some files are not completed.
-
-    Args:
-        job: the job.
-        cause: the first failure.
-        lost: keys without an object, whose uploads nobody can complete.
-        unresolved: keys with another object, whose uploads are gone.
-        refused: keys whose uploads are open, but the store will not complete them.
-        unfinished: keys to be tried again.
-    """
+    """The error for a ``committing`` job of which some files are not completed."""
     kinds = (
         (
             lost,
@@ -241,15 +232,7 @@ def incomplete(
     unfinished: tuple[str, ...] = (),
     outstanding: tuple[str, ...] = (),
 ) -> CommitIncomplete:
-    """The error for a job that is decided but not completely done.
-
-    Args:
-        job: the job.
-        what: what is not done, in words.
-        cause: the first failure.
-        unresolved, unfinished: keys, as in `CommitIncomplete`.
-        outstanding: for a ``completed`` job: what it still has to delete or to write.
-    """
+    """The error for a job that is decided but not completely done."""
     hint = "Never abort it"
     remedies: tuple[Remedy, ...] = (
         finish(job.dest, job.id, "finish it, from any machine, as often as it takes"),

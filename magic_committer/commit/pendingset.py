@@ -23,6 +23,7 @@ from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.plain import plain_set
+from magic_committer.commit.steps import again
 from magic_committer.errors import (
     NotFound,
     PreconditionFailed,
@@ -76,20 +77,15 @@ class AtKey:
 
 
 class AttemptSet:
-    """The pendingset of one attempt.
-
-    Attributes:
-        key: where it is, or will be.
-        metadata: the metadata of all control objects of the attempt.
-        refused: the last `put` was refused at its only try: it took no effect, and will not.
-    """
+    """The pendingset of one attempt. ``metadata`` is that of all control objects of the attempt.
+    ``refused``: the last `put` was refused at its only try: it took no effect, and will not."""
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, paths: JobPaths, task: str, attempt: str
     ) -> None:
         self._runtime = runtime
         self._job = job
-        self._attempt = attempt
+        self.attempt = attempt
         self._task = task
         self.key = paths.pendingset(attempt)
         self.refused = False
@@ -101,11 +97,7 @@ class AttemptSet:
         }
 
     def encode(self, pendings: list[Pending], statistics: Statistics) -> bytes:
-        """Give the set's bytes.
-
-        Raises:
-            FormatError: the set would be too large.
-        """
+        """Give the set's bytes."""
         pendingset = new_pendingset(
             job_id=self._job.id,
             commits=pendings,
@@ -122,13 +114,9 @@ class AttemptSet:
 
     def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
         """Store the set, once: ``If-None-Match: *``. A stored set with the same files is as good:
-        our own PUT whose answer was lost, or an earlier commit.
-
-        Raises:
-            TaskFailed: the attempt was committed before, with other files; or it was aborted.
-            FormatError: the object at the key cannot be read.
-            StoreError: the set may or may not be stored. If `refused` is True, it is not stored.
-        """
+        our own PUT whose answer was lost, or an earlier commit. A set with other files, and a
+        tombstone, are `TaskFailed`. After a StoreError the set may or may not be stored, unless
+        `refused`."""
         answer = self.put_once(body)
         if isinstance(answer, Written):
             return StoredSet(tuple(pendings), answer.etag, len(body), body)
@@ -139,15 +127,9 @@ class AttemptSet:
 
     def claim(self) -> AtKey:
         """Take the set's key with a tombstone (``If-None-Match: *``), so that nobody can commit the
-        attempt any more. Repeatable.
-
-        Returns:
-            ``CLAIMED``, by this call or an earlier one; otherwise what was there first.
-
-        Raises:
-            FormatError: the object at the key cannot be read.
-            StoreError: nobody knows whether the key is taken. Nothing may be undone.
-        """
+        attempt any more. Repeatable. Gives ``CLAIMED``, by this call or an earlier one; otherwise
+        what was there first. If nobody knows whether the key is taken, the error is raised: nothing
+        may be undone."""
         pendingset = new_pendingset(
             job_id=self._job.id,
             commits=(),
@@ -162,9 +144,7 @@ class AttemptSet:
         """Store ``body`` unless there is an object; then give what is there. Raises as `put`."""
         self.refused = False
         failure: StoreError | None = None
-        for number in range(PUT_TRIES_MAX):
-            if number:
-                self._runtime.clock.sleep(PUT_PAUSE_SECONDS * 2 ** (number - 1))
+        for number in again(self._runtime.clock, PUT_TRIES_MAX, PUT_PAUSE_SECONDS):
             try:
                 return self._runtime.store.put(
                     self.key,
@@ -201,19 +181,11 @@ class AttemptSet:
             logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, why)
 
     def earlier(self, pendings: list[Pending]) -> StoredSet | None:
-        """The stored set if it is this attempt's and holds these files; otherwise None. One GET.
-
-        Raises:
-            TaskFailed: the attempt was aborted.
-        """
+        """The stored set if it is this attempt's and holds these files; otherwise None. One GET."""
         return self._with(self.read(), pendings)
 
     def read(self) -> AtKey:
-        """What is at the key now. One GET.
-
-        Raises:
-            FormatError: the object cannot be read.
-        """
+        """What is at the key now. One GET."""
         try:
             stored = self._runtime.store.get(self.key, max_bytes=PENDINGSET_BYTES_MAX)
         except NotFound:
@@ -236,7 +208,7 @@ class AttemptSet:
     def was_aborted(self) -> TaskFailed:
         """The error for the commit of an attempt with a tombstone."""
         return TaskFailed(
-            f"attempt {self._attempt!r} of task {self._task!r} was aborted by another process, by"
+            f"attempt {self.attempt!r} of task {self._task!r} was aborted by another process, by"
             " an earlier abort, or as a file of it failed: it can never be committed",
             job_id=self._job.id,
             hint=ANOTHER_ATTEMPT,
@@ -244,7 +216,7 @@ class AttemptSet:
 
     def other_files(self) -> TaskFailed:
         return TaskFailed(
-            f"attempt {self._attempt!r} was committed before, with other files",
+            f"attempt {self.attempt!r} was committed before, with other files",
             job_id=self._job.id,
             hint=OWN_NAME,
         )

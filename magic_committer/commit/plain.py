@@ -56,13 +56,7 @@ class _NotPlainError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlainSet:
-    """A `.pendingset`, as far as a commit needs it.
-
-    Attributes:
-        job_id, extra_data, iostatistics: the set's fields.
-        task_id: that of its first upload; "" if it has none.
-        rows: its uploads.
-    """
+    """A `.pendingset`, as far as a commit needs it. ``task_id`` is that of its first upload."""
 
     job_id: str
     extra_data: Mapping[str, str]
@@ -96,11 +90,7 @@ def plain_set(data: bytes, bucket: str) -> PlainSet | None:
 
 def waiting_set(data: bytes, key: str, bucket: str) -> PlainSet | None:
     """Read a task manifest as the set that it is, without an object for each file. None: it is
-    another set.
-
-    Raises:
-        FormatError: as `set_of`.
-    """
+    another set."""
     if not is_manifest(key, bucket):
         return None
     manifest, home = manifest_at(data, key, bucket)

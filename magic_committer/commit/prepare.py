@@ -12,16 +12,23 @@ from dataclasses import dataclass, fields
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled_keys
-from magic_committer.commit.conflict import Replaced, refuse_existing_data, replaced
+from magic_committer.commit.conflict import refuse_existing_data, replaced
 from magic_committer.commit.early import has_begun
 from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
 from magic_committer.commit.outcome import end
 from magic_committer.errors import CommitRefused, IncompleteJob, OptionError
-from magic_committer.hadoop.paths import SET_SUFFIXES, Destination
+from magic_committer.hadoop.paths import SET_SUFFIXES
 from magic_committer.options import FAILING, REPLACING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import Plan, PlannedSet
-from magic_committer.protocol.record import JobRecord, OwnCommit, StartedJob, TaskCommit, Terms
+from magic_committer.protocol.record import (
+    JobRecord,
+    ObjectRef,
+    OwnCommit,
+    StartedJob,
+    TaskCommit,
+    Terms,
+)
 from magic_committer.remedy import Remedy
 
 ACCEPT_EACH = (
@@ -43,11 +50,7 @@ class Prospect:
 
 def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
-    Pure.
-
-    Raises:
-        OptionError: nothing was done.
-    """
+    Pure."""
     mine, theirs = job.terms, record.terms
     pairs = ((f.name, getattr(mine, f.name), getattr(theirs, f.name)) for f in fields(Terms))
     differ = [f"{name} {own!r}, and the record {his!r}" for name, own, his in pairs if own != his]
@@ -143,20 +146,6 @@ def _listed(runtime: Runtime, job: StartedJob) -> Iterator[SetRef]:
                 yield SetRef(info.key, info.etag, size=info.size)
 
 
-def announcement(runtime: Runtime, job: StartedJob, partitions: tuple[str, ...]) -> Plan:
-    """What other jobs must know before they look at this one: a plan of its partitions, which
-    nobody decides."""
-    return Plan(
-        job_id=job.id,
-        uuid=job.uuid,
-        nonce=runtime.ids(),
-        files=0,
-        data_bytes=0,
-        sets=(),
-        partitions=partitions,
-    )
-
-
 def make_plan(
     runtime: Runtime,
     job: StartedJob,
@@ -166,23 +155,18 @@ def make_plan(
     spool: Spool,
     partitions: tuple[str, ...] | None,
 ) -> Plan:
-    """Step 3: make the plan that is to be decided. Pure, except for the look at the present data.
-
-    Args:
-        runtime, job: the components and the job.
-        in_flight: how many requests at once.
-        accepted: the sets that the commit accepts.
-        checked: the result of the checks.
-        spool: where the uploads are.
-        partitions: the partitions that the job writes; None: its mode does not go by partition.
-
-    Raises:
-        DestinationExists: modes ``fail``: there is data.
-    """
-    mode, strip = job.terms.mode, len(job.paths.tree)
+    """Step 3: make the plan that is to be decided. Pure, except for the look at the present
+    data."""
+    mode, dest, strip = job.terms.mode, job.paths.dest, len(job.paths.tree)
     if mode in FAILING and not has_begun(runtime, job):
-        refuse_existing_data(runtime, job, Destination.parse(job.dest), in_flight, partitions)
-    gone = _replaced(runtime, job, in_flight, accepted, checked, spool, partitions)
+        refuse_existing_data(runtime, job, dest, in_flight, partitions)
+    deletes: tuple[ObjectRef, ...] = ()
+    marker: ObjectRef | None = None
+    if mode in REPLACING:
+        rewritten = KeySet(checked.files)
+        for key in spooled_keys(accepted, spool):
+            rewritten.add(key)
+        deletes, marker = replaced(runtime, job, dest, partitions, rewritten, in_flight)
     return Plan(
         job_id=job.id,
         uuid=job.uuid,
@@ -192,28 +176,10 @@ def make_plan(
         sets=tuple(
             PlannedSet(one.ref.key[strip:], one.etag, one.task, one.attempt) for one in accepted
         ),
-        deletes=gone.deletes,
+        deletes=deletes,
         partitions=partitions or (),
-        marker=gone.marker if mode == "replace" else None,
+        marker=marker if mode == "replace" else None,
     )
-
-
-def _replaced(
-    runtime: Runtime,
-    job: StartedJob,
-    in_flight: int,
-    accepted: Sequence[LoadedSet],
-    checked: Checked,
-    spool: Spool,
-    partitions: Sequence[str] | None,
-) -> Replaced:
-    if job.terms.mode not in REPLACING:
-        return Replaced((), None)
-    rewritten = KeySet(checked.files)
-    for key in spooled_keys(accepted, spool):
-        rewritten.add(key)
-    dest = Destination.parse(job.dest)
-    return replaced(runtime, job, dest, partitions, rewritten, in_flight)
 
 
 def whose_they_are_is_lost(job: StartedJob, keys: list[str]) -> IncompleteJob:

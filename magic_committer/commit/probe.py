@@ -19,33 +19,47 @@ asked by itself, with a condition that cannot hold. Invariants:
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from magic_committer._modes import in_both
+from magic_committer._patience import cleaning_up
+from magic_committer._pool import Outcome
 from magic_committer._runtime import Clock, Runtime
 from magic_committer.commit import records
 from magic_committer.commit.outcome import ended, ended_by_record
-from magic_committer.commit.scratch import Scratch
+from magic_committer.commit.steps import again
 from magic_committer.errors import (
     ConditionsNotSupported,
     InvalidRequest,
     NotFound,
     NotSupported,
+    PathError,
     PreconditionFailed,
     StoreError,
     Unanswered,
     WriteConflict,
 )
-from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths
+from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, Destination, JobPaths, shown
 from magic_committer.options import FAILING, REPLACING, Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA, ObjectRef, State
 from magic_committer.remedy import Remedy
-from magic_committer.stores.base import PAGE_KEYS_MAX, same_etag, sent_once, uploads
+from magic_committer.stores.base import (
+    KEY_BYTES_MAX,
+    PAGE_KEYS_MAX,
+    Attributes,
+    Part,
+    UploadInfo,
+    same_etag,
+    sent_once,
+    uploads,
+)
 
 Want = Literal[
     "conditional_put",
@@ -166,28 +180,14 @@ def need(
 
     Requests, once for each process and store: ``conditional_put`` and ``swap`` 1 PUT each,
     ``metadata_kept`` 1 HEAD, ``conditional_complete`` 7, ``conditional_delete`` 5,
-    ``true_complete`` 7.
+    ``true_complete`` 7. With conditional writes off only ``true_complete`` is asked, and nothing
+    about conditions. For ``conditional_put`` and ``swap`` the record must be as its creator wrote
+    it a moment ago: it is written again.
 
-    Args:
-        runtime: the components.
-        paths: the job whose directory may hold scratch objects.
-        seen: the job's record. For ``conditional_put`` and ``swap`` it must be as its creator wrote
-            it a moment ago: it is written again.
-        wants: what the caller will rely on. With conditional writes off only ``true_complete`` is
-            asked, and nothing about conditions.
-
-    Returns:
-        Two things. First, what is known. ``conditional_delete`` may be False: deletes then compare
-        first, and an object that another writer puts in between is lost (`commit.deletes`).
-        ``true_complete`` may be False: then `commit.complete` looks at each object. Second, whether
-        a late PUT of this question could still write the record after its deletion: then the record
-        must not be deleted.
-
-    Raises:
-        ConditionsNotSupported: something wanted is lacking, and there is no other way.
-        JobNotRunning: the job has ended meanwhile.
-        StoreError: the store did not answer clearly.
-    """
+    Gives what is known; and whether a late PUT of this question could still write the record after
+    its deletion: then the record must not be deleted. Where ``conditional_delete`` is False,
+    deletes compare first, and an object that another writer puts in between is lost
+    (`commit.revert`); where ``true_complete`` is, `commit.complete` looks at each object."""
     off = seen.record.terms.conditional_writes == "off"
     identity = runtime.store.identity
     late = False
@@ -218,19 +218,10 @@ def probe_all(
     """Ask everything, whatever is known already: 55 requests. Repeatable.
 
     All of it happens in ``<prefix>__magic_job-<drawn id>/``. Readers do not see it. If this process
-    is killed, cleanup treats it as litter of a job without a record.
-
-    Args:
-        runtime: the components.
-        prefix: a directory: "" or with its closing slash.
-        paging: ask for ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. False by
-            default.
-        listing: False: ask nothing about the listing of uploads, which may be forbidden. True by
-            default.
-
-    Raises:
-        StoreError: the store did not answer clearly. Nothing is left behind.
-    """
+    is killed, cleanup treats it as litter of a job without a record. ``paging``: ask for
+    ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. Without ``listing`` nothing is
+    asked about the listing of uploads, which may be forbidden. If the store did not answer clearly,
+    nothing is left behind."""
     if prefix and not prefix.endswith("/"):
         raise ValueError(f"{prefix!r} is no directory: it lacks its closing slash")
     uuid = runtime.ids()
@@ -293,15 +284,8 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
     AWS S3, which lists by prefix (S3 API, ListMultipartUploads): there a caller who may only read
     can look, too. Repeatable.
 
-    Args:
-        runtime: the components.
-        prefix: a directory: "" or with its closing slash.
-
-    Raises:
-        StoreError: the store did not answer clearly. PermissionDenied: the caller may not create
-            and abort uploads, and so cannot ask. If it may create and not abort, the error names
-            the uploads that stay open.
-    """
+    PermissionDenied: the caller may not create and abort uploads, and so cannot ask. If it may
+    create and not abort, the error names the uploads that stay open."""
     identity = runtime.store.identity
     if AWS.match(identity):
         return ""
@@ -347,11 +331,8 @@ _BESIDE = "lists uploads beside the prefix"
 
 
 def _rounds(clock: Clock) -> Iterator[int]:
-    """The numbers of the tries of a question, with a pause before each but the first."""
-    for number in range(REFUSALS_MIN):
-        if number:
-            clock.sleep(REFUSAL_PAUSE_SECONDS * 2 ** (number - 1))
-        yield number
+    """The numbers of the tries of a question."""
+    return again(clock, REFUSALS_MIN, REFUSAL_PAUSE_SECONDS)
 
 
 def _must_fail(clock: Clock, send: Callable[[], object]) -> _Finding:
@@ -565,3 +546,177 @@ _QUESTIONS: Mapping[str, Callable[[Scratch], _Finding]] = {
     "metadata_kept": _metadata_kept,
     "true_complete": _true_complete,
 }
+
+
+# Names that a store cannot hold -------------------------------------------------------------------
+#
+# A path element over 255 bytes, on stores whose keys are files.
+#
+# S3 has no such limit, and percent-encoded partition values can be so long. A store that keeps keys
+# as paths of files has the limit: it takes the upload and all its parts, and refuses to complete
+# it, for ever (versitygw: 500). Only the store knows whether it has the limit. So it is asked,
+# once, and only for a name of that length: it answers a GET of such a key with 400 KeyTooLongError.
+# The key in the question is in a directory that exists: in a directory that does not exist a file
+# system finds nothing (404), whatever the name. No object has this key. The question is a GET,
+# because the answer to a HEAD has no code, and a 400 may then mean an expired token (S3 API).
+#
+# The question is asked when a file is opened, and again before the decision, because others
+# (Hadoop, an older version) open files too. If the store does not tell, the name is accepted: the
+# job can then be undone (`magic_committer.commit.revert`).
+
+
+ELEMENT_BYTES_MAX = 255
+"""Bytes of one element of a path on a file system (NAME_MAX)."""
+_ASKED = "x" * (ELEMENT_BYTES_MAX + 1)
+
+_limited: dict[str, bool] = {}
+"""What this process has learnt: for each store, by its identity, whether it has the limit."""
+
+
+def is_long(key: str) -> bool:
+    """Whether an element of a key is longer than the name of a file may be. Pure."""
+    bytes_max = len(key) if key.isascii() else len(key) * 4  # at most 4 bytes each in UTF-8
+    if bytes_max <= ELEMENT_BYTES_MAX:
+        return False
+    return any(len(element.encode()) > ELEMENT_BYTES_MAX for element in key.split("/"))
+
+
+def refuse_long_element(runtime: Runtime, key: str, directory: str) -> None:
+    """Ask the store whether it can hold a key that has a long element. One GET for the first such
+    key in a process, until the store tells; none for other keys. ``directory``: one with an object,
+    with its slash: the job's own, or "" for the bucket's root."""
+    if not is_long(key) or not _is_limited(runtime, directory):
+        return
+    longest = max(key.split("/"), key=lambda element: len(element.encode()))
+    raise PathError(
+        f"the store of bucket {runtime.store.bucket!r} cannot hold {shown(key)}: its element"
+        f" {shown(longest)} has {len(longest.encode())} bytes",
+        hint=f"A store that keeps keys as paths of files takes {ELEMENT_BYTES_MAX} bytes for each"
+        " element, the committer's own '.pending' included: choose a shorter name, or shorter"
+        " partition values",
+    )
+
+
+def _is_limited(runtime: Runtime, directory: str) -> bool:
+    store = runtime.store
+    if store.identity not in _limited:
+        fits = len(directory.encode()) + len(_ASKED) <= KEY_BYTES_MAX
+        try:
+            store.get(f"{directory if fits else ''}{_ASKED}", max_bytes=1)
+        except NotFound:
+            _limited[store.identity] = False
+        except InvalidRequest as error:
+            if not 400 <= error.status < 500:
+                return False
+            _limited[store.identity] = True
+        except StoreError:
+            return False
+    return _limited.get(store.identity, False)
+
+
+# Scratch objects ----------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+logger = logging.getLogger("magic_committer")
+
+REQUESTS_IN_FLIGHT = 32
+NONCE_CHARS = 8
+"""Distinguishes trials of one job that run at once."""
+
+
+class Scratch:
+    """Objects and uploads of one trial, each under a key that nobody else has. They are removed
+    when the ``with`` ends, however it ends. What cannot be removed is logged. ``left``: after the
+    ``with``, the keys whose uploads stay open, each with the reason."""
+
+    def __init__(self, runtime: Runtime, directory: str, uuid: str) -> None:
+        self.runtime = runtime
+        self.store = runtime.store
+        self.clock = runtime.clock
+        self.root = f"{directory}probe-{runtime.ids()[-NONCE_CHARS:]}/"
+        self.uuid = uuid
+        self.metadata = {JOB_METADATA: uuid}
+        self.left: dict[str, StoreError] = {}
+        self._keys: set[str] = set()
+        self._uploads: list[UploadInfo] = []
+        self._unsure: set[str] = set()  # keys that may have an upload whose id is not known
+
+    def key(self, name: str) -> str:
+        """A scratch key. Its last element names the job, so that a sweep knows an upload there as
+        the job's."""
+        return f"{self.root}{name}-mcj{self.uuid}"
+
+    def put(self, name: str) -> ObjectRef:
+        """Write a scratch object."""
+        key = self.key(name)
+        self._keys.add(key)
+        written = self.store.put(key, b"object", metadata=self.metadata)
+        return ObjectRef(key, written.etag or self.store.head(key).etag)
+
+    def put_over(self, key: str, **condition: Any) -> None:
+        """Write other bytes over a scratch object, if the condition holds."""
+        self.store.put(key, b"other", metadata=self.metadata, **condition)
+
+    def create(self, name: str) -> str:
+        """Start a scratch upload and give its id."""
+        key = self.key(name)
+        self._unsure.add(key)
+        created = self.store.create_upload(key, attributes=Attributes(metadata=self.metadata))
+        self._uploads.append(UploadInfo(key, created.upload_id))
+        if created.attempts == 1:
+            self._unsure.discard(key)
+        return created.upload_id
+
+    def upload(self, name: str) -> tuple[str, tuple[Part, ...]]:
+        """Make a scratch upload that is ready to complete: its id and its parts."""
+        upload_id = self.create(name)
+        self._keys.add(self.key(name))
+        part = self.store.put_part(self.key(name), upload_id, 1, memoryview(b"upload"))
+        return upload_id, (part,)
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        steps: tuple[tuple[Callable[[Any], None], Iterable[Any]], ...] = (
+            (self._abort, self._uploads),
+            (self._abort_all, sorted(self._unsure)),
+            (self.store.delete_one, sorted(self._keys)),
+        )
+        with cleaning_up(error) if error is not None else nullcontext():
+            for step, items in steps:
+                self._remove(step, items)
+
+    def _remove(self, step: Callable[[Any], None], items: Iterable[Any]) -> None:
+        with closing(self.each(step, items)) as outcomes:
+            for outcome in outcomes:
+                if not isinstance(outcome.error, StoreError):
+                    outcome.unwrap()
+                    continue
+                logger.warning("a probe of the store leaves %s: %s", outcome.item, outcome.error)
+                if isinstance(outcome.item, UploadInfo):
+                    self.left[outcome.item.key] = outcome.error
+
+    def each(
+        self, function: Callable[[T], R], items: Iterable[T]
+    ) -> Generator[Outcome[T, R], None, None]:
+        """Send many requests at once and give their outcomes, as `Pool.each`."""
+        return self.runtime.pool.each(function, items, in_flight=REQUESTS_IN_FLIGHT)
+
+    def _abort(self, upload: UploadInfo) -> None:
+        self.store.abort_upload(upload.key, upload.upload_id)
+
+    def _abort_all(self, key: str) -> None:
+        try:
+            for upload in uploads(self.store, key):
+                self._abort(upload)
+        except NotSupported:
+            return  # nothing can tell whether there is one

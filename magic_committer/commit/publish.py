@@ -17,19 +17,19 @@ from contextlib import closing
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit.complete import Completed, Completion, to_complete
-from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.load import Source, StoredSource
 from magic_committer.commit.outcome import incomplete, not_all_visible
 from magic_committer.commit.probe import known
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.records import Seen
+from magic_committer.commit.revert import delete_if_same
 from magic_committer.commit.steps import Start, each
 from magic_committer.commit.success_marker import success_data, write_marker
 from magic_committer.commit.sweep import Swept, sweep
 from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import CommitIncomplete, FormatError, MagicError, StoreError
 from magic_committer.hadoop import statistics as stats
-from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX, SuccessData
+from magic_committer.hadoop.formats import SUCCESS_FILENAMES_MAX
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import FAILING
 from magic_committer.protocol.keyset import KeySet
@@ -48,22 +48,8 @@ class Conflict(Exception):
 
 
 class Publication:
-    """One decided job, as one process publishes it.
-
-    Args:
-        runtime, job: the components and the job.
-        plan: what was decided.
-        source: where the plan's uploads come from.
-        names: the names of all uploads of the plan, if they are known; None: they are collected
-            when the uploads are read.
-        in_flight: how many requests at once.
-        accept: keys that the operator takes as they are.
-        statistics: takes the counters of the steps, and those of the tasks.
-
-    Attributes:
-        filenames: the first paths that the job publishes, for people.
-        warnings: what the job's report must tell.
-    """
+    """One decided job, as one process publishes it. ``filenames``: the first paths that the job
+    publishes, for people. ``warnings``: what the job's report must tell."""
 
     def __init__(
         self,
@@ -101,16 +87,10 @@ class Publication:
     # Step 5 ---------------------------------------------------------------------------------------
 
     def complete_all(self) -> CommitIncomplete | None:
-        """Step 5: make every file visible. Repeatable.
-
-        Returns:
-            None: all files are visible. Otherwise the reason why not. Raise it, unless another
-            process has moved the record on: then that may be the reason.
-
-        Raises:
-            CommitIncomplete: the old marker could not be deleted. Nothing was completed.
-            Conflict: mode ``fail`` met another writer's object: the job is to be reverted.
-        """
+        """Step 5: make every file visible. Repeatable. Gives None if all are, otherwise the reason
+        why not. Raise it, unless another process has moved the record on: then that may be the
+        reason. Raises `Conflict` if mode ``fail`` met another writer's object, and
+        `CommitIncomplete` if the old marker could not be deleted: nothing was completed."""
         if self.plan.marker is not None:
             self._delete_old_marker(self.plan.marker)
         left: dict[Completion, list[str]] = {each: [] for each in Completion}
@@ -218,11 +198,7 @@ class Publication:
 
     def delete_replaced(self) -> None:
         """Step 6: delete what the plan names, each object only if it is still the planned version.
-        Repeatable.
-
-        Raises:
-            CommitIncomplete: some of it is still there.
-        """
+        Repeatable. What is still there then is `CommitIncomplete`."""
         failures: dict[str, StoreError] = {}
 
         def one(replaced: ObjectRef) -> None:
@@ -259,19 +235,18 @@ class Publication:
         """Step 7: write the marker of the ``completed`` job. Repeatable. ``just_now``: this process
         has just moved it there.
 
-        Returns:
-            False if the store failed: the record and the plan stay, so that the process that
-            finishes the job writes it.
-
-        Raises:
-            CommitIncomplete: it failed, and the job has deleted the old marker.
-        """
+        False: the store failed, and the record and the plan stay, so that the process that finishes
+        the job writes it. If the job has deleted the old marker, that is `CommitIncomplete`."""
         if self.dest.success_key in self.accept:
             self.warnings.append(f"{self.dest.success_key} was accepted as it is")
             return True
         try:
             self._read_names()
-            success = self._success_data(seen)
+            self.statistics.add(stats.JOBS_COMPLETED)
+            success = success_data(
+                self.job, self.plan, self.statistics, self.filenames, seen.record.started,
+                self.runtime.clock.now(),
+            )  # fmt: skip
             left = write_marker(
                 self.runtime, self.dest.success_key, seen, success, just_now=just_now
             )
@@ -301,14 +276,6 @@ class Publication:
                 continue
         except FormatError as error:
             self.warnings.append(f"_SUCCESS names {counted(len(self.filenames), 'file')}: {error}")
-
-    def _success_data(self, seen: Seen) -> SuccessData:
-        self.statistics.add(stats.JOBS_COMPLETED)
-        now = self.runtime.clock.now()
-        return success_data(
-            self.job.id, self.job.terms.committer, self.plan, self.statistics, self.filenames,
-            seen.record.started, now,
-        )  # fmt: skip
 
     def sweep(self) -> Swept:
         """Step 8: abort and delete what is left of the job. Repeatable."""

@@ -52,18 +52,10 @@ from magic_committer.stores.base import ObjectInfo
 
 @dataclass(slots=True)
 class Published:
-    """Which files of a job are visible.
-
-    Attributes:
-        files: how many destinations its committed tasks have.
-        visible: how many of them are visible.
-        doubtful: how many of them may be visible, as in `AlreadyVisible`.
-        keys: the first of the visible and doubtful keys.
-        waiting: how many open uploads a commit would publish.
-        newest: the Last-Modified of the newest pendingset that a commit would take; 0: there is
-            none.
-        unread: why something could not be read, so that the files that it names were not looked up.
-    """
+    """Which files of a job are visible. ``files``: how many destinations its committed tasks have.
+    ``waiting``: how many open uploads a commit would publish. ``newest``: the Last-Modified of the
+    newest pendingset that a commit would take. ``unread``: why something could not be read, so that
+    the files that it names were not looked up."""
 
     files: int = 0
     visible: int = 0
@@ -85,33 +77,11 @@ class Published:
         return f"{self.visible} of {of} visible already{maybe}"
 
 
-@dataclass(frozen=True, slots=True)
-class _NamedUpload:
-    """An upload that a control object names. ``counts``: its task committed. ``taken``: a commit
-    would take it."""
-
-    upload: ReadyUpload
-    counts: bool
-    taken: bool
-
-
 def refuse_if_published(
     runtime: Runtime, job: StartedJob, in_flight: int, *, leave_visible: bool = False
 ) -> str:
-    """Refuse to abort a Hadoop job of which files are visible.
-
-    Args:
-        runtime, job: the components and the job.
-        in_flight: how many requests at once.
-        leave_visible: do not refuse.
-
-    Returns:
-        The files that stay visible, in a sentence; "" if there are none.
-
-    Raises:
-        AlreadyVisible: files of the job are visible, or may be.
-        StoreError: nobody can tell now.
-    """
+    """Refuse to abort a Hadoop job of which files are visible. Gives the files that stay visible,
+    in a sentence; "" if there are none."""
     found = published(runtime, job, in_flight)
     if not found.any:
         return ""
@@ -139,28 +109,24 @@ def refuse_if_published(
 
 
 def published(runtime: Runtime, job: StartedJob, in_flight: int) -> Published:
-    """Count the visible files. Two or three requests for each file.
-
-    Raises:
-        StoreError: the store does not answer, or refuses: nothing is known.
-    """
+    """Count the visible files. Two or three requests for each file."""
     found = Published()
     files, seen = KeySet(), KeySet()  # ticked in `seen`: visible for sure
     keys: list[str] = []
     outcomes = runtime.pool.each(
-        lambda named: upload_state(runtime, named.upload),
+        lambda named: upload_state(runtime, named[0]),
         _named(runtime, job, found),
         in_flight=in_flight,
     )
     with closing(outcomes):
         for number, outcome in enumerate(outcomes, 1):
-            upload, look = outcome.item.upload, outcome.unwrap()
+            (upload, counts, taken), look = outcome.item, outcome.unwrap()
             runtime.progress(Progress("look", number, None, "files"))
             if look.error is not None:
                 raise look.error
-            if outcome.item.counts:
+            if counts:
                 files.add(upload.key)
-            found.waiting += outcome.item.taken and look.state is UploadState.OPEN
+            found.waiting += taken and look.state is UploadState.OPEN
             if look.state is UploadState.OPEN or not _may_be(upload, look):
                 continue
             files.add(upload.key)
@@ -180,8 +146,11 @@ def _may_be(upload: ReadyUpload, look: UploadLook) -> bool:
     return look.state is UploadState.VISIBLE or (there is not None and there.size == upload.length)
 
 
-def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_NamedUpload]:
-    """Each upload that the job's control objects name, once for each kind of control object."""
+def _named(
+    runtime: Runtime, job: StartedJob, found: Published
+) -> Iterator[tuple[ReadyUpload, bool, bool]]:
+    """Each upload that the job's control objects name, once for each kind of control object;
+    whether its task committed, and whether a commit would collect it."""
     dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
     known = KeySet()
 
@@ -204,7 +173,7 @@ def _named(runtime: Runtime, job: StartedJob, found: Published) -> Iterator[_Nam
                 continue
             for upload in uploads:
                 if dest.contains(upload.key) and known.add(f"{counts} {taken} {upload.name}"):
-                    yield _NamedUpload(upload, counts, taken)
+                    yield upload, counts, taken
 
 
 def _left_by_tasks(runtime: Runtime, job: StartedJob) -> Iterator[ObjectInfo]:
@@ -231,11 +200,7 @@ def _uploads_in(runtime: Runtime, job: StartedJob, info: ObjectInfo) -> list[Rea
 
 def committed_by_hadoop(runtime: Runtime, job: StartedJob, in_flight: int) -> bool:
     """Whether the job's own committer wrote `_SUCCESS`. It does so when all files are visible. One
-    GET; more only if the marker names the job.
-
-    Raises:
-        StoreError: nobody can tell now.
-    """
+    GET; more only if the marker names the job."""
     written = _marked(runtime, job)
     if written is None:
         return False

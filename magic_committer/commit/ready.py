@@ -50,14 +50,10 @@ DIRECTORIES_MAX = 10_000
 
 
 class ReadyUpload(NamedTuple):
-    """One upload. Anyone who has this value can complete it.
-
-    Attributes:
-        token: `magic_committer.protocol.record.token`; "" for Hadoop's uploads.
-        multipart_etag: for an upload without a token: MD5 of the parts' MD5s, ``-N``; "" if it
-            cannot be computed. It identifies the completed object. "" with a token: that does.
-        length: bytes of the object.
-    """
+    """One upload. Anyone who has this value can complete it. ``token``:
+    `magic_committer.protocol.record.token`; "" for Hadoop's uploads. ``multipart_etag``: for an
+    upload without a token: MD5 of the parts' MD5s, ``-N``; "" if it cannot be computed. It
+    identifies the completed object."""
 
     key: str
     upload_id: str
@@ -120,11 +116,7 @@ def to_pending(
 
 
 def from_pending(pending: Pending, source: str) -> ReadyUpload:
-    """Read a validated `.pending` for completing.
-
-    Raises:
-        FormatError: our own fields in ``extraData`` do not fit the other fields.
-    """
+    """Read a validated `.pending` for completing."""
     extra = pending.extra_data or {}
     whole = str(pending.length) if is_tree(pending.bucket) else ""  # a file that waits
     told = extra.get(EXTRA_PART_BYTES, whole)
@@ -228,17 +220,7 @@ def _runs(sizes: Iterable[int]) -> str:
 
 
 def part_sizes(text: str, parts: int, length: int, source: str) -> list[int]:
-    """The sizes of an upload's parts, as ``extraData`` tells them; all 0 if it tells none.
-
-    Args:
-        text: run lengths.
-        parts: how many parts there are.
-        length: bytes of the object.
-        source: the object's name in errors.
-
-    Raises:
-        FormatError: it does not add up.
-    """
+    """The sizes of an upload's parts, as ``extraData`` tells them; all 0 if it tells none."""
     if parts == 1 and text == str(length):
         return [length]
     sizes = _sizes(text, source)

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from magic_committer._hints import ID_USED_ONCE
 from magic_committer._runtime import Runtime
+from magic_committer.commit.steps import again
 from magic_committer.errors import (
     ConditionsNotSupported,
     FormatError,
@@ -100,13 +101,8 @@ class Created:
 
 
 def read(runtime: Runtime, key: str) -> Seen | None:
-    """Read a record; None if there is none. One GET.
-
-    Raises:
-        FormatError: the object is not a record, is from a newer version, or names a directory or
-            destination that is not its own (`_check_is_at_home`).
-        StoreError: the record could not be read.
-    """
+    """Read a record; None if there is none. One GET. The object must be a record that names its own
+    directory and destination (`_check_is_at_home`)."""
     try:
         stored = runtime.store.get(key, max_bytes=RECORD_BYTES_MAX)
     except NotFound:
@@ -150,20 +146,9 @@ def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
 
 
 def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
-    """Write the first version of a record, ``If-None-Match: *``.
-
-    Args:
-        runtime: the components.
-        key: where the record is written.
-        record: the record.
-
-    Raises:
-        JobExists: there is another record with that key.
-        ConditionsNotSupported: the store does not know the condition.
-        OutcomeUnknown: no clear answer came. A record with that nonce may still appear.
-        StoreError: the store refused it at once, has no such bucket, or could not be reached. There
-            is no such record, and will be none.
-    """
+    """Write the first version of a record, ``If-None-Match: *``. OutcomeUnknown: no clear answer
+    came, and a record with that nonce may still appear. StoreError: there is no such record, and
+    will be none."""
     if record.terms.conditional_writes == "off":
         now = read(runtime, key)
         if now is not None:
@@ -171,7 +156,7 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
         written = runtime.store.put(key, record.encode(), metadata=_metadata(record))
         return Created(_stored(key, record, written), written.attempts == 1)
     undisturbed, doubtful = True, False
-    for number in range(SWAP_TRIES_MAX):
+    for _ in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
         try:
             written = runtime.store.put(
                 key, record.encode(), metadata=_metadata(record), if_none_match=True
@@ -188,7 +173,6 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
             return Created(now, undisturbed)
         if now is not None:
             raise _exists(now)
-        pause(runtime, number)
     raise OutcomeUnknown(
         f"the record of job {record.id!r} could not be written: the store gives no clear answer",
         job_id=record.id,
@@ -197,22 +181,14 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
 
 
 def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
-    """Replace the record ``leaves`` by ``record``, if no other process was faster.
-
-    Args:
-        runtime: the components.
-        leaves: the stored record.
-        record: the new one.
-
-    Raises:
-        OutcomeUnknown: no clear answer came: the swap may have won, or may still win.
-        StoreError: the store refused it at once (permissions): it has not won, and will not.
-    """
+    """Replace the record ``leaves`` by ``record``, if no other process was faster. OutcomeUnknown:
+    it may have won, or may still win. StoreError: the store refused it at once (permissions): it
+    has not won, and will not."""
     if record.terms.conditional_writes == "off":
         return _unconditional_swap(runtime, leaves, record)
     etag = leaves.etag
     doubtful = False
-    for number in range(SWAP_TRIES_MAX):
+    for _ in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
         try:
             written = runtime.store.put(
                 leaves.key, record.encode(), metadata=_metadata(record), if_match=etag
@@ -235,22 +211,14 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
             return Swapped(False, now)
         if refused:
             etag = other_quoting(etag)
-        pause(runtime, number)
     raise _unclear(runtime, leaves.key, record)
 
 
 def remove(runtime: Runtime, leaves: Seen) -> bool:
-    """Delete the record ``leaves``, if nobody changed it. Repeatable.
-
-    Returns:
-        Whether there is no record any more. False if there is another record than ``leaves``, or if
-        the store refuses conditional deletes.
-
-    Raises:
-        StoreError: the store gave no answer, or forbids it.
-    """
+    """Delete the record ``leaves``, if nobody changed it. Repeatable. False if there is another
+    record than ``leaves``, or if the store refuses conditional deletes."""
     etag = leaves.etag
-    for number in range(SWAP_TRIES_MAX):
+    for _ in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
         try:
             runtime.store.delete_one(leaves.key, if_match=etag)
             return True
@@ -263,7 +231,6 @@ def remove(runtime: Runtime, leaves: Seen) -> bool:
         if not same_etag(now.etag, leaves.etag):
             return False
         etag = other_quoting(etag)
-        pause(runtime, number)
     return False
 
 
@@ -353,9 +320,3 @@ def _metadata(record: JobRecord) -> dict[str, str]:
 def other_quoting(etag: str) -> str:
     """The ETag with quotes if it has none, and without if it has some."""
     return etag[1:-1] if etag.startswith('"') else f'"{etag}"'
-
-
-def pause(runtime: Runtime, number: int) -> None:
-    """Wait before the next try of a write without a clear answer; not after the last one."""
-    if number + 1 < SWAP_TRIES_MAX:
-        runtime.clock.sleep(SWAP_PAUSE_SECONDS * 2**number)

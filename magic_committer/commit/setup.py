@@ -15,7 +15,7 @@ import os
 import socket
 from dataclasses import fields, replace
 
-from magic_committer._hints import ID_USED_ONCE
+from magic_committer._hints import ENDED_OR_NEVER, ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
@@ -26,9 +26,10 @@ from magic_committer.commit.conflict import (
     refuse_other_jobs,
 )
 from magic_committer.commit.outcome import end, ended, outcome_of
-from magic_committer.commit.sweep import nothing_spared, sweep
+from magic_committer.commit.sweep import sweep
 from magic_committer.errors import (
     JobExists,
+    JobNotFound,
     MagicError,
     PathError,
     StoreError,
@@ -56,28 +57,19 @@ def setup_job(
 
     Requests: 1 PUT. 2 more when a process meets a store for the first time, and up to 7 more for
     the first job of a mode that needs more of the store (`probe.need`). 1 LIST for a given id. In
-    mode ``fail`` a listing of the destination and of the jobs under it.
-
-    Args:
-        runtime, dest, terms: the components, the destination and the job's terms.
-        job_id: a given id; None: draw one.
-        in_flight: how many requests at once.
-        said_mode: the mode in the caller's words, for hints.
-        checkpoint: the hash of a streaming query's checkpoint (`ledger.hash_of`); "": none.
-
-    Raises:
-        JobExists, DestinationExists, ConflictingJob: another job or data is in the way.
-        ConditionsNotSupported: the store ignores or refuses a condition that the job needs.
-        JobNotRunning: another process has ended the job already.
-        PathError, OptionError: an argument cannot be used.
-        OutcomeUnknown: the store gave no clear answer. Nothing of this job will become visible.
-    """
+    mode ``fail`` a listing of the destination and of the jobs under it. If the store gave no clear
+    answer, nothing of this job will become visible."""
     refuse_lost_checksums(terms.etag_form, terms.checksum)
     uuid = runtime.ids()
     given = job_id is not None
     name = check_id("job id", job_id) if job_id is not None else uuid
     paths = JobPaths(dest, name)
-    _check_lengths(paths)
+    longest = paths.plan("0" * 32)
+    if len(longest.encode()) > KEY_BYTES_MAX:
+        raise PathError(
+            f"the job's control objects would have keys over {KEY_BYTES_MAX} bytes: {longest}",
+            hint="Choose a shorter destination or job id",
+        )
     if given:
         _refuse_used_directory(runtime, paths)
     record = JobRecord(
@@ -109,7 +101,8 @@ def setup_job(
         raise
     job = replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
     try:
-        if _late_proof(runtime, paths, created.seen):
+        # What is asked by creating the record again, before anything else of the proof can fail.
+        if probe.need(runtime, paths, created.seen, {"conditional_put"})[1]:
             job = replace(job, undisturbed=False)
         _prove(runtime, paths, created.seen)
         if terms.mode in EXCLUDING:
@@ -142,17 +135,7 @@ def join_job(
     The process that wrote the record may have died before it looked around, or it may not be as far
     yet. If this process did not look, two excluding jobs could go on. So it makes all of setup's
     looks again. If a look fails, the job stays as it is: its tasks may be at work, and its commit
-    looks once more.
-
-    Args:
-        runtime, dest, job_id, in_flight, said_mode: as for `setup_job`.
-        terms, checkpoint: what the job must have.
-
-    Raises:
-        JobExists: the job has other terms, or its directory holds objects but no record.
-        JobNotRunning: the job is decided.
-        DestinationExists, ConflictingJob, ConditionsNotSupported: as for `setup_job`.
-    """
+    looks once more."""
     paths = JobPaths(dest, job_id)
     seen = records.read(runtime, paths.record)
     if seen is None:
@@ -180,6 +163,18 @@ def join_job(
         refuse_existing_data(runtime, job, dest, in_flight)
     logger.info("job %s: joined, %s, mode %s", job_id, dest.url, terms.mode)
     return job
+
+
+def find_job(runtime: Runtime, dest: Destination, job_id: str) -> tuple[StartedJob, State, str]:
+    """Find a job by its id, with its state and its outcome. One GET. All committers keep their
+    records in the same way; the job's terms say which one it has."""
+    seen = records.read(runtime, JobPaths(dest, job_id).record)
+    if seen is None:
+        raise JobNotFound(
+            f"there is no job {job_id!r} under {dest.url}", job_id=job_id, hint=ENDED_OR_NEVER
+        )
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    return job, seen.record.state, outcome_of(seen.record)
 
 
 _WRITES_THE_RECORD = frozenset({"conditional_put", "swap"})
@@ -213,15 +208,6 @@ def _may_have_sent(error: BaseException) -> bool:
     return not isinstance(error, MagicError)  # Ctrl-C during a request
 
 
-def _check_lengths(paths: JobPaths) -> None:
-    longest = paths.plan("0" * 32)
-    if len(longest.encode()) > KEY_BYTES_MAX:
-        raise PathError(
-            f"the job's control objects would have keys over {KEY_BYTES_MAX} bytes: {longest}",
-            hint="Choose a shorter destination or job id",
-        )
-
-
 def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
     for page in runtime.store.list(paths.directory):
         if page.objects:
@@ -231,13 +217,6 @@ def _refuse_used_directory(runtime: Runtime, paths: JobPaths) -> None:
                 hint=ID_USED_ONCE,
             )
         return
-
-
-def _late_proof(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> bool:
-    """Ask what is asked by creating the record again. Gives whether a late PUT of this question
-    could still write the record after its deletion. This is known before anything else of the proof
-    can fail."""
-    return probe.need(runtime, paths, seen, {"conditional_put"})[1]
 
 
 def _prove(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
@@ -286,7 +265,7 @@ def _withdraw(
         aborting = seen.record.step(State.ABORTING, runtime.ids(), decider=decider("driver"))
         swapped = records.swap(runtime, seen, aborting)
         if swapped.won and swapped.now is not None:
-            swept = sweep(runtime, job, spared=nothing_spared, accepted={}, in_flight=in_flight)
+            swept = sweep(runtime, job, in_flight=in_flight)
             warnings += swept.warnings
             if not swept.again:
                 finish(runtime, swapped.now, "aborted", False, warnings)

@@ -20,13 +20,14 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from magic_committer._pool import THREADS_MAX
-from magic_committer._runtime import Runtime
+from magic_committer._patience import Errand, was_interrupted
+from magic_committer._pool import THREADS_MAX, Future, result_of
+from magic_committer._runtime import Clock, Runtime
 from magic_committer.errors import OptionError, StoreError
 from magic_committer.stores.base import (
     AbortUpload,
@@ -67,13 +68,18 @@ Start = Callable[[bool], Steps[R]]
 """Begins a work. True: an abort of an earlier try may have taken effect."""
 
 
+def again(clock: Clock, times: int, pause: float) -> Iterator[int]:
+    """The numbers of the tries of one thing, with a pause before each but the first. It doubles
+    each time."""
+    for number in range(times):
+        if number:
+            clock.sleep(pause * 2 ** (number - 1))
+        yield number
+
+
 def refuse_threads(store: ObjectStore, commit_threads: int) -> None:
     """Refuse more requests in flight than the process has threads, if the store could send them
-    from one thread, but not as it is set up.
-
-    Raises:
-        OptionError: it cannot.
-    """
+    from one thread, but not as it is set up."""
     if commit_threads > THREADS_MAX and transport_of(store) and many_of(store) is None:
         raise OptionError(
             f"commit_threads={commit_threads} is more than the {THREADS_MAX} threads of a process,"
@@ -104,20 +110,9 @@ def each(
     runtime: Runtime, works: Iterable[tuple[T, Start[R]]], *, in_flight: int
 ) -> Generator[tuple[T, R], None, None]:
     """Do many works. Close the generator: it then begins nothing new, and waits for what is in
-    flight; after Ctrl-C only briefly.
-
-    Args:
-        runtime: the components.
-        works: each with what the caller knows it by. Taken when there is room, in the caller's
-            thread.
-        in_flight: how many works at once, at most. In threads no more than the pool has.
-
-    Returns:
-        What the caller knows each work by, with its result, in no fixed order.
-
-    Raises:
-        Exception: what ``works`` raises, when the works that it gave before have ended.
-    """
+    flight; after Ctrl-C only briefly. Gives what the caller knows each work by, with its result, in
+    no fixed order. Works are collected when there is room, in the caller's thread; what ``works``
+    raises comes when the works before have ended."""
     many = many_of(runtime.store)
     if many is not None:
         yield from _AtOnce(runtime, many, works, in_flight).run()
@@ -144,13 +139,7 @@ def each(
 
 
 class _Work(Generic[T, R]):
-    """A work that has begun.
-
-    Attributes:
-        ask: its next request, or the one that is in flight.
-        answered_at: when it got its last answer; None: it has none.
-        aborts: an abort of it was sent, or may have been.
-    """
+    """A work that has begun. ``aborts``: an abort of it was sent, or may have been."""
 
     __slots__ = ("aborts", "answered_at", "ask", "item", "start", "steps")
 
@@ -254,3 +243,78 @@ class _AtOnce(Generic[T, R]):
         else:
             work.ask = ask
             self._ready.append(work)
+
+
+# Pages of a listing -------------------------------------------------------------------------------
+
+
+P = TypeVar("P")
+
+
+class Ahead(Generic[P]):
+    """The pages of a listing, for one loop in a ``with`` block. From the block's begin on a thread
+    of the pool requests them. The block's end gives a request under way up, and nothing more is
+    requested, also not by what waits for a thread.
+
+    For callers who read a listing to its end: a store takes as long for a page of 1,000 uploads
+    as the caller. Whoever works long on a page would get the next one when it is old. Its loop
+    raises the listing's `StoreError` after all pages before it."""
+
+    def __init__(
+        self, runtime: Runtime, pages: Callable[[], Iterator[P]], *, pages_max: int = 1
+    ) -> None:
+        self._pool = runtime.pool
+        self._list = pages
+        self._pages: Iterator[P] | None = None
+        self._pages_max = pages_max
+        self._errand = Errand()
+        self._there: deque[P] = deque()
+        self._ended = self._working = False
+        self._failure: StoreError | None = None
+        self._coming: Future[None]
+
+    def __enter__(self) -> Self:
+        self._begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Request nothing more. The end of the block does it. Repeatable."""
+        if not self._coming.done():
+            self._errand.end(0.0)
+            if self._working and not was_interrupted():
+                result_of(self._coming)
+
+    def __iter__(self) -> Iterator[P]:
+        while not self._ended or self._there:  # in this order: the last page comes before the end
+            if not self._there or self._coming.done():
+                result_of(self._coming)
+            page = self._there.popleft() if self._there else None
+            if not self._ended and self._coming.done():
+                self._begin()
+            if page is not None:
+                yield page
+        if self._failure is not None:
+            raise self._failure
+
+    def _begin(self) -> None:
+        self._working = False
+        with self._errand.here():
+            self._coming = self._pool.submit(self._request)
+
+    def _request(self) -> None:
+        """Request pages until there are enough."""
+        self._working = True  # first this, then the look: `close` does it the other way round
+        while not self._ended and len(self._there) < self._pages_max:
+            try:
+                if self._pages is None:
+                    self._pages = self._list()
+                page = None if self._errand.over else next(self._pages, None)
+            except StoreError as error:
+                page, self._failure = None, error
+            if page is None:
+                self._ended = True
+            else:
+                self._there.append(page)

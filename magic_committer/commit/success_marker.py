@@ -38,7 +38,7 @@ from magic_committer.hadoop.formats import (
 )
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.plan import Plan
-from magic_committer.protocol.record import ObjectRef, State
+from magic_committer.protocol.record import ObjectRef, StartedJob, State
 from magic_committer.protocol.rules import Marker, may_replace_marker
 from magic_committer.stores.base import listed
 
@@ -84,29 +84,21 @@ def marker_ref(runtime: Runtime, key: str) -> ObjectRef:
 
 
 def success_data(
-    job_id: str,
-    committer: str,
+    job: StartedJob,
     plan: Plan,
     statistics: Statistics,
     filenames: Sequence[str],
     started: float,
     now: float,
 ) -> SuccessData:
-    """What `_SUCCESS` says about a job. `write_marker` adds the diagnostics.
-
-    Args:
-        job_id, committer, plan, statistics: the job's id, committer, plan and counters.
-        filenames: the first of its files, for people.
-        started: when the record says that the job was started, in seconds since 1970.
-        now: the present time, in seconds since 1970.
-    """
+    """What `_SUCCESS` says about a job. `write_marker` adds the diagnostics."""
     document = statistics.to_dict()
     return new_success(
         timestamp_ms=int(now * 1000),
         hostname=socket.gethostname(),
-        committer=committer,
-        description=f"magic-committer job {job_id}",
-        job_id=job_id,
+        committer=job.terms.committer,
+        description=f"magic-committer job {job.id}",
+        job_id=job.id,
         job_id_source="magic-committer",
         metrics=document["counters"],
         diagnostics={
@@ -128,23 +120,12 @@ def write_marker(
     *,
     just_now: bool = False,
 ) -> str:
-    """Write `_SUCCESS` if our marker may be written. Repeatable.
+    """Write `_SUCCESS` if our marker may be written. Repeatable. Gives "" if it is written now or
+    was before; otherwise why it was not.
 
-    Args:
-        runtime: the components.
-        key: the marker's key.
-        own: the job's record, as it was seen before.
-        success: the content, without the diagnostics that are added here.
-        just_now: this process has just completed the job. If its record names no marker then, none
-            was there, and it is not looked for again: the PUT takes no other's place. One that was
-            there is read again, as empty markers of other programs all have one ETag.
-
-    Returns:
-        "" if the marker is written now or was before; otherwise why it was not written.
-
-    Raises:
-        StoreError: the store failed. The job is committed all the same.
-    """
+    ``just_now``: this process has just completed the job. If its record names no marker then, none
+    was there, and it is not looked for again: the PUT takes no other's place. One that was there is
+    read again, as empty markers of other programs all have one ETag."""
     last: StoreError | None = None
     before: Marker | None = None
     quoted = True

@@ -31,9 +31,9 @@ from typing import cast
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import early, steps
-from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.ready import from_pending, upload_name
+from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
 from magic_committer.hadoop.formats import Pending, decode_pending
@@ -108,29 +108,23 @@ def sweep(
     runtime: Runtime,
     job: StartedJob,
     *,
-    spared: Spared,
-    accepted: Mapping[str, str],
     in_flight: int,
+    spared: Spared = nothing_spared,
+    accepted: Mapping[str, str] | None = None,
     look_first: bool = False,
     accepted_attempts: Mapping[str, str] | None = None,
     undone: bool = False,
 ) -> Swept:
     """Sweep a decided job, everything but its record. Repeatable; errors become warnings.
 
-    Args:
-        runtime, job: the components and the job.
-        spared: says which uploads the plan names.
-        accepted: the pendingsets that the plan names, key and ETag: they need not be read. Another
-            one at such a key is of another run: a given id may be in use again.
-        in_flight: how many requests at once.
-        look_first: look at each upload before it is aborted. Needed if an upload may have been
-            completed and this process does not know everything that the plan names.
-        accepted_attempts: for a committed job: the attempt of each task that the plan names. Files
-            that were saved but not published become warnings. None: no such warnings.
-        undone: the job is aborted: what is visible of it all the same is told.
-    """
+    ``accepted``: the pendingsets that the plan names, key and ETag: they need not be read. Another
+    one at such a key is of another run: a given id may be in use again. ``look_first``: needed if
+    an upload may have been completed and this process does not know everything that the plan names.
+    ``accepted_attempts``: for a committed job, the attempt of each task that the plan names: files
+    that were saved but not published become warnings. ``undone``: what is visible of an aborted job
+    is told."""
     dest = Destination.parse(job.dest)
-    swept = Swept()
+    swept, accepted = Swept(), accepted or {}
     tells = accepted_attempts is not None
     run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first, tells)
     with run.listing() as listed:
@@ -158,15 +152,6 @@ def sweep(
     return swept
 
 
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """A leftover `.pending` with our token. ``upload``: as in `upload_name`."""
-
-    task: str
-    attempt: str
-    upload: str
-
-
 @dataclass(slots=True)
 class _Sweep:
     runtime: Runtime
@@ -185,7 +170,8 @@ class _Sweep:
     """Uploads that are proved to have ended, by `upload_name`."""
     sent: KeySet = field(default_factory=KeySet)
     """Those of `ended` that ended by our abort."""
-    saved: list[_Saved] = field(default_factory=list)
+    saved: list[tuple[str, str, str]] = field(default_factory=list)
+    """Leftover `.pending`s with our token: task, attempt and `upload_name`."""
     with_set: set[str] = field(default_factory=set)
     """Attempts with a leftover `.pendingset`: they were committed, or aborted with a tombstone."""
     in_sets: Counter[str] = field(default_factory=Counter)
@@ -267,9 +253,8 @@ class _Sweep:
         """Abort the job's uploads by name until a listing shows no open one. ``first``: what was
         listed before the uploads that are named were aborted."""
         mine, passed = first, self.ended.__contains__
-        for number in range(SWEEP_ROUNDS_MAX):
+        for number in steps.again(self.runtime.clock, SWEEP_ROUNDS_MAX, SWEEP_PAUSE_SECONDS):
             if number:
-                self.runtime.clock.sleep(SWEEP_PAUSE_SECONDS * 2 ** (number - 1))
                 with self.listing() as pages:
                     mine, passed = self.mine(pages), nothing_spared
             if isinstance(mine, NotSupported):
@@ -312,7 +297,10 @@ class _Sweep:
         """Remove uploads and give the number of aborted ones. What could not be removed is kept in
         ``left``."""
         before = self.swept.aborted
-        removals = (self._removal(*target) for target in self._targets(doomed))
+        removals = (
+            (upload, UploadRemover(self.runtime, look_first=looks).to_remove(upload))
+            for upload, looks in self._targets(doomed)
+        )
         with closing(steps.each(self.runtime, removals, in_flight=self.in_flight)) as ended:
             for upload, removed in ended:
                 if removed.removal is Removal.LEFT:
@@ -343,11 +331,6 @@ class _Sweep:
             # listing lags.
             yield named, self.look_first or name in self.ended
 
-    def _removal(
-        self, upload: UploadName, look_first: bool
-    ) -> tuple[UploadName, steps.Start[Removed]]:
-        return upload, UploadRemover(self.runtime, look_first=look_first).to_remove(upload)
-
     # What was saved and is not published ----------------------------------------------------------
 
     def _note_saved(self, key: str, uploads: list[UploadName], metadata: Mapping[str, str]) -> None:
@@ -358,7 +341,7 @@ class _Sweep:
             self.with_set.add(attempt)
             self.in_sets[task] += len(uploads)
         else:
-            self.saved += [_Saved(task, attempt, upload.name) for upload in uploads]
+            self.saved += [(task, attempt, upload.name) for upload in uploads]
 
     def unpublished(self, accepted_attempts: Mapping[str, str]) -> list[str]:
         """Sentences about tasks with saved files that no accepted pendingset names, and about tasks
@@ -366,13 +349,13 @@ class _Sweep:
         committed are normal, and are not reported."""
         never: Counter[str] = Counter()
         late: Counter[str] = Counter()
-        for saved in self.saved:
-            attempt = accepted_attempts.get(saved.task)
+        for task, saved_by, upload in self.saved:
+            attempt = accepted_attempts.get(task)
             if attempt is None:
-                never[saved.task] += saved.attempt not in self.with_set
-            elif attempt == saved.attempt:
+                never[task] += saved_by not in self.with_set
+            elif attempt == saved_by:
                 # Uploads that the plan names are spared, or were looked at and are visible.
-                late[saved.task] += saved.upload in self.sent
+                late[task] += upload in self.sent
         left_out = {
             task: files
             for task, files in self.in_sets.items()

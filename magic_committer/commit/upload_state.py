@@ -71,16 +71,9 @@ class UploadState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class UploadLook:
-    """One look at an upload.
-
-    Attributes:
-        error: for ``UNKNOWN``: why nobody can tell; otherwise None.
-        there: the object at its key, if the look met one. For ``VISIBLE`` it is what the upload
-            became; otherwise it is another object.
-        parts: for ``OPEN``: its stored parts.
-        ended: whether it is not open; can be True for ``UNKNOWN``, if only what it became is not
-            known.
-    """
+    """One look at an upload. ``there``: the object at its key, if the look met one; for ``VISIBLE``
+    it is what the upload became. ``ended``: it is not open; can be True for ``UNKNOWN``, if only
+    what it became is not known."""
 
     state: UploadState
     error: StoreError | None = None
@@ -91,13 +84,9 @@ class UploadLook:
 
 @dataclass(frozen=True, slots=True)
 class UploadName:
-    """An upload, as far as its remover must know it.
-
-    Attributes:
-        token, multipart_etag: they identify the object that it became, as in `ReadyUpload`. Both
-            are empty if only a listing shows the upload: an upload that has ended is then ``GONE``,
-            even if it was completed.
-    """
+    """An upload, as far as its remover must know it. Token and ETag identify the object that it
+    became, as in `ReadyUpload`. Both are empty if only a listing shows the upload: one that has
+    ended is then ``GONE``, even if it was completed."""
 
     key: str
     upload_id: str
@@ -189,11 +178,7 @@ def object_at(runtime: Runtime, key: str) -> ObjectInfo | None:
 
     A store that keeps keys as paths of files answers a HEAD with 400 for a key that it cannot hold:
     a path element over 255 bytes. A store also answers 400 for an object with a customer's key. A
-    listing tells which it is: a key that the store cannot hold is not listed.
-
-    Raises:
-        StoreError: nobody can tell.
-    """
+    listing tells which it is: a key that the store cannot hold is not listed."""
     return by_verbs(runtime, _at(runtime, key))
 
 
@@ -224,15 +209,9 @@ class Removal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The end of one removal.
-
-    Attributes:
-        why: for ``LEFT``: the reason, in words. For ``ABORTED``: set if nobody could see whether
-            the upload became its object just before the abort.
-        error: the store's error, if the reason is one.
-        sent: for ``LEFT``: an abort was answered with success, but nobody could see that the parts
-            are gone.
-    """
+    """The end of one removal. ``why``: for ``LEFT``: the reason, in words; for ``ABORTED``: set if
+    nobody could see whether the upload became its object just before the abort. ``sent``: for
+    ``LEFT``: an abort was answered with success, but nobody could see that the parts are gone."""
 
     removal: Removal
     why: str = ""
@@ -244,12 +223,8 @@ class UploadRemover:
     """Aborts uploads, and proves it. Safe for many threads."""
 
     def __init__(self, runtime: Runtime, *, look_first: bool = True) -> None:
-        """
-        Args:
-            runtime: the components.
-            look_first: look whether the upload has ended. False only if nobody can have completed
-                it: it never was in a stored pendingset, or its job never commits.
-        """
+        """``look_first`` is False only if nobody can have completed the upload: it never was in a
+        stored pendingset, or its job never commits."""
         self._runtime = runtime
         self._look_first = look_first
 
@@ -262,12 +237,8 @@ class UploadRemover:
         return lambda again: self.removing(upload, aborted=again)
 
     def removing(self, upload: UploadName, *, aborted: bool = False) -> Steps[Removed]:
-        """Abort one upload, unless it has ended. Repeatable; raises no `StoreError`.
-
-        Args:
-            upload: the upload.
-            aborted: an earlier try has found it open, and its abort may have taken effect.
-        """
+        """Abort one upload, unless it has ended. Repeatable; raises no `StoreError`. ``aborted``:
+        an earlier try has found it open, and its abort may have taken effect."""
         failed: StoreError | None = None
         for number in range(ABORTS_MAX):
             if number:
@@ -333,11 +304,7 @@ class UploadRemover:
     def _is_gone(self, upload: UploadName) -> Steps[bool]:
         """Whether the parts of an aborted upload are gone. Any other refusal than "no such upload"
         is asked for once more. If ListParts is refused, a listing of the key decides: the abort
-        itself was answered with success.
-
-        Raises:
-            StoreError: nobody can tell.
-        """
+        itself was answered with success."""
         for last in (False, True):
             try:
                 yield ListParts(upload.key, upload.upload_id)

@@ -1,224 +1,152 @@
-"""What a committer is: three protocols, which `Job`, `Task` and the commands work with.
+"""What a committer is: one job in one process, and the attempts that it makes.
 
-* `CommitterClass`: what the registry gives for a name. It starts jobs, finds them, and takes them.
-* `JobCommitter`: one job in one process. It makes attempts, and ends the job.
-* `TaskAttempt`: one attempt of one task in the process that writes it.
+Whoever makes the uploads: from the task's commit on it is the same job, with one record, one fence,
+one commit (`commit.job_commit`) and one recovery. A committer adds how its attempts write.
 
-Invariants that each implementation keeps, whatever it stores its files and its record in:
-
-* A job is decided once, by a compare-and-swap or an exclusive create. Whoever reads the record
-  obeys it; so every call that ends a job is repeatable, from any process.
 * An attempt makes nothing visible. Its commit is atomic: all of its files, or none.
 * A value that travels (`StartedJob`, `TaskCommit`) holds no client, no lock and no secret. A
-  `JobCommitter` does not travel: `Process` is what it is built from, in each process anew.
-* A destination of another scheme is refused by `CommitterClass.destination`, before anything is
-  done.
+  committer does not travel: it is made in each process anew.
+* A destination of another scheme is refused by `Committer.destination`, before anything is done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, BinaryIO, ClassVar, Protocol
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from typing import ClassVar, Generic, Self, TypeVar
 
-from magic_committer._pool import Pool
-from magic_committer._runtime import (
-    Clock,
-    ProgressFunction,
-    Runtime,
-    SystemClock,
-    new_id,
-    no_progress,
-)
-from magic_committer.commit.prepare import Prospect
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.fence import SignOfLife
+from magic_committer.commit.job_commit import JobCommit, settle_runs
+from magic_committer.commit.setup import join_job, setup_job
+from magic_committer.commit.steps import refuse_threads
+from magic_committer.committers.ends import TaskAttempt, WaitingFiles
+from magic_committer.errors import ConflictingJob, JobExists, MagicError, OptionError
+from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit, Terms
-from magic_committer.protocol.rules import Phase
-from magic_committer.stores.base import Attributes
-from magic_committer.upload import BlockSource, LocalFile, PendingFile, TaskFile
+from magic_committer.protocol.record import JobReport, StartedJob, TaskCommit, Terms
+from magic_committer.stores.base import refusal_of, transport_of
+from magic_committer.stores.unconditional import unconditional
+from magic_committer.upload import BlockSource
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from magic_committer.file_trees.base import FileTree
+A = TypeVar("A", bound=TaskAttempt, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
-    """What a committer is built from in one process. Never pickled.
+class Committer(Generic[A]):
+    """One started job in one process. It holds components and does not travel; the job does."""
 
-    Attributes:
-        runtime_for: the components for the bucket of that name; a committer that needs no bucket
-            does not call it, and needs no connection.
-        pool, clock, ids, progress: the components that need no store.
-        blocks: the process's memory for the blocks of open files.
-    """
+    name: ClassVar[str]
+    tracks: ClassVar[tuple[Track, ...]]
+    """Where its attempts can keep what their commit needs; the first, if the caller does not
+    say."""
+    batches: ClassVar[bool] = True
+    """Whether its jobs publish batches of streaming queries."""
 
-    runtime_for: Callable[[str], Runtime]
-    pool: Pool
-    blocks: BlockSource
-    clock: Clock = field(default_factory=SystemClock)
-    ids: Callable[[], str] = new_id
-    progress: ProgressFunction = no_progress
+    def __init__(
+        self, runtime: Runtime, job: StartedJob, options: Options, blocks: BlockSource
+    ) -> None:
+        self.runtime = _as_agreed(runtime, job.terms)
+        self.job = job
+        self.options = options
+        self.blocks = blocks
 
+    @classmethod
+    def destination(cls, dest: str) -> str:
+        """The URL of a destination as jobs write it, with its trailing slash. Raises PathError for
+        one that is none of this committer's. Pure."""
+        return Destination.parse(dest).url
 
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """A job that was found by its id.
+    @classmethod
+    def mode(cls, mode: Mode) -> Mode:
+        """The mode of the record, for the mode that the caller means. Raises OptionError for one
+        that this committer does not have. Pure."""
+        return mode
 
-    Attributes:
-        job: its values.
-        state: the state of its record.
-        outcome: what is decided: ``"committed"``, ``"aborted"``, ``"reverted"``, or "".
-    """
+    def _say(self) -> None:
+        """Say what a user has to know of a job that was started."""
 
-    job: StartedJob
-    state: State
-    outcome: str
+    @classmethod
+    def found(
+        cls, runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
+    ) -> Self:
+        """Take a job over from the store, by its record."""
+        job = StartedJob.attached(seen.record, dest.url, seen.etag)
+        return cls(runtime, job, options or Options(), BlockSource())
 
+    # A job ----------------------------------------------------------------------------------------
 
-class WaitingFiles(Protocol):
-    """The closed files of an attempt that wait on a file system: they can be read and renamed.
+    @classmethod
+    def setup(
+        cls,
+        runtime: Runtime,
+        dest: Destination,
+        terms: Terms,
+        options: Options,
+        blocks: BlockSource,
+        job_id: str | None = None,
+        *,
+        said_mode: str = "",
+        join: bool = False,
+        checkpoint: str = "",
+    ) -> Self:
+        """Start a job: see `setup.setup_job`."""
+        if checkpoint and not cls.batches:
+            raise _no_batches(cls.name)
+        refuse_threads(runtime.store, options.commit_threads)
+        if why := refusal_of(runtime.store, cls.name, terms.mode):
+            raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
+        agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
+        try:
+            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        except ConflictingJob as conflict:
+            if not checkpoint or job_id is not None:
+                raise
+            # A crashed run of the same query may be all that is in the way.
+            try:
+                settle_runs(agreed, dest, checkpoint, in_flight)
+            except MagicError as error:
+                raise conflict from error
+            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        except JobExists:
+            if not join or job_id is None:
+                raise
+            job = join_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+        committer = cls(runtime, job, options, blocks)
+        committer._say()
+        return committer
 
-    Attributes:
-        tree: the destination.
-    """
+    def attempt(self, task: str, attempt: str | None = None, *, sole: bool = False) -> A:
+        """Make an attempt of a task. Sends nothing.
 
-    @property
-    def tree(self) -> FileTree: ...
+        ``attempt``: its name, unique in the job, by which processes share it; None: draw one.
+        ``sole``: no other process shares it: needed if its files are known in memory only."""
+        shared = attempt is not None and not sole
+        self._refuse_attempt(attempt, shared=shared)
+        return self._make(task, attempt or self.runtime.ids(), shared=shared)
 
-    def reader(self, name: str) -> BinaryIO:
-        """Open a closed file for reading, by the name that it is stored under.
+    def committed_attempt(self, result: TaskCommit) -> A:
+        """Make the handle of an attempt that is already committed, from its result."""
+        attempt = self._make(result.task, result.attempt, shared=False)
+        attempt.was_committed(result)
+        return attempt
 
-        Raises:
-            NotFound: it is gone.
-        """
-        ...
+    def _refuse_attempt(self, attempt: str | None, *, shared: bool) -> None:
+        """Raise OptionError for an attempt that this committer cannot make."""
+        raise NotImplementedError
 
-    def rename(self, name: str, new: str, *, unique: bool) -> str:
-        """Rename a closed file. Gives the name that it is stored under now.
-
-        Args:
-            name: the name that it is stored under.
-            new, unique: as for `TaskAttempt.open`.
-        """
-        ...
-
-
-class TaskAttempt(Protocol):
-    """One attempt of one task, in the process that writes it.
-
-    Attributes:
-        job: its job.
-        task, attempt: the task's id and the attempt's name.
-        result: what `commit` gave; None before.
-    """
-
-    job: StartedJob
-    task: str
-    attempt: str
-    result: TaskCommit | None
-
-    @property
-    def phase(self) -> Phase:
-        """How far the attempt is, as this handle knows."""
-        ...
-
-    @property
-    def has_files(self) -> bool:
-        """Whether it has files in this process, so that no other process can commit it."""
-        ...
-
-    def share(self) -> None:
-        """Let other processes commit the attempt from now on. Called only if the job's track is
-        ``"s3"``."""
-        ...
-
-    def open(self, name: str, *, unique: bool, attributes: Attributes) -> TaskFile:
-        """Open a file for writing, from its start to its end: see `Task.open`."""
-        ...
-
-    def directory(self, *, unique: bool) -> Path:
-        """The attempt's local directory, whose files are its files: see `Task.directory`.
-
-        Raises:
-            OptionError: this committer has none.
-        """
-        ...
-
-    def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file with seeks: see `Task.local_file`.
-
-        Raises:
-            OptionError: this committer has none.
-        """
-        ...
-
-    def streams(self) -> Mapping[str, TaskFile | PendingFile]:
-        """The files that were opened here, by the names that they are stored under; also those that
-        ended badly. What is left of uploads that are pending.
-
-        Raises:
-            OptionError: the files of this committer's tasks are local ones.
-        """
-        ...
-
-    @property
-    def waiting(self) -> WaitingFiles | None:
-        """The closed files, if they wait on a file system; None: they are uploads."""
-        ...
-
-    def discard(self, name: str) -> None:
-        """Take a file of `open` out of the attempt: see `Task.discard`.
-
-        Raises:
-            OptionError: as for `streams`.
-        """
-        ...
-
-    def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Save what makes all files of the attempt visible, so that the job can. Repeatable.
-
-        Args:
-            driver: this process commits the job next, and aborts the attempt if that fails. So the
-                second read of the fence is the job's: its commit reads the record, and the
-                attempt's abort does.
-        """
-        ...
-
-    def abort(self) -> None:
-        """Undo the attempt. Repeatable; a missing attempt is no error."""
-        ...
-
-
-class JobCommitter(Protocol):
-    """One started job in one process.
-
-    Attributes:
-        job: the job.
-    """
-
-    job: StartedJob
+    def _make(self, task: str, attempt: str, *, shared: bool) -> A:
+        raise NotImplementedError
 
     @property
     def transport(self) -> str:
-        """What sends the requests, for reports; "" if there is nothing to tell."""
-        ...
+        """What sends the requests: see `transport_of`."""
+        return transport_of(self.runtime.store)
 
-    def attempt(self, task: str, attempt: str | None = None, *, sole: bool = False) -> TaskAttempt:
-        """Make an attempt of a task. Sends nothing.
-
-        Args:
-            task: the task's id.
-            attempt: its name, unique in the job, by which processes share it; None: draw one.
-            sole: no other process shares it.
-        """
-        ...
-
-    def committed_attempt(self, result: TaskCommit) -> TaskAttempt:
-        """Make the handle of an attempt that is already committed, from its result."""
-        ...
+    def sign_of_life(self) -> Callable[[], bool]:
+        """See `SignOfLife`."""
+        return SignOfLife(self.runtime, self.job).give
 
     def commit_job(
         self,
@@ -228,113 +156,39 @@ class JobCommitter(Protocol):
         role: str = "driver",
         batch: StreamBatch | None = None,
     ) -> JobReport:
-        """Commit the job, or finish it: see `Job.commit`. Repeatable.
-
-        Args:
-            results, expect, batch: as for `Job.commit`.
-            accept: names of files that may be missing.
-            role: what the record says of this process: ``"driver"`` or ``"recovery"``.
-        """
-        ...
-
-    def settle_job(
-        self, state: State, accept: Collection[str] = (), *, leave_visible: bool = False
-    ) -> JobReport:
-        """Finish or abort the job instead of its driver. ``state``: what its record says.
-        Repeatable."""
-        ...
-
-    def look_at_commit(
-        self, expect: int | Iterable[str] | None = None, accept: Collection[str] = ()
-    ) -> Prospect:
-        """What `commit_job` would decide. Only reads."""
-        ...
+        """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
+        if batch is not None and not self.batches:
+            raise _no_batches(self.name)
+        return self.driver(role, accept).commit(results, expect, batch)
 
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
     ) -> JobReport:
-        """Abort the job, or undo it. Repeatable.
+        """Abort the job, or undo it: see `JobCommit.abort`. Repeatable."""
+        return self.driver(role).abort(revert=revert, leave_visible=leave_visible)
 
-        Args:
-            revert: undo a job that is decided as committed, if its data can be taken back.
-            leave_visible: for an adopted job: leave what is visible.
-            role: as for `commit_job`.
-        """
-        ...
-
-    def sign_of_life(self) -> Callable[[], bool]:
-        """A function that tells the store that the job's driver lives, and gives whether to go on.
-        It is called every `alive.ALIVE_SECONDS`."""
-        ...
+    def driver(self, role: str = "driver", accept: Collection[str] = ()) -> JobCommit:
+        """What commits or ends the job."""
+        threads = self.options.commit_threads
+        refuse_threads(self.runtime.store, threads)
+        return JobCommit(self.runtime, self.job, threads, role, accept)
 
 
-class CommitterClass(Protocol):
-    """What the registry gives for a name.
+def _as_agreed(runtime: Runtime, terms: Terms) -> Runtime:
+    if terms.conditional_writes == "on":
+        return runtime
+    return replace(runtime, store=unconditional(runtime.store))
 
-    Attributes:
-        name: the name in records.
-        tracks: where its attempts can keep what their commit needs; the first, if the caller does
-            not say.
-    """
 
-    name: ClassVar[str]
-    tracks: ClassVar[tuple[Track, ...]]
+def _no_batches(name: str) -> OptionError:
+    return OptionError(
+        f"committer={name!r} publishes no batch of a streaming query exactly once: files of a run"
+        " that dies may stay visible, and the next run writes them again",
+        hint="Use committer='manifest'",
+    )
 
-    @classmethod
-    def destination(cls, dest: str) -> str:
-        """The URL of a destination as jobs write it, with its trailing slash. Pure.
 
-        Raises:
-            PathError, WrongType: it is none, or none of this committer's.
-        """
-        ...
+JobCommitter = Committer[TaskAttempt]
+"""A committer, whatever its attempts are."""
 
-    @classmethod
-    def mode(cls, mode: Mode) -> Mode:
-        """The mode of the record, for the mode that the caller means. Pure.
-
-        Raises:
-            OptionError: this committer does not have the mode.
-        """
-        ...
-
-    @classmethod
-    def start(
-        cls,
-        process: Process,
-        dest: str,
-        terms: Terms,
-        options: Options,
-        job_id: str | None = None,
-        *,
-        said_mode: str = "",
-        join: bool = False,
-        checkpoint: str = "",
-    ) -> JobCommitter:
-        """Start a job: see `api.start`.
-
-        Args:
-            process: the parts of this process.
-            dest, terms, options: the destination's URL, the job's terms and its options.
-            job_id: a given id; None: draw one.
-            said_mode: the mode in the caller's words, for hints.
-            join: take the job of that id if there is one, with the same terms.
-            checkpoint: the hash of a streaming query's checkpoint; "": the job belongs to none.
-        """
-        ...
-
-    @classmethod
-    def attach(cls, process: Process, dest: str, job_id: str) -> Attached:
-        """Find a job of this destination's kind by its id. Only reads. The job may be of any
-        committer that keeps its record in the same way: `Attached.job` says of which.
-
-        Raises:
-            JobNotFound: there is no record of it.
-            FormatError: the record cannot be read.
-        """
-        ...
-
-    @classmethod
-    def of(cls, process: Process, job: StartedJob, options: Options) -> JobCommitter:
-        """Take a started job, in any process. Sends nothing."""
-        ...
+__all__ = ["Committer", "JobCommitter", "TaskAttempt", "WaitingFiles"]

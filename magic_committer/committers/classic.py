@@ -46,7 +46,7 @@ class V1Committer(ManifestCommitter):
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:
-        """See `CommitterClass.mode`: nothing is replaced, and partitions are not looked at."""
+        """See `Committer.mode`: nothing is replaced, and partitions are not looked at."""
         if mode not in MODES:
             raise OptionError(
                 f"committer={cls.name!r} has no mode {mode!r}, only {', '.join(map(repr, MODES))}",
@@ -67,7 +67,7 @@ class V2Committer(V1Committer):
             self.job.id,
         )
 
-    def _make(self, task: str, attempt: str) -> TreeAttempt:
+    def _make(self, task: str, attempt: str, *, shared: bool) -> TreeAttempt:
         return V2Attempt(self.runtime, self.job, self.options, task, attempt)
 
 

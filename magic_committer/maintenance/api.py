@@ -24,8 +24,8 @@ from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._patience import patient
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
+from magic_committer.commit.batches import Ledgers
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
-from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import FormatError, JobNotFound, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
@@ -534,7 +534,7 @@ def read_stream(
     s3 = s3_of(s3, place)
     query = StreamBatch(query, 0).query
     runtime, destination = _reach(dest, s3, no_progress)
-    return stream_state(StoreLedgers(runtime, destination), destination.url, query)
+    return stream_state(Ledgers(runtime, destination), destination.url, query)
 
 
 @patient()

@@ -26,8 +26,8 @@ from magic_committer._quantities import age_words
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.closed import age_of
-from magic_committer.commit.deletes import delete_if_same
 from magic_committer.commit.ready import from_pending
+from magic_committer.commit.revert import delete_if_same
 from magic_committer.commit.upload_state import (
     Removal,
     Removed,

@@ -370,7 +370,7 @@ class Ending:
                 remedies=(self._remedy("abort", "if its driver is dead, abort and run it again"),),
             )
         committer = MagicCommitter(self.runtime, job, self.options or Options(), BlockSource())
-        found = committer.look_at_commit(expect, accept)
+        found = committer.driver(accept=accept).look(expect)
         if found.problems:
             raise CommitRefused(
                 f"job {self.job_id!r} cannot be committed:"
@@ -539,7 +539,8 @@ def recover_job(
             return _planned(runtime, dest, seen, recovery, accept, leave_visible)
         committer = MagicCommitter.found(runtime, dest, seen, options)
         try:
-            report = committer.settle_job(seen.record.state, accept, leave_visible=leave_visible)
+            driver = committer.driver("recovery", accept)
+            report = driver.settle(seen.record.state, leave_visible=leave_visible)
         except (JobNotRunning, OutcomeUnknown) as error:
             last = error  # another process moved it on: look again
             continue

@@ -33,12 +33,11 @@ import orjson
 from magic_committer._quantities import counted
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records, steps
-from magic_committer.commit.batches import publish_batch
-from magic_committer.commit.deletes import delete_if_same
-from magic_committer.commit.ledgers import StoreLedgers
+from magic_committer.commit.batches import Ledgers, publish_batch
 from magic_committer.commit.load import LOADING_SETS_MAX
 from magic_committer.commit.outcome import look_again, outcome_of
 from magic_committer.commit.ready import ReadyUpload, from_pending
+from magic_committer.commit.revert import delete_if_same
 from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import (
     Removal,
@@ -521,8 +520,8 @@ def _say_published(giving: GivingUp, job: StartedJob, batch: StreamBatch) -> str
     """Tell the query's ledger that the batch of a ``completed`` job is published: its files stay.
     Gives why that could not be done: the query may then publish the batch once more."""
     try:
-        ledgers = StoreLedgers(giving.runtime, job.paths.dest)
-        return publish_batch(ledgers, giving.runtime.ids, job, batch)
+        ledgers = Ledgers(giving.runtime, job.paths.dest)
+        return publish_batch(ledgers, job, batch)
     except (StoreError, FormatError) as error:
         return f"the ledger does not say that {batch} is published: {error.message}"
 

@@ -26,10 +26,10 @@ from magic_committer.commit.load import (
     Owns,
     StoredSource,
     each_listed,
+    load_plan,
     set_bytes_max,
 )
 from magic_committer.commit.outcome import outcome_of
-from magic_committer.commit.plans import load_plan
 from magic_committer.commit.ready import (
     EXTRA_ABORTED,
     EXTRA_JOB,

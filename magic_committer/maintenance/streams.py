@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.ledgers import Ledgers
-from magic_committer.commit.runs import runs_of
+from magic_committer.commit.batches import Ledgers
+from magic_committer.commit.job_commit import runs_of
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import JobNotRunning, OutcomeUnknown
 from magic_committer.hadoop.paths import Destination

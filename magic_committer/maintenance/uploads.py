@@ -30,10 +30,10 @@ from typing import Any, Literal, get_args
 from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
-from magic_committer.commit.ahead import Ahead
 from magic_committer.commit.closed import age_of
 from magic_committer.commit.probe import hides_uploads
 from magic_committer.commit.ready import upload_name
+from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
 from magic_committer.errors import StoreError
 from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of

@@ -23,7 +23,7 @@ Invariants:
 * A published batch is passed over only for the checkpoint that published it. A copied checkpoint
   has the same query id, and other rows. A claim holds its job's checkpoint, and ``done`` keeps it.
 
-Pure: requests are in `magic_committer.commit.ledgers`.
+Pure: requests are in `magic_committer.commit.batches`.
 """
 
 from __future__ import annotations

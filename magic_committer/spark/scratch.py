@@ -37,7 +37,7 @@ from typing import Any
 
 from magic_committer import _wiring
 from magic_committer._runtime import new_id
-from magic_committer.commit.alive import ALIVE_SECONDS
+from magic_committer.commit.fence import ALIVE_SECONDS
 from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS

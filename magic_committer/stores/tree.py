@@ -36,7 +36,7 @@ version after the one that it leaves, a conditional DELETE an empty last one: on
 They are removed the first one first: without it there is no object. Other keys have a fixed name
 for their readers: there the condition is a look, then a rename; what another process writes between
 the two is lost. The protocol needs that for `_SUCCESS`, and for data that it replaces, which it
-compares and deletes on S3, too (`magic_committer.commit.deletes`).
+compares and deletes on S3, too (`magic_committer.commit.revert`).
 
 **A put lasts when it answers, and so does all that this store did before it**: parts, names in
 directories and the put's own bytes are synced before it becomes visible. So a part costs no sync of

@@ -8,23 +8,22 @@ import re
 import shlex
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
-from magic_committer import _wiring
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.cli import exits
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.hadoop.paths import Destination, is_hidden
-from magic_committer.options import Options, S3Options
+from magic_committer.options import Options
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.tree import TreeStore
 from magic_committer.testing import memory_store
+from magic_committer.upload import BlockSource
 from tests.cli.conftest import Command
 from tests.tree_jobs import Killed, Watched, die
 
@@ -44,10 +43,8 @@ class Disk:
         """The job in a process that dies before the first verb and path for which it holds."""
         bucket = Destination.parse(self.url).bucket
         watched: Any = Watched(TreeStore(self.root, bucket), before=die, on=on)
-        process = _wiring.process_for(S3Options(), lambda _: None)
         runtime = Runtime(watched, ThreadPool(0))
-        process = replace(process, pool=runtime.pool, runtime_for=lambda _: runtime)
-        return ManifestCommitter.of(process, job._committer().job, Options())
+        return ManifestCommitter(runtime, job._committer().job, Options(), BlockSource())
 
     def job(self, state: str = "running", job_id: str | None = None) -> mc.Job:
         """A job with two tasks, whose driver died when its record said so."""

@@ -21,7 +21,7 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit.alive import SignOfLife
+from magic_committer.commit.fence import SignOfLife
 from tests.kills import drivers
 from tests.outside import Outside, etag
 from tests.servers import make_bucket, moto_options, moto_server

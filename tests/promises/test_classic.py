@@ -25,6 +25,7 @@ from magic_committer.errors import (
 )
 from magic_committer.options import Options
 from magic_committer.protocol.record import JobReport, Terms
+from magic_committer.upload import BlockSource
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, write
 
 KINDS: tuple[type[V1Committer], ...] = (V1Committer, V2Committer)
@@ -146,8 +147,10 @@ def test_a_second_driver_takes_the_tasks_of_the_first(kind: type[V1Committer]) -
     write(first, "1", {"a": b"1"})
     _write(first.attempt("2"), {"b": b"half"})
     told = Terms(track="memory", accept="listing", committer=kind.name)
-    second = kind.start(world.process(), world.url, told, Options(), "nightly", join=True)
-    assert second.look_at_commit().tasks == ("1",)
+    second = kind.setup(
+        world.runtime(), world.dest, told, Options(), BlockSource(), "nightly", join=True
+    )
+    assert second.driver().look().tasks == ("1",)
     write(second, "2", {"b": b"2"})
     assert second.commit_job(expect=["1", "2"]).files == 2
     assert world.data() == {"a": b"1", "b": b"2"}

@@ -10,7 +10,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer._runtime import Runtime
-from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.revert import delete_if_same
 from magic_committer.errors import (
     InvalidRequest,
     PermissionDenied,

@@ -9,7 +9,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer._runtime import Runtime
-from magic_committer.commit import long_names
+from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
@@ -115,7 +115,7 @@ def test_a_long_directory_is_no_long_name(s3: MemoryStore) -> None:
         lambda r: len(r.key.encode()) > 1024,
         InvalidRequest("key too long", status=400, code="KeyTooLongError"),
     )
-    long_names.refuse_long_element(Runtime(s3), f"t/{LONG}", "d/" * 450)
+    probe.refuse_long_element(Runtime(s3), f"t/{LONG}", "d/" * 450)
     assert s3.requests["get"] == 1
 
 
@@ -136,7 +136,7 @@ def written_by_others(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> mc.Jo
     """A job with a task whose file an older version opened, which did not ask."""
     job = mc.start(DEST, track="memory")
     with monkeypatch.context() as older:
-        older.setattr(long_names, "ELEMENT_BYTES_MAX", 10_000)
+        older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
         with job.task("1") as task:
             with task.open("short.csv", unique=False) as f:
                 f.write(b"x")
@@ -164,7 +164,7 @@ def test_a_job_that_was_decided_with_such_a_key_can_be_undone(
     the job ends without a trace."""
     job = written_by_others(files, monkeypatch)
     with monkeypatch.context() as older:
-        older.setattr(long_names, "ELEMENT_BYTES_MAX", 10_000)
+        older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
         with pytest.raises(mc.CommitIncomplete):
             job.commit()
     assert visible(files) == {"t/short.csv": b"x"}

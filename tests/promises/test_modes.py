@@ -10,7 +10,7 @@ import magic_committer as mc
 from magic_committer import errors
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
-from magic_committer.commit.deletes import DELETE_TRIES_MAX, delete_if_same
+from magic_committer.commit.revert import DELETE_TRIES_MAX, delete_if_same
 from magic_committer.errors import (
     InvalidRequest,
     NotSupported,

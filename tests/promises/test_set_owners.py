@@ -137,5 +137,5 @@ def test_a_look_at_a_commit_tells_of_a_set_of_nobody(s3: MemoryStore) -> None:
     """Who looks first sees what will stop the commit."""
     job, result = two_tasks()
     rewritten(s3, result, metadata={}, uuid="")
-    prospect = job._committer().look_at_commit()
+    prospect = job._committer().driver().look()
     assert [result.key in problem for problem in prospect.problems] == [True]

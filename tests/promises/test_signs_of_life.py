@@ -12,7 +12,7 @@ import magic_committer as mc
 from magic_committer import _wiring
 from magic_committer import job as handles
 from magic_committer._pool import ThreadPool
-from magic_committer.commit.alive import ALIVE_SECONDS
+from magic_committer.commit.fence import ALIVE_SECONDS
 from magic_committer.protocol.record import State
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (

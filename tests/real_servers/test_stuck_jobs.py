@@ -12,7 +12,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.commit import long_names, setup
+from magic_committer.commit import probe, setup
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.s3 import S3Store
 from tests.real_servers import versitygw
@@ -48,7 +48,7 @@ def test_a_job_that_was_decided_with_such_a_name_can_be_undone(
     )
     job = mc.start(f"s3://{bucket}/t", track="memory", s3=s3)
     with monkeypatch.context() as older:
-        older.setattr(long_names, "ELEMENT_BYTES_MAX", 10_000)
+        older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
         with job.task("1") as task:
             for name in ("short.csv", LONG):
                 with task.open(name, unique=False) as f:

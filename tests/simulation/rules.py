@@ -16,7 +16,6 @@ import orjson
 
 from magic_committer.commit import (
     complete,
-    deletes,
     fence,
     job_commit,
     publish,
@@ -124,7 +123,7 @@ def _delete_first() -> list[Replacement]:
 
 
 def _look_first() -> list[Replacement]:
-    real = deletes.delete_if_same
+    real = revert.delete_if_same
 
     def each(runtime: Any, job: Any, uploads: Any, in_flight: int) -> Any:
         def one(upload: Any) -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from magic_committer.commit import batches, job_commit, records
+from magic_committer.commit.batches import Ledgers
 from magic_committer.commit.job_commit import JobCommit
-from magic_committer.commit.ledgers import StoreLedgers
 from magic_committer.errors import BatchUnsettled
 from magic_committer.protocol.ledger import Claim, Ledger, Move, next_move
 from magic_committer.protocol.record import StartedJob, State
@@ -99,7 +99,7 @@ def _plain_put() -> list[Replacement]:
         self._runtime.store.put(leaves.key, ledger.encode())
         return True
 
-    return [(StoreLedgers, "write", write)]
+    return [(Ledgers, "write", write)]
 
 
 STREAMS = Focus(others=("stream",))

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import Any
 
 from magic_committer.commit import job_commit, prepare, records, sweep
-from magic_committer.commit.conflict import Replaced
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.errors import PermissionDenied
 from magic_committer.maintenance import adopt
@@ -87,7 +86,7 @@ RULES_OF_RENAMES = (
     Rule("mode fail looks before the decision", "data that came while the job ran refuses it",
          ("I6",), 3000, lambda: [(prepare, "refuse_existing_data", _nothing)], FAILING),
     Rule("a replace replaces what is there", "the plan deletes what the listing shows",
-         ("I2",), 500, lambda: [(prepare, "replaced", lambda *_: Replaced((), None))], REPLACED),
+         ("I2",), 500, lambda: [(prepare, "replaced", lambda *_: ((), None))], REPLACED),
     Rule("files of tasks go with their job", "the sweep removes the job's directory",
          ("I4",), 500, lambda: [(TreeStore, "clear", lambda self, directory: 0)], RENAMES),
     Rule("a job's own directory", "the sweep removes nothing of another job's",

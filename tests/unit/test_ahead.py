@@ -10,7 +10,7 @@ import pytest
 from magic_committer._patience import errand
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
-from magic_committer.commit.ahead import Ahead
+from magic_committer.commit.steps import Ahead
 from magic_committer.errors import PermissionDenied, StoreError
 from magic_committer.stores.memory import MemoryStore
 

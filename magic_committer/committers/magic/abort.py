@@ -20,7 +20,7 @@ from magic_committer.commit import ready, steps
 from magic_committer.commit.fence import Fence
 from magic_committer.commit.pendingset import AtKey, AttemptSet, names
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
-from magic_committer.errors import FormatError, StoreError, Unanswered
+from magic_committer.errors import FormatError, StoreError, TaskFailed, Unanswered
 from magic_committer.hadoop.formats import Pending
 from magic_committer.hadoop.paths import uuid_in_name
 from magic_committer.protocol.record import HANDS_OFF, StartedJob, State
@@ -41,19 +41,9 @@ def settle(
     *,
     sole: bool,
 ) -> tuple[AtKey, bool]:
-    """Find out what is at the key of an attempt's set, before the attempt is undone.
-
-    Args:
-        job, attempt_set, fence, phase: the job, the attempt's set, its fence and its phase.
-        failures: takes errors that do not matter to `may_undo`.
-        sole: no other handle uses the attempt's name.
-
-    Returns:
-        What is there; and whether it is proved that no driver has ever accepted the attempt.
-
-    Raises:
-        StoreError, FormatError: it is not known, and it matters: nothing may be undone.
-    """
+    """Find out what is at the key of an attempt's set, before the attempt is undone. Gives what is
+    there; and whether it is proved that no driver has ever accepted the attempt. If it is not
+    known, and it matters, the error is raised: nothing may be undone."""
     if sole and phase is Phase.OPEN:
         return AtKey(Found.NOTHING), True  # it never sent a set, and nobody else can
     accept, late = job.terms.accept, late_in(fence)
@@ -75,13 +65,37 @@ def settle(
     return there, _claim_stands(attempt_set, fence, failures)
 
 
+def settle_undo(
+    job: StartedJob,
+    attempt_set: AttemptSet,
+    fence: Fence,
+    phase: Phase,
+    failures: list[BaseException],
+    *,
+    sole: bool,
+) -> tuple[AtKey, bool]:
+    """`settle`, for an attempt that is to be undone. If it is committed or may be, only the job can
+    undo it (`may_undo`): raises TaskFailed, and nothing may be undone."""
+    there, unaccepted = settle(job, attempt_set, fence, phase, failures, sole=sole)
+
+    def may() -> bool:
+        accept, late = job.terms.accept, late_in(fence)
+        return may_undo(phase, sole=sole, accept=accept, found=there.found, late=late)
+
+    if not may():
+        fence.must_undo()
+    if not may():
+        raise TaskFailed(
+            f"attempt {attempt_set.attempt!r} is committed, or may be",
+            job_id=job.id,
+            hint="Leave it out of job.commit(...), or abort the job",
+        )
+    return there, unaccepted
+
+
 def rule_out(job: StartedJob, attempt_set: AttemptSet, fence: Fence, pending: Pending) -> bool:
     """Make sure that no other handle commits the attempt with a file whose `.pending` got no
-    answer. False: another handle has committed it.
-
-    Raises:
-        StoreError, FormatError: it is not known.
-    """
+    answer. False: another handle has committed it."""
     failures: list[BaseException] = []
     there, _ = settle(job, attempt_set, fence, Phase.OPEN, failures, sole=False)
     if there.stored is not None:
@@ -105,11 +119,7 @@ def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseExce
 
 def remove_one(runtime: Runtime, remover: UploadRemover, upload: UploadName) -> None:
     """Remove one upload, unless it has ended. If the store has accepted the abort, and the task may
-    not see whether the parts are gone, that is enough: the job's sweep proves it.
-
-    Raises:
-        StoreError: the upload is, or may be, still open.
-    """
+    not see whether the parts are gone, that is enough: the job's sweep proves it."""
     error = _why_left(runtime, upload, remover.remove(upload))
     if error is not None:
         raise error
@@ -178,9 +188,6 @@ class RetriedCreates:
 
         Each upload is looked at first: a listing may be stale and show an upload that was
         completed. Only the parts are looked at, because both uploads of a key carry the same token.
-
-        Raises:
-            StoreError: the fence or a key could not be read, or an upload may be left.
         """
         if not self._keys:
             return

@@ -9,48 +9,39 @@ Invariants:
   (``If-None-Match: *``). From then on only the fence's second read undoes it.
 * Every end that is not a commit aborts all uploads of the attempt that this process knows. If other
   handles may share the attempt, the key of its `.pendingset` is claimed first (`pendingset`).
-* One call at a time commits. A file that is opened, closed or aborted at the same time is refused
-  (`turns`).
 * An upload that may have become its object is looked at before it is aborted: on some stores the
   abort of a completed upload deletes the object (docs/stores.md).
 * ``track="memory"``: the data for completing stays in this process until commit; 3 requests for a
   small file, of which two are sent beside the caller (`closings`). ``track="s3"``: each close saves
   a `.pending`, so that any process can commit the attempt by its name; 4 requests.
-* An attempt belongs to the process that made it. In a forked child opening, committing and aborting
-  raise and send nothing: the child's copy would report success for files that nobody publishes.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
-from magic_committer._patience import cleaning_up, patient
-from magic_committer._quantities import name_some
+from magic_committer._hints import ANOTHER_ATTEMPT
+from magic_committer._patience import patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.fence import Fence
-from magic_committer.commit.long_names import refuse_long_element
 from magic_committer.commit.pendingset import AttemptSet, StoredSet, names, refused
-from magic_committer.committers.magic.abort import RetriedCreates, late_in, remove_all, settle
+from magic_committer.commit.probe import refuse_long_element
+from magic_committer.committers.ends import TaskAttempt
+from magic_committer.committers.magic.abort import RetriedCreates, remove_all, settle_undo
 from magic_committer.committers.magic.closings import Closings
 from magic_committer.committers.magic.local_files import LocalFiles
 from magic_committer.committers.magic.saved import SavedFiles
 from magic_committer.committers.magic.tree import AttemptTree
-from magic_committer.committers.magic.turns import Turns
 from magic_committer.errors import (
-    FileStillOpen,
     MagicError,
     OptionError,
-    PathError,
     StoreError,
     TaskFailed,
-    WrongProcess,
 )
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.formats import Pending
@@ -58,14 +49,13 @@ from magic_committer.hadoop.paths import (
     PENDING_SUFFIX,
     Destination,
     JobPaths,
-    check_id,
     check_name,
     unique_name,
 )
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.protocol.record import TOKEN_METADATA, OwnCommit, StartedJob, TaskCommit, token
-from magic_committer.protocol.rules import Found, Phase, may_undo
+from magic_committer.protocol.rules import Found, Phase
 from magic_committer.stores.base import Attributes, CreatedUpload
 from magic_committer.upload import (
     BlockSource,
@@ -94,7 +84,7 @@ class _File:
             self.stream = pending_of(self.stream)
 
 
-class Attempt:
+class Attempt(TaskAttempt):
     """An attempt in the process that writes it. Its files may be written from many threads."""
 
     def __init__(
@@ -108,19 +98,9 @@ class Attempt:
         blocks: BlockSource,
         shared: bool = False,
     ) -> None:
-        """
-        Args:
-            runtime, job, options: the components, the job and its options.
-            task, attempt: the task's id and the attempt's name.
-            blocks: the process's memory for blocks.
-            shared: its files may be closed here and committed by others: each close reads the fence
-                again after its `.pending` (protocol.md, "The fence").
-        """
-        self.task = check_id("task id", task)
-        self.attempt = check_id("attempt", attempt)
-        self.job = job
-        self._turns = Turns(job.id, attempt)
-        self._pid = os.getpid()
+        """``shared``: its files may be closed here and committed by others: each close reads the
+        fence again after its `.pending` (protocol.md, "The fence")."""
+        super().__init__(job, task, attempt)
         self._runtime = runtime
         self._options = replace(options, checksum=job.terms.checksum)
         self._dest = Destination.parse(job.dest)
@@ -139,7 +119,6 @@ class Attempt:
         self._retried_creates = RetriedCreates(runtime, job, self._fence)
         self.statistics = Statistics()
         self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
-        self.result: TaskCommit | None = None
 
     def __repr__(self) -> str:
         return (
@@ -148,63 +127,22 @@ class Attempt:
         )
 
     @property
-    def phase(self) -> Phase:
-        """How far the attempt is, as this handle knows."""
-        return self._turns.phase
-
-    @property
     def has_files(self) -> bool:
         """Whether a file was opened in this process."""
         return bool(self._files)
 
-    @property
-    def ours(self) -> bool:
-        """Whether this process made it. False in a forked child."""
-        return self._pid == os.getpid()
-
-    def check_process(self, doing: str) -> None:
-        """Raise TaskFailed in a forked child; do nothing elsewhere. ``doing``: what is refused."""
-        if not self.ours:
-            raise TaskFailed(
-                f"attempt {self.attempt!r} of task {self.task!r} belongs to process {self._pid},"
-                f" this is process {os.getpid()}: {doing} here would do nothing for the job",
-                job_id=self.job.id,
-                hint=WrongProcess.advice,
-            )
-
     def share(self) -> None:
-        """Let other processes commit the attempt from now on: its files then look whether one has.
-
-        Raises:
-            TaskFailed: a close of a file failed, and its `.pending` may be stored.
-        """
+        """Let other processes commit the attempt from now on: its files then look whether one
+        has."""
         self._saved.share()
         if self._turns.discarding:  # which may have looked before: both look after they have shown
             raise self._turns.busy("changed: a file is discarded")
 
-    def was_committed(self, result: TaskCommit) -> None:
-        """Note that the attempt was committed with this result."""
-        self._turns.phase, self.result = Phase.COMMITTED, result
-
     # Writing --------------------------------------------------------------------------------------
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> UploadStream:
-        """Open a file that becomes ``D/<name>`` when the job commits.
-
-        Args:
-            name: the key, relative to the destination.
-            unique: put the job's UUID into the name, before the first dot, so that uploads of
-                killed attempts can be recognised as ours.
-            attributes: content type, user metadata and so on for the object.
-
-        Raises:
-            PathError: the name cannot be used, the store cannot hold it, or the attempt already has
-                it.
-            UploadFailed, JobNotRunning, StoreError: a file that was closed before has failed since;
-                a note names it. This is told once, and nothing was opened.
-            TaskFailed: the attempt has ended, is just being ended, can never be committed, or
-                belongs to another process.
-        """
+        """Open a file that becomes ``D/<name>`` when the job commits. The failure of a file that
+        was closed before is raised here once, with a note that names it, and nothing is opened."""
         self.check_process("opening a file")
         self._closings.tell_failure()
         if self._saved.dead is not None:
@@ -223,7 +161,9 @@ class Attempt:
             stream = UploadStream(
                 self._runtime,
                 key,
-                attributes=_with_token(attributes, mark),
+                attributes=replace(
+                    attributes, metadata={**attributes.metadata, TOKEN_METADATA: mark}
+                ),
                 options=self._options,
                 blocks=self._blocks,
                 on_answer=lambda created: self._answered(key, created),
@@ -240,11 +180,8 @@ class Attempt:
         return stream
 
     def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file, which is uploaded when it is closed. Arguments and errors as `open`.
-
-        Raises:
-            UploadFailed, OptionError: it cannot be made on local disk.
-        """
+        """Open a local file, which is uploaded when it is closed. Arguments and errors as
+        `open`."""
         return self._local.open(self.open(name, unique=unique, attributes=attributes), name)
 
     def directory(self, *, unique: bool) -> Path:
@@ -260,32 +197,20 @@ class Attempt:
         self, path: Path, name: str, *, unique: bool, attributes: Attributes
     ) -> UploadStream:
         """Upload a local file, as `open` and a write of all its bytes. A file of up to
-        `TAKEN_BESIDE_BYTES_MAX` is sent beside the caller: `settle` waits for it.
-
-        Args:
-            path: the local file. It may not change before it is sent.
-            name, unique, attributes: as for `open`.
-        """
+        `TAKEN_BESIDE_BYTES_MAX` is sent beside the caller: `settle` waits for it."""
         with self.open(name, unique=unique, attributes=attributes) as stream:
             stream.take_file(str(path), beside=True)
         return stream
 
     def settle(self) -> None:
-        """Wait for the files that were closed and are still being sent.
-
-        Raises:
-            UploadFailed, JobNotRunning, StoreError: one of them has failed; a note names it.
-        """
+        """Wait for the files that were closed and are still being sent."""
         self._closings.settle()
         self._closings.tell_failure()
 
     def _refuse_twice(self, name: str) -> None:
         file = self._files.get(name)
         if file is not None and file.stream.state not in (FileState.ABORTED, FileState.FAILED):
-            raise PathError(
-                f"attempt {self.attempt!r} has a file {name!r} already",
-                hint="Give each file of a job a name of its own",
-            )
+            raise self._has_already(name)
 
     def _answered(self, key: str, created: CreatedUpload) -> None:
         self._fence.created()
@@ -350,23 +275,13 @@ class Attempt:
 
     def discard(self, name: str) -> None:
         """Take a file out of the attempt, open or closed, and abort its upload. Repeatable after a
-        StoreError. Afterwards the name is free.
-
-        Raises:
-            PathError: the attempt has no such file here.
-            TaskFailed: the file is closed, and other processes may commit it. Or the attempt has
-                ended, is just being ended, or belongs to another process. Nothing was done.
-            StoreError: the upload may still be open. The file is out of the attempt, or not: call
-                it again.
-        """
+        StoreError. Afterwards the name is free. After a StoreError the file is out of the attempt,
+        or not: call it again."""
         self.check_process("discarding a file")
         with patient(), self._turns.discard():
             file = self._files.get(name)
             if file is None:
-                raise PathError(
-                    f"attempt {self.attempt!r} has no file {name!r} here",
-                    hint="Give the name as it was opened; with unique=True if it was opened so",
-                )
+                raise self._has_no(name)
             self._discard(file)
 
     def _discard(self, file: _File) -> None:
@@ -407,29 +322,6 @@ class Attempt:
 
     # Commit ---------------------------------------------------------------------------------------
 
-    def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Save the attempt's uploads as one `.pendingset`. Repeatable.
-
-        Args:
-            driver: see `TaskAttempt.commit`.
-
-        Raises:
-            FileStillOpen: a file was not closed. The attempt is aborted.
-            UploadFailed: a file that was closed could not be stored; a note names it. The attempt
-                is aborted.
-            TaskFailed: a file failed, or a `.pending` cannot be read. The attempt is aborted. Also
-                if the attempt was aborted before, another thread is committing or aborting it, or
-                it belongs to another process: then nothing was sent.
-            JobNotRunning: the job takes no more work. The attempt is aborted.
-            StoreError: the store failed. The attempt is aborted, unless its pendingset may be
-                stored: then it is left for the job.
-        """
-        if self.result is not None:
-            return self.result
-        self.check_process("committing it")
-        with patient(), self._turns.commit():
-            return self.result or self._commit(driver)
-
     def _commit(self, driver: bool) -> TaskCommit:
         result = TaskCommit(self.job.uuid, self.task, self.attempt)
         stored = self._store(driver)
@@ -442,12 +334,7 @@ class Attempt:
                 files=len(stored.pendings),
                 bytes=sum(pending.length for pending in stored.pendings),
             )
-        self._turns.phase = Phase.COMMITTED
-        self.result = result
-        logger.info(
-            "job %s: attempt %s of task %s committed, %d files, %d bytes",
-            self.job.id, self.attempt, self.task, result.files, result.bytes,
-        )  # fmt: skip
+        self._committed(result)
         if driver and stored is not None:
             return OwnCommit(**result.to_dict(), body=stored.body)
         return result
@@ -520,53 +407,16 @@ class Attempt:
             and not file.discarded
         ]
 
-    def _refuse_lost_files(self) -> None:
-        unfinished = (FileState.OPEN, FileState.CLOSING)
-        still_open = [f.name for f in self._files.values() if f.stream.state in unfinished]
-        if still_open:
-            raise FileStillOpen(
-                f"not closed: {name_some(still_open)} (of attempt {self.attempt!r})",
-                job_id=self.job.id,
-                hint=CLOSE_FIRST,
-            )
-        lost = [f.name for f in self._files.values() if f.stream.state is FileState.FAILED]
-        if lost:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
+    def _states(self) -> dict[str, FileState]:
+        return {name: file.stream.state for name, file in self._files.items()}
 
     # Abort ----------------------------------------------------------------------------------------
 
-    def abort(self) -> None:
-        """Abort the attempt's uploads and delete what it saved. Repeatable; a missing attempt is no
-        error. Afterwards nobody can commit the attempt, with any handle.
-
-        Raises:
-            TaskFailed: the attempt is committed or may be: only the job can undo it (`may_undo`).
-                Or another thread is committing it, or it belongs to another process. Nothing was
-                undone.
-            StoreError, FormatError: the first of the failures. Everything else was tried; the job's
-                sweep continues the work.
-        """
-        self.check_process("aborting it")
-        with patient(), self._turns.abort():
-            self._abort()
-
     def _abort(self) -> None:
         failures: list[BaseException] = []
-        there, unaccepted = settle(
+        there, unaccepted = settle_undo(
             self.job, self._set, self._fence, self.phase, failures, sole=self._in_memory
         )
-        if not self._may_undo(there.found):
-            self._fence.must_undo()
-        if not self._may_undo(there.found):
-            raise TaskFailed(
-                f"attempt {self.attempt!r} is committed, or may be",
-                job_id=self.job.id,
-                hint="Leave it out of job.commit(...), or abort the job",
-            )
         self._turns.phase = Phase.ABORTED
         streams = [file.stream for file in list(self._files.values())]
         written = [stream for stream in streams if isinstance(stream, UploadStream)]
@@ -597,30 +447,9 @@ class Attempt:
         if failures:
             raise failures[0]
 
-    def _may_undo(self, found: Found) -> bool:
-        return may_undo(
-            self.phase,
-            sole=self._in_memory,
-            accept=self.job.terms.accept,
-            found=found,
-            late=late_in(self._fence),
-        )
-
-    def _abort_after(self, error: BaseException) -> None:
-        """Abort because of ``error``. If the abort fails, a note on ``error`` says so."""
-        try:
-            with cleaning_up(error):
-                self._abort()
-        except MagicError as failure:
-            error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
-
     @staticmethod
     def _trying(failures: list[BaseException], step: Any) -> None:
         try:
             step()
         except MagicError as error:
             failures.append(error)
-
-
-def _with_token(attributes: Attributes, mark: str) -> Attributes:
-    return replace(attributes, metadata={**attributes.metadata, TOKEN_METADATA: mark})

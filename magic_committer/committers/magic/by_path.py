@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from magic_committer._runtime import Runtime
-from magic_committer.commit.long_names import refuse_long_element
+from magic_committer.commit.probe import refuse_long_element
 from magic_committer.committers.magic.tree import MARKER_LENGTH_METADATA
 from magic_committer.hadoop.formats import EtagForm, UploadEtag, encode_pending, new_pending
 from magic_committer.hadoop.paths import PENDING_SUFFIX, MagicPath, java_uri
@@ -28,17 +28,8 @@ def open_plain(
     blocks: BlockSource,
     attributes: Attributes,
 ) -> UploadStream:
-    """Open a magic path of any legal form. Closing the file saves a `.pending` in Hadoop's shape.
-
-    Args:
-        runtime, path, options: the components, the path and the options.
-        blocks: the process's memory for blocks.
-        attributes: content type, user metadata and so on for the object.
-
-    Raises:
-        OptionError: Hadoop's committer could not complete the upload. Nothing was written.
-        PathError: the store cannot hold the key. Nothing was written.
-    """
+    """Open a magic path of any legal form. Closing the file saves a `.pending` in Hadoop's
+    shape."""
     refuse_lost_checksums(options.etag_form, options.checksum, hadoop_commits=True)
     refuse_long_element(runtime, path.key + PENDING_SUFFIX, "")
     logger.warning(

@@ -15,7 +15,7 @@ Larger files, and those of other stores, have a thread of the pool each.
 Invariants:
 
 * A commit begins by waiting for every file that is here, and no file comes here while it runs
-  (`turns`). So what it stores holds every file that was closed.
+  (`ends`). So what it stores holds every file that was closed.
 * A file that failed is told once: by the next `open` or by the commit, whichever comes first.
 * At most `FILES_MAX` files are here, with at most half of the process's memory for blocks; `close`
   waits for the oldest otherwise.
@@ -31,7 +31,7 @@ from functools import partial
 
 from magic_committer._pool import Future, Handed, renewed_in_children
 from magic_committer._runtime import Runtime
-from magic_committer.committers.magic.turns import Turns
+from magic_committer.committers.ends import Turns
 from magic_committer.errors import StoreError
 from magic_committer.stores.base import Answer, Ask, Many, Steps, by_verbs, many_of
 from magic_committer.upload import FileState, UploadStream
@@ -62,12 +62,7 @@ class _Sending:
 
 class Closings:
     """What one attempt has closed and not yet stored. Safe for the threads that close its files.
-
-    Args:
-        runtime: the components.
-        turns: the attempt's turns.
-        bytes_max: bytes of memory that the blocks of these files may hold.
-    """
+    ``bytes_max``: bytes of memory that the blocks of these files may hold."""
 
     def __init__(self, runtime: Runtime, turns: Turns, bytes_max: int) -> None:
         self._runtime = runtime
@@ -80,11 +75,7 @@ class Closings:
         self._failed: deque[UploadStream] = deque()
 
     def enter(self, stream: UploadStream) -> None:
-        """Wait for room, and note a file that is about to be sent.
-
-        Raises:
-            TaskFailed: the attempt takes no more files.
-        """
+        """Wait for room, and note a file that is about to be sent."""
         held = stream.bytes_held
         while self._under_way and not self._has_room(held):
             self._wait_for_oldest()

@@ -31,23 +31,14 @@ class LocalFiles:
 
     @property
     def directory(self) -> LocalDirectory:
-        """The attempt's local directory.
-
-        Raises:
-            OptionError: it cannot be made.
-        """
+        """The attempt's local directory."""
         with self._lock:
             if self._directory is None:
                 self._directory = LocalDirectory.make(self._options.buffer_dir)
             return self._directory
 
     def open(self, stream: UploadStream, name: str) -> LocalFile:
-        """Open the local file of an upload. If that fails, the upload is given up.
-
-        Args:
-            stream: the open upload.
-            name: the file's name below the destination.
-        """
+        """Open the local file of an upload. If that fails, the upload is given up."""
 
         def send(path: Path) -> None:
             stream.take_file(str(path))

@@ -31,12 +31,9 @@ logger = logging.getLogger("magic_committer")
 
 
 class SavedFiles:
-    """The uploads of one attempt whose `.pending` was sent.
-
-    Attributes:
-        shared: other handles may commit the attempt.
-        dead: why the attempt can never be committed; None as long as this handle knows no reason.
-    """
+    """The uploads of one attempt whose `.pending` was sent. ``shared``: other handles may commit
+    the attempt. ``dead``: why it can never be committed; None as long as this handle knows no
+    reason."""
 
     def __init__(
         self,
@@ -61,12 +58,8 @@ class SavedFiles:
         self._stray: str | None = None  # a key whose `.pending` may name an aborted upload
 
     def share(self) -> None:
-        """Let other handles commit the attempt from now on.
-
-        Raises:
-            TaskFailed: an upload was aborted here whose `.pending` may be stored: another handle
-                would commit it.
-        """
+        """Let other handles commit the attempt from now on. An upload that was aborted here, whose
+        `.pending` may be stored, forbids it: another handle would commit it."""
         with self._lock:
             if self._stray is not None:
                 raise TaskFailed(
@@ -147,14 +140,7 @@ class SavedFiles:
         error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
 
     def abort(self, key: str, mark: str, upload_id: str) -> None:
-        """Abort an upload that others may know, or leave it to the job.
-
-        Args:
-            key, mark, upload_id: the upload's key, its marker's key and its id.
-
-        Raises:
-            StoreError: the store did not accept the abort.
-        """
+        """Abort an upload that others may know, or leave it to the job."""
         pending = self._sent.get(upload_id)
         if pending is not None:  # interrupted before `give_up` had ended
             notes = TaskFailed(f"{key} was interrupted while it was closed", job_id=self._job.id)

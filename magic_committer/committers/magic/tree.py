@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
@@ -43,14 +43,6 @@ MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
-class _SavedPending:
-    """A `.pending` that this handle has stored, and the store's ETag for it."""
-
-    etag: str
-    pending: Pending
-
-
 class AttemptTree:
     """What one attempt saves on the store before it is committed."""
 
@@ -72,7 +64,8 @@ class AttemptTree:
         self._own: list[str] = []
         self._found: dict[str, ObjectInfo] = {}
         self._metadata = metadata
-        self._saved: dict[str, _SavedPending] = {}
+        self._saved: dict[str, tuple[str, Pending]] = {}
+        """What this handle has stored, with the store's ETag for it."""
 
     def save(self, key: str, pending: Pending) -> None:
         """Store the `.pending` of a closed file under this key: from now on every process that
@@ -81,14 +74,10 @@ class AttemptTree:
         written = self._runtime.store.put(
             key, body, metadata=self._metadata, content_type="application/json"
         )
-        self._saved[key] = _SavedPending(written.etag, pending)
+        self._saved[key] = written.etag, pending
 
     def pendings(self) -> list[Pending]:
-        """All files of the attempt. One GET for each that another handle has saved.
-
-        Raises:
-            TaskFailed: a `.pending` cannot be read, or is not this attempt's.
-        """
+        """All files of the attempt. One GET for each that another handle has saved."""
         with closing(self._each(self._load, self._pending_keys())) as outcomes:
             return [outcome.unwrap() for outcome in outcomes]
 
@@ -111,11 +100,8 @@ class AttemptTree:
         self.delete(self._own if self._job.given_id else self._listed)
 
     def take_out(self, key: str) -> None:
-        """Delete the `.pending` of a closed file: from now on nobody commits the file. Repeatable.
-
-        Raises:
-            StoreError: it may still be there.
-        """
+        """Delete the `.pending` of a closed file: from now on nobody commits the file.
+        Repeatable."""
         failed = self._runtime.store.delete([key])
         if failed:
             raise failed[key]
@@ -137,8 +123,8 @@ class AttemptTree:
 
     def _load(self, key: str) -> Pending:
         saved = self._saved.get(key)
-        if saved is not None and same_etag(saved.etag, self._found[key].etag):
-            return self._ours(key, saved.pending)
+        if saved is not None and same_etag(saved[0], self._found[key].etag):
+            return self._ours(key, saved[1])
         try:
             bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._found[key].size))
             stored = self._runtime.store.get(key, max_bytes=bytes_max)

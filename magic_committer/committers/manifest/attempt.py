@@ -19,24 +19,22 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NoReturn, Protocol, Self, TypeVar, cast
+from typing import BinaryIO, Protocol, Self, TypeVar, cast
 
-from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
-from magic_committer._patience import cleaning_up, patient
-from magic_committer._quantities import name_some
+from magic_committer._hints import ANOTHER_ATTEMPT
+from magic_committer._patience import patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit.fence import Fence
 from magic_committer.commit.pendingset import AtKey, AttemptSet, names
-from magic_committer.committers.magic.abort import late_in, settle
-from magic_committer.committers.magic.turns import Turns
+from magic_committer.committers.ends import TaskAttempt
+from magic_committer.committers.magic.abort import settle_undo
+from magic_committer.committers.magic.local_files import LocalFiles
 from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import (
-    FileStillOpen,
     MagicError,
     NotFound,
     OptionError,
@@ -44,7 +42,6 @@ from magic_committer.errors import (
     PreconditionFailed,
     TaskFailed,
     Unanswered,
-    WrongProcess,
 )
 from magic_committer.file_trees.base import (
     FileTree,
@@ -63,13 +60,13 @@ from magic_committer.hadoop.manifests import (
     decode_set,
     encode_manifest,
 )
-from magic_committer.hadoop.paths import check_id, is_hidden, unique_name
+from magic_committer.hadoop.paths import is_hidden, unique_name
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
-from magic_committer.protocol.rules import Found, Phase, may_undo
+from magic_committer.protocol.rules import Found, Phase
 from magic_committer.stores.base import Attributes, DirectoryStore, WaitingFile
-from magic_committer.upload import FileState, LocalDirectory, LocalFile
+from magic_committer.upload import FileState, LocalFile
 
 T = TypeVar("T")
 
@@ -96,23 +93,13 @@ class WaitingStore(DirectoryStore, Protocol):
         ...
 
 
-class TreeAttempt:
-    """An attempt in the process that writes it.
-
-    Args:
-        runtime: the components; the store is a `WaitingStore`.
-        job: its job.
-        options: where local files are, and how many bytes they may have.
-        task, attempt: the task's id and the attempt's name.
-    """
+class TreeAttempt(TaskAttempt):
+    """An attempt in the process that writes it. Its store is a `WaitingStore`."""
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
     ) -> None:
-        self.job = job
-        self.task = check_id("task id", task)
-        self.attempt = check_id("attempt", attempt)
-        self.result: TaskCommit | None = None
+        super().__init__(job, task, attempt)
         self._runtime = runtime
         self._store = cast("WaitingStore", runtime.store)
         self._tree = self._store.tree
@@ -123,11 +110,9 @@ class TreeAttempt:
         self._fence = Fence(runtime, job, self._paths)
         self.statistics = Statistics()
         self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
-        self._pid = os.getpid()
-        self._turns = Turns(job.id, attempt)
         self._opened: dict[str, TreeFile | LocalFile] = {}
         self._made: set[str] = set()
-        self._local: LocalDirectory | None = None
+        self._local = LocalFiles(options)
         self._given = self._unique = False
         self._left: set[str] = set()
         """Names whose files were given up, and may still be there."""
@@ -140,40 +125,15 @@ class TreeAttempt:
         return f"<TreeAttempt {self.attempt!r} of task {self.task!r} {self.phase.value}>"
 
     @property
-    def phase(self) -> Phase:
-        """How far the attempt is, as this handle knows."""
-        return self._turns.phase
-
-    @property
     def has_files(self) -> bool:
         """Whether it has files, so that no other handle can commit it."""
         return bool(self._opened) or self._given
 
-    def was_committed(self, result: TaskCommit) -> None:
-        """Note that the attempt was committed by another handle, with that result."""
-        self.result = result
-        self._turns.phase = Phase.COMMITTED
-
-    def share(self) -> NoReturn:
-        """Not to be called: ``track`` is never ``"s3"``."""
-        raise TaskFailed(
-            f"attempt {self.attempt!r} stays in its process: its job has track='memory'",
-            job_id=self.job.id,
-        )
-
     # Writing --------------------------------------------------------------------------------------
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> TreeFile:
-        """Open a file for writing: see `Task.open`.
-
-        Raises:
-            PathError: the name cannot be used, or the attempt already has it.
-            OptionError: ``attributes`` says something that a file cannot have.
-            TaskFailed: the attempt has ended, or belongs to another process.
-            JobNotRunning: the job has ended.
-            StoreError: the file cannot be made.
-        """
-        self._check_process("opening a file")
+        """Open a file for writing: see `Task.open`."""
+        self.check_process("opening a file")
         name = self._name(name, unique, attributes)
         with self._turns.lock:
             self._turns.check_open()
@@ -185,15 +145,13 @@ class TreeAttempt:
     def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
         """Open a file that seeks, on local disk: see `Task.local_file`. When it is closed it is
         copied to its place."""
-        self._check_process("opening a file")
+        self.check_process("opening a file")
         name = self._name(name, unique, attributes)
         with self._turns.lock:
             self._turns.check_open()
             self._refuse_twice(name)
-            if self._local is None:
-                self._local = LocalDirectory.make(self._options.buffer_dir)
             file = LocalFile(
-                self._local,
+                self._local.directory,
                 name,
                 f"{self._tree.url}{name}",
                 bytes_max=self._options.local_bytes_max,
@@ -203,13 +161,8 @@ class TreeAttempt:
         return file
 
     def directory(self, *, unique: bool) -> Path:
-        """The attempt's directory, if it is one of this machine: see `Task.directory`.
-
-        Raises:
-            OptionError: the destination is no local directory.
-            TaskFailed, JobNotRunning, StoreError: as for `open`.
-        """
-        self._check_process("writing its files")
+        """The attempt's directory, if it is one of this machine: see `Task.directory`."""
+        self.check_process("writing its files")
         tree = self._tree
         if not isinstance(tree, LocalTree):
             raise OptionError(
@@ -244,15 +197,9 @@ class TreeAttempt:
 
     def discard(self, name: str) -> None:
         """Take a file out of the attempt, open or closed, and remove it. Repeatable after a
-        StoreError. Afterwards the name is free.
-
-        Raises:
-            PathError: the attempt has no such file here.
-            TaskFailed: the file is being closed. Or the attempt has ended, is just being ended, or
-                belongs to another process. Nothing was done.
-            StoreError: it may still be there. The commit removes it, and does not publish it.
-        """
-        self._check_process("discarding a file")
+        StoreError. Afterwards the name is free. What may still be there after a StoreError the
+        commit removes, and does not publish."""
+        self.check_process("discarding a file")
         with patient(), self._turns.discard():
             with self._turns.lock:
                 file = self._own(name)
@@ -267,14 +214,9 @@ class TreeAttempt:
                     del self._opened[name]
 
     def rename(self, name: str, new: str, *, unique: bool) -> str:
-        """See `WaitingFiles.rename`.
-
-        Raises:
-            PathError: there is no such closed file, or the new name cannot be used.
-            TaskFailed: as for `discard`.
-            StoreError: it may have both names, or either: the attempt cannot commit any more.
-        """
-        self._check_process("renaming a file")
+        """See `WaitingFiles.rename`. After a StoreError the file may have both names, or either:
+        the attempt cannot commit any more."""
+        self.check_process("renaming a file")
         new = self._name(new, unique, Attributes())
         source, target = f"{self._root}/{name}", f"{self._root}/{new}"
         with patient(), self._turns.discard(), self._turns.lock:
@@ -316,10 +258,7 @@ class TreeAttempt:
         """A file of this handle that nobody is just closing."""
         file = self._opened.get(name)
         if file is None:
-            raise PathError(
-                f"attempt {self.attempt!r} has no file {name!r} here",
-                hint="Give the name as it was opened; with unique=True if it was opened so",
-            )
+            raise self._has_no(name)
         if file.state is FileState.CLOSING:
             raise TaskFailed(
                 f"attempt {self.attempt!r}: {name!r} is being closed by another thread",
@@ -345,12 +284,6 @@ class TreeAttempt:
             f"{self._tree.url}{name}",
             drop=partial(self._drop, name),
             may_close=partial(self._turns.check_open, awaited=True),
-        )
-
-    def _has_already(self, name: str) -> PathError:
-        return PathError(
-            f"attempt {self.attempt!r} has a file {name!r} already",
-            hint="Give each file of a job a name of its own",
         )
 
     def _name(self, name: str, unique: bool, attributes: Attributes) -> str:
@@ -423,14 +356,6 @@ class TreeAttempt:
         with suppress(OSError):  # the directory goes with the attempt
             local.unlink()
 
-    def _lost(self, why: NotFound) -> MagicError:
-        """The error for a directory that is gone: perhaps the job has ended."""
-        return self._fence.must_undo() or TaskFailed(
-            f"attempt {self.attempt!r}: its directory was removed: {why.message}",
-            job_id=self.job.id,
-            hint=ANOTHER_ATTEMPT,
-        )
-
     def _again(self, call: Callable[[], T]) -> T:
         """Make a call that may be repeated, until it is answered."""
         for number in range(TRIES_MAX - 1):
@@ -441,27 +366,6 @@ class TreeAttempt:
         return call()
 
     # Its ends -------------------------------------------------------------------------------------
-
-    def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Save the attempt's manifest, so that the job can accept its files. Repeatable.
-
-        Args:
-            driver: see `TaskAttempt.commit`.
-
-        Raises:
-            FileStillOpen: a file was not closed. The attempt is aborted.
-            TaskFailed: a file failed, is gone or is no ordinary file. The attempt is aborted. Also
-                if it was aborted before, another thread is ending it, or it belongs to another
-                process: then nothing was done.
-            PathError: a file in `directory` has a name that cannot be used. The attempt is aborted.
-            JobNotRunning: the job has ended.
-            StoreError: the manifest could not be saved. Call it again, or `abort`.
-        """
-        if self.result is not None:
-            return self.result
-        self._check_process("committing it")
-        with patient(), self._turns.commit():
-            return self.result or self._commit(driver)
 
     def _commit(self, driver: bool) -> TaskCommit:
         first, result = self.phase is Phase.OPEN, TaskCommit(self.job.uuid, self.task, self.attempt)
@@ -494,13 +398,9 @@ class TreeAttempt:
         if late is not None:
             self._abort_after(late)
             raise late
-        self._turns.phase, self.result = Phase.COMMITTED, result
+        self._committed(result)
         self._files, self._manifest = (), None  # nobody needs them any more
-        self._remove_local()
-        logger.info(
-            "job %s: attempt %s of task %s committed, %d files, %d bytes",
-            self.job.id, self.attempt, self.task, result.files, result.bytes,
-        )  # fmt: skip
+        self._local.remove()
         return result
 
     def _before_set(self) -> None:
@@ -517,34 +417,14 @@ class TreeAttempt:
             raise self._set.other_files()
         return answer.stored.etag
 
-    def abort(self) -> None:
-        """Remove the attempt's files. Repeatable; a missing attempt is no error.
-
-        Raises:
-            TaskFailed: the attempt is committed or may be, or belongs to another process. Nothing
-                was done.
-            StoreError: not everything could be removed. It goes with the job.
-        """
-        self._check_process("aborting it")
-        with patient(), self._turns.abort():
-            self._abort()
-
     def _abort(self) -> None:
         failures: list[BaseException] = []
-        there, _ = settle(self.job, self._set, self._fence, self.phase, failures, sole=True)
-        if not self._may_undo(there.found):
-            self._fence.must_undo()
-        if not self._may_undo(there.found):
-            raise TaskFailed(
-                f"attempt {self.attempt!r} is committed, or may be",
-                job_id=self.job.id,
-                hint="Leave it out of job.commit(...), or abort the job",
-            )
+        there, _ = settle_undo(self.job, self._set, self._fence, self.phase, failures, sole=True)
         self._turns.phase = Phase.ABORTED
         for file in self._opened.values():
             if file.state is FileState.OPEN:
                 file.abort()
-        self._remove_local()
+        self._local.remove()
         if self._made:
             self._again(lambda: self._store.clear(f"{self._root}/"))
         if failures:
@@ -552,29 +432,8 @@ class TreeAttempt:
         if there.found is Found.SET:
             self._set.take_back()
 
-    def _may_undo(self, found: Found) -> bool:
-        late = late_in(self._fence)
-        return may_undo(self.phase, sole=True, accept=self.job.terms.accept, found=found, late=late)
-
-    def _abort_after(self, error: BaseException) -> None:
-        try:
-            with cleaning_up(error):
-                self._abort()
-        except MagicError as failure:
-            error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
-
-    def _remove_local(self) -> None:
-        if self._local is not None:
-            self._local.remove()
-
-    def _check_process(self, doing: str) -> None:
-        if self._pid != os.getpid():
-            raise TaskFailed(
-                f"attempt {self.attempt!r} belongs to process {self._pid}, this is process"
-                f" {os.getpid()}: {doing} is possible there only",
-                job_id=self.job.id,
-                hint=WrongProcess.advice,
-            )
+    def _states(self) -> dict[str, FileState]:
+        return {name: file.state for name, file in self._opened.items()}
 
     # What is committed ----------------------------------------------------------------------------
 
@@ -586,20 +445,7 @@ class TreeAttempt:
                 job_id=self.job.id,
                 hint=ANOTHER_ATTEMPT,
             )
-        still_open = [n for n, f in self._opened.items() if f.state is FileState.OPEN]
-        if still_open:
-            raise FileStillOpen(
-                f"not closed: {name_some(still_open)} (of attempt {self.attempt!r})",
-                job_id=self.job.id,
-                hint=CLOSE_FIRST,
-            )
-        lost = [n for n, f in self._opened.items() if f.state is FileState.FAILED]
-        if lost:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
+        self._refuse_lost_files()
         for name in sorted(self._left):
             self._again(partial(self._drop, name))
         opened = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
@@ -662,7 +508,11 @@ class TreeAttempt:
         try:
             self._again(lambda: self._tree.sync(paths, sorted(directories)))
         except NotFound as error:
-            raise self._lost(error) from error
+            raise self._fence.must_undo() or TaskFailed(  # perhaps the job has ended
+                f"attempt {self.attempt!r}: its directory was removed: {error.message}",
+                job_id=self.job.id,
+                hint=ANOTHER_ATTEMPT,
+            ) from error
 
     def _encode(self) -> bytes:
         self._stop_clock(False)

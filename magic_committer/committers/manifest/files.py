@@ -24,15 +24,10 @@ BUFFER_BYTES = 256 * 1024
 
 
 class TreeFile(PlainFile):
-    """A file for writing, from its start to its end. One thread at a time may use it.
-
-    Args:
-        file: the open file, not buffered.
-        url: the URL of the future file.
-        drop: removes what was written, after a failure or `abort`. Not called again after it has
-            returned: the name may be that of another file then.
-        may_close: raises if the attempt takes no more files.
-    """
+    """A file for writing, from its start to its end. One thread at a time may use it. The raw
+    ``file`` is not buffered. ``drop`` removes what was written; it is not called again after it has
+    returned: the name may be that of another file then. ``may_close`` raises if the attempt takes
+    no more files."""
 
     def __init__(
         self,
@@ -64,12 +59,8 @@ class TreeFile(PlainFile):
         return self._written
 
     def write(self, data: Buffer, /) -> int:
-        """Write bytes at the end.
-
-        Raises:
-            UploadFailed: the disk is full, or the file system failed. The file has failed.
-            ValueError: the file is closed.
-        """
+        """Write bytes at the end. If the disk is full, or the file system failed, the file has
+        failed."""
         self._check_open()
         view = memoryview(data).cast("B")
         size = len(view)
@@ -92,14 +83,7 @@ class TreeFile(PlainFile):
 
     def close(self) -> None:
         """Write what is left, and close the file: it belongs to its attempt now. Does nothing if
-        the file is closed already.
-
-        Raises:
-            UploadFailed: the disk is full, or the file system failed; again at each close of a
-                failed file.
-            TaskFailed: the attempt takes no more files.
-            WrongProcess: this is a forked child of the process that opened the file.
-        """
+        the file is closed already. A failed file raises its error again at each close."""
         self.check_process()
         if self._failure is not None:
             raise self._failure
@@ -120,11 +104,7 @@ class TreeFile(PlainFile):
 
     def abort(self) -> None:
         """Give the file up: what was written is removed. Repeatable; does nothing after a
-        successful `close`.
-
-        Raises:
-            StoreError: it could not be removed. It goes with the attempt.
-        """
+        successful `close`."""
         self.check_process()
         if self._state is FileState.PENDING:
             return

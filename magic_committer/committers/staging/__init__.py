@@ -2,7 +2,7 @@
 commits.
 
 From the task's commit on it is the same job as magic's: its uploads wait for the job's decision,
-with one record, one fence, one commit and one recovery (`committers.uploads`). The two differ in
+with one record, one fence, one commit and one recovery (`committers.base`). The two differ in
 what a mode is about:
 
 ===============  ====================  ======================================================
@@ -21,50 +21,30 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from magic_committer.committers.base import Committer
 from magic_committer.committers.magic import Attempt
 from magic_committer.committers.staging.attempt import StagingAttempt
-from magic_committer.committers.uploads import UploadsCommitter
 from magic_committer.errors import OptionError
 from magic_committer.options import BY_PARTITION, Mode, Track
-from magic_committer.protocol.record import TaskCommit
 
 __all__ = ["DirectoryCommitter", "PartitionedCommitter", "StagingAttempt"]
 
 
-class StagingCommitter(UploadsCommitter):
+class StagingCommitter(Committer[StagingAttempt]):
     """One started job in one process, whose attempts have a local directory. Its base; jobs are of
     one of the two classes below."""
 
     tracks: ClassVar[tuple[Track, ...]] = ("memory",)
 
-    def attempt(
-        self, task: str, attempt: str | None = None, *, sole: bool = False
-    ) -> StagingAttempt:
-        """Make an attempt of a task, to be written and committed in this process.
-
-        Args:
-            task: the task's id.
-            attempt: its name; None: draw one.
-            sole: no other process shares it, as for a name that the caller gives.
-
-        Raises:
-            OptionError: the name would be shared, and local files are not.
-        """
-        if attempt is not None and not sole:
+    def _refuse_attempt(self, attempt: str | None, *, shared: bool) -> None:
+        if shared:
             raise OptionError(
                 f"a given attempt name needs track='s3', which committer={self.name!r} does not"
                 " have: its files are on local disk",
                 hint="Leave attempt out; or start the job with committer='magic'",
             )
-        return self._make(task, attempt or self.runtime.ids())
 
-    def committed_attempt(self, result: TaskCommit) -> StagingAttempt:
-        """Make the handle of an attempt that is already committed, from its result."""
-        attempt = self._make(result.task, result.attempt)
-        attempt.uploads.was_committed(result)
-        return attempt
-
-    def _make(self, task: str, attempt: str) -> StagingAttempt:
+    def _make(self, task: str, attempt: str, *, shared: bool) -> StagingAttempt:
         if self.job.terms.track not in self.tracks:  # a record that this library did not write
             raise OptionError(
                 f"committer={self.name!r} has no track={self.job.terms.track!r}: its files are on"
@@ -82,7 +62,7 @@ class DirectoryCommitter(StagingCommitter):
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:
-        """See `CommitterClass.mode`: those that are not about partitions."""
+        """See `Committer.mode`: those that are not about partitions."""
         if mode in BY_PARTITION:
             raise OptionError(
                 f"committer='directory' has no mode {mode!r}",
@@ -98,7 +78,7 @@ class PartitionedCommitter(StagingCommitter):
 
     @classmethod
     def mode(cls, mode: Mode) -> Mode:
-        """See `CommitterClass.mode`: ``fail`` and ``replace`` are meant for each partition."""
+        """See `Committer.mode`: ``fail`` and ``replace`` are meant for each partition."""
         by_partition: dict[Mode, Mode] = {
             "fail": "fail_partitions",
             "replace": "replace_partitions",

@@ -8,42 +8,44 @@ Invariants:
 
 * Nothing is sent before the task's commit. That sends every file or none: if one cannot be sent,
   all uploads of the attempt are aborted, and the attempt can never be committed.
-* A file that is in the directory when the commit begins is uploaded, unless it is hidden (`scan`).
+* A file that is in the directory when the commit begins is uploaded, unless it is hidden: an
+  element of its name begins with ``_`` or ``.``, as Hadoop's committers do. A file that the task
+  opened by name is uploaded whatever its name is.
+* Nothing that could be data is left out silently. What is no ordinary file (a link, a pipe), and a
+  name that is no text, is an error.
   A file that changes while it is uploaded ends the attempt: half of each state may have been sent.
 * A file of `open` or `local_file` is in the directory only when it was closed well; an open one
   ends the commit, as in every job.
 * The local files go when the uploads are stored, or when the attempt is aborted; after a kill, see
   `LocalDirectory`.
-* One call at a time commits, as in magic (`turns`).
+* One call at a time commits, as in magic (`ends`).
 """
 
 from __future__ import annotations
 
 import logging
+import os
+import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
-from magic_committer._patience import cleaning_up, patient
-from magic_committer._quantities import name_some
+from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._runtime import Progress, Runtime
+from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.attempt import Attempt
-from magic_committer.committers.magic.turns import Turns
-from magic_committer.committers.staging.scan import FoundFile, look_at, scan
 from magic_committer.errors import (
-    FileStillOpen,
-    MagicError,
     OptionError,
     PathError,
     TaskFailed,
     UploadFailed,
 )
-from magic_committer.hadoop.paths import Destination, check_name, unique_name
+from magic_committer.hadoop.paths import Destination, check_name, is_hidden, unique_name
 from magic_committer.options import Options
-from magic_committer.protocol.record import StartedJob, TaskCommit
+from magic_committer.protocol.record import TaskCommit
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import url_of
@@ -53,27 +55,16 @@ from magic_committer.upload.local import refuse_full
 logger = logging.getLogger("magic_committer")
 
 
-class StagingAttempt:
-    """An attempt in the process that writes it.
-
-    Args:
-        runtime: the components.
-        uploads: the attempt that sends what is uploaded.
-        options: `buffer_dir` and `local_bytes_max` say where its local files are, and how many.
-
-    Attributes:
-        uploads: as above.
-    """
+class StagingAttempt(TaskAttempt):
+    """An attempt in the process that writes it. ``uploads``: the attempt that sends what is
+    uploaded."""
 
     def __init__(self, runtime: Runtime, uploads: Attempt, options: Options) -> None:
-        self.job: StartedJob = uploads.job
-        self.task = uploads.task
-        self.attempt = uploads.attempt
+        super().__init__(uploads.job, uploads.task, uploads.attempt)
         self.uploads = uploads
         self._runtime = runtime
         self._options = options
         self._dest = Destination.parse(uploads.job.dest)
-        self._turns = Turns(uploads.job.id, uploads.attempt)
         self._lock = threading.Lock()
         self._local: LocalDirectory | None = None
         self._unique = False
@@ -84,56 +75,27 @@ class StagingAttempt:
         return f"<StagingAttempt of {self.uploads!r}>"
 
     @property
-    def result(self) -> TaskCommit | None:
-        """What `commit` gave; None before."""
-        return self.uploads.result
-
-    @property
-    def phase(self) -> Phase:
-        """How far the attempt is, as this handle knows."""
-        return self.uploads.phase
-
-    @property
     def has_files(self) -> bool:
         """Whether it has a local directory in this process."""
         return self._local is not None or self._uploaded
 
-    def share(self) -> None:
-        """Not to be called: ``track`` is never ``"s3"``."""
-        raise TaskFailed(
-            f"attempt {self.attempt!r} has its files on local disk: it stays in its process",
-            job_id=self.job.id,
-        )
+    def was_committed(self, result: TaskCommit) -> None:
+        """Note that the attempt was committed with this result."""
+        super().was_committed(result)
+        self.uploads.was_committed(result)
 
     # Writing --------------------------------------------------------------------------------------
 
     def directory(self, *, unique: bool) -> Path:
-        """The local directory: see `Task.directory`.
-
-        Args:
-            unique: put the job's UUID into the names of its files when they are uploaded.
-
-        Raises:
-            TaskFailed: the attempt has ended, or belongs to another process.
-            OptionError: the directory cannot be made.
-        """
-        self.uploads.check_process("writing its files")
+        """The local directory: see `Task.directory`."""
+        self.check_process("writing its files")
         self._turns.check_open()
         self._unique = self._unique or unique
         return self._directory().files
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file, which is in the directory when it is closed. Nothing is sent.
-
-        Args:
-            name, unique, attributes: as for `Task.open`.
-
-        Raises:
-            PathError: the name cannot be used, or the attempt already has it.
-            UploadFailed: the file cannot be made on local disk.
-            TaskFailed, OptionError: as for `directory`.
-        """
-        self.uploads.check_process("opening a file")
+        """Open a local file, which is in the directory when it is closed. Nothing is sent."""
+        self.check_process("opening a file")
         check_name(name, uuid=self.job.uuid)
         if unique:
             name = unique_name(name, self.job.uuid)
@@ -185,10 +147,7 @@ class StagingAttempt:
     def _refuse_twice(self, name: str) -> None:
         opened = self._opened.get(name)
         if opened is not None and opened[0].state not in (FileState.ABORTED, FileState.FAILED):
-            raise PathError(
-                f"attempt {self.attempt!r} has a file {name!r} already",
-                hint="Give each file of a job a name of its own",
-            )
+            raise self._has_already(name)
 
     def _move_in(self, directory: LocalDirectory, name: str, path: Path) -> None:
         with self._turns.lock:
@@ -203,43 +162,21 @@ class StagingAttempt:
 
     # Its ends -------------------------------------------------------------------------------------
 
-    def commit(self, *, driver: bool = False) -> TaskCommit:
-        """Upload all files and save the uploads as one `.pendingset`. Repeatable.
-
-        Args:
-            driver: see `TaskAttempt.commit`.
-
-        Raises:
-            FileStillOpen: a file of `open` was not closed. The attempt is aborted.
-            TaskFailed: a local file changed, is gone or is no ordinary file. The attempt is
-                aborted. Also if the attempt was aborted before, another thread is committing or
-                aborting it, or it belongs to another process: then nothing was sent.
-            UploadFailed, PathError: a file could not be uploaded. The attempt is aborted.
-            JobNotRunning, StoreError: as for magic's attempt.
-        """
-        if self.uploads.result is not None:
-            return self.uploads.result
-        self.uploads.check_process("committing it")
-        with patient(), self._turns.commit():
-            if not self._uploaded:
-                try:
-                    self._upload()
-                except BaseException as error:
-                    self._abort_after(error)
-                    raise
-                self._uploaded = True
-                self._remove_local()
+    def _commit(self, driver: bool) -> TaskCommit:
+        """Upload all files and save the uploads as one `.pendingset`."""
+        if not self._uploaded:
             try:
-                return self.uploads.commit(driver=driver)
-            finally:
-                self._turns.phase = self.uploads.phase
-
-    def abort(self) -> None:
-        """Abort the attempt's uploads, if there are any, and remove its local files. Repeatable.
-        Raises what magic's attempt raises."""
-        self.uploads.check_process("aborting it")
-        with self._turns.abort():
-            self._abort()
+                self._upload()
+            except BaseException as error:
+                self._abort_after(error)
+                raise
+            self._uploaded = True
+            self._remove_local()
+        try:
+            self.result = self.uploads.commit(driver=driver)
+            return self.result
+        finally:
+            self._turns.phase = self.uploads.phase
 
     def _abort(self) -> None:
         try:
@@ -249,13 +186,6 @@ class StagingAttempt:
             if self.uploads.phase is Phase.ABORTED:
                 self._remove_local()
 
-    def _abort_after(self, error: BaseException) -> None:
-        try:
-            with cleaning_up(error):
-                self._abort()
-        except MagicError as failure:
-            error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
-
     def _remove_local(self) -> None:
         if self._local is not None:
             self._local.remove()
@@ -263,7 +193,7 @@ class StagingAttempt:
     # The upload -----------------------------------------------------------------------------------
 
     def _upload(self) -> None:
-        self._refuse_open_files()
+        self._refuse_lost_files()
         if self._local is None:
             return
         root = self._local.files
@@ -303,21 +233,8 @@ class StagingAttempt:
             found[name] = look_at(root, name)
         return [found[name] for name in sorted(found)]
 
-    def _refuse_open_files(self) -> None:
-        still_open = [n for n, (f, _) in self._opened.items() if f.state is FileState.OPEN]
-        if still_open:
-            raise FileStillOpen(
-                f"not closed: {name_some(still_open)} (of attempt {self.attempt!r})",
-                job_id=self.job.id,
-                hint=CLOSE_FIRST,
-            )
-        lost = [n for n, (f, _) in self._opened.items() if f.state is FileState.FAILED]
-        if lost:
-            raise TaskFailed(
-                f"attempt {self.attempt!r}: these files failed: {name_some(lost)}",
-                job_id=self.job.id,
-                hint=ANOTHER_ATTEMPT,
-            )
+    def _states(self) -> dict[str, FileState]:
+        return {name: file.state for name, (file, _) in self._opened.items()}
 
     def _refuse_changed(self, root: Path, files: Iterable[FoundFile]) -> None:
         for file in files:
@@ -328,3 +245,58 @@ class StagingAttempt:
                     job_id=self.job.id,
                     hint=f"Let every program end before the commit. {ANOTHER_ATTEMPT}",
                 )
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file of the local directory. ``changed_ns``: when it was last changed, as the file system
+    says."""
+
+    name: str
+    size: int
+    changed_ns: int
+
+
+def scan(directory: Path, prefix: str = "") -> Iterator[FoundFile]:
+    """The files below a directory, in the order of their names. Hidden ones are not among them."""
+    with os.scandir(directory) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        name = prefix + entry.name
+        if is_hidden(entry.name):
+            continue
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise PathError(
+                f"the file {os.fsencode(name)!r} has a name that is not UTF-8: no key can have it",
+                hint="Rename it",
+            ) from error
+        if entry.is_dir(follow_symlinks=False):
+            yield from scan(Path(entry.path), f"{name}/")
+        else:
+            yield _ordinary(Path(entry.path), name, entry.stat(follow_symlinks=False))
+
+
+def look_at(root: Path, name: str) -> FoundFile:
+    """One file of the directory."""
+    path = root / name
+    try:
+        seen = path.lstat()
+    except OSError as error:
+        raise TaskFailed(
+            f"{path} was a file of the task, and cannot be found: {error.strerror}",
+            hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
+            " with file.abort() before it is closed",
+        ) from error
+    return _ordinary(path, name, seen)
+
+
+def _ordinary(path: Path, name: str, seen: os.stat_result) -> FoundFile:
+    if not stat.S_ISREG(seen.st_mode):
+        kind = "a link" if stat.S_ISLNK(seen.st_mode) else "no ordinary file"
+        raise TaskFailed(
+            f"{path} is {kind}, and cannot be uploaded",
+            hint="Copy what it leads to; or begin its name with _ or ., which is not uploaded",
+        )
+    return FoundFile(name, seen.st_size, seen.st_mtime_ns)
