@@ -97,12 +97,9 @@ def name_of(what: str, value: str | None) -> str | None:
 
 
 def expected_of(expect: int | Iterable[str | int] | None) -> int | frozenset[str] | None:
-    """The number of tasks that there must be, or their ids; None if that does not matter.
-
-    Raises:
-        WrongType: text, which may mean a number or an id; or neither a number nor ids.
-        OptionError: a number below 0.
-    """
+    """The number of tasks that there must be, or their ids; None if that does not matter. Raises
+    WrongType: text, which may mean a number or an id; or neither a number nor ids. Raises
+    OptionError: a number below 0."""
     if expect is None:
         return None
     if isinstance(expect, bool):

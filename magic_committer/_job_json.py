@@ -63,12 +63,8 @@ def to_values(job: TravellingJob) -> dict[str, Any]:
 
 
 def from_values(values: object) -> TravellingJob:
-    """Read what `to_values` gave.
-
-    Raises:
-        WrongType: the value is not a dict.
-        FormatError: a field is missing, unknown, of the wrong type, or impossible.
-    """
+    """Read what `to_values` gave. Raises WrongType: the value is not a dict. Raises FormatError: a
+    field is missing, unknown, of the wrong type, or impossible."""
     read = Reader(given_dict(values, "Job"), SOURCE)
     version = read.take("version", int)
     if version != VERSION:

@@ -172,14 +172,8 @@ class Pool(Protocol):
         Items are taken from the iterable only when there is room, in the caller's thread. An item
         heavier than ``weight_max`` runs alone. If the iteration is left early, it waits for what is
         in flight and takes no more items; after Ctrl-C it waits for a second at most.
-
-        Args:
-            function: the function.
-            items: its arguments.
-            in_flight: how many items at once; a function is asked before each item.
-            weigh: the weight of an item; None (default): the weight does not matter.
-            weight_max: the weight of all items at once.
-        """
+        ``in_flight``: how many items at once; a function is asked before each item. ``weight_max``:
+        the weight of all items at once."""
         ...
 
     def later(self, function: Callable[[], object]) -> None:
@@ -308,13 +302,9 @@ class ThreadPool:
 
     def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
         """Call ``function`` every ``seconds`` seconds, in a thread of its own, until it returns
-        False. A pool without threads never calls it.
-
-        Returns:
-            A function that ends it: the thread ends at once, or after a call that is under way. The
-            function never blocks and takes no lock. It may be called from ``__del__``, and in a
-            forked child, where no such thread runs.
-        """
+        False. A pool without threads never calls it. Gives a function that ends it: the thread ends
+        at once, or after a call that is under way. The function never blocks and takes no lock. It
+        may be called from ``__del__``, and in a forked child, where no such thread runs."""
         bell: SimpleQueue[None] = SimpleQueue()
         if self.threads_max:
             _start(_tick, (bell, seconds, function), f"{self._name}-every")

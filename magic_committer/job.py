@@ -819,16 +819,8 @@ def abort_uncommitted(job: Job) -> None:
 
 
 def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
-    """Do nothing to the job: a forked child has left the block.
-
-    Args:
-        job: the job of the parent.
-        owner: the id of the parent process.
-        error: the exception that ended the block; None: it ended normally.
-
-    Raises:
-        TaskFailed: the block ended normally. Otherwise a note on ``error`` says the same.
-    """
+    """Do nothing to the job: a forked child has left the block. Raises TaskFailed: the block ended
+    normally. Otherwise a note on ``error`` says the same."""
     message = (
         f"job {job.id!r} belongs to process {owner}, this is process {os.getpid()}: it was"
         " neither committed nor aborted here"

@@ -315,11 +315,7 @@ class Compressor(Protocol):
 
 
 def compressor_for(url: str, compression: str | None) -> Compressor | None:
-    """What compresses the file of a URL; None: nothing does. The arguments are those of `open`.
-
-    Raises:
-        OptionError: the format is unknown, or this Python cannot write it.
-    """
+    """What compresses the file of a URL; None: nothing does. The arguments are those of `open`."""
     if compression in ("infer", "infer_from_extension"):  # smart_open's word, as those below
         suffix = url[url.rfind(".") :].lower()
         compression = suffix if suffix in _SUFFIXES else None

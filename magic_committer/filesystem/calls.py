@@ -466,12 +466,7 @@ class FileCalls(ABC):
 def text_options(
     mode: str, encoding: str | None, errors: str | None, newline: str | None
 ) -> dict[str, str | None] | None:
-    """The arguments of a text file, as the caller gave them; None for a file of bytes.
-
-    Raises:
-        WrongType: the mode is not text.
-        ValueError: the mode does not write a new file, or the other arguments do not fit it.
-    """
+    """The arguments of a text file, as the caller gave them; None for a file of bytes."""
     if mode in ("wb", "xb"):
         if encoding is not None or errors is not None or newline is not None:
             raise ValueError("encoding, errors and newline are for text: open it with mode 'w'")

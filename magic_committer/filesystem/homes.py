@@ -60,12 +60,8 @@ class Home(Protocol):
         ...
 
     def reader(self, name: str) -> BinaryIO:
-        """Open a file for reading, with seeks.
-
-        Raises:
-            NotFound: it is gone.
-            InvalidRequest: it is too large to be read.
-        """
+        """Open a file for reading, with seeks. Raises InvalidRequest: it is too large to be
+        read."""
         ...
 
 
@@ -74,11 +70,7 @@ def roots_of(dest: str) -> tuple[str, ...]:
 
     ``bucket/table/`` for a destination on S3; ``/data/table/`` or ``host/data/table/`` for one on a
     file system. The one of a file system may be given percent-encoded, too, as its URL is; names
-    below it are taken as they are.
-
-    Args:
-        dest: the destination's URL.
-    """
+    below it are taken as they are."""
     if is_s3_url(dest):
         place = Destination.parse(dest)
         return (f"{place.bucket}/{place.prefix}",)
@@ -88,12 +80,7 @@ def roots_of(dest: str) -> tuple[str, ...]:
 
 def name_below(roots: Sequence[str], path: str) -> str | None:
     """The name of a path below a destination; "": the destination itself; None: it is not below.
-    Pure.
-
-    Args:
-        roots: what `roots_of` gave.
-        path: what follows the scheme.
-    """
+    Pure. ``path``: what follows the scheme."""
     whole = f"{path.rstrip('/')}/"
     for root in roots:
         if whole.startswith(root):
@@ -107,12 +94,7 @@ def directory_info(name: str) -> Info:
 
 
 class StoreHome:
-    """A destination that is a store.
-
-    Args:
-        dest: the destination.
-        store: its bucket, or its directory.
-    """
+    """A destination that is a store."""
 
     def __init__(self, dest: Destination, store: ObjectStore) -> None:
         self.url = dest.url

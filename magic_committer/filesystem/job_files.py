@@ -53,14 +53,7 @@ _TEXT_ONLY = ("encoding", "errors", "newline")
 
 
 class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """One task as a file system of fsspec: `Task.filesystem` makes it.
-
-    Args:
-        sink: the task.
-        unique: put the job's UUID into the name of every file.
-        read_through: show and read the destination's objects, too.
-        keep_bytes_max: bytes of closed files that may be read again before the commit.
-    """
+    """One task as a file system of fsspec: `Task.filesystem` makes it."""
 
     protocol = PROTOCOL
     root_marker = ""
@@ -92,11 +85,8 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         )
 
     def _relative(self, path: Any) -> Any:
-        """A path, or a list of them, relative to the destination.
-
-        Raises:
-            PathError: it is a URL that is not below the destination.
-        """
+        """A path, or a list of them, relative to the destination. Raises PathError: it is a URL
+        that is not below the destination."""
         if isinstance(path, list):
             return [self._relative(one) for one in path]
         text = fspath(path)
@@ -266,12 +256,8 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
             ) from error
 
     def _of_task(self, file: ShelvedFile, doing: str) -> BinaryIO:
-        """A closed file of the task, for reading.
-
-        Raises:
-            NotYetAnObject: it is open, or an upload whose bytes were not kept; the message says
-                that it cannot be ``doing`` now.
-        """
+        """A closed file of the task, for reading. Raises NotYetAnObject: it is open, or an upload
+        whose bytes were not kept; the message says that it cannot be ``doing`` now."""
         waiting = self._sink.waiting
         if waiting is None or file.is_open:
             return io.BytesIO(self._bytes_of(file, doing))

@@ -16,9 +16,6 @@ SHARE_OF_A_FILE = 8
 class KeptBytes:
     """How many bytes may still be kept. Safe for many threads.
 
-    Args:
-        bytes_max: for all files together; 0: nothing is kept.
-
     Attributes:
         file_bytes_max: for one file.
     """

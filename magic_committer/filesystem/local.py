@@ -77,11 +77,7 @@ class SourceFile:
 
 
 def local_text(path: str | PathLike[str]) -> str:
-    """A path of this machine that a caller passed.
-
-    Raises:
-        WrongType: it is neither text nor a `Path`.
-    """
+    """A path of this machine that a caller passed."""
     if isinstance(path, str | PathLike):
         text = os.fspath(path)
         if isinstance(text, str):
@@ -95,13 +91,8 @@ def local_text(path: str | PathLike[str]) -> str:
 def put_one(
     sink: Sink, path: str, name: str, *, unique: bool = False, attributes: Attributes
 ) -> int:
-    """Put one file. Gives its bytes.
-
-    Raises:
-        OSError: it cannot be read.
-        PathError: it is no regular file.
-        UploadFailed: it changed meanwhile; and as `Task.open`.
-    """
+    """Put one file. Gives its bytes. Raises PathError: it is no regular file. Raises UploadFailed:
+    it changed meanwhile; and as `Task.open`."""
     before = os.stat(path)
     if not stat.S_ISREG(before.st_mode):
         raise _no_file(path, before.st_mode)
@@ -131,18 +122,9 @@ def local_files(
     directory: str, below: str, *, hidden: bool, left_out: list[str]
 ) -> Iterator[SourceFile]:
     """The files in a directory of this machine and below it, in the order of their names.
-
-    Args:
-        directory: its path.
-        below: what goes before their names, without a slash at its end; "": nothing.
-        hidden: also those whose name, or a directory's, begins with a dot.
-        left_out: takes the names that are left out.
-
-    Raises:
-        OSError: a directory cannot be read, or is none.
-        PathError: an entry is no file, a link to a directory or to nothing, or its name cannot be
-            used.
-    """
+    ``below``: what goes before their names, without a slash at its end; "": nothing. Raises
+    PathError: an entry is no file, a link to a directory or to nothing, or its name cannot be
+    used."""
     for entry in sorted(os.scandir(directory), key=lambda one: one.name):
         name = f"{below}/{entry.name}" if below else entry.name
         if name == SUCCESS or (entry.name.startswith(".") and not hidden):
@@ -182,13 +164,8 @@ def _no_file(path: str, mode: int) -> PathError:
 def files_in(
     path: str, below: str = "", *, hidden: bool = False
 ) -> tuple[list[SourceFile], tuple[str, ...]]:
-    """All files of a directory, and the names that are left out.
-
-    Raises:
-        PathError: it is no directory, or has no file to put.
-
-        Otherwise as `local_files`.
-    """
+    """All files of a directory, and the names that are left out. Raises PathError: it is no
+    directory, or has no file to put."""
     if not Path(path).is_dir():
         raise PathError(f"{shown(path)} is no directory", hint="Put a file with put_file(path)")
     left_out: list[str] = []
@@ -203,15 +180,7 @@ def files_in(
 
 
 def refuse_itself(path: str, dest: str) -> None:
-    """Refuse a directory that the destination lies in: it would be put with what the job writes.
-
-    Args:
-        path: the directory.
-        dest: the destination's URL.
-
-    Raises:
-        PathError: the destination is this directory, or in it.
-    """
+    """Refuse a directory that the destination lies in: it would be put with what the job writes."""
     if not dest.startswith("file://"):
         return
     source, there = os.path.realpath(path), os.path.realpath(local_path(dest))

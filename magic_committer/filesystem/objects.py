@@ -58,10 +58,7 @@ class SourceObject:
 
     def put(self, sink: Sink, *, unique: bool, attributes: Attributes) -> int:
         """Begin a file of the task, and let the store copy the object into it. Gives its bytes.
-
-        Raises:
-            UploadFailed: the object changed meanwhile; and as `Task.open`.
-        """
+        Raises UploadFailed: the object changed meanwhile; and as `Task.open`."""
         unchanged = partial(self._refuse_changes, sink.reach(self.whole.bucket))
         if not self.size:  # no part of it is copied on a condition
             unchanged()
@@ -73,11 +70,7 @@ class SourceObject:
         return self.size
 
     def _refuse_changes(self, store: ObjectStore) -> None:
-        """Look at the object again.
-
-        Raises:
-            UploadFailed: it is another one now, or gone.
-        """
+        """Look at the object again. Raises UploadFailed: it is another one now, or gone."""
         whole = self.whole
         try:
             now = store.head(whole.key).etag
@@ -111,21 +104,12 @@ def objects_in(
     unique: bool = False,
 ) -> tuple[list[SourceObject], tuple[str, ...]]:
     """All objects below a URL that ends in ``/``, or the one object of another; and the names that
-    are left out.
-
-    Args:
-        store: the source's bucket.
-        source, dest: the URLs of source and destination.
-        below: what goes before the names, without a slash at its end; of one object: its name.
-        hidden: also those with an element that begins with ``_`` or ``.``; never those of
-            committers.
-        unique: they get the job's UUID, so the token of another job becomes plain digits.
-
-    Raises:
-        PathError: there is none; one carries another job's token, without ``unique``; source and
-            destination lie in each other; or the destination is a file system.
-        StoreError: they cannot be listed.
-    """
+    are left out. ``below``: what goes before the names, without a slash at its end; of one object:
+    its name. ``hidden``: also those with an element that begins with ``_`` or ``.``; never those of
+    committers. ``unique``: they get the job's UUID, so the token of another job becomes plain
+    digits. Raises PathError: there is none; one carries another job's token, without ``unique``;
+    source and destination lie in each other; or the destination is a file system. Raises
+    StoreError: they cannot be listed."""
     if not is_s3_url(dest):
         raise PathError(
             f"objects are copied on S3 only, not to {dest}", hint="Download them, and put_directory"

@@ -30,16 +30,9 @@ leave locked."""
 
 
 def enter(dest: str, sink: Callable[[], Sink]) -> Callable[[], None]:
-    """Note that a block is open.
-
-    Args:
-        dest: the URL of its destination.
-        sink: a method that gives its task, as a place to put files. Called when a URL is used. The
-            table does not keep its object: a block that is dropped must end.
-
-    Returns:
-        A function to call when it ends. Repeatable.
-    """
+    """Note that a block is open. ``sink``: a method that gives its task, as a place to put files.
+    Called when a URL is used. The table does not keep its object: a block that is dropped must end.
+    Gives a function to call when it ends. Repeatable."""
     entry = _OpenWrite(os.getpid(), dest, roots_of(dest), WeakMethod(sink))
     _open.append(entry)
 
@@ -52,15 +45,9 @@ def enter(dest: str, sink: Callable[[], Sink]) -> Callable[[], None]:
 
 
 def sink_of(path: str) -> Sink:
-    """The one open block whose destination holds a place: the deepest, if several do.
-
-    Args:
-        path: what follows ``magic://``.
-
-    Raises:
-        OptionError: there is none, or there are two of the same destination; or the block's job has
-            no files that are written as they come.
-    """
+    """The one open block whose destination holds a place: the deepest, if several do. Raises
+    OptionError: there is none, or there are two of the same destination; or the block's job has no
+    files that are written as they come."""
     fitting = [
         (one, sink)
         for one in tuple(_open)

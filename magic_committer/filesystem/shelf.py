@@ -72,11 +72,7 @@ class Shelf:
             file.stream.when_pending(file.let_go)
 
     def get(self, name: str, *, gone: bool = False) -> ShelvedFile | None:
-        """The file of this name; None if there is none.
-
-        Args:
-            gone: also one that will not be published.
-        """
+        """The file of this name; None if there is none."""
         with self._lock:
             directory = self._directories.get(parent_of(name))
             file = directory.files.get(name) if directory is not None else None

@@ -40,11 +40,8 @@ class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         return text.removeprefix(f"{PROTOCOL}://").rstrip("/")
 
     def _found(self, path: Any) -> tuple[JobFileSystem, str, str]:
-        """The file system that a path is in, the path there, and what goes before its names.
-
-        Raises:
-            OptionError: no open block, or more than one, writes there.
-        """
+        """The file system that a path is in, the path there, and what goes before its names. Raises
+        OptionError: no open block, or more than one, writes there."""
         path = self._strip_protocol(path)
         sink = sink_of(path)
         system = _systems.get(sink)

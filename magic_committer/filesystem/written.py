@@ -26,13 +26,7 @@ else:
 
 
 class WrittenFile(TaskFile):
-    """A file of a task, opened through a file system. It can only be written, from start to end.
-
-    Args:
-        file: its place on the shelf.
-        kept: the room for bytes that can be read later.
-        discard: takes the file out of its task.
-    """
+    """A file of a task, opened through a file system. It can only be written, from start to end."""
 
     def __init__(
         self, file: ShelvedFile, kept: KeptBytes, discard: Callable[[ShelvedFile], None]

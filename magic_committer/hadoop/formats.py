@@ -192,11 +192,8 @@ class SuccessData:
 
 
 def java_date(ms: int) -> str:
-    """Java's ``Date.toString()`` in UTC for milliseconds since the epoch.
-
-    Raises:
-        OverflowError: the time is after the year 9999.
-    """
+    """Java's ``Date.toString()`` in UTC for milliseconds since the epoch. Raises OverflowError: the
+    time is after the year 9999."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[at.weekday()]
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -294,22 +291,14 @@ def new_success(
 
 
 def decode_pending(data: bytes, source: str) -> Pending:
-    """Read a `.pending`. Errors call the object ``source``.
-
-    Raises:
-        FormatError: it cannot be trusted.
-    """
+    """Read a `.pending`. Errors call the object ``source``."""
     with _naming(source):
         document, sealed = json.parse(data, PENDING_BYTES_MAX)
         return _read_pending(document, sealed)
 
 
 def decode_pendingset(data: bytes, source: str) -> PendingSet:
-    """Read a `.pendingset`, or a staging committer's file of the same form.
-
-    Raises:
-        FormatError: it cannot be trusted.
-    """
+    """Read a `.pendingset`, or a staging committer's file of the same form."""
     with _naming(source):
         document, sealed = json.parse(data, PENDINGSET_BYTES_MAX)
         return _read_pendingset(document, sealed)
@@ -317,26 +306,15 @@ def decode_pendingset(data: bytes, source: str) -> PendingSet:
 
 def decode_success(data: bytes, source: str) -> SuccessData:
     """Read a `_SUCCESS` or a summary report, of S3A's committers or of the manifest committer. As
-    in Hadoop, only two things are refused: wrong types, and a name that is wrong or null.
-
-    Raises:
-        FormatError: it cannot be trusted. An empty marker is from the classic file committer.
-    """
+    in Hadoop, only two things are refused: wrong types, and a name that is wrong or null. Raises
+    FormatError: it cannot be trusted. An empty marker is from the classic file committer."""
     with _naming(source):
         document, _ = json.parse(data, SUCCESS_BYTES_MAX)
         return _read_success(document)
 
 
 def encode_pending(pending: Pending, etag_form: EtagForm = "objects", *, source: str = "") -> bytes:
-    """Write a `.pending` in one line. ``"strings"`` leaves the parts' checksums out.
-
-    Args:
-        pending, etag_form: the pending, and the form of its etags.
-        source: the object's name in errors.
-
-    Raises:
-        FormatError: a reader would not trust it.
-    """
+    """Write a `.pending` in one line. ``"strings"`` leaves the parts' checksums out."""
     with _naming(source or f"pending of {pending.destination_key!r}"):
         document = _pending_document(pending, etag_form)
         _read_pending(document)
@@ -346,15 +324,7 @@ def encode_pending(pending: Pending, etag_form: EtagForm = "objects", *, source:
 def encode_pendingset(
     pendingset: PendingSet, etag_form: EtagForm = "objects", *, source: str = ""
 ) -> bytes:
-    """Write a `.pendingset` in one line. ``"strings"`` leaves the parts' checksums out.
-
-    Args:
-        pendingset, etag_form: the set, and the form of its etags.
-        source: the object's name in errors.
-
-    Raises:
-        FormatError: a reader would not trust it.
-    """
+    """Write a `.pendingset` in one line. ``"strings"`` leaves the parts' checksums out."""
     with _naming(source or f"pendingset of job {pendingset.job_id!r}"):
         document = _pendingset_document(pendingset, etag_form)
         _read_pendingset(document)
@@ -362,11 +332,7 @@ def encode_pendingset(
 
 
 def encode_success(success: SuccessData, *, source: str = "") -> bytes:
-    """Write a `_SUCCESS` in one line. Errors call the object ``source``.
-
-    Raises:
-        FormatError: a reader would not trust it.
-    """
+    """Write a `_SUCCESS` in one line. Errors call the object ``source``."""
     with _naming(source or f"_SUCCESS of job {success.job_id!r}"):
         document = _success_document(success)
         _read_success(document)

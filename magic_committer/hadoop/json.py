@@ -71,15 +71,9 @@ class Invalid(Exception):
 
 
 def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
-    """Read one JSON object.
-
-    Returns:
-        The object without its seal, and whether it had one.
-
-    Raises:
-        Invalid: it is too large, too deep, has too many values, is not UTF-8, not JSON, not an
-            object, or ambiguous, or its seal does not match.
-    """
+    """Read one JSON object. Gives the object without its seal, and whether it had one. Raises
+    Invalid: it is too large, too deep, has too many values, is not UTF-8, not JSON, not an object,
+    or ambiguous, or its seal does not match."""
     if len(data) > bytes_max:
         raise Invalid("", f"has {len(data)} bytes, at most {bytes_max} are read")
     if not data:
@@ -135,12 +129,8 @@ def parse_plain(data: bytes, bytes_max: int) -> tuple[Document, bool] | None:
 
 def refuse_crowded(data: bytes) -> None:
     """Refuse a document with very many, very short values before it is parsed: each takes some 60
-    to 240 bytes of memory, whatever it takes in the file.
-
-    Raises:
-        Invalid: it has more than `VALUES_FREE` values, with less than `BYTES_A_VALUE_MIN` bytes for
-            each.
-    """
+    to 240 bytes of memory, whatever it takes in the file. Raises Invalid: it has more than
+    `VALUES_FREE` values, with less than `BYTES_A_VALUE_MIN` bytes for each."""
     most = VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
     if _values_at_most(data) <= most:
         return
@@ -158,16 +148,8 @@ def _values_at_most(data: bytes) -> int:
 
 
 def serialise(document: Document, bytes_max: int, *, sealed: bool) -> bytes:
-    """Write one JSON object compactly, with its seal if ``sealed``. NaN becomes null.
-
-    Args:
-        document: the object.
-        bytes_max: how many bytes it may have.
-        sealed: whether it gets a seal.
-
-    Raises:
-        Invalid: it is too large, too deep, or holds something that JSON cannot hold.
-    """
+    """Write one JSON object compactly, with its seal if ``sealed``. NaN becomes null. Raises
+    Invalid: it is too large, too deep, or holds something that JSON cannot hold."""
     check_depth(document)
     try:
         data = orjson.dumps(document)

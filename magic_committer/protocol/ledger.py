@@ -151,11 +151,8 @@ class Ledger:
         return replace(self, claim=claim, nonce=nonce)
 
     def published(self, number: int, nonce: str) -> Ledger:
-        """The ledger after an arrow ``publish``: the claimant has published a batch.
-
-        Raises:
-            ValueError: nobody has claimed a batch.
-        """
+        """The ledger after an arrow ``publish``: the claimant has published a batch. Raises
+        ValueError: nobody has claimed a batch."""
         if self.claim is None:
             raise ValueError("a batch that nobody has claimed is not published")
         by = self.claim
@@ -181,15 +178,8 @@ class Ledger:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> Ledger:
-        """Read a ledger.
-
-        Args:
-            data: the object's bytes.
-            source: the object's key, for errors.
-
-        Raises:
-            FormatError: the object is not a ledger, or a newer version of the library wrote it.
-        """
+        """Read a ledger. Raises FormatError: the object is not a ledger, or a newer version of the
+        library wrote it."""
         read = Reader(read_document(data, source, LEDGER_BYTES_MAX), source)
         version = read.take("version", int)
         if version != LEDGER_VERSION:
@@ -232,10 +222,7 @@ def _claim(read: Reader) -> Claim:
 
 def take_checkpoint(read: Reader) -> str:
     """Take the hash of a checkpoint out of a record, a ledger or a claim; "" if it names none.
-
-    Raises:
-        FormatError: it is no such hash.
-    """
+    Raises FormatError: it is no such hash."""
     told = read.take("checkpoint", str) if "checkpoint" in read else ""
     if told and not _HASH.fullmatch(told):
         raise read.refused("checkpoint", f"is {told!r}: no hash of one")
@@ -254,11 +241,7 @@ def _check_claim(claim: Claim, source: str) -> None:
 
 
 def check_number(number: int, source: str, field: str) -> None:
-    """Check the number of a batch that was read.
-
-    Raises:
-        FormatError: it is not from 0 to `BATCH_MAX`.
-    """
+    """Check the number of a batch that was read."""
     if not 0 <= number <= BATCH_MAX:
         raise FormatError(source, field, f"is {number}, not from 0 to {BATCH_MAX}")
 
@@ -277,13 +260,7 @@ class Move(Enum):
 
 
 def next_move(ledger: Ledger | None, number: int, uuid: str) -> Move:
-    """What a job does that wants to publish a batch. Pure.
-
-    Args:
-        ledger: as it is stored; None: there is none.
-        number: the batch.
-        uuid: the job's UUID.
-    """
+    """What a job does that wants to publish a batch. Pure."""
     if ledger is None:
         return Move.CLAIM
     if ledger.covers(number):

@@ -91,12 +91,9 @@ class Plan:
     marker: ObjectRef | None = None
 
     def encode(self) -> bytes:
-        """Give the bytes of the plan's object: compact JSON.
-
-        Raises:
-            OptionError: the plan is too large for every reader: too many tasks, files, partitions
-                or bytes. The job is not decided, and nothing of it is visible.
-        """
+        """Give the bytes of the plan's object: compact JSON. Raises OptionError: the plan is too
+        large for every reader: too many tasks, files, partitions or bytes. The job is not decided,
+        and nothing of it is visible."""
         self._refuse_too_many()
         head = {
             "version": PLAN_VERSION,
@@ -145,11 +142,8 @@ class Plan:
     @classmethod
     def decode(cls, data: bytes, source: str) -> Plan:
         """Read a plan. Its sets and deletes stay in ``data`` and are read when they are used.
-
-        Raises:
-            FormatError: the data is not a plan, not as this library writes it, of a newer version,
-                or beyond a limit.
-        """
+        Raises FormatError: the data is not a plan, not as this library writes it, of a newer
+        version, or beyond a limit."""
         if len(data) > PLAN_BYTES_MAX:
             raise FormatError(source, "", f"has {len(data)} bytes, more than {PLAN_BYTES_MAX}")
         read = Reader(_scan(data, source), source)
@@ -252,12 +246,9 @@ def check_plan(plan: Plan, job: StartedJob, source: str) -> None:
 
     A process that executes a plan may have more rights than the process that wrote it. An
     operator's `cleanup` reads what anyone may have left below one destination, and must not act
-    elsewhere (docs/security.md). A plan by a driver of this library always passes.
-
-    Raises:
-        FormatError: the plan names another job, an object that is not data below the destination, a
-            pendingset of another job, or one pendingset twice.
-    """
+    elsewhere (docs/security.md). A plan by a driver of this library always passes. Raises
+    FormatError: the plan names another job, an object that is not data below the destination, a
+    pendingset of another job, or one pendingset twice."""
 
     def refuse(field: str, reason: str) -> NoReturn:
         raise FormatError(source, field, reason, hint="Nothing of it is done: look who wrote it")

@@ -231,16 +231,8 @@ class JobRecord:
         return JobPaths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
 
     def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
-        """The record after an arrow of `TRANSITIONS`.
-
-        Args:
-            state: the state after the arrow.
-            nonce: the fresh nonce.
-            changes: other fields that change.
-
-        Raises:
-            ValueError: there is no such arrow. Nothing was changed.
-        """
+        """The record after an arrow of `TRANSITIONS`. Raises ValueError: there is no such arrow.
+        Nothing was changed."""
         if state not in TRANSITIONS[self.state]:
             raise ValueError(f"a job does not go from {self.state} to {state}")
         return replace(self, state=state, nonce=nonce, **changes)
@@ -260,15 +252,8 @@ class JobRecord:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> JobRecord:
-        """Read ``_job.json``.
-
-        Args:
-            data: the object's bytes.
-            source: the object's key, for errors.
-
-        Raises:
-            FormatError: the object is not a record, or a newer version of the library wrote it.
-        """
+        """Read ``_job.json``. Raises FormatError: the object is not a record, or a newer version of
+        the library wrote it."""
         read = Reader(read_document(data, source, RECORD_BYTES_MAX), source)
         version = read.take("version", int)
         if version != RECORD_VERSION:

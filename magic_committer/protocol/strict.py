@@ -31,11 +31,8 @@ def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
 
 
 def given_dict(values: object, what: str) -> dict[str, Any]:
-    """Check what a caller passed to ``from_dict``.
-
-    Raises:
-        WrongType: it is not a dict. The value is not shown, because it is long.
-    """
+    """Check what a caller passed to ``from_dict``. Raises WrongType: it is not a dict. The value is
+    not shown, because it is long."""
     if isinstance(values, Mapping):
         return dict(values)
     text = isinstance(values, str | bytes)

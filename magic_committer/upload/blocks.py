@@ -229,11 +229,8 @@ class Block:
         return self._file is not None
 
     def append(self, data: memoryview) -> None:
-        """Copy ``data``, contiguous bytes, to the end. The caller makes sure that they fit.
-
-        Raises:
-            OSError: the disk is full or broken.
-        """
+        """Copy ``data``, contiguous bytes, to the end. The caller makes sure that they fit. Raises
+        OSError: the disk is full or broken."""
         for start in range(0, len(data), SUM_BYTES):
             self._append(data[start : start + SUM_BYTES])
         self.quick_end = self.held
@@ -393,11 +390,8 @@ class FileBlock:
         self.changed_ns = changed_ns
 
     def body(self) -> PartBody:
-        """The body for the store.
-
-        Raises:
-            OSError: the file has changed since it was taken, or is gone.
-        """
+        """The body for the store. Raises OSError: the file has changed since it was taken, or is
+        gone."""
         if os.stat(self.path).st_mtime_ns != self.changed_ns:
             raise OSError(f"{self.path} was changed while it was being uploaded")
         return FileSlice(self.path, self.offset, self.length)

@@ -146,11 +146,7 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
 
 class PlainFile(TaskFile):
     """A file that keeps its state itself. One thread at a time may use it. A dropped one is given
-    up: the finalizer changes the state only; what is on a disk goes with the attempt.
-
-    Args:
-        name: the URL of the future file.
-    """
+    up: the finalizer changes the state only; what is on a disk goes with the attempt."""
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()

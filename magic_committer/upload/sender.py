@@ -215,11 +215,7 @@ class PartSender:
             raise UploadFailed(f"{what} of {self.url} failed: {error}") from error
 
     def created(self) -> CreatedUpload:
-        """Send Create, if that was not done, wait for the answer and give it.
-
-        Raises:
-            UploadFailed: Create failed.
-        """
+        """Send Create, if that was not done, wait for the answer and give it."""
         if not self._creating:
             self.begin()
         if self._create is not None:
@@ -244,11 +240,7 @@ class PartSender:
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most
-        ``in_flight_max`` parts are in flight.
-
-        Raises:
-            UploadFailed: a part failed.
-        """
+        ``in_flight_max`` parts are in flight."""
         collected = []
         while self._flying and (self.in_flight > in_flight_max or self._flying[0].done()):
             answer = result_of(self._flying[0])
@@ -266,11 +258,8 @@ class PartSender:
 
     def abort(self) -> None:
         """Wait for what is in flight, then abort the upload. Repeatable, also after an error. After
-        Ctrl-C what is in flight is broken off if it is not answered at once.
-
-        Raises:
-            StoreError: the store did not accept the abort. It was logged.
-        """
+        Ctrl-C what is in flight is broken off if it is not answered at once. Raises StoreError: the
+        store did not accept the abort. It was logged."""
         if self not in _unsettled:
             return
         self.halt()
@@ -321,11 +310,7 @@ class PartSender:
             _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
 
     def abort_at_exit(self, seconds: float) -> None:
-        """Abort at the end of the interpreter. Errors are logged.
-
-        Args:
-            seconds: how long to wait for what is in flight.
-        """
+        """Abort at the end of the interpreter. Errors are logged."""
         if not self.ours or self.state is FileState.PENDING:  # interrupted as `finish` ended
             return
         if self.state in (FileState.OPEN, FileState.CLOSING):
@@ -422,11 +407,8 @@ def _forget(created: CreatedUpload) -> None:
 
 def _wait(future: Future[object] | None, seconds: float | None = None) -> None:
     """Wait until the future has ended, with a result or an error, or for so many seconds. The
-    function itself notes its error. Does nothing without a future.
-
-    Raises:
-        BaseException: the wait was interrupted. The next call continues it.
-    """
+    function itself notes its error. Does nothing without a future. Raises BaseException: the wait
+    was interrupted. The next call continues it."""
     if future is None:
         return
     while not future.wait(LOOK_SECONDS if seconds is None else seconds):
