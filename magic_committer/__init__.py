@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         WrongType,
     )
     from magic_committer.filesystem.calls import BinaryMode, TextMode
-    from magic_committer.filesystem.local import PutReport
+    from magic_committer.filesystem.put import PutReport
     from magic_committer.job import Job, Task
     from magic_committer.maintenance.api import (
         AbortedUploads,
@@ -191,7 +191,7 @@ _NAMES_OF = {
         "MagicError NotFound NotYetAnObject OptionError OutcomeUnknown PathError PermissionDenied "
         "StoreError TaskFailed UploadFailed WrongProcess WrongType"
     ),
-    "filesystem.local": "PutReport",
+    "filesystem.put": "PutReport",
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
     "maintenance.api": (

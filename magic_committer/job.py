@@ -51,7 +51,6 @@ from magic_committer.errors import (
     WrongProcess,
 )
 from magic_committer.filesystem.calls import FileCalls
-from magic_committer.filesystem.homes import StoreHome
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options, S3Options, S3Place, Track
@@ -675,25 +674,13 @@ class Task(FileCalls):
     def _files(self) -> Sink:
         if self._sink is None:
             job, attempt = self._job, self._attempt
-            files, waiting = attempt.streams(), attempt.waiting
-            dest = Destination.parse(job.dest)
-            parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress, job._held)
             self._sink = Sink(
-                title=f"task {self.task_id!r} of job {job.id!r}",
-                home=StoreHome(dest, parts.store),
-                pool=parts.pool,
-                clock=parts.clock,
-                progress=parts.progress,
-                block_bytes=job._options.block_bytes,
-                open_file=attempt.open,
-                discard_file=attempt.discard,
-                waiting=waiting,
-                reach=lambda bucket: (
-                    _wiring.runtime_for(bucket, job._s3, job._progress, job._held).store
-                ),
+                f"task {self.task_id!r} of job {job.id!r}",
+                Destination.parse(job.dest),
+                lambda bucket: _wiring.runtime_for(bucket, job._s3, job._progress, job._held),
+                attempt,
+                job._options.block_bytes,
             )
-            for name, file in files.items():
-                self._sink.note(name, file)
         return self._sink
 
     def commit(self) -> TaskCommit:

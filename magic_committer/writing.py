@@ -33,9 +33,8 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.filesystem import open_writes
 from magic_committer.filesystem.calls import FileCalls
-from magic_committer.filesystem.sink import Sink
+from magic_committer.filesystem.sink import Sink, enter
 from magic_committer.hadoop.paths import is_s3_url
 from magic_committer.job import Job, Task, give_up, leave_alone, may_be_running
 from magic_committer.protocol.record import JobReport
@@ -131,7 +130,7 @@ class Writing(FileCalls):
             _entered.add(self)
             dest = self._job.dest
             if is_s3_url(dest) or is_tree_url(dest):
-                self._leave_urls = open_writes.enter(dest, self._files)
+                self._leave_urls = enter(dest, self._files)
         except BaseException as error:  # a signal: the job is there, and nobody leaves the block
             _entered.discard(self)
             self._end_life()

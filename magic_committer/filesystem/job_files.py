@@ -19,6 +19,7 @@ import io
 import pickle
 import re
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from os import fspath, strerror
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -36,10 +37,8 @@ from magic_committer.errors import (
 )
 from magic_committer.file_trees.through_fsspec import ToldFile
 from magic_committer.filesystem.homes import PROTOCOL, Info, directory_info, name_below
-from magic_committer.filesystem.kept import KeptBytes
-from magic_committer.filesystem.shelf import ShelvedFile
-from magic_committer.filesystem.sink import Sink
-from magic_committer.filesystem.written import WrittenFile
+from magic_committer.filesystem.sink import ShelvedFile, Sink
+from magic_committer.filesystem.written import KeptBytes, WrittenFile
 from magic_committer.hadoop.paths import shown
 from magic_committer.options import MiB
 from magic_committer.stores.base import Attributes
@@ -146,15 +145,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         return list(found.values())
 
     def created(self, path: Any) -> Any:
-        return self._time(path)
-
-    def modified(self, path: Any) -> Any:
-        return self._time(path)
-
-    def _time(self, path: Any) -> Any:
-        from datetime import UTC, datetime
-
         return datetime.fromtimestamp(self.info(path).get("mtime", 0.0), UTC)
+
+    modified = created
 
     def _missing(self, name: str) -> FileNotFoundError:
         where = f"{self._sink.title} has written no {shown(name)}"
@@ -394,12 +387,12 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
                 self.rmdir(name)
 
     def _rename(self, source: str, target: str) -> None:
-        file, waiting = self._sink.shelf.get(source), self._sink.waiting
-        if file is None or waiting is None:
+        file = self._sink.shelf.get(source)
+        if file is None or self._sink.waiting is None:
             raise self._missing(source)
         if source != target:
             self._make_way(target)
-            self._sink.rename(waiting, file, target, unique=self._unique)
+            self._sink.rename(file, target, unique=self._unique)
 
 
 def _of_file(file: ShelvedFile) -> Info:

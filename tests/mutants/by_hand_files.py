@@ -30,12 +30,12 @@ FILES = (
         "a discarded file is published, because its abort had failed",
     ),
     Hand(
-        "files: hidden ones are left out in silence", "filesystem/local.py", "local_files",
+        "files: hidden ones are left out in silence", "filesystem/put.py", "local_files",
         (("left_out.append(name)", "pass"),),
         "nobody learns that a file was not put",
     ),
     Hand(
-        "files: one that changes is put", "filesystem/local.py", "put_one",
+        "files: one that changes is put", "filesystem/put.py", "put_one",
         (("(total, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns)", "False"),),
         "half of the old file and half of the new one appear",
     ),
@@ -72,7 +72,7 @@ FILES = (
     ),
     Hand(
         "files on a disk: committers' own are shown", "filesystem/homes.py",
-        "StoreHome._is_control",
+        "Home._is_control",
         (("elements[0] == TEMPORARY", "False"),),
         "a writer reads and counts what is not published",
     ),
@@ -92,7 +92,7 @@ FILES = (
         "an old handle removes the file that was written later under its name",
     ),
     Hand(
-        "files: a directory is put into itself", "filesystem/local.py", "refuse_itself",
+        "files: a directory is put into itself", "filesystem/put.py", "refuse_itself",
         (("source == os.path.commonpath((source, there))", "False"),),
         "the job puts what it is just writing",
     ),
