@@ -36,7 +36,7 @@ from magic_committer._arguments import (
     task_id_of,
 )
 from magic_committer._hints import no_attribute
-from magic_committer._job_json import TravellingJob, from_values, to_values
+from magic_committer._job_json import from_values, to_values
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.alive import ALIVE_SECONDS
@@ -489,9 +489,7 @@ class Job:
         """
         if self._at_home and self._state is State.RUNNING:
             raise MagicError(self._does_not_travel(), hint=WrongProcess.advice)
-        return to_values(
-            TravellingJob(self._started, self._options, self._s3, self._state, self._outcome)
-        )
+        return to_values(self._started, self._options, self._s3, self._state, self._outcome)
 
     @classmethod
     def from_dict(

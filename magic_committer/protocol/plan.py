@@ -40,7 +40,7 @@ from magic_committer.protocol.rows import (
     spaced,
     write_rows,
 )
-from magic_committer.protocol.strict import Reader
+from magic_committer.protocol.strict import read_fields
 
 PLAN_VERSION = 2
 PLAN_VERSIONS = (1, PLAN_VERSION)
@@ -146,25 +146,41 @@ class Plan:
         version, or beyond a limit."""
         if len(data) > PLAN_BYTES_MAX:
             raise FormatError(source, "", f"has {len(data)} bytes, more than {PLAN_BYTES_MAX}")
-        read = Reader(_scan(data, source), source)
-        read.take("version", int)
-        marker = read.take("marker", (list, type(None)))
+        read = _scan(data, source)
+        for name in (*_LISTS, "marker"):
+            if name not in read:
+                raise FormatError(source, name, "is missing")
+        sets, deletes, partitions, marker = (read.pop(name) for name in (*_LISTS, "marker"))
+        if not isinstance(marker, list | None):
+            raise FormatError(source, "marker", f"has the wrong type: {type(marker).__name__}")
+        head = read_fields(_Head, read, source)
         plan = cls(
-            job_id=read.take("job_id", str),
-            uuid=read.take("uuid", str),
-            nonce=read.take("nonce", str),
-            files=read.take("files", int),
-            data_bytes=read.take("bytes", int),
-            sets=read.take("sets", Sequence),
-            deletes=read.take("deletes", Sequence),
-            partitions=tuple(read.take("partitions", Sequence)),
+            job_id=head.job_id,
+            uuid=head.uuid,
+            nonce=head.nonce,
+            files=head.files,
+            data_bytes=head.bytes,
+            sets=sets,
+            deletes=deletes,
+            partitions=tuple(partitions),
             marker=None if marker is None else _ref(marker),
         )
-        read.nothing_left()
         for field, number in (("files", plan.files), ("bytes", plan.data_bytes)):
             if not 0 <= number <= INT64_MAX:
                 raise FormatError(source, field, f"is {number}, not between 0 and {INT64_MAX}")
         return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The fields of a plan that are no rows."""
+
+    version: int
+    job_id: str
+    uuid: str
+    nonce: str
+    files: int
+    bytes: int
 
 
 def _row(ref: ObjectRef) -> list[str | float]:
