@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, Unpack, get_args, overload
 
 from magic_committer import _wiring
@@ -267,19 +268,18 @@ def write(
     kind.mode(mode_of(mode))
     options, s3 = options_of(options), s3_of(s3, place)
 
-    def begin() -> Job:
-        return start(
-            dest,
-            mode=mode,
-            committer=kind.name,
-            accept="results",
-            track="memory",
-            mark_success=mark_success,
-            s3=s3,
-            options=options,
-            progress=progress,
-        )
-
+    begin = partial(
+        start,
+        dest,
+        mode=mode,
+        committer=kind.name,
+        accept="results",
+        track="memory",
+        mark_success=mark_success,
+        s3=s3,
+        options=options,
+        progress=progress,
+    )
     return Writing(begin)
 
 

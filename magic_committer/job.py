@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from magic_committer import _wiring
@@ -109,7 +108,8 @@ class Job:
             raise pickle.PicklingError(f"{self._does_not_travel()}. {WrongProcess.advice}")
         # The copy is in another process: it reports no progress and may not delete the record.
         copy = replace(self._started, undisturbed=False)
-        return _job, (copy, self._options, self._s3, self._state, self._outcome)
+        state, outcome = self._state, self._outcome
+        return partial(Job, copy, self._options, self._s3, state=state, outcome=outcome), ()
 
     def _does_not_travel(self) -> str:
         return (
@@ -234,7 +234,7 @@ class Job:
         a handle from a pickle of the job itself may not, because this process could end the job
         too. After this call it must not. Tasks may use the function as well."""
         self._check_running()
-        return partial(_handed_over, self._started, self._options, self._s3)
+        return partial(Job, self._started, self._options, self._s3)
 
     def _keep_at_home(self) -> None:
         """Keep the job in this process: it takes no more tasks, does not pickle while it runs, and
@@ -444,12 +444,7 @@ class Job:
         self._end_life = self.keep_alive()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._pid != os.getpid():
             leave_alone(self, self._pid, error)
             return
@@ -585,14 +580,6 @@ class Job:
         return _wiring.committer_of(started, self._options, self._s3, self._progress, self._held)
 
 
-def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
-    return Job(started, options, s3, state=state, outcome=outcome)
-
-
-def _handed_over(started: StartedJob, options: Options, s3: S3Options) -> Job:
-    return Job(started, options, s3)
-
-
 def _nothing() -> None:
     """Stop nothing: no sign of life is being given."""
 
@@ -619,16 +606,16 @@ class Task(FileCalls):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._attempt.result is not None:
-            return _committed_task, (self._job, self._attempt.result)
+            return self._job._committed_task, (self._attempt.result,)
         if self._attempt.has_files and self._job.track == "memory":
             raise pickle.PicklingError(
                 "a task that has opened files keeps them in this process: commit it here, or start"
                 " the job with track='s3'"
             )
         if self._job.track == "memory":
-            return _new_task, (self._job, self.task_id, None)
+            return self._job.task, (self.task_id,)
         self._attempt.share()
-        return _new_task, (self._job, self.task_id, self.attempt_id)
+        return partial(self._job.task, self.task_id, attempt=self.attempt_id), ()
 
     @property
     def task_id(self) -> str:
@@ -725,12 +712,7 @@ class Task(FileCalls):
     def __enter__(self) -> Task:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._attempt.commit()
             return
@@ -739,14 +721,6 @@ class Task(FileCalls):
                 self._attempt.abort()
         except MagicError as failure:
             error.add_note(f"aborting attempt {self.attempt_id!r} failed too: {failure}")
-
-
-def _committed_task(job: Job, result: TaskCommit) -> Task:
-    return job._committed_task(result)
-
-
-def _new_task(job: Job, task: str, attempt: str | None) -> Task:
-    return job.task(task, attempt=attempt)
 
 
 # Leaving `with` -----------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol
 from weakref import WeakSet
 
@@ -138,12 +137,7 @@ class Writing(FileCalls):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._pid != os.getpid():
             leave_alone(self.job, self._pid, error)
             return
@@ -286,12 +280,7 @@ class OneFile(PlainFile):
         self.check_process()
         self.__exit__(MagicError, MagicError("the file was given up"), None)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
         elif self._state is FileState.OPEN:

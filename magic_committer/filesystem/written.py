@@ -115,15 +115,6 @@ class WrittenFile(TaskFile):
         """The error of a call that finds another one under way."""
         return self._stream.two_at_once()
 
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
     def tell(self) -> int:
         return self._stream.tell()
 

@@ -200,41 +200,11 @@ def java_date(ms: int) -> str:
     return f"{day} {months[at.month - 1]} {at:%d %H:%M:%S} UTC {at.year}"
 
 
-def new_pending(
-    *,
-    uri: str,
-    upload_id: str,
-    bucket: str,
-    destination_key: str,
-    created_ms: int,
-    etags: Iterable[UploadEtag],
-    length: int,
-    extra_data: Mapping[str, str],
-    iostatistics: Mapping[str, Any] | None = None,
-    job_id: str = "",
-    task_id: str = "",
-    filename: str | None = None,
-    text: str = "",
-) -> Pending:
-    """Make a pending of ours. It is not checked yet: `encode_pending` checks it."""
-    return Pending(
-        uri=uri,
-        upload_id=upload_id,
-        bucket=bucket,
-        destination_key=destination_key,
-        etags=tuple(etags),
-        length=length,
-        job_id=job_id,
-        task_id=task_id,
-        filename=filename,
-        created=created_ms,
-        saved=created_ms,
-        date=java_date(created_ms),
-        text=text,
-        extra_data=extra_data,
-        iostatistics=EMPTY_STATISTICS if iostatistics is None else iostatistics,
-        sealed=True,
-    )
+def new_pending(*, created_ms: int, **values: Any) -> Pending:
+    """Make a pending of ours, of the fields of `Pending`. It is not checked yet: `encode_pending`
+    checks it."""
+    date = java_date(created_ms)
+    return Pending(created=created_ms, saved=created_ms, date=date, sealed=True, **values)
 
 
 def new_pendingset(
@@ -251,39 +221,17 @@ def new_pendingset(
 
 
 def new_success(
-    *,
-    job_id: str,
-    timestamp_ms: int,
-    hostname: str = "",
-    committer: str = "magic",
-    description: str = "",
-    job_id_source: str = "",
-    metrics: Mapping[str, int] | None = None,
-    diagnostics: Mapping[str, str] | None = None,
-    filenames: Iterable[str] = (),
-    iostatistics: Mapping[str, Any] | None = None,
-    success: bool = True,
-    state: str | None = None,
-    stage: str | None = None,
+    *, timestamp_ms: int, committer: str = "magic", filenames: Iterable[str] = (), **values: Any
 ) -> SuccessData:
-    """Make a marker of ours. ``filenames`` are keys; the first `SUCCESS_FILENAMES_MAX` are
-    listed."""
+    """Make a marker of ours, of the fields of `SuccessData`. ``filenames`` are keys; the first
+    `SUCCESS_FILENAMES_MAX` are listed."""
     listed = islice(filenames, SUCCESS_FILENAMES_MAX)
     return SuccessData(
-        success=success,
         timestamp=timestamp_ms,
         date=java_date(timestamp_ms),
-        hostname=hostname,
         committer=committer,
-        description=description,
-        job_id=job_id,
-        job_id_source=job_id_source,
-        metrics=metrics or {},
-        diagnostics=diagnostics or {},
         filenames=tuple("/" + name.removeprefix("/") for name in listed),
-        state=state,
-        stage=stage,
-        iostatistics=EMPTY_STATISTICS if iostatistics is None else iostatistics,
+        **values,
     )
 
 

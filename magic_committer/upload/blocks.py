@@ -38,7 +38,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 from magic_committer import checksum as checksums
 from magic_committer._pool import renewed_in_children
@@ -342,22 +342,6 @@ def _is_idle(pages: mmap.mmap) -> bool:
     return True
 
 
-class PartSource(Protocol):
-    """What a part is sent from: a `Block`, a `FileBlock` or an `ObjectBlock`."""
-
-    def body(self) -> PartBody | ObjectSlice:
-        """The body for the store; valid until `release`."""
-        ...
-
-    def checksum(self, algorithm: ChecksumAlgorithm) -> Checksum | None:
-        """The checksum of the body; None: the store computes it."""
-        ...
-
-    def release(self) -> None:
-        """Give back what it holds. Repeatable."""
-        ...
-
-
 def checksum_of(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
     """The checksum of a body, which is read for it."""
     if isinstance(body, memoryview):
@@ -427,6 +411,10 @@ class ObjectBlock:
 
     def release(self) -> None:
         """Do nothing."""
+
+
+PartSource = Block | FileBlock | ObjectBlock
+"""What a part is sent from. Each has a ``body``, a ``checksum`` and a ``release``."""
 
 
 class _BlockFile:

@@ -17,7 +17,6 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
 from magic_committer._patience import cleaning_up
@@ -73,6 +72,14 @@ def only_forwards(*_: object) -> NoReturn:
     )
 
 
+def in_another_process(name: str, pid: int) -> WrongProcess:
+    """The error of a call on a file in a forked child."""
+    return WrongProcess(
+        f"{name} was opened by process {pid}, this is process {os.getpid()}: it can be written,"
+        " closed and aborted there only"
+    )
+
+
 class TaskFile(io.BufferedIOBase, BinaryIO):
     """A binary file of an attempt, opened for writing. Close it, or leave its ``with`` block
     normally: then it belongs to the attempt. If an exception leaves the block, it is given up."""
@@ -108,6 +115,9 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
 
+    def writable(self) -> bool:
+        return True
+
     def two_at_once(self) -> UploadFailed:
         """The error of a call that finds another one under way."""
         return UploadFailed(
@@ -127,12 +137,7 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
         super().__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if kind is None:
             self.close()
             return
@@ -181,13 +186,7 @@ class PlainFile(TaskFile):
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
         if self._pid != os.getpid():
-            raise WrongProcess(
-                f"{self.name} was opened by process {self._pid}, this is process {os.getpid()}:"
-                " it can be written, closed and aborted there only"
-            )
-
-    def writable(self) -> bool:
-        return True
+            raise in_another_process(self.name, self._pid)
 
     def writelines(self, lines: Iterable[Buffer], /) -> None:
         """`write` each item."""

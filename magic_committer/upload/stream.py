@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from sys import intern
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from magic_committer import checksum as checksums
@@ -216,15 +215,6 @@ class UploadStream(TaskFile):
             return False
         return sender.state is not FileState.FAILED or self._failure_told_by_close
 
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
     def tell(self) -> int:
         """How many bytes were written. ValueError if the file is closed."""
         self._check_open()
@@ -412,7 +402,10 @@ class UploadStream(TaskFile):
             if self._beside is not None and not self._sender.begun:
                 self._hand_over_end(self._beside)
             else:
-                self._end_here()
+                if self._ledger.owes_a_part:
+                    self._hand_over()
+                self._note(self._sender.collect(in_flight_max=0))
+                self._record()
         except BaseException as error:
             self._failure_told_by_close = True
             self._fail(error)
@@ -437,12 +430,6 @@ class UploadStream(TaskFile):
         if self.state is FileState.FAILED and self._failure is not None:
             self._failure_told_by_close = True
             raise _again(self._failure)
-
-    def _end_here(self) -> None:
-        if self._ledger.owes_a_part:
-            self._hand_over()
-        self._note(self._sender.collect(in_flight_max=0))
-        self._record()
 
     def _hand_over_end(self, beside: Beside) -> None:
         beside.enter(self)
@@ -485,7 +472,15 @@ class UploadStream(TaskFile):
                 block.release()
 
     def _record(self) -> None:
-        finished = self._finished()
+        created = self._sender.created()
+        finished = FinishedUpload(
+            key=self.key,
+            upload_id=created.upload_id,
+            create_attempts=created.attempts,
+            parts=self._ledger.finished(),
+            length=self._ledger.length,
+            checksum=self._ledger.checksum(),
+        )
         self._sender.told = True
         self._on_close(finished)
         self._sender.finish()
@@ -577,7 +572,7 @@ class UploadStream(TaskFile):
         return self._blocks.block(size, self._options, first=number == 1)
 
     def _hand_over(self, taken: FileBlock | ObjectBlock | None = None) -> None:
-        self._note(self._sender.make_room())
+        self._note(self._sender.collect(in_flight_max=self._sender.parts_in_flight - 1))
         self._sender.created()
         self._before_block()
         block = taken if taken is not None else self._filled_block()
@@ -587,24 +582,10 @@ class UploadStream(TaskFile):
         for part, checksum in collected:
             self._ledger.stored(part, checksum)
 
-    def _finished(self) -> FinishedUpload:
-        created = self._sender.created()
-        return FinishedUpload(
-            key=self.key,
-            upload_id=created.upload_id,
-            create_attempts=created.attempts,
-            parts=self._ledger.finished(),
-            length=self._ledger.length,
-            checksum=self._ledger.checksum(),
-        )
-
     def _fail(self, error: BaseException, *, in_pool: bool = False) -> None:
         """End the file with ``error``, which the caller raises. Bytes may be missing in the middle,
         whatever the error was: the file can never be closed successfully."""
-        if self.state in (
-            FileState.OPEN,
-            FileState.CLOSING,
-        ):  # a hook may have aborted, then raised
+        if self.state in (_OPEN, FileState.CLOSING):  # a hook may have aborted, then raised
             self._sender.move(FileState.FAILED)
         if isinstance(error, Exception):
             self._failure = _again(error)
@@ -711,12 +692,7 @@ class TextUpload(io.TextIOWrapper):
         self._stream.check_process()
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if kind is None:
             self.close()
         else:
