@@ -46,7 +46,15 @@ from typing import Any, Literal
 from magic_committer.errors import FormatError
 from magic_committer.hadoop import fields, json
 from magic_committer.hadoop.fields import EMPTY_STATISTICS, SUCCESS_NAME
-from magic_committer.hadoop.json import Document, Fields, Invalid, Unknown
+from magic_committer.hadoop.json import (
+    IF_THERE,
+    REQUIRED,
+    Document,
+    Fields,
+    Invalid,
+    Rule,
+    Unknown,
+)
 from magic_committer.stores.base import PART_NUMBER_MAX
 from magic_committer.stores.urls import is_tree
 
@@ -298,95 +306,98 @@ def _naming(source: str) -> Iterator[None]:
 # Fields -------------------------------------------------------------------------------------------
 
 
-def _etags(document: Mapping[str, Any], name: str) -> tuple[UploadEtag, ...]:
-    values = json.array(document, name)
+def _etags(values: list[Any]) -> tuple[UploadEtag, ...]:
     if not 1 <= len(values) <= PART_NUMBER_MAX:
-        raise Invalid(name, f"has {len(values)} parts; an upload has 1 to {PART_NUMBER_MAX}")
+        raise Invalid("", f"has {len(values)} parts; an upload has 1 to {PART_NUMBER_MAX}")
     form = type(values[0])
     parts = []
     for index, value in enumerate(values):
-        where = f"{name}[{index}]"
-        if type(value) is not form:
-            raise Invalid(where, "is not of the form of the first: strings or objects, not both")
-        if form is str:
-            value = {"etag": value}
-        elif form is not dict:
-            raise Invalid(where, "is neither a string nor an object")
         try:
-            read = json.read_fields(_ETAG_FIELDS, value)
+            if type(value) is not form:
+                raise Invalid("", "is not of the form of the first: strings or objects, not both")
+            parts.append(_etag(value))
         except Invalid as error:
-            raise (Invalid(where, error.reason) if form is str else error.within(where)) from None
-        parts.append(UploadEtag(read["etag"]) if form is str else UploadEtag(**read))
+            raise error.within(f"[{index}]") from None
     return tuple(parts)
 
 
-def _commits(document: Mapping[str, Any], name: str) -> tuple[Pending, ...]:
+def _etag(value: Any) -> UploadEtag:
+    if isinstance(value, str):
+        return UploadEtag(fields.part_etag(value))
+    if not isinstance(value, dict):
+        raise Invalid("", "is neither a string nor an object")
+    etag = UploadEtag(**json.read_fields(_ETAG_FIELDS, value))
+    fields.check_checksum(etag.checksum_algorithm, etag.checksum)
+    return etag
+
+
+def _commits(values: list[Any]) -> tuple[Pending, ...]:
     commits: dict[str, Pending] = {}
-    for index, value in enumerate(json.array(document, name)):
-        where = f"{name}[{index}]"
-        if not isinstance(value, dict):
-            raise Invalid(where, "is not an object")
+    for index, value in enumerate(values):
         try:
+            if not isinstance(value, dict):
+                raise Invalid("", "is not an object")
             commit = _read_pending(value)
+            key = commit.destination_key
+            if key in commits:
+                raise Invalid("destinationKey", f"{key!r} is written to twice")
         except Invalid as error:
-            raise error.within(where) from None
-        key = commit.destination_key
-        if key in commits:
-            raise Invalid(f"{where}.destinationKey", f"{key!r} is written to twice")
+            raise error.within(f"[{index}]") from None
         commits[key] = commit
     return tuple(commits.values())
 
 
+_NONE: Mapping[str, Any] = {}
 _ETAG_FIELDS: Fields = {
-    "etag": ("etag", fields.part_etag),
-    "checksumAlgorithm": ("checksum_algorithm", json.nullable_text),
-    "checksum": ("checksum", fields.checksum),
+    "etag": Rule("etag", str, REQUIRED, fields.part_etag),
+    "checksumAlgorithm": Rule("checksum_algorithm", str, None),
+    "checksum": Rule("checksum", str, None),
 }
 _PENDING_FIELDS: Fields = {
-    "version": ("", fields.version(PENDING_VERSION)),
-    "filename": ("filename", json.nullable_text),
-    "uri": ("uri", fields.uri),
-    "uploadId": ("upload_id", fields.upload_id),
-    "bucket": ("bucket", fields.bucket),
-    "destinationKey": ("destination_key", fields.key),
-    "created": ("created", fields.moment),
-    "saved": ("saved", fields.moment),
-    "date": ("date", fields.note),
-    "jobId": ("job_id", json.text),
-    "taskId": ("task_id", json.text),
-    "text": ("text", fields.note),
-    "etags": ("etags", _etags),
-    "extraData": ("extra_data", json.texts),
-    "length": ("length", fields.length),
-    "iostatistics": ("iostatistics", fields.statistics),
-    "partCount": ("", json.nullable_integer),
+    "version": Rule("", int, IF_THERE, fields.one_of_a_kind(PENDING_VERSION)),
+    "filename": Rule("filename", str, None),
+    "uri": Rule("uri", str, REQUIRED, fields.uri),
+    "uploadId": Rule("upload_id", str, REQUIRED, fields.upload_id),
+    "bucket": Rule("bucket", str, REQUIRED, fields.bucket),
+    "destinationKey": Rule("destination_key", str, REQUIRED, fields.key),
+    "created": Rule("created", int, 0, fields.int64),
+    "saved": Rule("saved", int, 0, fields.int64),
+    "date": Rule("date", str, ""),
+    "jobId": Rule("job_id", str),
+    "taskId": Rule("task_id", str),
+    "text": Rule("text", str, ""),
+    "etags": Rule("etags", list, REQUIRED, _etags),
+    "extraData": Rule("extra_data", dict, _NONE, fields.texts),
+    "length": Rule("length", int, REQUIRED, fields.length),
+    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
+    "partCount": Rule("", int, None),
 }
 PENDING_NAMES = tuple(_PENDING_FIELDS)
 """The fields of a `.pending`, in the order of writing."""
 _PENDINGSET_FIELDS: Fields = {
-    "version": ("", fields.version(PENDINGSET_VERSION)),
-    "jobId": ("job_id", json.text),
-    "commits": ("commits", _commits),
-    "extraData": ("extra_data", json.texts),
-    "iostatistics": ("iostatistics", fields.statistics),
+    "version": Rule("", int, IF_THERE, fields.one_of_a_kind(PENDINGSET_VERSION)),
+    "jobId": Rule("job_id", str),
+    "commits": Rule("commits", list, REQUIRED, _commits),
+    "extraData": Rule("extra_data", dict, _NONE, fields.texts),
+    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
 }
 PENDINGSET_NAMES = tuple(_PENDINGSET_FIELDS)
 _SUCCESS_FIELDS: Fields = {
-    "name": ("", fields.success_name),
-    "success": ("success", fields.success_flag),
-    "timestamp": ("timestamp", fields.moment),
-    "date": ("date", fields.note),
-    "hostname": ("hostname", fields.note),
-    "committer": ("committer", fields.note),
-    "description": ("description", fields.note),
-    "jobId": ("job_id", fields.note),
-    "jobIdSource": ("job_id_source", fields.note),
-    "metrics": ("metrics", fields.metrics),
-    "diagnostics": ("diagnostics", fields.diagnostics),
-    "filenames": ("filenames", fields.filenames),
-    "state": ("state", json.nullable_text),
-    "stage": ("stage", json.nullable_text),
-    "iostatistics": ("iostatistics", fields.statistics),
+    "name": Rule("", str, IF_THERE, fields.one_of_a_kind(SUCCESS_NAME)),
+    "success": Rule("success", bool, True),
+    "timestamp": Rule("timestamp", int, 0, fields.int64),
+    "date": Rule("date", str, ""),
+    "hostname": Rule("hostname", str, ""),
+    "committer": Rule("committer", str, ""),
+    "description": Rule("description", str, ""),
+    "jobId": Rule("job_id", str, ""),
+    "jobIdSource": Rule("job_id_source", str, ""),
+    "metrics": Rule("metrics", dict, _NONE, fields.metrics),
+    "diagnostics": Rule("diagnostics", dict, _NONE, fields.diagnostics),
+    "filenames": Rule("filenames", list, (), fields.filenames),
+    "state": Rule("state", str, None),
+    "stage": Rule("stage", str, None),
+    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
 }
 
 
