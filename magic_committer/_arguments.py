@@ -24,10 +24,11 @@ SHOWN_CHARS_MAX = 80
 """How many characters of a wrong value a message shows."""
 
 
-def _given(value: T | None, kind: type[T], name: str, example: str) -> T | None:
-    """A value of this library that a caller passed; None if there is none."""
-    if value is None or isinstance(value, kind):
+def _given(value: object, kind: type[T], example: str) -> T:
+    """A value of this library that a caller passed."""
+    if isinstance(value, kind):
         return value
+    name = "s3" if kind is S3Options else kind.__name__.lower()
     raise WrongType(
         f"{name} takes magic_committer.{kind.__name__}, not {_kind(value)}",
         hint=_instead(value, name, kind.__name__, example),
@@ -36,7 +37,9 @@ def _given(value: T | None, kind: type[T], name: str, example: str) -> T | None:
 
 def options_of(options: Options | None) -> Options:
     """The options to work with; None means the defaults."""
-    return _given(options, Options, "options", "block_bytes=16 * 1024**2") or Options()
+    if options is None:
+        return Options()
+    return _given(options, Options, "block_bytes=16 * 1024**2")
 
 
 def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
@@ -53,13 +56,16 @@ def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
                 f"s3= and {name}= are given both",
                 hint=f"Write s3=magic_committer.S3Options({name}=…, …), with all that s3 has",
             )
-    given = _given(s3, S3Options, "s3", "endpoint_url='https://…'")
-    return given or S3Options(**(place or {}))
+    if s3 is None:
+        return S3Options(**(place or {}))
+    return _given(s3, S3Options, "endpoint_url='https://…'")
 
 
 def attributes_of(attributes: Attributes | None) -> Attributes:
     """The attributes of a new object; None means nothing special."""
-    return _given(attributes, Attributes, "attributes", "content_type='text/csv'") or Attributes()
+    if attributes is None:
+        return Attributes()
+    return _given(attributes, Attributes, "content_type='text/csv'")
 
 
 def _instead(got: object, name: str, kind: str, example: str) -> str:
