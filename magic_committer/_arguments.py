@@ -30,7 +30,7 @@ def _given(value: object, kind: type[T], example: str) -> T:
         return value
     name = "s3" if kind is S3Options else kind.__name__.lower()
     raise WrongType(
-        f"{name} takes magic_committer.{kind.__name__}, not {_kind(value)}",
+        f"{name} takes {__package__}.{kind.__name__}, not {_kind(value)}",
         hint=_instead(value, name, kind.__name__, example),
     )
 

@@ -62,19 +62,15 @@ class Future(Protocol[R_co]):
     def wait(self, seconds: float) -> bool:
         """Wait for its end, for so many seconds; as long as it takes if time is not real. Gives
         whether it has ended."""
-        ...
 
     def done(self) -> bool:
         """Whether it has ended."""
-        ...
 
     def result(self) -> R_co:
         """The result, after the end. Raises what the function raised."""
-        ...
 
     def exception(self) -> BaseException | None:
         """What the function raised, after the end; None: nothing."""
-        ...
 
 
 def result_of(future: Future[R]) -> R:
@@ -155,7 +151,6 @@ class Pool(Protocol):
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
         """Run ``function`` soon. Never blocks. The caller limits how many: it holds the futures."""
-        ...
 
     def each(
         self,
@@ -174,12 +169,10 @@ class Pool(Protocol):
         in flight and takes no more items; after Ctrl-C it waits for a second at most.
         ``in_flight``: how many items at once; a function is asked before each item. ``weight_max``:
         the weight of all items at once."""
-        ...
 
     def later(self, function: Callable[[], object]) -> None:
         """Run ``function`` when a thread is free. Nobody gets its outcome. May be called from
         ``__del__`` in any thread: it takes no lock and starts nothing."""
-        ...
 
 
 class Handed(futures.Future[R]):

@@ -157,11 +157,9 @@ class BucketSettings(Protocol):
         """The lifecycle configuration, in the shape of S3's API; {} if there is none. Raises
         NotSupported: the store has no lifecycle configurations. Raises FormatError: the
         configuration holds something that this library could not write back."""
-        ...
 
     def put_lifecycle(self, configuration: Mapping[str, Any]) -> None:
         """Replace the lifecycle configuration. Repeatable."""
-        ...
 
 
 def bucket_settings(bucket: str, s3: S3Options) -> BucketSettings:

@@ -153,7 +153,7 @@ class Plan:
         sets, deletes, partitions, marker = (read.pop(name) for name in (*_LISTS, "marker"))
         if not isinstance(marker, list | None):
             raise FormatError(source, "marker", f"has the wrong type: {type(marker).__name__}")
-        head = read_fields(_Head, read, source)
+        head = read_fields(_PlanHead, read, source)
         plan = cls(
             job_id=head.job_id,
             uuid=head.uuid,
@@ -172,7 +172,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class _PlanHead:
     """The fields of a plan that are no rows."""
 
     version: int

@@ -99,27 +99,17 @@ def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: St
 
 
 class Candidate(Protocol):
-    """The pendingset of an attempt that may be chosen for its task."""
+    """The pendingset of an attempt that may be chosen for its task: where it is stored; the UUID of
+    its job, "" if Hadoop wrote it; the task; and when it was stored, by the store's clock."""
 
     @property
-    def key(self) -> str:
-        """Where it is stored."""
-        ...
-
+    def key(self) -> str: ...
     @property
-    def uuid(self) -> str:
-        """The UUID of the job that it belongs to; "" if Hadoop wrote it."""
-        ...
-
+    def uuid(self) -> str: ...
     @property
-    def task(self) -> str:
-        """The task that it is an attempt of."""
-        ...
-
+    def task(self) -> str: ...
     @property
-    def last_modified(self) -> float:
-        """When it was stored, by the store's clock, in seconds since 1970."""
-        ...
+    def last_modified(self) -> float: ...
 
 
 C = TypeVar("C", bound=Candidate)

@@ -60,11 +60,9 @@ class Beside(Protocol):
     def enter(self, stream: UploadStream) -> None:
         """Wait for room, and note the file; raise if it cannot be closed. Nothing of it was sent
         by then."""
-        ...
 
     def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
         """Begin its work: Create, hook, parts and ``on_close``."""
-        ...
 
 
 def _nothing(*_: object) -> None:
