@@ -57,6 +57,7 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.upload import TaskFile
+from magic_committer.upload.file import nothing
 
 T = TypeVar("T")
 
@@ -97,7 +98,7 @@ class Job:
         self._at_home = False
         self._starter = starter
         self._entered = False
-        self._end_life: Callable[[], None] = _nothing
+        self._end_life: Callable[[], None] = nothing
         self._report: JobReport | None = None
 
     def __repr__(self) -> str:
@@ -118,7 +119,7 @@ class Job:
         )
 
     def __del__(self) -> None:
-        end_life: Callable[[], None] = self.__dict__.get("_end_life", _nothing)
+        end_life: Callable[[], None] = self.__dict__.get("_end_life", nothing)
         end_life()  # a block that is entered and then dropped must not stay alive for ever
 
     @property
@@ -389,13 +390,10 @@ class Job:
         return self._report
 
     def keep_alive(self) -> Callable[[], None]:
-        """Write a sign of life to the store every 5 minutes. A cleanup then does not take the job
-        for dead while nothing else of it changes. Call it in the process that drives a job of
-        `start` if the job may be silent for hours. `write`, ``with start(...) as job:`` and the
-        Spark functions do it themselves.
-
-        Returns:
-            A function that stops the signs. Call it when the job has ended. It never blocks.
+        """Write a sign of life to the store every 5 minutes, so that a cleanup does not take the
+        job for dead. Call it in the process that drives a job of `start` if the job may be silent
+        for hours. `write`, ``with start(...) as job:`` and the Spark functions do it themselves.
+        Returns a function that stops the signs; call it when the job has ended. It never blocks.
         """
         return _wiring.pool.every(ALIVE_SECONDS, self._committer().sign_of_life())
 
@@ -416,9 +414,8 @@ class Job:
         * An exception, also Ctrl-C, ends the block: the job is aborted, and the exception goes on.
           Messages of the abort become a note on it.
         * The block ends normally without a commit: the job is aborted, with a warning in the log.
-          No error is raised, unless the abort fails.
-        * Another process has committed the job: it stays committed, and no error is raised. If the
-          store does not say so, `OutcomeUnknown` is raised.
+        * Another process has committed the job: it stays committed. If the store does not say so,
+          `OutcomeUnknown` is raised.
         * A forked child leaves the block: nothing happens to the job. If no exception ended the
           child's block, `TaskFailed` is raised.
 
@@ -473,14 +470,9 @@ class Job:
             >>> mc.Job.from_dict(json.loads(text))
             <Job 'nightly' s3://bucket/table/ running>
 
-        The dict holds what a pickle holds. It holds no secret: keys, tokens and passwords in ``s3``
-        are left out; ``progress`` too. Sends nothing. Repeatable.
-
-        Returns:
-            A dict for `from_dict`.
-
-        Raises:
-            MagicError: the job belongs to a `write` block that still runs: it stays in its process.
+        The dict, for `from_dict`, holds what a pickle holds, and no secret: keys, tokens and
+        passwords in ``s3`` are left out; ``progress`` too. Sends nothing. Repeatable. Raises
+        MagicError: the job belongs to a `write` block that still runs.
         """
         if self._at_home and self._state is State.RUNNING:
             raise MagicError(self._does_not_travel(), hint=WrongProcess.advice)
@@ -500,12 +492,9 @@ class Job:
 
         Args:
             values: the dict that `to_dict` gave, also after a way through JSON.
-            s3: the connection to the store from here; None (default): as the dict says. The dict
-                holds no secrets: they come from this argument or from this process's environment.
-            options: sizes, numbers and formats; None (default): as the dict says.
-            progress: a function that is called during long steps, from threads of this process.
-                Default: no function.
-            place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
+            s3, options: None (default): as the dict says. The dict holds no secrets: they come from
+                ``s3`` or from this process's environment.
+            progress, place: as for `start`.
 
         Returns:
             The job. ``with`` does not take it, as for `attach`.
@@ -513,8 +502,7 @@ class Job:
         Raises:
             WrongType: ``values`` is not a dict, for example JSON text.
             FormatError: a field is unknown, of the wrong type, impossible or missing (but a missing
-                option has its default), or another version of the library wrote it. The message
-                names the field.
+                option has its default), or another version of the library wrote it.
         """
         job = from_values(values)
         return cls(
@@ -578,10 +566,6 @@ class Job:
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
         return _wiring.committer_of(started, self._options, self._s3, self._progress, self._held)
-
-
-def _nothing() -> None:
-    """Stop nothing: no sign of life is being given."""
 
 
 # A task -------------------------------------------------------------------------------------------

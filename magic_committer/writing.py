@@ -41,10 +41,8 @@ from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import is_tree_url
 from magic_committer.upload import FileState, PlainFile, TaskFile
+from magic_committer.upload.file import Buffer, nothing
 from magic_committer.upload.stream import flat
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 
 class Writing(FileCalls):
@@ -59,8 +57,8 @@ class Writing(FileCalls):
         self._pid = os.getpid()
         self._job: Job | None = None
         self._task: Task | None = None
-        self._end_life: Callable[[], None] = _nothing
-        self._leave_urls: Callable[[], None] = _nothing
+        self._end_life: Callable[[], None] = nothing
+        self._leave_urls: Callable[[], None] = nothing
 
     def __repr__(self) -> str:
         return f"<Writing {self._job!r}>"
@@ -242,13 +240,8 @@ class OneFile(PlainFile):
         self._half = True
 
     def close(self) -> None:
-        """Publish the file. Does nothing if it is closed already.
-
-        Raises:
-            UploadFailed: the file could not be stored; it is not published. Again at each call.
-
-            Otherwise as `Job.commit`.
-        """
+        """Publish the file. Does nothing if it is closed already. Raises UploadFailed, again at
+        each call: the file could not be stored, and is not published. Otherwise as `Job.commit`."""
         self.check_process()
         if self._failure is not None:
             raise self._failure
@@ -340,10 +333,6 @@ _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
 
 def _not_started() -> MagicError:
     return MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
-
-
-def _nothing() -> None:
-    """Stands for the end of a life that has not begun."""
 
 
 _entered: WeakSet[Writing] = WeakSet()

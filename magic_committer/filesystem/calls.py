@@ -152,8 +152,7 @@ class FileCalls(ABC):
 
         Returns:
             A file of bytes, for ``with``. If an exception ends its block, nothing of it is
-            uploaded. Close other programs' handles on its path before it is closed. The local
-            directory goes when the attempt ends; after a kill, when the next one is made.
+            uploaded. Close other programs' handles on its path before it is closed.
 
         Raises:
             UploadFailed: the disk is full, or `Options.local_bytes_max` is reached; also by the
@@ -191,9 +190,7 @@ class FileCalls(ABC):
 
         Raises:
             OptionError: the job's committer has no local directories (magic), or
-                `Options.buffer_dir` cannot be used.
-            TaskFailed: the attempt has ended, another thread is committing or aborting it, or this
-                is a forked child of its process.
+                `Options.buffer_dir` cannot be used. TaskFailed: as for `open`.
         """
         return self._own().directory(unique=unique)
 
@@ -301,10 +298,8 @@ class FileCalls(ABC):
         Raises:
             PathError: this handle has opened no file of that name.
             TaskFailed: the file is closed, and other processes may commit the attempt by its name;
-                or the attempt has ended, is just being ended, or belongs to another process; or the
-                file is just being closed. Nothing was done.
-            StoreError: it may still be there. Call it again; the commit tries it too, and
-                does not publish the file.
+                or it is just being closed; or as for `open`. Nothing was done.
+            StoreError: it may still be there. Call it again; the commit does not publish it.
         """
         sink = self._files()
         name = name_text(name)

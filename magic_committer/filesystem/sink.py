@@ -128,11 +128,6 @@ class Shelf:
             files = [file for file in directory.files.values() if file.is_there]
             return files, [one for one in directory.directories if self.is_directory(one)]
 
-    def below(self, name: str) -> list[ShelvedFile]:
-        """All files in a directory, and in those below it."""
-        with self._lock:
-            return list(self._below(name))
-
     def _below(self, name: str) -> Iterator[ShelvedFile]:
         waiting = [name]
         while waiting:

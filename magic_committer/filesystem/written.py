@@ -13,17 +13,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from magic_committer.errors import OptionError, UploadFailed, WrongType
 from magic_committer.filesystem.sink import ShelvedFile
 from magic_committer.options import MiB
 from magic_committer.upload import FileState, TaskFile
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-else:
-    Buffer = object
+from magic_committer.upload.file import Buffer
 
 KEEP_BYTES_MAX = 64 * MiB
 """Bytes of its closed files that a file system keeps for reading, unless it is told otherwise."""

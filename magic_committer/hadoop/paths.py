@@ -264,26 +264,6 @@ def magic_element_index(elements: Sequence[str]) -> int:
     )
 
 
-def magic_parents(elements: Sequence[str]) -> list[str]:
-    """The elements above the magic directory: the destination."""
-    return list(elements[: magic_element_index(elements)])
-
-
-def magic_children(elements: Sequence[str]) -> list[str]:
-    """The elements below the magic directory."""
-    return list(elements[magic_element_index(elements) + 1 :])
-
-
-def contains_base(elements: Sequence[str]) -> bool:
-    """Whether an element is ``__base``."""
-    return BASE in elements
-
-
-def base_children(elements: Sequence[str]) -> list[str]:
-    """The elements after the first ``__base``; none if there is no ``__base``."""
-    return list(elements[elements.index(BASE) + 1 :]) if BASE in elements else []
-
-
 def final_destination(elements: Sequence[str]) -> list[str]:
     """Where a file that is written to a magic path becomes visible.
 
@@ -292,12 +272,13 @@ def final_destination(elements: Sequence[str]) -> list[str]:
     nothing below the magic directory, or below ``__base``."""
     if not is_magic_path(elements):
         return list(elements)
-    children = magic_children(elements)
-    kept = base_children(children) if contains_base(children) else children[-1:]
+    index = magic_element_index(elements)
+    children = elements[index + 1 :]
+    kept = children[children.index(BASE) + 1 :] if BASE in children else children[-1:]
     if not kept:
-        below = BASE if children else elements[magic_element_index(elements)]
+        below = BASE if children else elements[index]
         raise PathError(f"no file named below {below}", hint=f"Write …/{below}/<name>")
-    return magic_parents(elements) + kept
+    return [*elements[:index], *kept]
 
 
 # Names and ids ------------------------------------------------------------------------------------

@@ -23,9 +23,13 @@ from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed, WrongProcess
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer as Buffer  # Python has it from 3.12 on
 else:
     Buffer = object
+
+
+def nothing(*_: object) -> None:
+    """Stands for a call that has nothing to do."""
 
 
 class FileState(StrEnum):

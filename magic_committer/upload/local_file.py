@@ -14,22 +14,12 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from magic_committer._hints import of_disk
 from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed
-from magic_committer.upload.file import FileState, PlainFile
+from magic_committer.upload.file import Buffer, FileState, PlainFile, nothing
 from magic_committer.upload.local import LocalDirectory, refuse_full
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-else:
-    Buffer = object
-
-
-def _nothing() -> None:
-    """There is nothing to give up but the local file."""
 
 
 class LocalFile(PlainFile):
@@ -58,7 +48,7 @@ class LocalFile(PlainFile):
         *,
         bytes_max: int | None,
         on_close: Callable[[Path], None],
-        on_abort: Callable[[], None] = _nothing,
+        on_abort: Callable[[], None] = nothing,
     ) -> None:
         super().__init__(name)
         self._directory = directory

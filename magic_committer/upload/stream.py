@@ -34,15 +34,16 @@ from magic_committer.stores.base import (
     Steps,
 )
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
-from magic_committer.upload.file import FileState, PendingFile, TaskFile, only_forwards
+from magic_committer.upload.file import (
+    Buffer,
+    FileState,
+    PendingFile,
+    TaskFile,
+    nothing,
+    only_forwards,
+)
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, copied_part_bytes
 from magic_committer.upload.sender import PartSender
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on
-else:
-    Buffer = object
-
 
 TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
 """Bytes of a local file that is sent by one function of the pool. The parts of a larger one are
@@ -63,10 +64,6 @@ class Beside(Protocol):
 
     def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
         """Begin its work: Create, hook, parts and ``on_close``."""
-
-
-def _nothing(*_: object) -> None:
-    pass
 
 
 class UploadStream(TaskFile):
@@ -115,9 +112,9 @@ class UploadStream(TaskFile):
         options: Options,
         blocks: BlockSource,
         on_close: Callable[[FinishedUpload], None],
-        on_answer: Callable[[CreatedUpload], None] = _nothing,
-        before_block: Callable[[], None] = _nothing,
-        on_abort: Callable[[], None] = _nothing,
+        on_answer: Callable[[CreatedUpload], None] = nothing,
+        before_block: Callable[[], None] = nothing,
+        on_abort: Callable[[], None] = nothing,
         abort_told: Callable[[str], None] | None = None,
         beside: Beside | None = None,
         statistics: Statistics | None = None,
@@ -602,7 +599,7 @@ class UploadStream(TaskFile):
             block.release()
         self._open_file.end()
         self._when_pending = []
-        on_abort, self._on_abort = self._on_abort, _nothing
+        on_abort, self._on_abort = self._on_abort, nothing
         try:
             if in_pool:  # the pool's function cannot wait for itself
                 self._sender.abort_here()
