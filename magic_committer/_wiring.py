@@ -10,6 +10,7 @@ import logging
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 from weakref import WeakValueDictionary
 
@@ -135,9 +136,7 @@ def _tree_store(url: str, held: Held | None) -> ObjectStore:
 def process_for(s3: S3Options, progress: ProgressFunction, held: Held | None = None) -> Process:
     """What committers are built from in this process."""
 
-    def runtime(bucket: str) -> Runtime:
-        return runtime_for(bucket, s3, progress, held)
-
+    runtime = partial(runtime_for, s3=s3, progress=progress, held=held)
     return Process(runtime, pool, blocks, progress=harmless(progress))
 
 

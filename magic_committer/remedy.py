@@ -109,13 +109,8 @@ class Remedy:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: ``call``, ``dest``, ``job_id``, ``why``, ``options``."""
         options = {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()}
-        return {
-            "call": self.call,
-            "dest": self.dest,
-            "job_id": self.job_id,
-            "why": self.why,
-            "options": options,
-        }
+        said = {name: getattr(self, name) for name in ("call", "dest", "job_id", "why")}
+        return {**said, "options": options}
 
 
 # The words ----------------------------------------------------------------------------------------

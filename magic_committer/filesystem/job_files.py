@@ -167,13 +167,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         **kwargs: Any,
     ) -> Any:
         """Open a file: ``"rb"`` and ``"r"`` to read, ``"wb"``, ``"w"``, ``"xb"``, ``"x"`` to write.
-
-        Raises:
-            OptionError: ``compression``: its wrapper does not close the file.
-            FileNotFoundError, FileExistsError, IsADirectoryError: as Python's ``open``.
-            NotYetAnObject: a file of the task cannot be read, or is still open.
-            PathError, UploadFailed, JobNotRunning, TaskFailed: as `Task.open`.
-        """
+        Raises OptionError: ``compression``: its wrapper does not close the file. Raises
+        NotYetAnObject: a file of the task cannot be read, or is still open. Otherwise as Python's
+        ``open``, and as `Task.open`."""
         if compression not in (None, "infer"):
             raise OptionError(
                 f"open(compression={compression!r}) would leave the file open",
@@ -300,14 +296,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         self.rm(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Take files out of the task; forget directories.
-
-        Raises:
-            FileNotFoundError: there is no such file or directory. Nothing was removed.
-            PermissionError: data of the destination is among them. Nothing was removed.
-            OSError: a directory is not empty, without ``recursive``.
-            TaskFailed, StoreError: as `Task.discard`.
-        """
+        """Take files out of the task; forget directories. Raises PermissionError: data of the
+        destination is among them, and nothing was removed. Otherwise as `Task.discard`, and as
+        Python's own calls."""
         names = self._own(path, recursive, maxdepth)
         for name in sorted(names, reverse=True):  # what is in a directory comes first
             file = self._sink.shelf.get(name)
@@ -357,16 +348,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         **kwargs: Any,
     ) -> None:
         """Rename. On a file system files are renamed; on S3 kept files are written again under
-        their new names, and the old ones are taken out of the task.
-
-        Raises:
-            FileNotFoundError: there is no such file or directory.
-            PermissionError: data of the destination is among them.
-            NotYetAnObject: one of them is open, or an upload whose bytes were not kept: the key of
-                an upload is fixed when it begins.
-
-            Then nothing was renamed. And what `rm` raises.
-        """
+        their new names, and the old ones are taken out of the task. Raises NotYetAnObject, and
+        nothing was renamed: one of them is open, or an upload whose bytes were not kept (the key of
+        an upload is fixed when it begins). And what `rm` raises."""
         if self._relative(path1) == self._relative(path2):
             return
         names = self._own(path1, recursive, maxdepth)

@@ -115,7 +115,12 @@ class LocalDirectory:
 
     def bytes_used(self) -> int:
         """Bytes of all files in it. Files that vanish meanwhile count nothing."""
-        return sum(size for _, size in _sizes(self.path))
+        used = 0
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    used += os.lstat(os.path.join(directory, name)).st_size
+        return used
 
     def remove(self) -> None:
         """Remove it with all that is in it. Repeatable. A failure is logged: the next process that
@@ -128,9 +133,8 @@ class LocalDirectory:
             os.close(self._lock)
 
 
-def remove_dead(place: Path) -> list[Path]:
+def remove_dead(place: Path) -> None:
     """Remove the directories that killed processes left in a place. A failure is logged."""
-    removed: list[Path] = []
     for lock in sorted(place.glob(f"*{LOCK_SUFFIX}")):
         with _locked(lock) as mine:
             if not mine:
@@ -138,9 +142,7 @@ def remove_dead(place: Path) -> list[Path]:
             path = lock.with_name(lock.name.removesuffix(LOCK_SUFFIX))
             if _remove(path):
                 _unlink(lock)
-                removed.append(path)
                 logger.warning("%s: removed, its process was killed", path)
-    return removed
 
 
 @atexit.register
@@ -223,16 +225,6 @@ def _unlink(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         logger.warning("%s could not be removed: %s", path, error)
-
-
-def _sizes(path: Path) -> Iterator[tuple[str, int]]:
-    for directory, _, names in os.walk(path):
-        for name in names:
-            full = os.path.join(directory, name)
-            try:
-                yield full, os.lstat(full).st_size
-            except FileNotFoundError:
-                continue
 
 
 def refuse_full(used: int, bytes_max: int | None, what: str) -> None:

@@ -27,17 +27,6 @@ class LocalFile(PlainFile):
     and cut in any order, and by its path: it is an `os.PathLike`.
 
     One thread at a time may use it.
-
-    Args:
-        directory: the attempt's local directory.
-        relative: the file's name below the destination.
-        name: the URL of the future file.
-        bytes_max: the quota of the attempt; None: no limit.
-        on_close: takes the complete local file. If it raises, the file has failed.
-        on_abort: gives up what belongs to the file elsewhere.
-
-    Raises:
-        UploadFailed: the local file cannot be made.
     """
 
     def __init__(
@@ -50,6 +39,9 @@ class LocalFile(PlainFile):
         on_close: Callable[[Path], None],
         on_abort: Callable[[], None] = nothing,
     ) -> None:
+        """``relative``: its name below the destination; ``name``: its URL. ``on_close`` accepts the
+        complete local file: if it raises, the file has failed. ``on_abort`` gives up what belongs
+        to the file elsewhere. Raises UploadFailed: the local file cannot be made."""
         super().__init__(name)
         self._directory = directory
         self._bytes_max = bytes_max

@@ -73,34 +73,6 @@ class UploadStream(TaskFile):
     One thread at a time may use it, one after the other: a `write` or `close` that finds another
     one under way raises, and the file has failed. Streams are independent of each other. For its
     memory see ``upload/__init__.py``.
-
-    Args:
-        runtime: the store and the pool.
-        key: the final key.
-        attributes: content type, user metadata and so on for the object.
-        options: sizes, buffering, checksum.
-        blocks: the process's memory for blocks.
-        on_close: called once when all parts are stored, by the closing thread, or by a thread of
-            the pool for a small file with ``beside``: it records the pending. If it raises, the
-            upload is aborted and `close` raises its error.
-        on_answer: called at once with the answer to Create, in a thread of the pool: it must be
-            short and do no I/O.
-        before_block: called before each block is handed over, after Create was answered (the
-            committer reads its fence). If it raises, the upload is aborted and `write` or `close`
-            raises its error.
-        abort_told: called with the upload's id to abort the upload after ``on_close`` was called:
-            others may know it by then. None: abort it plainly, as before. It must not refer to this
-            file.
-        on_abort: called once if the file has ended without a pending, after the abort of its
-            upload, also if this abort failed. Not called at interpreter exit. For a dropped file it
-            is called in a thread of the pool.
-        beside: where `close` puts a file that ends within its first block, to be sent beside the
-            caller: the owner calls `wait`, and then `tell_failure`. None (default): Create is sent
-            at once, and `close` waits.
-        statistics: counts stored bytes and parts.
-
-    Raises:
-        OptionError: the checksum's algorithm needs a package that is not installed.
     """
 
     def __init__(
@@ -119,6 +91,23 @@ class UploadStream(TaskFile):
         beside: Beside | None = None,
         statistics: Statistics | None = None,
     ) -> None:
+        """``on_close`` is called once when all parts are stored, by the closing thread, or by a
+        thread of the pool for a small file with ``beside``: it records the pending. If it raises,
+        the upload is aborted and `close` raises its error. ``on_answer`` is called at once with the
+        answer to Create, in a thread of the pool: it must be short and do no I/O.
+
+        ``before_block`` is called before each block is handed over, after Create was answered (the
+        committer reads its fence). If it raises, the upload is aborted and `write` or `close`
+        raises its error. ``abort_told`` aborts the upload of an id after ``on_close`` was called,
+        when others may know it; None: it is aborted plainly. It must not refer to this file.
+        ``on_abort`` is called once if the file has ended without a pending, after the abort of its
+        upload, also if this abort failed; not at interpreter exit, and for a dropped file in a
+        thread of the pool.
+
+        ``beside``: where `close` puts a file that ends within its first block, to be sent beside
+        the caller: the owner calls `wait`, and then `tell_failure`. None: Create is sent at once,
+        and `close` waits. Raises OptionError: the checksum's algorithm needs a package.
+        """
         algorithm = options.checksum_algorithm
         if algorithm is not None:
             checksums.require(algorithm)
@@ -302,9 +291,8 @@ class UploadStream(TaskFile):
 
         Args:
             path: the local file.
-            beside: send it beside the caller, if the owner allows it and it has at most
-                `TAKEN_BESIDE_BYTES_MAX`: by one function of the pool, part after part, so that many
-                files are sent side by side. False (default): its parts are sent side by side.
+            beside: send a file of at most `TAKEN_BESIDE_BYTES_MAX` beside the caller, if the owner
+                allows it, part after part. False (default): its parts are sent side by side.
 
         Raises:
             UploadFailed: as for `write`; or the local file cannot be read.
