@@ -95,6 +95,8 @@ class Job:
         self._progress = progress
         self._used: list[Iterator[Any]] = []
         self._pid = os.getpid()
+        # True for `Writing`, which shows the job but commits all of it itself: it takes no more
+        # tasks, does not pickle while it runs, and no other process ends it.
         self._at_home = False
         self._starter = starter
         self._entered = False
@@ -236,12 +238,6 @@ class Job:
         too. After this call it must not. Tasks may use the function as well."""
         self._check_running()
         return partial(Job, self._started, self._options, self._s3)
-
-    def _keep_at_home(self) -> None:
-        """Keep the job in this process: it takes no more tasks, does not pickle while it runs, and
-        no other process ends it. For `Writing`, which shows the job but commits all of it
-        itself."""
-        self._at_home = True
 
     def _check_at_home(self, doing: str) -> None:
         if self._at_home and self._pid != os.getpid():
@@ -445,10 +441,12 @@ class Job:
         if self._pid != os.getpid():
             leave_alone(self, self._pid, error)
             return
+        over = self.outcome and self.state in (State.ABSENT, State.CLOSED)  # nothing is left to do
+        decided = isinstance(error, CommitIncomplete) and error.job_id == self.id
         try:
             if error is None:
                 abort_uncommitted(self)
-            elif not is_over(self) and not self._is_decided_by(error):
+            elif not (over or decided):
                 try:
                     give_up(self, error)
                 except BaseException as interrupt:  # a second Ctrl-C
@@ -456,9 +454,6 @@ class Job:
                     raise
         finally:
             self._end_life()
-
-    def _is_decided_by(self, error: BaseException) -> bool:
-        return isinstance(error, CommitIncomplete) and error.job_id == self.id
 
     # Its way to other processes -------------------------------------------------------------------
 
@@ -538,6 +533,9 @@ class Job:
                 self._state, self._outcome = State(error.state), "committed"
             elif isinstance(error, JobNotRunning):
                 self._state, self._outcome = State(error.state), error.outcome
+            transport = ""
+            with suppress(MagicError):  # the error that is being told comes first
+                transport = self._committer().transport
             self._report = JobReport(
                 job_id=self.id,
                 uuid=self.uuid,
@@ -546,16 +544,11 @@ class Job:
                 outcome=self._outcome,
                 state=self._state.value,
                 error=f"{type(error).__name__}: {error}",
-                transport=self._sent_by(),
+                transport=transport,
             )
             if isinstance(error, CommitIncomplete) and error.report is None:
                 error.report = self._report
             raise
-
-    def _sent_by(self) -> str:
-        with suppress(MagicError):  # the error that is being told comes first
-            return self._committer().transport
-        return ""
 
     def _saw(self, report: JobReport) -> None:
         self._report = report
@@ -771,11 +764,6 @@ def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
     if error is None:
         raise TaskFailed(message, job_id=job.id, hint=WrongProcess.advice)
     error.add_note(message)
-
-
-def is_over(job: Job) -> bool:
-    """Whether this handle has seen that the job has ended and nothing is left to do."""
-    return bool(job.outcome) and job.state in (State.ABSENT, State.CLOSED)
 
 
 def may_be_running(job: Job) -> tuple[str, Remedy]:

@@ -123,7 +123,7 @@ class Writing(FileCalls):
         try:
             self._task = self._job.task("0")
             self._end_life = self._job.keep_alive()
-            self._job._keep_at_home()
+            self._job._at_home = True
             _entered.add(self)
             dest = self._job.dest
             if is_s3_url(dest) or is_tree_url(dest):
