@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
-from enum import StrEnum
+from enum import EnumType
 from functools import cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -94,19 +94,18 @@ def _value(
 ) -> Any:
     """A JSON value as one of the types that its field may have."""
     for kind in kinds:
-        if get_origin(kind) is Literal:
-            if value in get_args(kind):
-                return value
-        elif get_origin(kind) is tuple:
+        if type(value) is kind or (isinstance(kind, tuple) and value in kind):
+            return value
+        if kind == _PAIRS:
             return _pairs(value, source, where)
-        elif hasattr(kind, "__dataclass_fields__"):
+        if hasattr(kind, "__dataclass_fields__"):
             if isinstance(value, dict):
                 return read_fields(kind, value, source, f"{where}.", optional=optional)
-        elif issubclass(kind, StrEnum):
+        elif isinstance(kind, EnumType):
             if value in kind.__members__.values():
                 return kind(value)
-        elif type(value) is kind or (kind is float and type(value) is int):
-            return kind(value) if kind is float else value
+        elif kind is float and type(value) is int:
+            return float(value)
     words = [word for kind in kinds for word in _words(kind)]
     if words and isinstance(value, str):
         raise FormatError(source, where, f"is {value!r}, none of {', '.join(words)}", hint=UPGRADE)
@@ -123,10 +122,20 @@ def _pairs(value: Any, source: str, where: str) -> tuple[tuple[str, str], ...]:
 
 
 def _words(kind: Any) -> tuple[str, ...]:
-    if get_origin(kind) is Literal:
-        return get_args(kind)
-    is_enum = isinstance(kind, type) and issubclass(kind, StrEnum)
-    return tuple(member.value for member in kind) if is_enum else ()
+    """The texts that a type allows; none if it is not made of them."""
+    if isinstance(kind, EnumType):
+        return tuple(map(str, kind.__members__.values()))
+    return kind if isinstance(kind, tuple) else ()
+
+
+_PAIRS = tuple[tuple[str, str], ...]
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """The types of an annotation; a `Literal` as a tuple of its words."""
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(kind for one in get_args(hint) for kind in _kinds(one))
+    return (get_args(hint),) if get_origin(hint) is Literal else (hint,)
 
 
 @cache
@@ -136,9 +145,7 @@ def _table(kind: Any) -> dict[str, tuple[str, tuple[Any, ...], bool]]:
     return {
         one.metadata.get("name", one.name): (
             one.name,
-            get_args(hints[one.name])
-            if get_origin(hints[one.name]) in (Union, UnionType)
-            else (hints[one.name],),
+            _kinds(hints[one.name]),
             "late" in one.metadata,
         )
         for one in fields(kind)
