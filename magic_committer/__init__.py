@@ -17,168 +17,98 @@ from threading import get_ident
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from magic_committer.version import __version__
+from magic_committer.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from magic_committer._modes import SparkMode
-    from magic_committer._runtime import Progress, ProgressFunction
-    from magic_committer.api import attach, open, open_magic, start, write
+    from magic_committer._modes import SparkMode as SparkMode
+    from magic_committer._runtime import Progress as Progress, ProgressFunction as ProgressFunction
+    from magic_committer.api import (
+        attach as attach,
+        open as open,
+        open_magic as open_magic,
+        start as start,
+        write as write,
+    )
     from magic_committer.errors import (
-        AbortIncomplete,
-        AlreadyVisible,
-        BatchUnsettled,
-        BucketNotFound,
-        CommitIncomplete,
-        CommitRefused,
-        ConditionsNotSupported,
-        ConflictingJob,
-        DestinationExists,
-        FileStillOpen,
-        FormatError,
-        IncompleteJob,
-        JobError,
-        JobExists,
-        JobNotFound,
-        JobNotRunning,
-        JobTooYoung,
-        MagicError,
-        NotFound,
-        NotYetAnObject,
-        OptionError,
-        OutcomeUnknown,
-        PathError,
-        PermissionDenied,
-        StoreError,
-        TaskFailed,
-        UploadFailed,
-        WrongProcess,
-        WrongType,
+        AbortIncomplete as AbortIncomplete,
+        AlreadyVisible as AlreadyVisible,
+        BatchUnsettled as BatchUnsettled,
+        BucketNotFound as BucketNotFound,
+        CommitIncomplete as CommitIncomplete,
+        CommitRefused as CommitRefused,
+        ConditionsNotSupported as ConditionsNotSupported,
+        ConflictingJob as ConflictingJob,
+        DestinationExists as DestinationExists,
+        FileStillOpen as FileStillOpen,
+        FormatError as FormatError,
+        IncompleteJob as IncompleteJob,
+        JobError as JobError,
+        JobExists as JobExists,
+        JobNotFound as JobNotFound,
+        JobNotRunning as JobNotRunning,
+        JobTooYoung as JobTooYoung,
+        MagicError as MagicError,
+        NotFound as NotFound,
+        NotYetAnObject as NotYetAnObject,
+        OptionError as OptionError,
+        OutcomeUnknown as OutcomeUnknown,
+        PathError as PathError,
+        PermissionDenied as PermissionDenied,
+        StoreError as StoreError,
+        TaskFailed as TaskFailed,
+        UploadFailed as UploadFailed,
+        WrongProcess as WrongProcess,
+        WrongType as WrongType,
     )
-    from magic_committer.filesystem.calls import BinaryMode, TextMode
-    from magic_committer.filesystem.local import PutReport
-    from magic_committer.job import Job, Task
+    from magic_committer.filesystem.calls import BinaryMode as BinaryMode, TextMode as TextMode
+    from magic_committer.filesystem.put import PutReport as PutReport
+    from magic_committer.job import Job as Job, Task as Task
     from magic_committer.maintenance.api import (
-        AbortedUploads,
-        ActionPlan,
-        Adoption,
-        Age,
-        CleanupReport,
-        FoundJob,
-        FoundUpload,
-        GivenUp,
-        JobKind,
-        OpenUploads,
-        OwnerClass,
-        Recovery,
-        StreamState,
-        abort,
-        abort_stream,
-        adopt,
-        cleanup,
-        force_abort,
-        inspect,
-        read_stream,
-        recover,
-        uploads,
+        AbortedUploads as AbortedUploads,
+        ActionPlan as ActionPlan,
+        Adoption as Adoption,
+        Age as Age,
+        CleanupReport as CleanupReport,
+        FoundJob as FoundJob,
+        FoundUpload as FoundUpload,
+        GivenUp as GivenUp,
+        JobKind as JobKind,
+        OpenUploads as OpenUploads,
+        OwnerClass as OwnerClass,
+        Recovery as Recovery,
+        StreamState as StreamState,
+        abort as abort,
+        abort_stream as abort_stream,
+        adopt as adopt,
+        cleanup as cleanup,
+        force_abort as force_abort,
+        inspect as inspect,
+        read_stream as read_stream,
+        recover as recover,
+        uploads as uploads,
     )
-    from magic_committer.options import Accept, Mode, Options, S3Options, S3Place, Track
-    from magic_committer.protocol.ledger import StreamBatch
-    from magic_committer.protocol.record import State, TaskCommit
-    from magic_committer.remedy import Remedy
-    from magic_committer.report import Decider, JobReport
-    from magic_committer.running.call import RunReport, run
-    from magic_committer.stores.base import Attributes
-    from magic_committer.upload import FileState, LocalFile, TaskFile, TextUpload, UploadStream
-    from magic_committer.writing import Writing
-
-__all__ = [
-    "AbortIncomplete",
-    "AbortedUploads",
-    "Accept",
-    "ActionPlan",
-    "Adoption",
-    "Age",
-    "AlreadyVisible",
-    "Attributes",
-    "BatchUnsettled",
-    "BinaryMode",
-    "BucketNotFound",
-    "CleanupReport",
-    "CommitIncomplete",
-    "CommitRefused",
-    "ConditionsNotSupported",
-    "ConflictingJob",
-    "Decider",
-    "DestinationExists",
-    "FileState",
-    "FileStillOpen",
-    "FormatError",
-    "FoundJob",
-    "FoundUpload",
-    "GivenUp",
-    "IncompleteJob",
-    "Job",
-    "JobError",
-    "JobExists",
-    "JobKind",
-    "JobNotFound",
-    "JobNotRunning",
-    "JobReport",
-    "JobTooYoung",
-    "LocalFile",
-    "MagicError",
-    "Mode",
-    "NotFound",
-    "NotYetAnObject",
-    "OpenUploads",
-    "OptionError",
-    "Options",
-    "OutcomeUnknown",
-    "OwnerClass",
-    "PathError",
-    "PermissionDenied",
-    "Progress",
-    "ProgressFunction",
-    "PutReport",
-    "Recovery",
-    "Remedy",
-    "RunReport",
-    "S3Options",
-    "S3Place",
-    "SparkMode",
-    "State",
-    "StoreError",
-    "StreamBatch",
-    "StreamState",
-    "Task",
-    "TaskCommit",
-    "TaskFailed",
-    "TaskFile",
-    "TextMode",
-    "TextUpload",
-    "Track",
-    "UploadFailed",
-    "UploadStream",
-    "Writing",
-    "WrongProcess",
-    "WrongType",
-    "__version__",
-    "abort",
-    "abort_stream",
-    "adopt",
-    "attach",
-    "cleanup",
-    "force_abort",
-    "inspect",
-    "open",
-    "open_magic",
-    "read_stream",
-    "recover",
-    "run",
-    "start",
-    "uploads",
-    "write",
-]
+    from magic_committer.options import (
+        Accept as Accept,
+        Mode as Mode,
+        Options as Options,
+        S3Options as S3Options,
+        S3Place as S3Place,
+        Track as Track,
+    )
+    from magic_committer.protocol.ledger import StreamBatch as StreamBatch
+    from magic_committer.protocol.record import State as State, TaskCommit as TaskCommit
+    from magic_committer.remedy import Remedy as Remedy
+    from magic_committer.report import Decider as Decider, JobReport as JobReport
+    from magic_committer.running.call import RunReport as RunReport, run as run
+    from magic_committer.stores.base import Attributes as Attributes
+    from magic_committer.upload import (
+        FileState as FileState,
+        LocalFile as LocalFile,
+        TaskFile as TaskFile,
+        TextUpload as TextUpload,
+        UploadStream as UploadStream,
+    )
+    from magic_committer.writing import Writing as Writing
 
 _NAMES_OF = {
     "_modes": "SparkMode",
@@ -191,7 +121,7 @@ _NAMES_OF = {
         "MagicError NotFound NotYetAnObject OptionError OutcomeUnknown PathError PermissionDenied "
         "StoreError TaskFailed UploadFailed WrongProcess WrongType"
     ),
-    "filesystem.local": "PutReport",
+    "filesystem.put": "PutReport",
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
     "maintenance.api": (
@@ -211,6 +141,7 @@ _NAMES_OF = {
 }
 """The modules that define the public names. The imports above say the same to type checkers."""
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+__all__ = ["__version__", *_HOME]
 _MODULES = ("errors", "options", "remedy")
 """The public modules: ``magic_committer.errors`` is there without an import of its own."""
 

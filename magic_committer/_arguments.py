@@ -24,14 +24,22 @@ SHOWN_CHARS_MAX = 80
 """How many characters of a wrong value a message shows."""
 
 
+def _given(value: object, kind: type[T], example: str) -> T:
+    """A value of this library that a caller passed."""
+    if isinstance(value, kind):
+        return value
+    name = "s3" if kind is S3Options else kind.__name__.lower()
+    raise WrongType(
+        f"{name} takes {__package__}.{kind.__name__}, not {_kind(value)}",
+        hint=_instead(value, name, kind.__name__, example),
+    )
+
+
 def options_of(options: Options | None) -> Options:
     """The options to work with; None means the defaults."""
-    if isinstance(options, Options | None):
-        return options if options is not None else Options()
-    raise WrongType(
-        f"options takes magic_committer.Options, not {_kind(options)}",
-        hint=_instead(options, "options", "Options", "block_bytes=16 * 1024**2"),
-    )
+    if options is None:
+        return Options()
+    return _given(options, Options, "block_bytes=16 * 1024**2")
 
 
 def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
@@ -48,22 +56,16 @@ def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
                 f"s3= and {name}= are given both",
                 hint=f"Write s3=magic_committer.S3Options({name}=…, …), with all that s3 has",
             )
-    if isinstance(s3, S3Options | None):
-        return s3 if s3 is not None else S3Options(**(place or {}))
-    raise WrongType(
-        f"s3 takes magic_committer.S3Options, not {_kind(s3)}",
-        hint=_instead(s3, "s3", "S3Options", "endpoint_url='https://…'"),
-    )
+    if s3 is None:
+        return S3Options(**(place or {}))
+    return _given(s3, S3Options, "endpoint_url='https://…'")
 
 
 def attributes_of(attributes: Attributes | None) -> Attributes:
     """The attributes of a new object; None means nothing special."""
-    if isinstance(attributes, Attributes | None):
-        return attributes if attributes is not None else Attributes()
-    raise WrongType(
-        f"attributes takes magic_committer.Attributes, not {_kind(attributes)}",
-        hint=_instead(attributes, "attributes", "Attributes", "content_type='text/csv'"),
-    )
+    if attributes is None:
+        return Attributes()
+    return _given(attributes, Attributes, "content_type='text/csv'")
 
 
 def _instead(got: object, name: str, kind: str, example: str) -> str:
@@ -97,23 +99,17 @@ def name_of(what: str, value: str | None) -> str | None:
 
 
 def expected_of(expect: int | Iterable[str | int] | None) -> int | frozenset[str] | None:
-    """The number of tasks that there must be, or their ids; None if that does not matter.
-
-    Raises:
-        WrongType: text, which may mean a number or an id; or neither a number nor ids.
-        OptionError: a number below 0.
-    """
+    """The number of tasks that there must be, or their ids; None if that does not matter. Raises
+    WrongType: text, which may mean a number or an id; or neither a number nor ids. Raises
+    OptionError: a number below 0."""
     if expect is None:
         return None
-    if isinstance(expect, bool):
-        raise WrongType(
-            f"expect={expect} is neither a number of tasks nor a list of their ids",
-            hint="Pass how many there must be, expect=1, or which: expect=['7']",
-        )
-    if isinstance(expect, str | bytes):
+    if isinstance(expect, bool | str | bytes):
         raise WrongType(
             f"expect={expect!r} is neither a number of tasks nor a list of their ids",
-            hint=_text_for_tasks(expect),
+            hint="Pass how many there must be, expect=1, or which: expect=['7']"
+            if isinstance(expect, bool)
+            else _text_for_tasks(expect),
         )
     if isinstance(expect, SupportsIndex):
         number = expect.__index__()

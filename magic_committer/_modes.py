@@ -44,18 +44,10 @@ _TO_SPARK: Mapping[str, str] = {
 
 
 def mode_of(said: str, *, ignore: bool = False) -> Mode:
-    """The mode that a caller's word means.
-
-    Args:
-        said: a word of either vocabulary, in any case.
-        ignore: understand ``"ignore"`` too, as ``"fail"``: the caller then does nothing instead of
-            raising.
-
-    Raises:
-        WrongType: the word is not text.
-        OptionError: the word is not a mode, or it is ``"ignore"`` in a call that cannot ignore. The
-            hint names the nearest word, in the caller's vocabulary.
-    """
+    """The mode that a caller's word means. ``ignore``: understand ``"ignore"`` too, as ``"fail"``:
+    the caller then does nothing instead of raising. Raises OptionError: the word is not a mode, or
+    it is ``"ignore"`` in a call that cannot ignore. The hint names the nearest word, in the
+    caller's vocabulary."""
     if not isinstance(said, str):
         raise WrongType(
             f"mode is text, not {type(said).__name__}: {said!r:.80}",

@@ -69,13 +69,7 @@ class Patience:
 
         The store may be silent for ``seconds_max``, to all verbs or to one. After that a verb that
         was not tried during the silence gets a short look: a process that has lost the answer to a
-        PUT must read what is there.
-
-        Args:
-            verb: the verb of the request.
-            now: the present time, of the clock that never goes back.
-            seconds_max: how long the store may be silent.
-        """
+        PUT must read what is there."""
         whole = seconds_max - (now - self._since.setdefault("", now))
         waited = now - self._since.setdefault(verb, now)
         look = 0.0 if self.kind is Kind.HURRIED else min(LOOK_SECONDS, seconds_max / 4)
@@ -220,11 +214,7 @@ def of_handler(
 ) -> BaseException | None:
     """What a signal handler has raised, where an error is that, or was made of it; None: it was
     not. The SDK takes every TimeoutError for its socket's, and puts other errors into its own.
-
-    Args:
-        error: the error.
-        before: the exception that was handled when the work began: it is no part of this.
-    """
+    ``before``: the exception that was handled when the work began: it is no part of this."""
     if threading.current_thread() is not threading.main_thread():
         return None  # handlers run in the main thread only
     codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()} - {None}

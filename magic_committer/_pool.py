@@ -62,19 +62,15 @@ class Future(Protocol[R_co]):
     def wait(self, seconds: float) -> bool:
         """Wait for its end, for so many seconds; as long as it takes if time is not real. Gives
         whether it has ended."""
-        ...
 
     def done(self) -> bool:
         """Whether it has ended."""
-        ...
 
     def result(self) -> R_co:
         """The result, after the end. Raises what the function raised."""
-        ...
 
     def exception(self) -> BaseException | None:
         """What the function raised, after the end; None: nothing."""
-        ...
 
 
 def result_of(future: Future[R]) -> R:
@@ -155,7 +151,6 @@ class Pool(Protocol):
 
     def submit(self, function: Callable[[], R]) -> Future[R]:
         """Run ``function`` soon. Never blocks. The caller limits how many: it holds the futures."""
-        ...
 
     def each(
         self,
@@ -172,20 +167,12 @@ class Pool(Protocol):
         Items are taken from the iterable only when there is room, in the caller's thread. An item
         heavier than ``weight_max`` runs alone. If the iteration is left early, it waits for what is
         in flight and takes no more items; after Ctrl-C it waits for a second at most.
-
-        Args:
-            function: the function.
-            items: its arguments.
-            in_flight: how many items at once; a function is asked before each item.
-            weigh: the weight of an item; None (default): the weight does not matter.
-            weight_max: the weight of all items at once.
-        """
-        ...
+        ``in_flight``: how many items at once; a function is asked before each item. ``weight_max``:
+        the weight of all items at once."""
 
     def later(self, function: Callable[[], object]) -> None:
         """Run ``function`` when a thread is free. Nobody gets its outcome. May be called from
         ``__del__`` in any thread: it takes no lock and starts nothing."""
-        ...
 
 
 class Handed(futures.Future[R]):
@@ -308,13 +295,9 @@ class ThreadPool:
 
     def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
         """Call ``function`` every ``seconds`` seconds, in a thread of its own, until it returns
-        False. A pool without threads never calls it.
-
-        Returns:
-            A function that ends it: the thread ends at once, or after a call that is under way. The
-            function never blocks and takes no lock. It may be called from ``__del__``, and in a
-            forked child, where no such thread runs.
-        """
+        False. A pool without threads never calls it. Gives a function that ends it: the thread ends
+        at once, or after a call that is under way. The function never blocks and takes no lock. It
+        may be called from ``__del__``, and in a forked child, where no such thread runs."""
         bell: SimpleQueue[None] = SimpleQueue()
         if self.threads_max:
             _start(_tick, (bell, seconds, function), f"{self._name}-every")

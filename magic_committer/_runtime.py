@@ -23,15 +23,12 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch, for timestamps in reports."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds that never go back, for durations."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait that many seconds."""
-        ...
 
 
 class SystemClock:

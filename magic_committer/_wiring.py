@@ -79,11 +79,7 @@ def unregister_store(store: ObjectStore) -> None:
 
 
 def _registered_for(bucket: str) -> _Registered | None:
-    """The store that is registered for a bucket; None: the bucket is S3, or a file tree.
-
-    Raises:
-        OptionError: no store is registered for it, and a registered store allows no other buckets.
-    """
+    """The store that is registered for a bucket; None: the bucket is S3, or a file tree."""
     known = tuple(_registered)
     for one in reversed(known):
         if one.bucket == bucket:
@@ -106,17 +102,8 @@ which it began, whatever the environment is meanwhile."""
 def runtime_for(
     bucket: str, s3: S3Options, progress: ProgressFunction, held: Held | None = None
 ) -> Runtime:
-    """The components for one bucket in this process.
-
-    Args:
-        bucket: the bucket's name.
-        s3: the connection to the store.
-        progress: the caller's function; its errors are logged, not raised.
-        held: the job's stores; None: there is no job yet.
-
-    Raises:
-        OptionError: no store is registered for the bucket, and a registered store allows no others.
-    """
+    """The components for one bucket in this process. ``progress``: the caller's function; its
+    errors are logged, not raised. ``held``: the job's stores; None: there is no job yet."""
     pool.ready_for_late()
     progress = harmless(progress)
     known = _registered_for(bucket)
@@ -148,11 +135,7 @@ def _tree_store(url: str, held: Held | None) -> ObjectStore:
 def committer_of(
     job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction, held: Held
 ) -> JobCommitter:
-    """The committer of a started job in this process, as the job's record names it.
-
-    Raises:
-        OptionError: this process does not have the committer; or as for `runtime_for`.
-    """
+    """The committer of a started job in this process, as the job's record names it."""
     runtime = runtime_for(job.paths.dest.bucket, s3, progress, held)
     return named(job.terms.committer)(runtime, job, options, blocks)
 
@@ -163,26 +146,16 @@ class BucketSettings(Protocol):
     these two methods answers for its bucket."""
 
     def lifecycle(self) -> Mapping[str, Any]:
-        """The lifecycle configuration, in the shape of S3's API; {} if there is none.
-
-        Raises:
-            NotSupported: the store has no lifecycle configurations.
-            FormatError: the configuration holds something that this library could not write back.
-        """
-        ...
+        """The lifecycle configuration, in the shape of S3's API; {} if there is none. Raises
+        NotSupported: the store has no lifecycle configurations. Raises FormatError: the
+        configuration holds something that this library could not write back."""
 
     def put_lifecycle(self, configuration: Mapping[str, Any]) -> None:
         """Replace the lifecycle configuration. Repeatable."""
-        ...
 
 
 def bucket_settings(bucket: str, s3: S3Options) -> BucketSettings:
-    """The settings of one bucket.
-
-    Raises:
-        NotSupported: the registered store of the bucket has no settings.
-        OptionError: as for `runtime_for`.
-    """
+    """The settings of one bucket."""
     known = _registered_for(bucket)
     if known is not None:
         if isinstance(known.store, BucketSettings):

@@ -15,6 +15,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, Unpack, get_args, overload
 
 from magic_committer import _wiring
@@ -84,14 +85,13 @@ def start(
     Without ``job_id`` each call starts another job. With ``job_id`` a second call raises
     `JobExists`; with ``exist_ok=True`` too it is repeatable with the same terms: ``mode``,
     ``committer``, ``accept``, ``track``, ``mark_success``, and of ``options``
-    ``checksum``, ``etag_form``, ``conditional_writes``. Of two calls at once one starts the job; a
-    call whose checks fail leaves it as it is. With a ``checkpoint``, and a mode that excludes other
-    jobs, crashed runs of the same query are settled first.
+    ``checksum``, ``etag_form``, ``conditional_writes``. Of two calls at once one starts the job.
+    With a ``checkpoint``, and a mode that excludes other jobs, crashed runs of the same query are
+    settled first.
 
-    After an error nothing of the job becomes visible. Two exceptions: the job was there before this
-    call, or another call with ``exist_ok`` has taken it. Its record then says what happens. If this
-    call had begun the job, it aborts the job; the job's record stays ``closed``, and a given id
-    cannot be used again. The id can still be used only if no record was written (JobExists, most
+    After an error nothing of the job becomes visible, unless the job was there before this call, or
+    another call with ``exist_ok`` has taken it. If this call had begun the job, it aborts the job,
+    and a given id cannot be used again. It can be only if no record was written (JobExists, most
     StoreErrors, OutcomeUnknown).
 
     Args:
@@ -121,8 +121,7 @@ def start(
         s3: the connection to the store; None (default): as the environment says.
         place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
         options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
-            Default: no function.
+        progress: a function that long steps call, from threads of this process. Default: none.
 
     Returns:
         The running job. At the end of a ``with`` block a job that is not committed is aborted.
@@ -245,19 +244,10 @@ def write(
 
     The job starts when ``with`` is entered. If the block ends normally, the job commits. If an
     exception leaves the block, the job aborts; if this abort fails, a note on the exception says
-    so.
-
-    Repeatable: each call is another job. Use each result for one ``with``.
+    so. Repeatable: each call is another job. Use each result for one ``with``.
 
     Args:
-        dest: the URL ``s3://bucket/prefix``, or ``file:///path``.
-        mode: ``"append"`` (default), ``"fail"``, ``"replace"``; or of partitions, as for `start`.
-        committer: the protocol, by name. Default: magic on S3, manifest for ``file:///``.
-        mark_success: True (default): write `_SUCCESS` after the commit. False: do not.
-        s3: the connection to the store; None (default): as the environment says.
-        place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
-        options: sizes, numbers and formats; None (default): the defaults of `Options`.
-        progress: a function that is called during long steps, from threads of this process.
+        dest, mode, committer, mark_success, s3, place, options, progress: as for `start`.
 
     Returns:
         A `Writing`, for ``with``.
@@ -273,19 +263,18 @@ def write(
     kind.mode(mode_of(mode))
     options, s3 = options_of(options), s3_of(s3, place)
 
-    def begin() -> Job:
-        return start(
-            dest,
-            mode=mode,
-            committer=kind.name,
-            accept="results",
-            track="memory",
-            mark_success=mark_success,
-            s3=s3,
-            options=options,
-            progress=progress,
-        )
-
+    begin = partial(
+        start,
+        dest,
+        mode=mode,
+        committer=kind.name,
+        accept="results",
+        track="memory",
+        mark_success=mark_success,
+        s3=s3,
+        options=options,
+        progress=progress,
+    )
     return Writing(begin)
 
 
@@ -441,8 +430,7 @@ def open_magic(
         PathError: the path is not a magic path of a job, or writing there would lose data.
         OptionError: the job has ``track="memory"``: processes cannot share its attempts.
         ValueError: as for `Task.open`.
-        WrongType: ``path`` is a `Path`, ``attributes`` is a dict, and so on.
-        StoreError: the store did not answer the question about the job.
+        WrongType, StoreError: as for `attach`.
     """
     options, s3 = options_of(options), s3_of(s3, place)
     text = text_options(mode, encoding, errors, newline)

@@ -87,11 +87,7 @@ def fastest() -> ChecksumAlgorithm:
 
 
 def require(algorithm: ChecksumAlgorithm) -> None:
-    """Check, before the first byte, whether ``algorithm`` can be computed here.
-
-    Raises:
-        OptionError: it needs a package that is not installed; the hint names it.
-    """
+    """Check, before the first byte, whether ``algorithm`` can be computed here."""
     if algorithm in _CRCS:
         _crc_function(algorithm)
 
@@ -146,15 +142,7 @@ def of(algorithm: ChecksumAlgorithm, data: Buffer) -> Checksum:
 
 
 def combine(first: Checksum, second: Checksum, second_bytes: int) -> Checksum:
-    """The checksum of two joined byte strings, from their checksums and the length of the second.
-
-    Args:
-        first, second: the checksums.
-        second_bytes: the length of the second string, in bytes.
-
-    Raises:
-        ValueError: they are not of the same CRC.
-    """
+    """The checksum of two joined byte strings, from theirs and the length of the second."""
     crc = _CRCS.get(first.algorithm)
     if crc is None or first.algorithm != second.algorithm:
         raise ValueError(f"{first.algorithm} and {second.algorithm} cannot be joined")
@@ -164,11 +152,7 @@ def combine(first: Checksum, second: Checksum, second_bytes: int) -> Checksum:
 
 def whole(parts: Iterable[tuple[Checksum, int]]) -> Checksum | None:
     """The whole object's checksum, from the checksum and the length in bytes of each part, in the
-    parts' order. None without parts.
-
-    Raises:
-        ValueError: as for `combine`.
-    """
+    parts' order. None without parts."""
     total: Checksum | None = None
     for checksum, length in parts:
         total = checksum if total is None else combine(total, checksum, length)
@@ -177,14 +161,7 @@ def whole(parts: Iterable[tuple[Checksum, int]]) -> Checksum | None:
 
 def composite(parts: Sequence[Checksum]) -> Checksum:
     """What HEAD says about an object whose whole has no checksum of its own: the checksum of the
-    parts' digests, a dash, and their number (S3 API).
-
-    Args:
-        parts: the checksums of the parts, in order.
-
-    Raises:
-        ValueError: there are no parts.
-    """
+    parts' digests, a dash, and their number (S3 API)."""
     if not parts:
         raise ValueError("an object has at least one part")
     running = Running(parts[0].algorithm)

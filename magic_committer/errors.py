@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 from magic_committer.remedy import Remedy, in_python, sentence
@@ -210,12 +210,24 @@ class JobError(MagicError):
             known by then; otherwise None.
     """
 
+    job_id: str = ""
+    report: JobReport | None = None
+
     def __init__(
-        self, message: str, *, job_id: str = "", hint: str = "", remedies: Sequence[Remedy] = ()
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        remedies: Sequence[Remedy] = (),
+        job_id: str = "",
+        **attributes: str | float | Iterable[str],
     ) -> None:
         super().__init__(message, hint=hint, remedies=remedies)
         self.job_id = job_id
-        self.report: JobReport | None = None
+        for name, value in attributes.items():
+            if name not in type(self).__annotations__:
+                raise TypeError(f"{type(self).__name__} has no attribute {name!r}")
+            setattr(self, name, value if isinstance(value, str | float | int) else tuple(value))
 
 
 class JobExists(JobError):
@@ -234,19 +246,8 @@ class JobNotRunning(JobError):
         outcome: ``"committed"``, ``"aborted"``, ``"reverted"``, or "" if it is not known.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        job_id: str = "",
-        state: str = "",
-        outcome: str = "",
-        hint: str = "",
-        remedies: Sequence[Remedy] = (),
-    ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
-        self.state = state
-        self.outcome = outcome
+    state: str = ""
+    outcome: str = ""
 
 
 class DestinationExists(JobError, FileExistsError):
@@ -273,19 +274,8 @@ class IncompleteJob(JobError):
         surplus: ids of tasks that are there and were not expected.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        job_id: str = "",
-        missing: Sequence[str] = (),
-        surplus: Sequence[str] = (),
-        hint: str = "",
-        remedies: Sequence[Remedy] = (),
-    ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
-        self.missing = tuple(missing)
-        self.surplus = tuple(surplus)
+    missing: tuple[str, ...] = ()
+    surplus: tuple[str, ...] = ()
 
 
 class CommitRefused(JobError):
@@ -295,17 +285,7 @@ class CommitRefused(JobError):
         problems: one line for each problem.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        job_id: str = "",
-        problems: Sequence[str] = (),
-        hint: str = "",
-        remedies: Sequence[Remedy] = (),
-    ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
-        self.problems = tuple(problems)
+    problems: tuple[str, ...] = ()
 
 
 class CommitIncomplete(JobError):
@@ -327,25 +307,11 @@ class CommitIncomplete(JobError):
             something is outstanding.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        job_id: str = "",
-        unresolved: Sequence[str] = (),
-        unfinished: Sequence[str] = (),
-        outstanding: Sequence[str] = (),
-        refused: Sequence[str] = (),
-        state: str = "committing",
-        hint: str = "",
-        remedies: Sequence[Remedy] = (),
-    ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
-        self.unresolved = tuple(unresolved)
-        self.refused = tuple(refused)
-        self.unfinished = tuple(unfinished)
-        self.outstanding = tuple(outstanding)
-        self.state = state
+    unresolved: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    unfinished: tuple[str, ...] = ()
+    outstanding: tuple[str, ...] = ()
+    state: str = "committing"
 
 
 class AbortIncomplete(JobError):
@@ -360,19 +326,8 @@ class JobTooYoung(JobError):
         limit: how many seconds it must be.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        job_id: str = "",
-        age: float = 0.0,
-        limit: float = 0.0,
-        hint: str = "",
-        remedies: Sequence[Remedy] = (),
-    ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
-        self.age = age
-        self.limit = limit
+    age: float = 0.0
+    limit: float = 0.0
 
 
 class AlreadyVisible(JobError):
@@ -388,23 +343,10 @@ class AlreadyVisible(JobError):
         keys: the first visible and doubtful keys.
     """
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        job_id: str = "",
-        files: int = 0,
-        visible: int = 0,
-        doubtful: int = 0,
-        keys: Sequence[str] = (),
-        hint: str = "",
-        remedies: Sequence[Remedy] = (),
-    ) -> None:
-        super().__init__(message, job_id=job_id, hint=hint, remedies=remedies)
-        self.files = files
-        self.visible = visible
-        self.doubtful = doubtful
-        self.keys = tuple(keys)
+    files: int = 0
+    visible: int = 0
+    doubtful: int = 0
+    keys: tuple[str, ...] = ()
 
 
 class OutcomeUnknown(JobError):

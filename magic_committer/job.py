@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from magic_committer import _wiring
@@ -36,7 +35,7 @@ from magic_committer._arguments import (
     task_id_of,
 )
 from magic_committer._hints import no_attribute
-from magic_committer._job_json import TravellingJob, from_values, to_values
+from magic_committer._job_json import from_values, to_values
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.fence import ALIVE_SECONDS
@@ -51,7 +50,6 @@ from magic_committer.errors import (
     WrongProcess,
 )
 from magic_committer.filesystem.calls import FileCalls
-from magic_committer.filesystem.homes import StoreHome
 from magic_committer.filesystem.sink import Sink
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Options, S3Options, S3Place, Track
@@ -59,6 +57,7 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.upload import TaskFile
+from magic_committer.upload.file import nothing
 
 T = TypeVar("T")
 
@@ -96,10 +95,12 @@ class Job:
         self._progress = progress
         self._used: list[Iterator[Any]] = []
         self._pid = os.getpid()
+        # True for `Writing`, which shows the job but commits all of it itself: it takes no more
+        # tasks, does not pickle while it runs, and no other process ends it.
         self._at_home = False
         self._starter = starter
         self._entered = False
-        self._end_life: Callable[[], None] = _nothing
+        self._end_life: Callable[[], None] = nothing
         self._report: JobReport | None = None
 
     def __repr__(self) -> str:
@@ -110,7 +111,8 @@ class Job:
             raise pickle.PicklingError(f"{self._does_not_travel()}. {WrongProcess.advice}")
         # The copy is in another process: it reports no progress and may not delete the record.
         copy = replace(self._started, undisturbed=False)
-        return _job, (copy, self._options, self._s3, self._state, self._outcome)
+        state, outcome = self._state, self._outcome
+        return partial(Job, copy, self._options, self._s3, state=state, outcome=outcome), ()
 
     def _does_not_travel(self) -> str:
         return (
@@ -119,7 +121,7 @@ class Job:
         )
 
     def __del__(self) -> None:
-        end_life: Callable[[], None] = self.__dict__.get("_end_life", _nothing)
+        end_life: Callable[[], None] = self.__dict__.get("_end_life", nothing)
         end_life()  # a block that is entered and then dropped must not stay alive for ever
 
     @property
@@ -235,13 +237,7 @@ class Job:
         a handle from a pickle of the job itself may not, because this process could end the job
         too. After this call it must not. Tasks may use the function as well."""
         self._check_running()
-        return partial(_handed_over, self._started, self._options, self._s3)
-
-    def _keep_at_home(self) -> None:
-        """Keep the job in this process: it takes no more tasks, does not pickle while it runs, and
-        no other process ends it. For `Writing`, which shows the job but commits all of it
-        itself."""
-        self._at_home = True
+        return partial(Job, self._started, self._options, self._s3)
 
     def _check_at_home(self, doing: str) -> None:
         if self._at_home and self._pid != os.getpid():
@@ -390,13 +386,10 @@ class Job:
         return self._report
 
     def keep_alive(self) -> Callable[[], None]:
-        """Write a sign of life to the store every 5 minutes. A cleanup then does not take the job
-        for dead while nothing else of it changes. Call it in the process that drives a job of
-        `start` if the job may be silent for hours. `write`, ``with start(...) as job:`` and the
-        Spark functions do it themselves.
-
-        Returns:
-            A function that stops the signs. Call it when the job has ended. It never blocks.
+        """Write a sign of life to the store every 5 minutes, so that a cleanup does not take the
+        job for dead. Call it in the process that drives a job of `start` if the job may be silent
+        for hours. `write`, ``with start(...) as job:`` and the Spark functions do it themselves.
+        Returns a function that stops the signs; call it when the job has ended. It never blocks.
         """
         return _wiring.pool.every(ALIVE_SECONDS, self._committer().sign_of_life())
 
@@ -417,9 +410,8 @@ class Job:
         * An exception, also Ctrl-C, ends the block: the job is aborted, and the exception goes on.
           Messages of the abort become a note on it.
         * The block ends normally without a commit: the job is aborted, with a warning in the log.
-          No error is raised, unless the abort fails.
-        * Another process has committed the job: it stays committed, and no error is raised. If the
-          store does not say so, `OutcomeUnknown` is raised.
+        * Another process has committed the job: it stays committed. If the store does not say so,
+          `OutcomeUnknown` is raised.
         * A forked child leaves the block: nothing happens to the job. If no exception ended the
           child's block, `TaskFailed` is raised.
 
@@ -445,19 +437,16 @@ class Job:
         self._end_life = self.keep_alive()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._pid != os.getpid():
             leave_alone(self, self._pid, error)
             return
+        over = self.outcome and self.state in (State.ABSENT, State.CLOSED)  # nothing is left to do
+        decided = isinstance(error, CommitIncomplete) and error.job_id == self.id
         try:
             if error is None:
                 abort_uncommitted(self)
-            elif not is_over(self) and not self._is_decided_by(error):
+            elif not (over or decided):
                 try:
                     give_up(self, error)
                 except BaseException as interrupt:  # a second Ctrl-C
@@ -465,9 +454,6 @@ class Job:
                     raise
         finally:
             self._end_life()
-
-    def _is_decided_by(self, error: BaseException) -> bool:
-        return isinstance(error, CommitIncomplete) and error.job_id == self.id
 
     # Its way to other processes -------------------------------------------------------------------
 
@@ -479,20 +465,13 @@ class Job:
             >>> mc.Job.from_dict(json.loads(text))
             <Job 'nightly' s3://bucket/table/ running>
 
-        The dict holds what a pickle holds. It holds no secret: keys, tokens and passwords in ``s3``
-        are left out; ``progress`` too. Sends nothing. Repeatable.
-
-        Returns:
-            A dict for `from_dict`.
-
-        Raises:
-            MagicError: the job belongs to a `write` block that still runs: it stays in its process.
+        The dict, for `from_dict`, holds what a pickle holds, and no secret: keys, tokens and
+        passwords in ``s3`` are left out; ``progress`` too. Sends nothing. Repeatable. Raises
+        MagicError: the job belongs to a `write` block that still runs.
         """
         if self._at_home and self._state is State.RUNNING:
             raise MagicError(self._does_not_travel(), hint=WrongProcess.advice)
-        return to_values(
-            TravellingJob(self._started, self._options, self._s3, self._state, self._outcome)
-        )
+        return to_values(self._started, self._options, self._s3, self._state, self._outcome)
 
     @classmethod
     def from_dict(
@@ -508,12 +487,9 @@ class Job:
 
         Args:
             values: the dict that `to_dict` gave, also after a way through JSON.
-            s3: the connection to the store from here; None (default): as the dict says. The dict
-                holds no secrets: they come from this argument or from this process's environment.
-            options: sizes, numbers and formats; None (default): as the dict says.
-            progress: a function that is called during long steps, from threads of this process.
-                Default: no function.
-            place: instead of ``s3``: ``endpoint_url``, ``region``, ``profile``.
+            s3, options: None (default): as the dict says. The dict holds no secrets: they come from
+                ``s3`` or from this process's environment.
+            progress, place: as for `start`.
 
         Returns:
             The job. ``with`` does not take it, as for `attach`.
@@ -521,8 +497,7 @@ class Job:
         Raises:
             WrongType: ``values`` is not a dict, for example JSON text.
             FormatError: a field is unknown, of the wrong type, impossible or missing (but a missing
-                option has its default), or another version of the library wrote it. The message
-                names the field.
+                option has its default), or another version of the library wrote it.
         """
         job = from_values(values)
         return cls(
@@ -558,6 +533,9 @@ class Job:
                 self._state, self._outcome = State(error.state), "committed"
             elif isinstance(error, JobNotRunning):
                 self._state, self._outcome = State(error.state), error.outcome
+            transport = ""
+            with suppress(MagicError):  # the error that is being told comes first
+                transport = self._committer().transport
             self._report = JobReport(
                 job_id=self.id,
                 uuid=self.uuid,
@@ -566,16 +544,11 @@ class Job:
                 outcome=self._outcome,
                 state=self._state.value,
                 error=f"{type(error).__name__}: {error}",
-                transport=self._sent_by(),
+                transport=transport,
             )
             if isinstance(error, CommitIncomplete) and error.report is None:
                 error.report = self._report
             raise
-
-    def _sent_by(self) -> str:
-        with suppress(MagicError):  # the error that is being told comes first
-            return self._committer().transport
-        return ""
 
     def _saw(self, report: JobReport) -> None:
         self._report = report
@@ -586,18 +559,6 @@ class Job:
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
         return _wiring.committer_of(started, self._options, self._s3, self._progress, self._held)
-
-
-def _job(started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str) -> Job:
-    return Job(started, options, s3, state=state, outcome=outcome)
-
-
-def _handed_over(started: StartedJob, options: Options, s3: S3Options) -> Job:
-    return Job(started, options, s3)
-
-
-def _nothing() -> None:
-    """Stop nothing: no sign of life is being given."""
 
 
 # A task -------------------------------------------------------------------------------------------
@@ -622,16 +583,16 @@ class Task(FileCalls):
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._attempt.result is not None:
-            return _committed_task, (self._job, self._attempt.result)
+            return self._job._committed_task, (self._attempt.result,)
         if self._attempt.has_files and self._job.track == "memory":
             raise pickle.PicklingError(
                 "a task that has opened files keeps them in this process: commit it here, or start"
                 " the job with track='s3'"
             )
         if self._job.track == "memory":
-            return _new_task, (self._job, self.task_id, None)
+            return self._job.task, (self.task_id,)
         self._attempt.share()
-        return _new_task, (self._job, self.task_id, self.attempt_id)
+        return partial(self._job.task, self.task_id, attempt=self.attempt_id), ()
 
     @property
     def task_id(self) -> str:
@@ -675,25 +636,13 @@ class Task(FileCalls):
     def _files(self) -> Sink:
         if self._sink is None:
             job, attempt = self._job, self._attempt
-            files, waiting = attempt.streams(), attempt.waiting
-            dest = Destination.parse(job.dest)
-            parts = _wiring.runtime_for(dest.bucket, job._s3, job._progress, job._held)
             self._sink = Sink(
-                title=f"task {self.task_id!r} of job {job.id!r}",
-                home=StoreHome(dest, parts.store),
-                pool=parts.pool,
-                clock=parts.clock,
-                progress=parts.progress,
-                block_bytes=job._options.block_bytes,
-                open_file=attempt.open,
-                discard_file=attempt.discard,
-                waiting=waiting,
-                reach=lambda bucket: (
-                    _wiring.runtime_for(bucket, job._s3, job._progress, job._held).store
-                ),
+                f"task {self.task_id!r} of job {job.id!r}",
+                Destination.parse(job.dest),
+                lambda bucket: _wiring.runtime_for(bucket, job._s3, job._progress, job._held),
+                attempt,
+                job._options.block_bytes,
             )
-            for name, file in files.items():
-                self._sink.note(name, file)
         return self._sink
 
     def commit(self) -> TaskCommit:
@@ -740,12 +689,7 @@ class Task(FileCalls):
     def __enter__(self) -> Task:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self._attempt.commit()
             return
@@ -754,14 +698,6 @@ class Task(FileCalls):
                 self._attempt.abort()
         except MagicError as failure:
             error.add_note(f"aborting attempt {self.attempt_id!r} failed too: {failure}")
-
-
-def _committed_task(job: Job, result: TaskCommit) -> Task:
-    return job._committed_task(result)
-
-
-def _new_task(job: Job, task: str, attempt: str | None) -> Task:
-    return job.task(task, attempt=attempt)
 
 
 # Leaving `with` -----------------------------------------------------------------------------------
@@ -819,16 +755,8 @@ def abort_uncommitted(job: Job) -> None:
 
 
 def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
-    """Do nothing to the job: a forked child has left the block.
-
-    Args:
-        job: the job of the parent.
-        owner: the id of the parent process.
-        error: the exception that ended the block; None: it ended normally.
-
-    Raises:
-        TaskFailed: the block ended normally. Otherwise a note on ``error`` says the same.
-    """
+    """Do nothing to the job: a forked child has left the block. Raises TaskFailed: the block ended
+    normally. Otherwise a note on ``error`` says the same."""
     message = (
         f"job {job.id!r} belongs to process {owner}, this is process {os.getpid()}: it was"
         " neither committed nor aborted here"
@@ -836,11 +764,6 @@ def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
     if error is None:
         raise TaskFailed(message, job_id=job.id, hint=WrongProcess.advice)
     error.add_note(message)
-
-
-def is_over(job: Job) -> bool:
-    """Whether this handle has seen that the job has ended and nothing is left to do."""
-    return bool(job.outcome) and job.state in (State.ABSENT, State.CLOSED)
 
 
 def may_be_running(job: Job) -> tuple[str, Remedy]:

@@ -109,13 +109,8 @@ class Remedy:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: ``call``, ``dest``, ``job_id``, ``why``, ``options``."""
         options = {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()}
-        return {
-            "call": self.call,
-            "dest": self.dest,
-            "job_id": self.job_id,
-            "why": self.why,
-            "options": options,
-        }
+        said = {name: getattr(self, name) for name in ("call", "dest", "job_id", "why")}
+        return {**said, "options": options}
 
 
 # The words ----------------------------------------------------------------------------------------
@@ -158,10 +153,7 @@ def _python(remedy: Remedy, value: object) -> str:
 
 def as_command(remedy: Remedy, way: Sequence[str] = ()) -> str:
     """The remedy as a command, quoted for a shell; a Python call where no command does that.
-
-    Args:
-        way: global options that lead to the same store, as words: ``("--profile", "ops")``.
-    """
+    ``way``: global options that lead to the same store, as words: ``("--profile", "ops")``."""
     stays = remedy.call == "recover" and "leave_visible" in remedy.options
     if stays or remedy.call not in COMMANDS or not remedy.options.keys() <= FLAGS.keys():
         return in_python(remedy)
@@ -178,12 +170,7 @@ def as_command(remedy: Remedy, way: Sequence[str] = ()) -> str:
 
 def sentence(advice: str, remedies: Sequence[Remedy], worded: Callable[[Remedy], str]) -> str:
     """What to do, in a line: ``"Wait. Finish it: CALL; or undo it: CALL"``. Each begins with what
-    it is for, a small letter where it stands inside the line.
-
-    Args:
-        advice: what goes before, a sentence without a closing stop; may be empty.
-        worded: writes one remedy as text: `in_python`, say.
-    """
+    it is for, a small letter where it stands inside the line."""
     ways = ""
     for remedy in remedies:
         why = remedy.why

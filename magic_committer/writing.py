@@ -16,7 +16,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol
 from weakref import WeakSet
 
@@ -33,9 +32,8 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.filesystem import open_writes
 from magic_committer.filesystem.calls import FileCalls
-from magic_committer.filesystem.sink import Sink
+from magic_committer.filesystem.sink import Sink, enter
 from magic_committer.hadoop.paths import is_s3_url
 from magic_committer.job import Job, Task, give_up, leave_alone, may_be_running
 from magic_committer.protocol.record import JobReport
@@ -43,10 +41,8 @@ from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import is_tree_url
 from magic_committer.upload import FileState, PlainFile, TaskFile
+from magic_committer.upload.file import Buffer, nothing
 from magic_committer.upload.stream import flat
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 
 class Writing(FileCalls):
@@ -61,8 +57,8 @@ class Writing(FileCalls):
         self._pid = os.getpid()
         self._job: Job | None = None
         self._task: Task | None = None
-        self._end_life: Callable[[], None] = _nothing
-        self._leave_urls: Callable[[], None] = _nothing
+        self._end_life: Callable[[], None] = nothing
+        self._leave_urls: Callable[[], None] = nothing
 
     def __repr__(self) -> str:
         return f"<Writing {self._job!r}>"
@@ -127,11 +123,11 @@ class Writing(FileCalls):
         try:
             self._task = self._job.task("0")
             self._end_life = self._job.keep_alive()
-            self._job._keep_at_home()
+            self._job._at_home = True
             _entered.add(self)
             dest = self._job.dest
             if is_s3_url(dest) or is_tree_url(dest):
-                self._leave_urls = open_writes.enter(dest, self._files)
+                self._leave_urls = enter(dest, self._files)
         except BaseException as error:  # a signal: the job is there, and nobody leaves the block
             _entered.discard(self)
             self._end_life()
@@ -139,12 +135,7 @@ class Writing(FileCalls):
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._pid != os.getpid():
             leave_alone(self.job, self._pid, error)
             return
@@ -249,13 +240,8 @@ class OneFile(PlainFile):
         self._half = True
 
     def close(self) -> None:
-        """Publish the file. Does nothing if it is closed already.
-
-        Raises:
-            UploadFailed: the file could not be stored; it is not published. Again at each call.
-
-            Otherwise as `Job.commit`.
-        """
+        """Publish the file. Does nothing if it is closed already. Raises UploadFailed, again at
+        each call: the file could not be stored, and is not published. Otherwise as `Job.commit`."""
         self.check_process()
         if self._failure is not None:
             raise self._failure
@@ -287,12 +273,7 @@ class OneFile(PlainFile):
         self.check_process()
         self.__exit__(MagicError, MagicError("the file was given up"), None)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             self.close()
         elif self._state is FileState.OPEN:
@@ -315,11 +296,7 @@ class Compressor(Protocol):
 
 
 def compressor_for(url: str, compression: str | None) -> Compressor | None:
-    """What compresses the file of a URL; None: nothing does. The arguments are those of `open`.
-
-    Raises:
-        OptionError: the format is unknown, or this Python cannot write it.
-    """
+    """What compresses the file of a URL; None: nothing does. The arguments are those of `open`."""
     if compression in ("infer", "infer_from_extension"):  # smart_open's word, as those below
         suffix = url[url.rfind(".") :].lower()
         compression = suffix if suffix in _SUFFIXES else None
@@ -356,10 +333,6 @@ _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
 
 def _not_started() -> MagicError:
     return MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
-
-
-def _nothing() -> None:
-    """Stands for the end of a life that has not begun."""
 
 
 _entered: WeakSet[Writing] = WeakSet()

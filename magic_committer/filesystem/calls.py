@@ -12,8 +12,8 @@ from magic_committer._arguments import attributes_of
 from magic_committer._hints import no_attribute
 from magic_committer.committers.base import TaskAttempt
 from magic_committer.errors import OptionError, WrongType
-from magic_committer.filesystem.kept import KEEP_BYTES_MAX
 from magic_committer.filesystem.sink import Sink
+from magic_committer.filesystem.written import KEEP_BYTES_MAX
 from magic_committer.hadoop.paths import check_name, name_text, parse_url, unique_name
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import LocalFile, TaskFile, TextUpload
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from magic_committer.filesystem.job_files import JobFileSystem
-    from magic_committer.filesystem.local import PutReport
+    from magic_committer.filesystem.put import PutReport
 
 BinaryMode = Literal["wb", "xb"]
 """The modes of `open` for a file of bytes. ``"xb"`` is the same as ``"wb"``."""
@@ -152,8 +152,7 @@ class FileCalls(ABC):
 
         Returns:
             A file of bytes, for ``with``. If an exception ends its block, nothing of it is
-            uploaded. Close other programs' handles on its path before it is closed. The local
-            directory goes when the attempt ends; after a kill, when the next one is made.
+            uploaded. Close other programs' handles on its path before it is closed.
 
         Raises:
             UploadFailed: the disk is full, or `Options.local_bytes_max` is reached; also by the
@@ -191,9 +190,7 @@ class FileCalls(ABC):
 
         Raises:
             OptionError: the job's committer has no local directories (magic), or
-                `Options.buffer_dir` cannot be used.
-            TaskFailed: the attempt has ended, another thread is committing or aborting it, or this
-                is a forked child of its process.
+                `Options.buffer_dir` cannot be used. TaskFailed: as for `open`.
         """
         return self._own().directory(unique=unique)
 
@@ -301,16 +298,13 @@ class FileCalls(ABC):
         Raises:
             PathError: this handle has opened no file of that name.
             TaskFailed: the file is closed, and other processes may commit the attempt by its name;
-                or the attempt has ended, is just being ended, or belongs to another process; or the
-                file is just being closed. Nothing was done.
-            StoreError: it may still be there. Call it again; the commit tries it too, and
-                does not publish the file.
+                or it is just being closed; or as for `open`. Nothing was done.
+            StoreError: it may still be there. Call it again; the commit does not publish it.
         """
         sink = self._files()
         name = name_text(name)
         stored = unique_name(name, self._own().job.uuid) if unique else name
-        sink.discard_file(stored)
-        sink.forget(name, stored)
+        sink.discard_named(name, stored)
 
     def put_file(
         self,
@@ -344,7 +338,7 @@ class FileCalls(ABC):
             UploadFailed: it changed while it was read, or could not be sent.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
         """
-        from magic_committer.filesystem.local import local_text, put_one  # late: few put files
+        from magic_committer.filesystem.put import local_text, put_one  # late: few put files
 
         local = local_text(path)
         name = name_text(name) if name is not None else os.path.basename(local)
@@ -393,16 +387,16 @@ class FileCalls(ABC):
                 that were put before are in the task: let the error leave the block.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
         """
-        from magic_committer.filesystem import local  # late, as above
+        from magic_committer.filesystem import put  # late, as above
 
         below = name_text(name).strip("/")
         if below:
             check_name(below)
-        sink, path = self._files(), local.local_text(path)
-        local.refuse_itself(path, sink.home.url)
-        files, left_out = local.files_in(path, below, hidden=hidden)
+        sink, path = self._files(), put.local_text(path)
+        put.refuse_itself(path, sink.home.url)
+        files, left_out = put.files_in(path, below, hidden=hidden)
         attributes = attributes_of(attributes)
-        return local.put_all(sink, files, left_out, unique=unique, attributes=attributes)
+        return put.put_all(sink, files, left_out, unique=unique, attributes=attributes)
 
     def copy(
         self,
@@ -446,8 +440,7 @@ class FileCalls(ABC):
             UploadFailed: an object was changed or deleted since it was listed.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
         """
-        from magic_committer.filesystem.local import put_all  # late, as above
-        from magic_committer.filesystem.objects import objects_in
+        from magic_committer.filesystem.put import objects_in, put_all  # late, as above
 
         sink, name = self._files(), name_text(name)
         below = name.strip("/")
@@ -455,7 +448,7 @@ class FileCalls(ABC):
             check_name(below)
         if name.endswith("/") and not source.endswith("/"):
             below = f"{below}/{source.rpartition('/')[2]}".lstrip("/")
-        store = sink.reach(parse_url(source).bucket)
+        store = sink.runtime_for(parse_url(source).bucket).store
         found, left_out = objects_in(
             store, source, sink.home.url, below, hidden=hidden, unique=unique
         )
@@ -466,12 +459,7 @@ class FileCalls(ABC):
 def text_options(
     mode: str, encoding: str | None, errors: str | None, newline: str | None
 ) -> dict[str, str | None] | None:
-    """The arguments of a text file, as the caller gave them; None for a file of bytes.
-
-    Raises:
-        WrongType: the mode is not text.
-        ValueError: the mode does not write a new file, or the other arguments do not fit it.
-    """
+    """The arguments of a text file, as the caller gave them; None for a file of bytes."""
     if mode in ("wb", "xb"):
         if encoding is not None or errors is not None or newline is not None:
             raise ValueError("encoding, errors and newline are for text: open it with mode 'w'")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from magic_committer.errors import InvalidRequest, NotFound
@@ -32,53 +32,12 @@ Info = dict[str, Any]
 """What fsspec calls the details of a file or directory."""
 
 
-class Home(Protocol):
-    """A destination.
-
-    Attributes:
-        url: its URL, with a ``/`` at its end.
-        schemes: the schemes of URLs that mean it.
-        roots: what follows the scheme in such a URL, in each of its spellings, as `roots_of` says.
-        holds: what a file is called there: ``"object"`` or ``"file"``.
-    """
-
-    url: str
-    schemes: frozenset[str]
-    roots: tuple[str, ...]
-    holds: str
-
-    def check(self, name: str) -> None:
-        """See that a file can have this name there. Raises PathError."""
-        ...
-
-    def look(self, name: str) -> Info | None:
-        """What is there under a name; None: nothing."""
-        ...
-
-    def children(self, name: str) -> Iterator[Info]:
-        """What is directly in a directory."""
-        ...
-
-    def reader(self, name: str) -> BinaryIO:
-        """Open a file for reading, with seeks.
-
-        Raises:
-            NotFound: it is gone.
-            InvalidRequest: it is too large to be read.
-        """
-        ...
-
-
 def roots_of(dest: str) -> tuple[str, ...]:
     """What follows ``magic://`` in URLs of a destination. Pure.
 
     ``bucket/table/`` for a destination on S3; ``/data/table/`` or ``host/data/table/`` for one on a
     file system. The one of a file system may be given percent-encoded, too, as its URL is; names
-    below it are taken as they are.
-
-    Args:
-        dest: the destination's URL.
-    """
+    below it are taken as they are."""
     if is_s3_url(dest):
         place = Destination.parse(dest)
         return (f"{place.bucket}/{place.prefix}",)
@@ -88,12 +47,7 @@ def roots_of(dest: str) -> tuple[str, ...]:
 
 def name_below(roots: Sequence[str], path: str) -> str | None:
     """The name of a path below a destination; "": the destination itself; None: it is not below.
-    Pure.
-
-    Args:
-        roots: what `roots_of` gave.
-        path: what follows the scheme.
-    """
+    Pure. ``path``: what follows the scheme."""
     whole = f"{path.rstrip('/')}/"
     for root in roots:
         if whole.startswith(root):
@@ -106,12 +60,14 @@ def directory_info(name: str) -> Info:
     return {"name": name, "type": "directory", "size": 0}
 
 
-class StoreHome:
-    """A destination that is a store.
+class Home:
+    """A destination.
 
-    Args:
-        dest: the destination.
-        store: its bucket, or its directory.
+    Attributes:
+        url: its URL, with a ``/`` at its end.
+        schemes: the schemes of URLs that mean it.
+        roots: what follows the scheme in such a URL, in each of its spellings, as `roots_of` says.
+        holds: what a file is called there: ``"object"`` or ``"file"``.
     """
 
     def __init__(self, dest: Destination, store: ObjectStore) -> None:
@@ -125,9 +81,11 @@ class StoreHome:
         self._store = store
 
     def check(self, name: str) -> None:
+        """See that a file can have this name there. Raises PathError."""
         (check_file_name if is_tree(self._dest.bucket) else check_name)(name)
 
     def look(self, name: str) -> Info | None:
+        """What is there under a name; None: nothing."""
         if self._is_control(name):
             return None
         key = self._dest.prefix + name
@@ -145,6 +103,7 @@ class StoreHome:
         return None
 
     def children(self, name: str) -> Iterator[Info]:
+        """What is directly in a directory."""
         prefix = self._dest.prefix + (f"{name}/" if name else "")
         for page in self._store.list(prefix, delimiter="/"):
             for one in page.objects:
@@ -156,6 +115,7 @@ class StoreHome:
                     yield directory_info(below)
 
     def reader(self, name: str) -> BinaryIO:
+        """Open a file for reading, with seeks. Raises InvalidRequest if it is too large."""
         try:
             found = self._store.get(self._dest.key(name), max_bytes=READ_BYTES_MAX)
         except InvalidRequest as error:

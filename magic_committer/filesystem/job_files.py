@@ -19,6 +19,7 @@ import io
 import pickle
 import re
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from os import fspath, strerror
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -36,10 +37,8 @@ from magic_committer.errors import (
 )
 from magic_committer.file_trees.through_fsspec import ToldFile
 from magic_committer.filesystem.homes import PROTOCOL, Info, directory_info, name_below
-from magic_committer.filesystem.kept import KeptBytes
-from magic_committer.filesystem.shelf import ShelvedFile
-from magic_committer.filesystem.sink import Sink
-from magic_committer.filesystem.written import WrittenFile
+from magic_committer.filesystem.sink import ShelvedFile, Sink
+from magic_committer.filesystem.written import KeptBytes, WrittenFile
 from magic_committer.hadoop.paths import shown
 from magic_committer.options import MiB
 from magic_committer.stores.base import Attributes
@@ -53,14 +52,7 @@ _TEXT_ONLY = ("encoding", "errors", "newline")
 
 
 class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
-    """One task as a file system of fsspec: `Task.filesystem` makes it.
-
-    Args:
-        sink: the task.
-        unique: put the job's UUID into the name of every file.
-        read_through: show and read the destination's objects, too.
-        keep_bytes_max: bytes of closed files that may be read again before the commit.
-    """
+    """One task as a file system of fsspec: `Task.filesystem` makes it."""
 
     protocol = PROTOCOL
     root_marker = ""
@@ -92,11 +84,8 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         )
 
     def _relative(self, path: Any) -> Any:
-        """A path, or a list of them, relative to the destination.
-
-        Raises:
-            PathError: it is a URL that is not below the destination.
-        """
+        """A path, or a list of them, relative to the destination. Raises PathError: it is a URL
+        that is not below the destination."""
         if isinstance(path, list):
             return [self._relative(one) for one in path]
         text = fspath(path)
@@ -156,15 +145,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         return list(found.values())
 
     def created(self, path: Any) -> Any:
-        return self._time(path)
-
-    def modified(self, path: Any) -> Any:
-        return self._time(path)
-
-    def _time(self, path: Any) -> Any:
-        from datetime import UTC, datetime
-
         return datetime.fromtimestamp(self.info(path).get("mtime", 0.0), UTC)
+
+    modified = created
 
     def _missing(self, name: str) -> FileNotFoundError:
         where = f"{self._sink.title} has written no {shown(name)}"
@@ -184,13 +167,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         **kwargs: Any,
     ) -> Any:
         """Open a file: ``"rb"`` and ``"r"`` to read, ``"wb"``, ``"w"``, ``"xb"``, ``"x"`` to write.
-
-        Raises:
-            OptionError: ``compression``: its wrapper does not close the file.
-            FileNotFoundError, FileExistsError, IsADirectoryError: as Python's ``open``.
-            NotYetAnObject: a file of the task cannot be read, or is still open.
-            PathError, UploadFailed, JobNotRunning, TaskFailed: as `Task.open`.
-        """
+        Raises OptionError: ``compression``: its wrapper does not close the file. Raises
+        NotYetAnObject: a file of the task cannot be read, or is still open. Otherwise as Python's
+        ``open``, and as `Task.open`."""
         if compression not in (None, "infer"):
             raise OptionError(
                 f"open(compression={compression!r}) would leave the file open",
@@ -266,12 +245,8 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
             ) from error
 
     def _of_task(self, file: ShelvedFile, doing: str) -> BinaryIO:
-        """A closed file of the task, for reading.
-
-        Raises:
-            NotYetAnObject: it is open, or an upload whose bytes were not kept; the message says
-                that it cannot be ``doing`` now.
-        """
+        """A closed file of the task, for reading. Raises NotYetAnObject: it is open, or an upload
+        whose bytes were not kept; the message says that it cannot be ``doing`` now."""
         waiting = self._sink.waiting
         if waiting is None or file.is_open:
             return io.BytesIO(self._bytes_of(file, doing))
@@ -321,14 +296,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         self.rm(path)
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Take files out of the task; forget directories.
-
-        Raises:
-            FileNotFoundError: there is no such file or directory. Nothing was removed.
-            PermissionError: data of the destination is among them. Nothing was removed.
-            OSError: a directory is not empty, without ``recursive``.
-            TaskFailed, StoreError: as `Task.discard`.
-        """
+        """Take files out of the task; forget directories. Raises PermissionError: data of the
+        destination is among them, and nothing was removed. Otherwise as `Task.discard`, and as
+        Python's own calls."""
         names = self._own(path, recursive, maxdepth)
         for name in sorted(names, reverse=True):  # what is in a directory comes first
             file = self._sink.shelf.get(name)
@@ -378,16 +348,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         **kwargs: Any,
     ) -> None:
         """Rename. On a file system files are renamed; on S3 kept files are written again under
-        their new names, and the old ones are taken out of the task.
-
-        Raises:
-            FileNotFoundError: there is no such file or directory.
-            PermissionError: data of the destination is among them.
-            NotYetAnObject: one of them is open, or an upload whose bytes were not kept: the key of
-                an upload is fixed when it begins.
-
-            Then nothing was renamed. And what `rm` raises.
-        """
+        their new names, and the old ones are taken out of the task. Raises NotYetAnObject, and
+        nothing was renamed: one of them is open, or an upload whose bytes were not kept (the key of
+        an upload is fixed when it begins). And what `rm` raises."""
         if self._relative(path1) == self._relative(path2):
             return
         names = self._own(path1, recursive, maxdepth)
@@ -408,12 +371,12 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
                 self.rmdir(name)
 
     def _rename(self, source: str, target: str) -> None:
-        file, waiting = self._sink.shelf.get(source), self._sink.waiting
-        if file is None or waiting is None:
+        file = self._sink.shelf.get(source)
+        if file is None or self._sink.waiting is None:
             raise self._missing(source)
         if source != target:
             self._make_way(target)
-            self._sink.rename(waiting, file, target, unique=self._unique)
+            self._sink.rename(file, target, unique=self._unique)
 
 
 def _of_file(file: ShelvedFile) -> Info:

@@ -8,6 +8,7 @@ point. Each call finds the open block by its destination and asks that block's `
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from fsspec.spec import AbstractFileSystem
@@ -16,12 +17,21 @@ from fsspec.utils import stringify_path
 from magic_committer.errors import OptionError
 from magic_committer.filesystem.homes import PROTOCOL, Info, name_below
 from magic_committer.filesystem.job_files import JobFileSystem, copy_file
-from magic_committer.filesystem.kept import KEEP_BYTES_MAX
-from magic_committer.filesystem.open_writes import sink_of
-from magic_committer.filesystem.sink import Sink
+from magic_committer.filesystem.sink import Sink, sink_of
+from magic_committer.filesystem.written import KEEP_BYTES_MAX
 
 _systems: weakref.WeakKeyDictionary[Sink, JobFileSystem] = weakref.WeakKeyDictionary()
 """What is kept for reading is kept once for all URLs of a block."""
+
+
+def _of_one_path(name: str) -> Callable[..., Any]:
+    """The call of that name, of the file system that its path is in."""
+
+    def call(self: MagicUrls, path: Any, *args: Any, **kwargs: Any) -> Any:
+        system, below, _ = self._found(path)
+        return getattr(system, name)(below, *args, **kwargs)
+
+    return call
 
 
 class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -40,11 +50,8 @@ class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         return text.removeprefix(f"{PROTOCOL}://").rstrip("/")
 
     def _found(self, path: Any) -> tuple[JobFileSystem, str, str]:
-        """The file system that a path is in, the path there, and what goes before its names.
-
-        Raises:
-            OptionError: no open block, or more than one, writes there.
-        """
+        """The file system that a path is in, the path there, and what goes before its names. Raises
+        OptionError: no open block, or more than one, writes there."""
         path = self._strip_protocol(path)
         sink = sink_of(path)
         system = _systems.get(sink)
@@ -66,21 +73,12 @@ class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
         found = [_named(one, above) for one in system.ls(name)]
         return found if detail else [one["name"] for one in found]
 
-    def open(self, path: Any, mode: str = "rb", *args: Any, **kwargs: Any) -> Any:
-        system, name, _ = self._found(path)
-        return system.open(name, mode, *args, **kwargs)
-
-    def mkdir(self, path: Any, create_parents: bool = True, **kwargs: Any) -> None:
-        system, name, _ = self._found(path)
-        system.mkdir(name, create_parents)
-
-    def makedirs(self, path: Any, exist_ok: bool = False) -> None:
-        system, name, _ = self._found(path)
-        system.makedirs(name, exist_ok)
-
-    def rmdir(self, path: Any) -> None:
-        system, name, _ = self._found(path)
-        system.rmdir(name)
+    open = _of_one_path("open")
+    mkdir = _of_one_path("mkdir")
+    makedirs = _of_one_path("makedirs")
+    rmdir = _of_one_path("rmdir")
+    created = _of_one_path("created")
+    modified = _of_one_path("created")
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         for one in self._strip_protocol(path) if isinstance(path, list) else [path]:
@@ -109,13 +107,6 @@ class MagicUrls(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no type
                 hint="Write it in the block of the job that publishes it",
             )
         system.mv(source, target, recursive=recursive, maxdepth=maxdepth, **kwargs)
-
-    def created(self, path: Any) -> Any:
-        system, name, _ = self._found(path)
-        return system.created(name)
-
-    def modified(self, path: Any) -> Any:
-        return self.created(path)
 
 
 def _named(info: Info, above: str) -> Info:

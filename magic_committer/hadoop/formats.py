@@ -47,7 +47,15 @@ from typing import Any, Literal
 from magic_committer.errors import FormatError
 from magic_committer.hadoop import fields, json
 from magic_committer.hadoop.fields import EMPTY_STATISTICS, SUCCESS_NAME
-from magic_committer.hadoop.json import Document, Fields, Invalid, Unknown
+from magic_committer.hadoop.json import (
+    IF_THERE,
+    REQUIRED,
+    Document,
+    Fields,
+    Invalid,
+    Rule,
+    Unknown,
+)
 from magic_committer.stores.base import PART_NUMBER_MAX
 from magic_committer.stores.urls import is_tree
 
@@ -193,52 +201,19 @@ class SuccessData:
 
 
 def java_date(ms: int) -> str:
-    """Java's ``Date.toString()`` in UTC for milliseconds since the epoch.
-
-    Raises:
-        OverflowError: the time is after the year 9999.
-    """
+    """Java's ``Date.toString()`` in UTC for milliseconds since the epoch. Raises OverflowError: the
+    time is after the year 9999."""
     at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
     day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[at.weekday()]
     months = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
     return f"{day} {months[at.month - 1]} {at:%d %H:%M:%S} UTC {at.year}"
 
 
-def new_pending(
-    *,
-    uri: str,
-    upload_id: str,
-    bucket: str,
-    destination_key: str,
-    created_ms: int,
-    etags: Iterable[UploadEtag],
-    length: int,
-    extra_data: Mapping[str, str],
-    iostatistics: Mapping[str, Any] | None = None,
-    job_id: str = "",
-    task_id: str = "",
-    filename: str | None = None,
-    text: str = "",
-) -> Pending:
-    """Make a pending of ours. It is not checked yet: `encode_pending` checks it."""
-    return Pending(
-        uri=uri,
-        upload_id=upload_id,
-        bucket=bucket,
-        destination_key=destination_key,
-        etags=tuple(etags),
-        length=length,
-        job_id=job_id,
-        task_id=task_id,
-        filename=filename,
-        created=created_ms,
-        saved=created_ms,
-        date=java_date(created_ms),
-        text=text,
-        extra_data=extra_data,
-        iostatistics=EMPTY_STATISTICS if iostatistics is None else iostatistics,
-        sealed=True,
-    )
+def new_pending(*, created_ms: int, **values: Any) -> Pending:
+    """Make a pending of ours, of the fields of `Pending`. It is not checked yet: `encode_pending`
+    checks it."""
+    date = java_date(created_ms)
+    return Pending(created=created_ms, saved=created_ms, date=date, sealed=True, **values)
 
 
 def new_pendingset(
@@ -260,39 +235,17 @@ def new_pendingset(
 
 
 def new_success(
-    *,
-    job_id: str,
-    timestamp_ms: int,
-    hostname: str = "",
-    committer: str = "magic",
-    description: str = "",
-    job_id_source: str = "",
-    metrics: Mapping[str, int] | None = None,
-    diagnostics: Mapping[str, str] | None = None,
-    filenames: Iterable[str] = (),
-    iostatistics: Mapping[str, Any] | None = None,
-    success: bool = True,
-    state: str | None = None,
-    stage: str | None = None,
+    *, timestamp_ms: int, committer: str = "magic", filenames: Iterable[str] = (), **values: Any
 ) -> SuccessData:
-    """Make a marker of ours. ``filenames`` are keys; the first `SUCCESS_FILENAMES_MAX` are
-    listed."""
+    """Make a marker of ours, of the fields of `SuccessData`. ``filenames`` are keys; the first
+    `SUCCESS_FILENAMES_MAX` are listed."""
     listed = islice(filenames, SUCCESS_FILENAMES_MAX)
     return SuccessData(
-        success=success,
         timestamp=timestamp_ms,
         date=java_date(timestamp_ms),
-        hostname=hostname,
         committer=committer,
-        description=description,
-        job_id=job_id,
-        job_id_source=job_id_source,
-        metrics=metrics or {},
-        diagnostics=diagnostics or {},
         filenames=tuple("/" + name.removeprefix("/") for name in listed),
-        state=state,
-        stage=stage,
-        iostatistics=EMPTY_STATISTICS if iostatistics is None else iostatistics,
+        **values,
     )
 
 
@@ -300,22 +253,14 @@ def new_success(
 
 
 def decode_pending(data: bytes, source: str) -> Pending:
-    """Read a `.pending`. Errors call the object ``source``.
-
-    Raises:
-        FormatError: it cannot be trusted.
-    """
+    """Read a `.pending`. Errors call the object ``source``."""
     with _naming(source):
         document, sealed = json.parse(data, PENDING_BYTES_MAX)
         return _read_pending(document, sealed)
 
 
 def decode_pendingset(data: bytes, source: str) -> PendingSet:
-    """Read a `.pendingset`, or a staging committer's file of the same form.
-
-    Raises:
-        FormatError: it cannot be trusted.
-    """
+    """Read a `.pendingset`, or a staging committer's file of the same form."""
     with _naming(source):
         document, sealed = json.parse(data, PENDINGSET_BYTES_MAX)
         return _read_pendingset(document, sealed)
@@ -323,26 +268,15 @@ def decode_pendingset(data: bytes, source: str) -> PendingSet:
 
 def decode_success(data: bytes, source: str) -> SuccessData:
     """Read a `_SUCCESS` or a summary report, of S3A's committers or of the manifest committer. As
-    in Hadoop, only two things are refused: wrong types, and a name that is wrong or null.
-
-    Raises:
-        FormatError: it cannot be trusted. An empty marker is from the classic file committer.
-    """
+    in Hadoop, only two things are refused: wrong types, and a name that is wrong or null. Raises
+    FormatError: it cannot be trusted. An empty marker is from the classic file committer."""
     with _naming(source):
         document, _ = json.parse(data, SUCCESS_BYTES_MAX)
         return _read_success(document)
 
 
 def encode_pending(pending: Pending, etag_form: EtagForm = "objects", *, source: str = "") -> bytes:
-    """Write a `.pending` in one line. ``"strings"`` leaves the parts' checksums out.
-
-    Args:
-        pending, etag_form: the pending, and the form of its etags.
-        source: the object's name in errors.
-
-    Raises:
-        FormatError: a reader would not trust it.
-    """
+    """Write a `.pending` in one line. ``"strings"`` leaves the parts' checksums out."""
     with _naming(source or f"pending of {pending.destination_key!r}"):
         document = _pending_document(pending, etag_form)
         _read_pending(document)
@@ -357,16 +291,8 @@ def encode_pendingset(
     is_plain: Callable[[bytes], bool] | None = None,
 ) -> bytes:
     """Write a `.pendingset` in one line. ``"strings"`` leaves the parts' checksums out.
-
-    Args:
-        pendingset, etag_form: the set, and the form of its etags.
-        source: the object's name in errors.
-        is_plain: whether a reader trusts these bytes: a quick look at every field and its depth.
-            Where it says no, or is None, the strict reader looks.
-
-    Raises:
-        FormatError: a reader would not trust it.
-    """
+    ``is_plain``: whether a reader trusts these bytes: a quick look at every field and its depth.
+    Where it says no, or is None, the strict reader looks."""
     with _naming(source or f"pendingset of job {pendingset.job_id!r}"):
         document = _pendingset_document(pendingset, etag_form)
         write = partial(json.serialise, document, PENDINGSET_BYTES_MAX, sealed=pendingset.sealed)
@@ -377,11 +303,7 @@ def encode_pendingset(
 
 
 def encode_success(success: SuccessData, *, source: str = "") -> bytes:
-    """Write a `_SUCCESS` in one line. Errors call the object ``source``.
-
-    Raises:
-        FormatError: a reader would not trust it.
-    """
+    """Write a `_SUCCESS` in one line. Errors call the object ``source``."""
     with _naming(source or f"_SUCCESS of job {success.job_id!r}"):
         document = _success_document(success)
         _read_success(document)
@@ -399,95 +321,98 @@ def _naming(source: str) -> Iterator[None]:
 # Fields -------------------------------------------------------------------------------------------
 
 
-def _etags(document: Mapping[str, Any], name: str) -> tuple[UploadEtag, ...]:
-    values = json.array(document, name)
+def _etags(values: list[Any]) -> tuple[UploadEtag, ...]:
     if not 1 <= len(values) <= PART_NUMBER_MAX:
-        raise Invalid(name, f"has {len(values)} parts; an upload has 1 to {PART_NUMBER_MAX}")
+        raise Invalid("", f"has {len(values)} parts; an upload has 1 to {PART_NUMBER_MAX}")
     form = type(values[0])
     parts = []
     for index, value in enumerate(values):
-        where = f"{name}[{index}]"
-        if type(value) is not form:
-            raise Invalid(where, "is not of the form of the first: strings or objects, not both")
-        if form is str:
-            value = {"etag": value}
-        elif form is not dict:
-            raise Invalid(where, "is neither a string nor an object")
         try:
-            read = json.read_fields(_ETAG_FIELDS, value)
+            if type(value) is not form:
+                raise Invalid("", "is not of the form of the first: strings or objects, not both")
+            parts.append(_etag(value))
         except Invalid as error:
-            raise (Invalid(where, error.reason) if form is str else error.within(where)) from None
-        parts.append(UploadEtag(read["etag"]) if form is str else UploadEtag(**read))
+            raise error.within(f"[{index}]") from None
     return tuple(parts)
 
 
-def _commits(document: Mapping[str, Any], name: str) -> tuple[Pending, ...]:
+def _etag(value: Any) -> UploadEtag:
+    if isinstance(value, str):
+        return UploadEtag(fields.part_etag(value))
+    if not isinstance(value, dict):
+        raise Invalid("", "is neither a string nor an object")
+    etag = UploadEtag(**json.read_fields(_ETAG_FIELDS, value))
+    fields.check_checksum(etag.checksum_algorithm, etag.checksum)
+    return etag
+
+
+def _commits(values: list[Any]) -> tuple[Pending, ...]:
     commits: dict[str, Pending] = {}
-    for index, value in enumerate(json.array(document, name)):
-        where = f"{name}[{index}]"
-        if not isinstance(value, dict):
-            raise Invalid(where, "is not an object")
+    for index, value in enumerate(values):
         try:
+            if not isinstance(value, dict):
+                raise Invalid("", "is not an object")
             commit = _read_pending(value)
+            key = commit.destination_key
+            if key in commits:
+                raise Invalid("destinationKey", f"{key!r} is written to twice")
         except Invalid as error:
-            raise error.within(where) from None
-        key = commit.destination_key
-        if key in commits:
-            raise Invalid(f"{where}.destinationKey", f"{key!r} is written to twice")
+            raise error.within(f"[{index}]") from None
         commits[key] = commit
     return tuple(commits.values())
 
 
+_NONE: Mapping[str, Any] = {}
 _ETAG_FIELDS: Fields = {
-    "etag": ("etag", fields.part_etag),
-    "checksumAlgorithm": ("checksum_algorithm", json.nullable_text),
-    "checksum": ("checksum", fields.checksum),
+    "etag": Rule("etag", str, REQUIRED, fields.part_etag),
+    "checksumAlgorithm": Rule("checksum_algorithm", str, None),
+    "checksum": Rule("checksum", str, None),
 }
 _PENDING_FIELDS: Fields = {
-    "version": ("", fields.version(PENDING_VERSION)),
-    "filename": ("filename", json.nullable_text),
-    "uri": ("uri", fields.uri),
-    "uploadId": ("upload_id", fields.upload_id),
-    "bucket": ("bucket", fields.bucket),
-    "destinationKey": ("destination_key", fields.key),
-    "created": ("created", fields.moment),
-    "saved": ("saved", fields.moment),
-    "date": ("date", fields.note),
-    "jobId": ("job_id", json.text),
-    "taskId": ("task_id", json.text),
-    "text": ("text", fields.note),
-    "etags": ("etags", _etags),
-    "extraData": ("extra_data", json.texts),
-    "length": ("length", fields.length),
-    "iostatistics": ("iostatistics", fields.statistics),
-    "partCount": ("", json.nullable_integer),
+    "version": Rule("", int, IF_THERE, fields.one_of_a_kind(PENDING_VERSION)),
+    "filename": Rule("filename", str, None),
+    "uri": Rule("uri", str, REQUIRED, fields.uri),
+    "uploadId": Rule("upload_id", str, REQUIRED, fields.upload_id),
+    "bucket": Rule("bucket", str, REQUIRED, fields.bucket),
+    "destinationKey": Rule("destination_key", str, REQUIRED, fields.key),
+    "created": Rule("created", int, 0, fields.int64),
+    "saved": Rule("saved", int, 0, fields.int64),
+    "date": Rule("date", str, ""),
+    "jobId": Rule("job_id", str),
+    "taskId": Rule("task_id", str),
+    "text": Rule("text", str, ""),
+    "etags": Rule("etags", list, REQUIRED, _etags),
+    "extraData": Rule("extra_data", dict, _NONE, fields.texts),
+    "length": Rule("length", int, REQUIRED, fields.length),
+    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
+    "partCount": Rule("", int, None),
 }
 PENDING_NAMES = tuple(_PENDING_FIELDS)
 """The fields of a `.pending`, in the order of writing."""
 _PENDINGSET_FIELDS: Fields = {
-    "version": ("", fields.version(PENDINGSET_VERSION)),
-    "jobId": ("job_id", json.text),
-    "commits": ("commits", _commits),
-    "extraData": ("extra_data", json.texts),
-    "iostatistics": ("iostatistics", fields.statistics),
+    "version": Rule("", int, IF_THERE, fields.one_of_a_kind(PENDINGSET_VERSION)),
+    "jobId": Rule("job_id", str),
+    "commits": Rule("commits", list, REQUIRED, _commits),
+    "extraData": Rule("extra_data", dict, _NONE, fields.texts),
+    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
 }
 PENDINGSET_NAMES = tuple(_PENDINGSET_FIELDS)
 _SUCCESS_FIELDS: Fields = {
-    "name": ("", fields.success_name),
-    "success": ("success", fields.success_flag),
-    "timestamp": ("timestamp", fields.moment),
-    "date": ("date", fields.note),
-    "hostname": ("hostname", fields.note),
-    "committer": ("committer", fields.note),
-    "description": ("description", fields.note),
-    "jobId": ("job_id", fields.note),
-    "jobIdSource": ("job_id_source", fields.note),
-    "metrics": ("metrics", fields.metrics),
-    "diagnostics": ("diagnostics", fields.diagnostics),
-    "filenames": ("filenames", fields.filenames),
-    "state": ("state", json.nullable_text),
-    "stage": ("stage", json.nullable_text),
-    "iostatistics": ("iostatistics", fields.statistics),
+    "name": Rule("", str, IF_THERE, fields.one_of_a_kind(SUCCESS_NAME)),
+    "success": Rule("success", bool, True),
+    "timestamp": Rule("timestamp", int, 0, fields.int64),
+    "date": Rule("date", str, ""),
+    "hostname": Rule("hostname", str, ""),
+    "committer": Rule("committer", str, ""),
+    "description": Rule("description", str, ""),
+    "jobId": Rule("job_id", str, ""),
+    "jobIdSource": Rule("job_id_source", str, ""),
+    "metrics": Rule("metrics", dict, _NONE, fields.metrics),
+    "diagnostics": Rule("diagnostics", dict, _NONE, fields.diagnostics),
+    "filenames": Rule("filenames", list, (), fields.filenames),
+    "state": Rule("state", str, None),
+    "stage": Rule("stage", str, None),
+    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
 }
 
 

@@ -20,7 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -42,12 +42,31 @@ _SEAL_BYTES = len(f',"{SEAL}":""}}') + 64
 _VALUE = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^",\[{])*+[,\[{]', re.DOTALL)
 
 Document = dict[str, Any]
-Reader = Callable[[Mapping[str, Any], str], Any]
-"""Takes a document and a field's name. Gives the value or raises `Invalid`."""
-Fields = Mapping[str, tuple[str, Reader]]
-"""A kind of document, in the order of writing: JSON name → name in Python, and its reader. A field
-without a name in Python is checked, but its value is not kept."""
 Unknown = tuple[tuple[str, Any], ...]
+REQUIRED: Any = object()
+"""The default of a field that must be there, and not null."""
+IF_THERE: Any = object()
+"""The default of a field that may be missing, but not null."""
+
+
+class Rule(NamedTuple):
+    """What a field of a document may hold.
+
+    Attributes:
+        attribute: its name in Python; "": it is checked, but its value is not kept.
+        kind: the type of its value.
+        default: the value if it is missing or null.
+        read: checks the value, and gives it as it is kept. Raises `Invalid`.
+    """
+
+    attribute: str
+    kind: type
+    default: Any = REQUIRED
+    read: Callable[[Any], Any] | None = None
+
+
+Fields = Mapping[str, Rule]
+"""A kind of document: the rule of each field, in the order of writing."""
 
 
 class Invalid(Exception):
@@ -64,22 +83,17 @@ class Invalid(Exception):
 
     def within(self, parent: str) -> Invalid:
         """The same error, with the path from the document that holds ``parent``."""
-        return Invalid(f"{parent}.{self.field}" if self.field else parent, self.reason)
+        dot = "." if self.field and not self.field.startswith("[") else ""
+        return Invalid(f"{parent}{dot}{self.field}", self.reason)
 
 
 # Bytes --------------------------------------------------------------------------------------------
 
 
 def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
-    """Read one JSON object.
-
-    Returns:
-        The object without its seal, and whether it had one.
-
-    Raises:
-        Invalid: it is too large, too deep, has too many values, is not UTF-8, not JSON, not an
-            object, or ambiguous, or its seal does not match.
-    """
+    """Read one JSON object. Gives the object without its seal, and whether it had one. Raises
+    Invalid: it is too large, too deep, has too many values, is not UTF-8, not JSON, not an object,
+    or ambiguous, or its seal does not match."""
     if len(data) > bytes_max:
         raise Invalid("", f"has {len(data)} bytes, at most {bytes_max} are read")
     if not data:
@@ -135,12 +149,8 @@ def parse_plain(data: bytes, bytes_max: int) -> tuple[Document, bool] | None:
 
 def refuse_crowded(data: bytes) -> None:
     """Refuse a document with very many, very short values before it is parsed: each takes some 60
-    to 240 bytes of memory, whatever it takes in the file.
-
-    Raises:
-        Invalid: it has more than `VALUES_FREE` values, with less than `BYTES_A_VALUE_MIN` bytes for
-            each.
-    """
+    to 240 bytes of memory, whatever it takes in the file. Raises Invalid: it has more than
+    `VALUES_FREE` values, with less than `BYTES_A_VALUE_MIN` bytes for each."""
     most = VALUES_FREE + len(data) // BYTES_A_VALUE_MIN
     if _values_at_most(data) <= most:
         return
@@ -158,17 +168,9 @@ def _values_at_most(data: bytes) -> int:
 
 
 def serialise(document: Document, bytes_max: int, *, sealed: bool, shallow: bool = False) -> bytes:
-    """Write one JSON object compactly, with its seal if ``sealed``. NaN becomes null.
-
-    Args:
-        document: the object.
-        bytes_max: how many bytes it may have.
-        sealed: whether it gets a seal.
-        shallow: the caller looks at its depth.
-
-    Raises:
-        Invalid: it is too large, too deep, or holds something that JSON cannot hold.
-    """
+    """Write one JSON object compactly, with its seal if ``sealed``. NaN becomes null. ``shallow``:
+    the caller looks at its depth. Raises Invalid: it is too large, too deep, or holds something
+    that JSON cannot hold."""
     if not shallow:
         check_depth(document)
     try:
@@ -237,10 +239,24 @@ def _fields_holding(value: Any, number: float, field: str) -> Iterator[str]:
 
 
 def read_fields(fields: Fields, document: Document) -> dict[str, Any]:
-    """The values of a document by their names in Python. Also ``unknown`` (fields that no table
-    names) and ``order`` (of the fields in the document, () for the table's order)."""
-    values = {attribute: read(document, name) for name, (attribute, read) in fields.items()}
-    values.pop("", None)
+    """The values of a document by their names in Python. Also ``unknown`` (fields that no rule
+    names) and ``order`` (of the fields in the document, () for the rules' order)."""
+    values: dict[str, Any] = {}
+    for name, (attribute, kind, default, read) in fields.items():
+        value = document.get(name)
+        if value is None:
+            if default is REQUIRED or (default is IF_THERE and name in document):
+                raise _wrong(document, name, kind)
+            value = default
+        elif type(value) is not kind and (kind is int or not isinstance(value, kind)):
+            raise _wrong(document, name, kind)
+        elif read is not None:
+            try:
+                value = read(value)
+            except Invalid as error:
+                raise error.within(name) from None
+        if attribute:
+            values[attribute] = value
     order = tuple(document)
     if order != tuple(fields):
         values["order"] = order
@@ -253,116 +269,37 @@ def write_fields(fields: Fields, value: Any, computed: Mapping[str, Any]) -> Doc
     are derived, or are written in another form. A field that was missing is added only if its value
     says more than its absence."""
     known = {
-        name: computed[name] if name in computed else getattr(value, attribute)
-        for name, (attribute, _) in fields.items()
+        name: computed[name] if name in computed else getattr(value, rule.attribute)
+        for name, rule in fields.items()
     }
     if not value.order:
         return known | dict(value.unknown) if value.unknown else known
     every = known | dict(value.unknown)
     document = {name: every.pop(name) for name in value.order if name in every}
     for name, content in every.items():
-        if name not in computed and (name not in fields or content != fields[name][1]({}, name)):
+        if name not in computed and (name not in fields or content != fields[name].default):
             document[name] = content
     return document
 
 
-# Fields -------------------------------------------------------------------------------------------
-# Each takes a default for a missing or null field. Without a default the field must be there.
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
 
 
-def text(document: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    """A string."""
-    value = document.get(name)
-    if isinstance(value, str):
-        return value
-    if value is None and default is not None:
-        return default
-    raise _wrong(document, name, "a string")
-
-
-def nullable_text(document: Mapping[str, Any], name: str) -> str | None:
-    """A string; None if it is missing or null."""
-    return None if document.get(name) is None else text(document, name)
-
-
-def integer(
-    document: Mapping[str, Any], name: str, default: int | None = None, *, low: int = INT64_MIN
-) -> int:
-    """A whole number of 64 bits, at least ``low``: no fraction, no digits in a string."""
-    value = document.get(name)
-    if type(value) is int:
-        if low <= value <= INT64_MAX:
-            return value
-        raise Invalid(name, f"is {value}, not between {low} and {INT64_MAX}")
-    if value is None and default is not None:
-        return default
-    raise _wrong(document, name, "a whole number")
-
-
-def nullable_integer(document: Mapping[str, Any], name: str) -> int | None:
-    """A whole number; None if it is missing or null."""
-    return None if document.get(name) is None else integer(document, name)
-
-
-def boolean(document: Mapping[str, Any], name: str, default: bool) -> bool:
-    """True or false."""
-    value = document.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool):
-        return value
-    raise _wrong(document, name, "true or false")
-
-
-def array(document: Mapping[str, Any], name: str, default: list[Any] | None = None) -> list[Any]:
-    """A list; its items are not checked."""
-    value = document.get(name)
-    if isinstance(value, list):
-        return value
-    if value is None and default is not None:
-        return default
-    raise _wrong(document, name, "a list")
-
-
-def mapping(document: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An object; {} if it is missing or null. Its values are not checked."""
-    value = document.get(name)
-    if value is None:
-        return {}
-    if isinstance(value, dict):
-        return value
-    raise _wrong(document, name, "an object")
-
-
-def texts(document: Mapping[str, Any], name: str) -> dict[str, str]:
-    """An object whose values are all strings; {} if it is missing or null."""
-    values = mapping(document, name)
-    for key in values:
-        if not isinstance(values[key], str):
-            raise _wrong(values, key, "a string").within(name)
-    return values
-
-
-def integers(document: Mapping[str, Any], name: str) -> dict[str, int]:
-    """An object whose values are all whole numbers; {} if it is missing or null."""
-    values = mapping(document, name)
-    for key in values:
-        try:
-            integer(values, key)
-        except Invalid as error:
-            raise error.within(name) from None
-    return values
-
-
-def _wrong(document: Mapping[str, Any], name: str, wanted: str) -> Invalid:
+def _wrong(document: Mapping[str, Any], name: str, kind: type) -> Invalid:
     if name not in document:
         return Invalid(name, "is missing")
-    return Invalid(name, f"is {_kind(document[name])}, not {wanted}")
+    return Invalid(name, f"is {_kind(document[name])}, not {_WORDS[kind]}")
 
 
 def _kind(value: object) -> str:
     if value is None:
         return "null"
-    names = {bool: "true or false", int: "a number", float: "a fraction", str: "a string"}
-    names |= {list: "a list", dict: "an object"}
-    return names.get(type(value), f"a Python {type(value).__name__}")
+    return (_WORDS | {int: "a number", float: "a fraction"}).get(
+        type(value), f"a Python {type(value).__name__}"
+    )

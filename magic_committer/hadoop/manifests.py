@@ -89,13 +89,8 @@ class TaskManifest:
 
 
 def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -> bytes:
-    """Write a manifest as Hadoop's committer reads it.
-
-    Args:
-        manifest: what to write.
-        root: the destination's URL, with a ``/`` at its end.
-        attempt_directory: the attempt's directory, relative to the destination.
-    """
+    """Write a manifest as Hadoop's committer reads it. ``root``: the destination's URL, with a
+    ``/`` at its end."""
     base = uri_of(root, attempt_directory)
     files, home = [], _bare(root)
     for file in manifest.files:
@@ -126,17 +121,9 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
 
 
 def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskManifest:
-    """Read a manifest of this library or of Hadoop.
-
-    Args:
-        data: the file's bytes.
-        root: the destination's URL, with a ``/`` at its end.
-        tasks: the directory of the job's attempts, relative to the destination.
-        source: the file's name, for errors.
-
-    Raises:
-        FormatError: it is no manifest, or it names a file outside of its attempt or destination.
-    """
+    """Read a manifest of this library or of Hadoop. ``tasks``: the directory of the job's attempts,
+    relative to the destination. Raises FormatError: it is no manifest, or it names a file outside
+    of its attempt or destination."""
     try:
         refuse_crowded(data)
     except Invalid as error:
@@ -188,11 +175,8 @@ def uri_of(root: str, path: str) -> str:
 
 
 def path_of(root: str, uri: str, field: str, source: str) -> str:
-    """The path, relative to the destination, that a URI of a manifest names.
-
-    Raises:
-        FormatError: it is not below the destination.
-    """
+    """The path, relative to the destination, that a URI of a manifest names. Raises FormatError: it
+    is not below the destination."""
     plain, home = _plain(uri), _plain_root(root)
     below = plain[len(home) :]
     if not plain.startswith(home) or not below:
@@ -265,11 +249,7 @@ def _name(name: str, field: str, source: str) -> str:
 
 def check_file_name(name: str, *, uuid: str = "") -> None:
     """Check the name of a file that waits in a job's directory: `check_name`, and that it does not
-    lie in the directory where committers work.
-
-    Raises:
-        PathError: the message says which rule the name breaks.
-    """
+    lie in the directory where committers work."""
     check_name(name, uuid=uuid)
     if name.partition("/")[0] == TEMPORARY:
         raise PathError(
@@ -280,16 +260,8 @@ def check_file_name(name: str, *, uuid: str = "") -> None:
 
 def set_of(data: bytes, key: str, root: str) -> PendingSet:
     """Read a manifest as the set of uploads that it is: of each file, whose id names its path and
-    its ETag (`paths.waiting_id`).
-
-    Args:
-        data: the file's bytes.
-        key: where it lies, relative to the destination.
-        root: the destination's URL, without a ``/`` at its end.
-
-    Raises:
-        FormatError: as for `decode_manifest`.
-    """
+    its ETag (`paths.waiting_id`). ``key``: where it lies, relative to the destination. ``root``:
+    the destination's URL, without a ``/`` at its end."""
     manifest, home = manifest_at(data, key, root)
     return PendingSet(
         job_id="",
@@ -330,9 +302,5 @@ def _pending(file: ManifestFile, home: str, root: str, manifest: TaskManifest) -
 
 
 def decode_set(data: bytes, key: str, bucket: str) -> PendingSet:
-    """Read what an attempt has committed: a `.pendingset`, or a manifest.
-
-    Raises:
-        FormatError: it cannot be read.
-    """
+    """Read what an attempt has committed: a `.pendingset`, or a manifest."""
     return set_of(data, key, bucket) if is_manifest(key, bucket) else decode_pendingset(data, key)

@@ -128,11 +128,8 @@ class Location:
 
 
 def url_text(url: object) -> str:
-    """A URL that a caller passed; it must be text.
-
-    Raises:
-        WrongType: it is not text. Most often it is a `Path`, which has turned two slashes into one.
-    """
+    """A URL that a caller passed; it must be text. Raises WrongType: it is not text. Most often it
+    is a `Path`, which has turned two slashes into one."""
     if isinstance(url, str):
         return url
     if not isinstance(url, PathLike):
@@ -157,12 +154,8 @@ def is_s3_url(url: str) -> bool:
 
 
 def parse_url(url: str) -> Location:
-    """Read an ``s3://``, ``s3a://`` or ``s3n://`` URL. Nothing in it is percent-decoded.
-
-    Raises:
-        WrongType: it is not text.
-        PathError: another scheme, no bucket, or characters that are not allowed.
-    """
+    """Read an ``s3://``, ``s3a://`` or ``s3n://`` URL. Nothing in it is percent-decoded. Raises
+    PathError: another scheme, no bucket, or characters that are not allowed."""
     match = _URL.match(url_text(url))
     if match is None or match[1].lower() not in _SCHEMES:
         scheme = f"scheme {match[1]!r}" if match else "no scheme"
@@ -181,11 +174,8 @@ def parse_url(url: str) -> Location:
 
 
 def split_key(key: str) -> list[str]:
-    """The elements of a key or relative name; none for "".
-
-    Raises:
-        PathError: an element is empty, "." or "..", or has control characters.
-    """
+    """The elements of a key or relative name; none for "". Raises PathError: an element is empty,
+    "." or "..", or has control characters."""
     check_characters(key)
     elements = key.split("/") if key else []
     for element in elements:
@@ -266,11 +256,7 @@ def is_magic_path(elements: Sequence[str]) -> bool:
 
 
 def magic_element_index(elements: Sequence[str]) -> int:
-    """The index of the first magic directory.
-
-    Raises:
-        PathError: there is none.
-    """
+    """The index of the first magic directory. Raises PathError: there is none."""
     for index, element in enumerate(elements):
         if is_magic_element(element):
             return index
@@ -280,54 +266,28 @@ def magic_element_index(elements: Sequence[str]) -> int:
     )
 
 
-def magic_parents(elements: Sequence[str]) -> list[str]:
-    """The elements above the magic directory: the destination."""
-    return list(elements[: magic_element_index(elements)])
-
-
-def magic_children(elements: Sequence[str]) -> list[str]:
-    """The elements below the magic directory."""
-    return list(elements[magic_element_index(elements) + 1 :])
-
-
-def contains_base(elements: Sequence[str]) -> bool:
-    """Whether an element is ``__base``."""
-    return BASE in elements
-
-
-def base_children(elements: Sequence[str]) -> list[str]:
-    """The elements after the first ``__base``; none if there is no ``__base``."""
-    return list(elements[elements.index(BASE) + 1 :]) if BASE in elements else []
-
-
 def final_destination(elements: Sequence[str]) -> list[str]:
     """Where a file that is written to a magic path becomes visible.
 
     Below ``__base`` directories are kept. Without ``__base`` only the last element is kept
-    (flattening). A path that is not magic is its own destination.
-
-    Raises:
-        PathError: there is nothing below the magic directory, or below ``__base``.
-    """
+    (flattening). A path that is not magic is its own destination. Raises PathError: there is
+    nothing below the magic directory, or below ``__base``."""
     if not is_magic_path(elements):
         return list(elements)
-    children = magic_children(elements)
-    kept = base_children(children) if contains_base(children) else children[-1:]
+    index = magic_element_index(elements)
+    children = elements[index + 1 :]
+    kept = children[children.index(BASE) + 1 :] if BASE in children else children[-1:]
     if not kept:
-        below = BASE if children else elements[magic_element_index(elements)]
+        below = BASE if children else elements[index]
         raise PathError(f"no file named below {below}", hint=f"Write …/{below}/<name>")
-    return magic_parents(elements) + kept
+    return [*elements[:index], *kept]
 
 
 # Names and ids ------------------------------------------------------------------------------------
 
 
 def name_text(name: object) -> str:
-    """The name of a file that a caller passed: text, or a `Path`.
-
-    Raises:
-        WrongType: it is neither.
-    """
+    """The name of a file that a caller passed: text, or a `Path`."""
     if isinstance(name, str | PurePath):
         return name if isinstance(name, str) else name.as_posix()
     raise WrongType(
@@ -347,15 +307,9 @@ def is_plain_name(name: str) -> bool:
 
 def check_name(name: str, *, uuid: str = "") -> None:
     """Check a file's name, relative to the destination, as a user gives it to ``job.open``.
-
-    Args:
-        name: the name.
-        uuid: the UUID of the job that publishes the file; "": not known. If it is given, a name
-            with another job's token is refused: the clean-up of that job would abort the upload.
-
-    Raises:
-        PathError: the message says which rule the name breaks, and why.
-    """
+    ``uuid``: the UUID of the job that publishes the file; "": not known. If it is given, a name
+    with another job's token is refused: the clean-up of that job would abort the upload. Raises
+    PathError: the message says which rule the name breaks, and why."""
     if not isinstance(name, str) or not name:
         raise PathError("a file needs a name", hint=RELATIVE_NAME)
     if is_plain_name(name):
@@ -388,12 +342,8 @@ def check_name(name: str, *, uuid: str = "") -> None:
 
 
 def check_id(kind: str, value: str) -> str:
-    """Check an id that becomes an element of keys. Errors call it ``kind``.
-
-    Raises:
-        PathError: it is not 1 to 128 of ``A-Z a-z 0-9 . _ = -``, or it is an element with a special
-            meaning.
-    """
+    """Check an id that becomes an element of keys. Errors call it ``kind``. Raises PathError: it is
+    not 1 to 128 of ``A-Z a-z 0-9 . _ = -``, or it is an element with a special meaning."""
     if not isinstance(value, str) or not _ID.match(value):
         raise PathError(
             f"{kind} {shown(str(value))} cannot be part of a key",
@@ -408,12 +358,8 @@ def unique_name(name: str, uuid: str) -> str:
     """Put the job's token before the first dot of the last element: ``b-mcj<32 hex>.csv``.
 
     Leading dots do not count, so that a hidden file stays hidden. A name that already has this
-    token stays as it is.
-
-    Raises:
-        PathError: the name carries another job's token; or ``uuid`` is not 32 lower-case
-            hexadecimal digits.
-    """
+    token stays as it is. Raises PathError: the name carries another job's token; or ``uuid`` is not
+    32 lower-case hexadecimal digits."""
     if not _UUID.match(uuid):
         raise PathError(f"{shown(uuid)} is no job UUID", hint="It has 32 hexadecimal digits")
     directory, slash, last = name.rpartition("/")
@@ -491,12 +437,9 @@ class Destination:
     """The directory that a job writes to. ``prefix`` ends in "/", or is "" for a whole bucket.
 
     A directory on a file system is a bucket of its own: ``bucket`` is its URL, without the last
-    slash, and ``prefix`` is "".
-
-    Raises:
-        PathError: the prefix is, or is below, a committer's directory; it has an empty, ``.`` or
-            ``..`` element or control characters; or it leaves no room for keys below it.
-    """
+    slash, and ``prefix`` is "". Raises PathError: the prefix is, or is below, a committer's
+    directory; it has an empty, ``.`` or ``..`` element or control characters; or it leaves no room
+    for keys below it."""
 
     bucket: str
     prefix: str
@@ -523,11 +466,7 @@ class Destination:
 
     @classmethod
     def parse(cls, url: str) -> Destination:
-        """Read a URL. With or without a trailing "/" it is the same destination.
-
-        Raises:
-            PathError: see `parse_url`, `tree_url` and the class.
-        """
+        """Read a URL. With or without a trailing "/" it is the same destination."""
         return _destination(url_text(url))
 
     @property
@@ -549,11 +488,7 @@ class Destination:
         return f"{self.prefix}{MAGIC_STREAM}/"
 
     def ledger(self, query: str) -> str:
-        """The key of a query's ledger.
-
-        Raises:
-            PathError: see `check_id`; or the key is too long.
-        """
+        """The key of a query's ledger."""
         check_id("query id", query)
         return _check_fits(f"{self.streams_prefix}{HIDDEN}{query}{JSON}")
 
@@ -568,11 +503,7 @@ class Destination:
         return f"{self.prefix}{MAGIC}/{JOB_PREFIX}"
 
     def key(self, name: str) -> str:
-        """The key of a file with this name.
-
-        Raises:
-            PathError: see `check_name`; or the key is too long.
-        """
+        """The key of a file with this name."""
         check_name(name)
         return _check_fits(f"{self.prefix}{name}")
 
@@ -581,11 +512,7 @@ class Destination:
         return len(key) > len(self.prefix) and key.startswith(self.prefix)
 
     def relative(self, key: str) -> str:
-        """The name of a key below this destination.
-
-        Raises:
-            PathError: the key is not below it.
-        """
+        """The name of a key below this destination. Raises PathError: the key is not below it."""
         if not self.contains(key):
             raise PathError(f"the key {shown(key)} is not below {self.url}")
         return key[len(self.prefix) :]
@@ -743,10 +670,8 @@ class MagicPath:
 
 def parse_magic_path(path: str) -> MagicPath:
     """Read the full URL of a file under a magic directory, in any layout of Hadoop 3.1 to 3.5.
-
-    Raises:
-        PathError: it is not such a path, or data would be lost with it; see the module's head.
-    """
+    Raises PathError: it is not such a path, or data would be lost with it; see the module's
+    head."""
     location = parse_url(path)
     elements = split_key(location.key)
     index = magic_element_index(elements)

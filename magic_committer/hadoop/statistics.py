@@ -58,12 +58,6 @@ class Statistics:
         with self._lock:
             self._counters[name] = self._counters.get(name, 0) + amount
 
-    def counter(self, name: str) -> int:
-        """A counter's value; 0 if it was never raised."""
-        with self._lock:
-            self._sum_up()
-            return self._counters.get(name, 0)
-
     @contextmanager
     def timed(self, name: str, clock: Clock) -> Iterator[None]:
         """Count and time a block. An exception also counts under ``name.failures``."""

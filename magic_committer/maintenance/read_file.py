@@ -12,7 +12,6 @@ from typing import Any, Literal, get_args
 
 import orjson
 
-from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError
 from magic_committer.hadoop.formats import (
     PENDING_BYTES_MAX,
@@ -40,7 +39,7 @@ from magic_committer.maintenance.inspect import SIGN_BYTES_MAX
 from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
 from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
-from magic_committer.protocol.strict import Reader, read_document
+from magic_committer.protocol.strict import read_document, read_fields
 
 FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive", "ledger"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
@@ -65,18 +64,7 @@ class Sign:
         Raises:
             FormatError: it is not a sign of life, or a newer version of the library wrote it.
         """
-        read = Reader(read_document(data, source, SIGN_BYTES_MAX), source)
-        if (version := read.take("version", int)) != SIGN_VERSION:
-            raise FormatError(
-                source, "version", f"is {version}, this library knows {SIGN_VERSION}",
-                hint=UPGRADE,
-            )  # fmt: skip
-        sign = cls(
-            read.take("job", str), read.take("role", str), read.take("host", str),
-            read.take("pid", int),
-        )  # fmt: skip
-        read.nothing_left()
-        return sign
+        return read_fields(cls, read_document(data, source, SIGN_BYTES_MAX, SIGN_VERSION), source)
 
 
 File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger

@@ -23,10 +23,7 @@ class KeySet:
     """
 
     def __init__(self, expected: int = 0) -> None:
-        """
-        Args:
-            expected: how many keys there will be. The set grows beyond that.
-        """
+        """Make room for ``expected`` keys; the set grows beyond that."""
         self._slots = _SLOTS_MIN
         while self._slots * _FULL < expected:
             self._slots *= 2

@@ -29,18 +29,16 @@ Pure: requests are in `magic_committer.commit.batches`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import sha256
-from typing import Any
 
 import orjson
 
-from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError, OptionError, PathError, WrongType
 from magic_committer.hadoop.json import INT64_MAX
 from magic_committer.hadoop.paths import check_id
-from magic_committer.protocol.strict import Reader, read_document
+from magic_committer.protocol.strict import LATE, plain, read_document, read_fields
 
 LEDGER_VERSION = 1
 LEDGER_BYTES_MAX = 16 * 1024
@@ -110,10 +108,10 @@ class Claim:
         checkpoint: as in `JobRecord`.
     """
 
-    job_id: str
+    job_id: str = field(metadata={"name": "job"})
     uuid: str
-    number: int
-    checkpoint: str = ""
+    number: int = field(metadata={"name": "batch"})
+    checkpoint: str = field(default="", metadata=LATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ class Ledger:
     done: int | None = None
     done_by: str = ""
     claim: Claim | None = None
-    checkpoint: str = ""
+    checkpoint: str = field(default="", metadata=LATE)
 
     def covers(self, number: int) -> bool:
         """Whether a batch, or a later one, is published."""
@@ -151,11 +149,8 @@ class Ledger:
         return replace(self, claim=claim, nonce=nonce)
 
     def published(self, number: int, nonce: str) -> Ledger:
-        """The ledger after an arrow ``publish``: the claimant has published a batch.
-
-        Raises:
-            ValueError: nobody has claimed a batch.
-        """
+        """The ledger after an arrow ``publish``: the claimant has published a batch. Raises
+        ValueError: nobody has claimed a batch."""
         if self.claim is None:
             raise ValueError("a batch that nobody has claimed is not published")
         by = self.claim
@@ -163,49 +158,16 @@ class Ledger:
 
     def encode(self) -> bytes:
         """Give the bytes of the ledger's object: JSON, for people too."""
-        document: dict[str, Any] = {
-            "version": LEDGER_VERSION,
-            "query": self.query,
-            "nonce": self.nonce,
-            "done": self.done,
-            "done_by": self.done_by,
-            "claim": None,
-        }
-        if self.checkpoint:  # versions before the field read all other ledgers
-            document["checkpoint"] = self.checkpoint
-        if (by := self.claim) is not None:
-            document["claim"] = {"job": by.job_id, "uuid": by.uuid, "batch": by.number}
-            if by.checkpoint:
-                document["claim"]["checkpoint"] = by.checkpoint
+        document = {"version": LEDGER_VERSION, **plain(self)}
         return orjson.dumps(document, option=orjson.OPT_INDENT_2)
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> Ledger:
-        """Read a ledger.
-
-        Args:
-            data: the object's bytes.
-            source: the object's key, for errors.
-
-        Raises:
-            FormatError: the object is not a ledger, or a newer version of the library wrote it.
-        """
-        read = Reader(read_document(data, source, LEDGER_BYTES_MAX), source)
-        version = read.take("version", int)
-        if version != LEDGER_VERSION:
-            raise FormatError(
-                source, "version", f"is {version}, this library knows {LEDGER_VERSION}",
-                hint=UPGRADE,
-            )  # fmt: skip
-        ledger = cls(
-            query=read.take("query", str),
-            nonce=read.take("nonce", str),
-            done=read.take("done", (int, type(None))),
-            done_by=read.take("done_by", str),
-            claim=read.optional("claim", _claim),
-            checkpoint=take_checkpoint(read),
-        )
-        read.nothing_left()
+        """Read a ledger. Raises FormatError: the object is not a ledger, or a newer version of the
+        library wrote it."""
+        document = read_document(data, source, LEDGER_BYTES_MAX, LEDGER_VERSION)
+        ledger = read_fields(cls, document, source)
+        check_checkpoint(ledger.checkpoint, source, "checkpoint")
         if ledger.done is not None:
             check_number(ledger.done, source, "done")
         if ledger.done_by and not _UUID.fullmatch(ledger.done_by):
@@ -219,27 +181,10 @@ class Ledger:
         return ledger
 
 
-def _claim(read: Reader) -> Claim:
-    claim = Claim(
-        read.take("job", str),
-        read.take("uuid", str),
-        read.take("batch", int),
-        take_checkpoint(read),
-    )
-    read.nothing_left()
-    return claim
-
-
-def take_checkpoint(read: Reader) -> str:
-    """Take the hash of a checkpoint out of a record, a ledger or a claim; "" if it names none.
-
-    Raises:
-        FormatError: it is no such hash.
-    """
-    told = read.take("checkpoint", str) if "checkpoint" in read else ""
-    if told and not _HASH.fullmatch(told):
-        raise read.refused("checkpoint", f"is {told!r}: no hash of one")
-    return str(told)
+def check_checkpoint(checkpoint: str, source: str, field: str) -> None:
+    """Check the hash of a checkpoint that was read; "" if none was named. Raises FormatError."""
+    if checkpoint and not _HASH.fullmatch(checkpoint):
+        raise FormatError(source, field, f"is {checkpoint!r}: no hash of one")
 
 
 def _check_claim(claim: Claim, source: str) -> None:
@@ -251,14 +196,11 @@ def _check_claim(claim: Claim, source: str) -> None:
     if not _UUID.fullmatch(claim.uuid):
         raise FormatError(source, "claim.uuid", f"is {claim.uuid!r}: no UUID of a job")
     check_number(claim.number, source, "claim.batch")
+    check_checkpoint(claim.checkpoint, source, "claim.checkpoint")
 
 
 def check_number(number: int, source: str, field: str) -> None:
-    """Check the number of a batch that was read.
-
-    Raises:
-        FormatError: it is not from 0 to `BATCH_MAX`.
-    """
+    """Check the number of a batch that was read."""
     if not 0 <= number <= BATCH_MAX:
         raise FormatError(source, field, f"is {number}, not from 0 to {BATCH_MAX}")
 
@@ -277,13 +219,7 @@ class Move(Enum):
 
 
 def next_move(ledger: Ledger | None, number: int, uuid: str) -> Move:
-    """What a job does that wants to publish a batch. Pure.
-
-    Args:
-        ledger: as it is stored; None: there is none.
-        number: the batch.
-        uuid: the job's UUID.
-    """
+    """What a job does that wants to publish a batch. Pure."""
     if ledger is None:
         return Move.CLAIM
     if ledger.covers(number):

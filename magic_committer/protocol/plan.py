@@ -40,7 +40,7 @@ from magic_committer.protocol.rows import (
     spaced,
     write_rows,
 )
-from magic_committer.protocol.strict import Reader
+from magic_committer.protocol.strict import read_fields
 
 PLAN_VERSION = 2
 PLAN_VERSIONS = (1, PLAN_VERSION)
@@ -91,12 +91,9 @@ class Plan:
     marker: ObjectRef | None = None
 
     def encode(self) -> bytes:
-        """Give the bytes of the plan's object: compact JSON.
-
-        Raises:
-            OptionError: the plan is too large for every reader: too many tasks, files, partitions
-                or bytes. The job is not decided, and nothing of it is visible.
-        """
+        """Give the bytes of the plan's object: compact JSON. Raises OptionError: the plan is too
+        large for every reader: too many tasks, files, partitions or bytes. The job is not decided,
+        and nothing of it is visible."""
         self._refuse_too_many()
         head = {
             "version": PLAN_VERSION,
@@ -145,32 +142,45 @@ class Plan:
     @classmethod
     def decode(cls, data: bytes, source: str) -> Plan:
         """Read a plan. Its sets and deletes stay in ``data`` and are read when they are used.
-
-        Raises:
-            FormatError: the data is not a plan, not as this library writes it, of a newer version,
-                or beyond a limit.
-        """
+        Raises FormatError: the data is not a plan, not as this library writes it, of a newer
+        version, or beyond a limit."""
         if len(data) > PLAN_BYTES_MAX:
             raise FormatError(source, "", f"has {len(data)} bytes, more than {PLAN_BYTES_MAX}")
-        read = Reader(_scan(data, source), source)
-        read.take("version", int)
-        marker = read.take("marker", (list, type(None)))
+        read = _scan(data, source)
+        for name in (*_LISTS, "marker"):
+            if name not in read:
+                raise FormatError(source, name, "is missing")
+        sets, deletes, partitions, marker = (read.pop(name) for name in (*_LISTS, "marker"))
+        if not isinstance(marker, list | None):
+            raise FormatError(source, "marker", f"has the wrong type: {type(marker).__name__}")
+        head = read_fields(_PlanHead, read, source)
         plan = cls(
-            job_id=read.take("job_id", str),
-            uuid=read.take("uuid", str),
-            nonce=read.take("nonce", str),
-            files=read.take("files", int),
-            data_bytes=read.take("bytes", int),
-            sets=read.take("sets", Sequence),
-            deletes=read.take("deletes", Sequence),
-            partitions=tuple(read.take("partitions", Sequence)),
+            job_id=head.job_id,
+            uuid=head.uuid,
+            nonce=head.nonce,
+            files=head.files,
+            data_bytes=head.bytes,
+            sets=sets,
+            deletes=deletes,
+            partitions=tuple(partitions),
             marker=None if marker is None else _ref(marker),
         )
-        read.nothing_left()
         for field, number in (("files", plan.files), ("bytes", plan.data_bytes)):
             if not 0 <= number <= INT64_MAX:
                 raise FormatError(source, field, f"is {number}, not between 0 and {INT64_MAX}")
         return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _PlanHead:
+    """The fields of a plan that are no rows."""
+
+    version: int
+    job_id: str
+    uuid: str
+    nonce: str
+    files: int
+    bytes: int
 
 
 def _row(ref: ObjectRef) -> list[str | float]:
@@ -252,12 +262,9 @@ def check_plan(plan: Plan, job: StartedJob, source: str) -> None:
 
     A process that executes a plan may have more rights than the process that wrote it. An
     operator's `cleanup` reads what anyone may have left below one destination, and must not act
-    elsewhere (docs/security.md). A plan by a driver of this library always passes.
-
-    Raises:
-        FormatError: the plan names another job, an object that is not data below the destination, a
-            pendingset of another job, or one pendingset twice.
-    """
+    elsewhere (docs/security.md). A plan by a driver of this library always passes. Raises
+    FormatError: the plan names another job, an object that is not data below the destination, a
+    pendingset of another job, or one pendingset twice."""
 
     def refuse(field: str, reason: str) -> NoReturn:
         raise FormatError(source, field, reason, hint="Nothing of it is done: look who wrote it")

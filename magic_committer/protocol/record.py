@@ -27,15 +27,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, get_args
 
 import orjson
 
-from magic_committer._hints import UPGRADE
-from magic_committer.errors import FormatError, OptionError, PathError
+from magic_committer.errors import FormatError, OptionError
 from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths
 from magic_committer.options import (
     Accept,
@@ -45,8 +44,8 @@ from magic_committer.options import (
     Mode,
     Track,
 )
-from magic_committer.protocol.ledger import StreamBatch, take_checkpoint
-from magic_committer.protocol.strict import Reader, given_dict, plain, read_document
+from magic_committer.protocol.ledger import StreamBatch, check_checkpoint
+from magic_committer.protocol.strict import LATE, given_dict, plain, read_document, read_fields
 from magic_committer.report import Decider as Decider
 from magic_committer.report import JobReport as JobReport
 from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
@@ -144,11 +143,11 @@ class Terms:
     checksum: ChecksumOption = "auto"
     etag_form: EtagForm = "objects"
     conditional_writes: ConditionalWrites = "on"
-    committer: str = MAGIC
+    committer: str = field(default=MAGIC, metadata=LATE)
 
     def __post_init__(self) -> None:
         if not _COMMITTER.fullmatch(self.committer):
-            raise OptionError(f"committer={self.committer!r} is no name of a committer")
+            raise OptionError(f"committer={self.committer!r:.80} is no name of a committer")
         if not isinstance(self.mark_success, bool):
             raise OptionError(f"mark_success is True or False, not {self.mark_success!r}")
         for name, allowed in CHOICES.items():
@@ -180,7 +179,7 @@ class ObjectRef:
 
     key: str
     etag: str
-    modified: float = 0.0
+    modified: float = field(default=0.0, metadata=LATE)
 
     def is_same(self, etag: str, modified: float) -> bool:
         """Whether an object with that ETag and Last-Modified is this version. Pure."""
@@ -222,81 +221,36 @@ class JobRecord:
     plan: ObjectRef | None = None
     marker: ObjectRef | None = None
     outcome: str = ""
-    adopted: str = ""
-    checkpoint: str = ""
-    batch: StreamBatch | None = None
-    stays: str = ""
+    adopted: str = field(default="", metadata=LATE)
+    checkpoint: str = field(default="", metadata=LATE)
+    batch: StreamBatch | None = field(default=None, metadata=LATE)
+    stays: str = field(default="", metadata=LATE)
 
     def paths(self, dest: Destination) -> JobPaths:
         """The keys of the job's control objects."""
         return _job_paths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
 
     def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
-        """The record after an arrow of `TRANSITIONS`.
-
-        Args:
-            state: the state after the arrow.
-            nonce: the fresh nonce.
-            changes: other fields that change.
-
-        Raises:
-            ValueError: there is no such arrow. Nothing was changed.
-        """
+        """The record after an arrow of `TRANSITIONS`. Raises ValueError: there is no such arrow.
+        Nothing was changed."""
         if state not in TRANSITIONS[self.state]:
             raise ValueError(f"a job does not go from {self.state} to {state}")
         return replace(self, state=state, nonce=nonce, **changes)
 
     def encode(self) -> bytes:
         """Give the bytes of ``_job.json``: compact JSON."""
-        fields = plain(self)
-        for name in ("adopted", "checkpoint", "batch", "stays"):
-            if not fields[name]:  # so that versions before them can read all other records
-                del fields[name]
-        if self.terms.committer == MAGIC:  # for the same reason
-            del fields["terms"]["committer"]
-        for ref in (fields["plan"], fields["marker"]):
-            if ref is not None and not ref["modified"]:  # older versions do not know the field
-                del ref["modified"]
-        return orjson.dumps({"version": RECORD_VERSION, **fields})
+        return orjson.dumps({"version": RECORD_VERSION, **plain(self)})
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> JobRecord:
-        """Read ``_job.json``.
-
-        Args:
-            data: the object's bytes.
-            source: the object's key, for errors.
-
-        Raises:
-            FormatError: the object is not a record, or a newer version of the library wrote it.
-        """
-        read = Reader(read_document(data, source, RECORD_BYTES_MAX), source)
-        version = read.take("version", int)
-        if version != RECORD_VERSION:
-            raise FormatError(
-                source, "version", f"is {version}, this library knows {RECORD_VERSION}",
-                hint=UPGRADE,
-            )  # fmt: skip
-        record = cls(
-            id=read.take("id", str),
-            uuid=read.take("uuid", str),
-            state=read.choice("state", State),
-            nonce=read.take("nonce", str),
-            terms=_terms(Reader(read.take("terms", dict), source, "terms."), source),
-            given_id=read.take("given_id", bool),
-            started=float(read.take("started", (int, float))),
-            decider=read.optional("decider", _decider),
-            plan=read.optional("plan", _object_ref),
-            marker=read.optional("marker", _object_ref),
-            outcome=read.take("outcome", str),
-            adopted=read.take("adopted", str) if "adopted" in read else "",
-            checkpoint=take_checkpoint(read),
-            batch=_batch(Reader(read.take("batch", dict), source, "batch."), source)
-            if "batch" in read
-            else None,
-            stays=read.take("stays", str) if "stays" in read else "",
-        )
-        read.nothing_left()
+        """Read ``_job.json``. Raises FormatError: the object is not a record, or a newer version of
+        the library wrote it."""
+        document = read_document(data, source, RECORD_BYTES_MAX, RECORD_VERSION)
+        terms = document.get("terms")
+        if isinstance(terms, dict) and isinstance(terms.get("exclusive"), bool):
+            del terms["exclusive"]  # of the first records: true only as long as the driver lived
+        record = read_fields(cls, document, source)
+        check_checkpoint(record.checkpoint, source, "checkpoint")
         if record.batch is not None and record.state is State.RUNNING:
             raise FormatError(source, "batch", "is named, and the job is not decided")
         if record.state in PLANNED and record.plan is None:
@@ -305,43 +259,6 @@ class JobRecord:
         if record.outcome not in ends:
             raise FormatError(source, "outcome", f"is {record.outcome!r}, none of {ends}")
         return record
-
-
-def _batch(read: Reader, source: str) -> StreamBatch:
-    query, number = read.take("query", str), read.take("number", int)
-    read.nothing_left()
-    try:
-        return StreamBatch(query, number)
-    except (PathError, OptionError) as error:
-        raise FormatError(source, "batch", error.message) from error
-
-
-def _terms(read: Reader, source: str) -> Terms:
-    committer = read.take("committer", str) if "committer" in read else MAGIC
-    if not _COMMITTER.fullmatch(committer):
-        raise FormatError(source, "terms.committer", f"is {committer!r:.80}: no name of one")
-    if "exclusive" in read:  # a term of the first records: true only as long as the driver lived
-        read.take("exclusive", bool)
-    terms = Terms(
-        committer=committer,
-        mark_success=read.take("mark_success", bool),
-        **{name: read.one_of(name, allowed) for name, allowed in CHOICES.items()},
-    )
-    read.nothing_left()
-    return terms
-
-
-def _decider(read: Reader) -> Decider:
-    decider = Decider(read.take("role", str), read.take("host", str), read.take("pid", int))
-    read.nothing_left()
-    return decider
-
-
-def _object_ref(read: Reader) -> ObjectRef:
-    key, etag = read.take("key", str), read.take("etag", str)
-    modified = float(read.take("modified", (int, float))) if "modified" in read else 0.0
-    read.nothing_left()
-    return ObjectRef(key, etag, modified)
 
 
 _job_paths = lru_cache(maxsize=1024)(JobPaths)
@@ -457,12 +374,7 @@ class TaskCommit:
             WrongType: ``values`` is not a dict, for example JSON text.
             FormatError: a field is missing, unknown, or of the wrong type.
         """
-        read = Reader(given_dict(values, "TaskCommit"), "TaskCommit")
-        commit = cls(
-            **{f.name: read.take(f.name, int if f.type == "int" else str) for f in fields(cls)}
-        )
-        read.nothing_left()
-        return commit
+        return read_fields(cls, given_dict(values, "TaskCommit"), "TaskCommit")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,8 @@ _END = ord("]")
 
 
 class Rows(Sequence[T]):
-    """Rows in the bytes of their document. Equal to every sequence of equal rows.
-
-    Args:
-        data: the document.
-        starts: where each row begins. The last item is the place behind the closing bracket.
-        make: the function that makes a value of a parsed row.
-    """
+    """Rows in the bytes of their document. Equal to every sequence of equal rows. ``starts``: where
+    each row begins. The last item is the place behind the closing bracket."""
 
     def __init__(self, data: bytes, starts: array[int], make: Callable[[Any], T]) -> None:
         self._data = data
@@ -76,11 +71,8 @@ class Rows(Sequence[T]):
         return f"<{len(self)} rows>"
 
     def slices(self) -> Iterator[list[Any]]:
-        """Give the rows as JSON values, `ROWS_A_SLICE` at a time.
-
-        Raises:
-            orjson.JSONDecodeError: a row is no JSON although it looks so (an escape, UTF-8).
-        """
+        """Give the rows as JSON values, `ROWS_A_SLICE` at a time. Raises JSONDecodeError: a row is
+        no JSON although it looks so (an escape, UTF-8)."""
         for at in range(0, len(self), ROWS_A_SLICE):
             yield self._parsed(at, min(at + ROWS_A_SLICE, len(self)))
 
@@ -116,24 +108,9 @@ def find_rows(
     rows_max: int,
     make: Callable[[Any], T],
 ) -> tuple[Rows[T], int]:
-    """Find the rows of a list that begins at ``at``.
-
-    Args:
-        data: the document.
-        at: where the list begins.
-        row: the pattern of a row.
-        what: the same in words, for errors.
-        field, source: field and document, for errors.
-        rows_max: how many rows the list may have.
-        make: the function that makes a value of a parsed row.
-
-    Returns:
-        The rows, and the place behind the list.
-
-    Raises:
-        FormatError: there is no list, it holds something else, or it has more than ``rows_max``
-            rows.
-    """
+    """Find the rows of a list that begins at ``at``. Gives the rows, and the place behind the list.
+    Raises FormatError: there is no list, it holds something else, or it has more than ``rows_max``
+    rows."""
     if data[at : at + 1] != b"[":
         raise FormatError(source, field, "is not a list")
     starts = array("I")
@@ -167,11 +144,7 @@ def find_rows(
 
 def write_rows(file: BytesIO, rows: Iterable[Any]) -> int:
     """Append a list of rows to a file, as compact JSON. Only a few rows are objects at the same
-    time.
-
-    Returns:
-        The bytes of the longest row.
-    """
+    time."""
     longest = 0
     opening = b"["
     for row in rows:

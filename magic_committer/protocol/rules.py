@@ -54,13 +54,9 @@ def next_step(state: State) -> Step:
 
 def may_take_claim(state: State) -> bool:
     """Whether the next run of a streaming query may take the ledger's claim from a job: nothing of
-    that job will be published. Pure.
-
-    Args:
-        state: of the claimant's record, read *after* the ledger; `State.ABSENT`: there is none. A
-            job that has committed has changed the ledger before its record was closed, so the swap
-            of the ledger fails then.
-    """
+    that job will be published. Pure. ``state``: of the claimant's record, read *after* the ledger;
+    `State.ABSENT`: there is none. A job that has committed has changed the ledger before its record
+    was closed, so the swap of the ledger fails then."""
     return state in (State.ABORTING, State.REVERTED, State.CLOSED, State.ABSENT)
 
 
@@ -89,14 +85,8 @@ class Found(Enum):
 
 def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: State | None) -> bool:
     """Whether an attempt may be undone: its uploads aborted, its pendingset deleted. Pure.
-
-    Args:
-        phase: how far the attempt is.
-        sole: no other handle uses the attempt's name.
-        accept: which results the job takes.
-        found: what is at the key of the attempt's pendingset.
-        late: the state by which the fence called the attempt late; None if it did not.
-    """
+    ``sole``: no other handle uses the attempt's name. ``late``: the state by which the fence called
+    the attempt late; None if it did not."""
     if late is not None and late not in HANDS_OFF:
         return True  # everything that was accepted is completed or undone by now
     if phase is Phase.COMMITTED:
@@ -109,27 +99,17 @@ def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: St
 
 
 class Candidate(Protocol):
-    """The pendingset of an attempt that may be chosen for its task."""
+    """The pendingset of an attempt that may be chosen for its task: where it is stored; the UUID of
+    its job, "" if Hadoop wrote it; the task; and when it was stored, by the store's clock."""
 
     @property
-    def key(self) -> str:
-        """Where it is stored."""
-        ...
-
+    def key(self) -> str: ...
     @property
-    def uuid(self) -> str:
-        """The UUID of the job that it belongs to; "" if Hadoop wrote it."""
-        ...
-
+    def uuid(self) -> str: ...
     @property
-    def task(self) -> str:
-        """The task that it is an attempt of."""
-        ...
-
+    def task(self) -> str: ...
     @property
-    def last_modified(self) -> float:
-        """When it was stored, by the store's clock, in seconds since 1970."""
-        ...
+    def last_modified(self) -> float: ...
 
 
 C = TypeVar("C", bound=Candidate)
@@ -138,15 +118,9 @@ C = TypeVar("C", bound=Candidate)
 def choose_attempts(candidates: Iterable[C], uuid: str) -> list[C]:
     """Choose one attempt for each task: the newest; for equal times, by key. Pure.
 
-    The rule is fixed, so that all drivers that list the same sets make the same choice.
-
-    Args:
-        candidates: the pendingsets that were found.
-        uuid: the job's UUID. Sets of another UUID never count; "" is the UUID of Hadoop's sets.
-
-    Returns:
-        The chosen ones, in the order of their tasks.
-    """
+    The rule is fixed, so that all drivers that list the same sets make the same choice. ``uuid``:
+    the job's UUID. Sets of another UUID never count; "" is the UUID of Hadoop's sets. Gives the
+    chosen ones, in the order of their tasks."""
     newest: dict[str, C] = {}
     for candidate in candidates:
         if candidate.uuid != uuid:
@@ -179,14 +153,8 @@ class Marker:
 
 
 def may_replace_marker(marker: Marker, named: ObjectRef | None, completed: float) -> bool:
-    """Whether a job's `_SUCCESS` may replace another one. Pure.
-
-    Args:
-        marker: the one that is there.
-        named: the one that the job's record names: it was there when the job completed, so the job
-            is the later one.
-        completed: when the job completed, in seconds by the store's clock.
-    """
+    """Whether a job's `_SUCCESS` may replace another one. Pure. ``named``: the one that the job's
+    record names: it was there when the job completed, so the job is the later one."""
     if named is not None and named.is_same(marker.etag, marker.modified):
         return True
     return marker.completed < completed

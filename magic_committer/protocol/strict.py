@@ -1,24 +1,32 @@
-"""Reading and writing the library's own JSON: records, plans, results. The reader is strict: it
-refuses an unknown field, because it might be a field that must not be dropped.
+"""Reading and writing the library's own JSON: records, plans, results. A dataclass is its own table
+of fields; each must have the type of its annotation. The reader is strict: it refuses an unknown
+field, because it might be a field that must not be dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
-from enum import StrEnum
-from typing import Any, TypeVar
+from enum import EnumType
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import orjson
 
 from magic_committer._hints import UPGRADE
-from magic_committer.errors import FormatError, WrongType
+from magic_committer.errors import FormatError, OptionError, PathError, WrongType
 
-E = TypeVar("E", bound=StrEnum)
+T = TypeVar("T")
 
 
-def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
-    """Parse one of our JSON objects."""
+LATE = {"late": True}
+"""Of a field that earlier versions did not know: it is left out where it has its default, so that
+they can read all other documents. Another mark is ``name``: what the field is called in JSON."""
+
+
+def read_document(data: bytes, source: str, bytes_max: int, version: int) -> dict[str, Any]:
+    """Parse one of our JSON objects, and take its version out."""
     if len(data) > bytes_max:
         raise FormatError(source, "", f"has {len(data)} bytes, more than {bytes_max}")
     try:
@@ -27,15 +35,23 @@ def read_document(data: bytes, source: str, bytes_max: int) -> dict[str, Any]:
         raise FormatError(source, "", f"is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise FormatError(source, "", "is not a JSON object")
+    check_version(document, source, version, UPGRADE)
     return document
 
 
-def given_dict(values: object, what: str) -> dict[str, Any]:
-    """Check what a caller passed to ``from_dict``.
+def check_version(document: dict[str, Any], source: str, version: int, hint: str) -> None:
+    """Take the version out of a document, and refuse another one."""
+    if "version" not in document:
+        raise FormatError(source, "version", "is missing")
+    found = _value(document.pop("version"), (int,), source, "version", ())
+    if found != version:
+        reason = f"is {found}, this library knows {version}"
+        raise FormatError(source, "version", reason, hint=hint)
 
-    Raises:
-        WrongType: it is not a dict. The value is not shown, because it is long.
-    """
+
+def given_dict(values: object, what: str) -> dict[str, Any]:
+    """Check what a caller passed to ``from_dict``. Raises WrongType: it is not a dict. The value is
+    not shown, because it is long."""
     if isinstance(values, Mapping):
         return dict(values)
     text = isinstance(values, str | bytes)
@@ -47,58 +63,101 @@ def given_dict(values: object, what: str) -> dict[str, Any]:
     )
 
 
-class Reader:
-    """Takes fields out of a JSON object one by one. A field that is left over is unknown and is
-    refused: it may be a field that this version must not drop."""
+def read_fields(
+    kind: Callable[..., T],
+    values: Mapping[str, Any],
+    source: str,
+    prefix: str = "",
+    *,
+    optional: Collection[object] = (),
+) -> T:
+    """Read a dataclass, and those in its fields. ``prefix``: the path of ``values`` in their
+    document, for errors. ``optional``: dataclasses whose missing fields have their defaults. Raises
+    FormatError: a field is missing, unknown, of the wrong type, or impossible."""
+    table, found = _table(kind), dict[str, Any]()
+    for name, (attribute, kinds, is_late) in table.items():
+        if name in values:
+            found[attribute] = _value(values[name], kinds, source, prefix + name, optional)
+        elif not is_late and kind not in optional:
+            raise FormatError(source, prefix + name, "is missing")
+    for name in values:
+        if name not in table:
+            raise FormatError(source, prefix + name, "is unknown to this version", hint=UPGRADE)
+    try:
+        return kind(**found)
+    except (OptionError, PathError) as error:
+        raise FormatError(source, prefix[:-1], error.message, hint=error.hint) from error
 
-    def __init__(self, values: dict[str, Any], source: str, prefix: str = "") -> None:
-        self._values = dict(values)
-        self._source = source
-        self._prefix = prefix
 
-    def take(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        if name not in self._values:
-            raise FormatError(self._source, self._prefix + name, "is missing")
-        value = self._values.pop(name)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise FormatError(
-                self._source, self._prefix + name, f"has the wrong type: {type(value).__name__}"
-            )
-        return value
+def _value(
+    value: Any, kinds: tuple[Any, ...], source: str, where: str, optional: Collection[object]
+) -> Any:
+    """A JSON value as one of the types that its field may have."""
+    for kind in kinds:
+        if type(value) is kind or (isinstance(kind, tuple) and value in kind):
+            return value
+        if kind == _PAIRS:
+            return _pairs(value, source, where)
+        if hasattr(kind, "__dataclass_fields__"):
+            if isinstance(value, dict):
+                return read_fields(kind, value, source, f"{where}.", optional=optional)
+        elif isinstance(kind, EnumType):
+            if value in kind.__members__.values():
+                return kind(value)
+        elif kind is float and type(value) is int:
+            return float(value)
+    words = [word for kind in kinds for word in _words(kind)]
+    if words and isinstance(value, str):
+        raise FormatError(source, where, f"is {value!r}, none of {', '.join(words)}", hint=UPGRADE)
+    raise FormatError(source, where, f"has the wrong type: {type(value).__name__}")
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._values
 
-    def refused(self, name: str, why: str) -> FormatError:
-        return FormatError(self._source, self._prefix + name, why)
+def _pairs(value: Any, source: str, where: str) -> tuple[tuple[str, str], ...]:
+    pairs: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    for pair in pairs:
+        right = isinstance(pair, list | tuple) and len(pair) == 2
+        if not right or not all(isinstance(text, str) for text in pair):
+            raise FormatError(source, where, "is no list of pairs of texts")
+    return tuple((pair[0], pair[1]) for pair in pairs)
 
-    def one_of(self, name: str, allowed: Sequence[str]) -> Any:
-        value = self.take(name, str)
-        if value not in allowed:
-            raise FormatError(
-                self._source, self._prefix + name, f"is {value!r}, none of {', '.join(allowed)}",
-                hint=UPGRADE,
-            )  # fmt: skip
-        return value
 
-    def choice(self, name: str, enum: type[E]) -> E:
-        return enum(self.one_of(name, [member.value for member in enum]))
+def _words(kind: Any) -> tuple[str, ...]:
+    """The texts that a type allows; none if it is not made of them."""
+    if isinstance(kind, EnumType):
+        return tuple(map(str, kind.__members__.values()))
+    return kind if isinstance(kind, tuple) else ()
 
-    def optional(self, name: str, read: Any) -> Any:
-        if self._values.get(name, 0) is None:
-            del self._values[name]
-            return None
-        return read(Reader(self.take(name, dict), self._source, f"{self._prefix}{name}."))
 
-    def nothing_left(self) -> None:
-        for name in self._values:
-            raise FormatError(
-                self._source, self._prefix + name, "is unknown to this version",
-                hint=UPGRADE,
-            )  # fmt: skip
+_PAIRS = tuple[tuple[str, str], ...]
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """The types of an annotation; a `Literal` as a tuple of its words."""
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(kind for one in get_args(hint) for kind in _kinds(one))
+    return (get_args(hint),) if get_origin(hint) is Literal else (hint,)
+
+
+@cache
+def _table(kind: Any) -> dict[str, tuple[str, tuple[Any, ...], bool]]:
+    """For each name in JSON: the attribute, the types that it may have, and whether it is late."""
+    hints = get_type_hints(kind)
+    return {
+        one.metadata.get("name", one.name): (
+            one.name,
+            _kinds(hints[one.name]),
+            "late" in one.metadata,
+        )
+        for one in fields(kind)
+    }
 
 
 def plain(value: Any) -> Any:
-    if hasattr(value, "__dataclass_fields__"):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    return value
+    """A dataclass, and those in its fields, as JSON values."""
+    written = {}
+    for one in getattr(value, "__dataclass_fields__", {}).values():
+        held = getattr(value, one.name)
+        if "late" not in one.metadata or held != one.default:
+            inner = hasattr(held, "__dataclass_fields__")
+            written[one.metadata.get("name", one.name)] = plain(held) if inner else held
+    return written

@@ -38,7 +38,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 from magic_committer import checksum as checksums
 from magic_committer._pool import renewed_in_children
@@ -229,11 +229,8 @@ class Block:
         return self._file is not None
 
     def append(self, data: memoryview) -> None:
-        """Copy ``data``, contiguous bytes, to the end. The caller makes sure that they fit.
-
-        Raises:
-            OSError: the disk is full or broken.
-        """
+        """Copy ``data``, contiguous bytes, to the end. The caller makes sure that they fit. Raises
+        OSError: the disk is full or broken."""
         for start in range(0, len(data), SUM_BYTES):
             self._append(data[start : start + SUM_BYTES])
         self.quick_end = self.held
@@ -345,22 +342,6 @@ def _is_idle(pages: mmap.mmap) -> bool:
     return True
 
 
-class PartSource(Protocol):
-    """What a part is sent from: a `Block`, a `FileBlock` or an `ObjectBlock`."""
-
-    def body(self) -> PartBody | ObjectSlice:
-        """The body for the store; valid until `release`."""
-        ...
-
-    def checksum(self, algorithm: ChecksumAlgorithm) -> Checksum | None:
-        """The checksum of the body; None: the store computes it."""
-        ...
-
-    def release(self) -> None:
-        """Give back what it holds. Repeatable."""
-        ...
-
-
 def checksum_of(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
     """The checksum of a body, which is read for it."""
     if isinstance(body, memoryview):
@@ -393,11 +374,8 @@ class FileBlock:
         self.changed_ns = changed_ns
 
     def body(self) -> PartBody:
-        """The body for the store.
-
-        Raises:
-            OSError: the file has changed since it was taken, or is gone.
-        """
+        """The body for the store. Raises OSError: the file has changed since it was taken, or is
+        gone."""
         if os.stat(self.path).st_mtime_ns != self.changed_ns:
             raise OSError(f"{self.path} was changed while it was being uploaded")
         return FileSlice(self.path, self.offset, self.length)
@@ -433,6 +411,10 @@ class ObjectBlock:
 
     def release(self) -> None:
         """Do nothing."""
+
+
+PartSource = Block | FileBlock | ObjectBlock
+"""What a part is sent from. Each has a ``body``, a ``checksum`` and a ``release``."""
 
 
 class _BlockFile:

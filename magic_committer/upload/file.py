@@ -17,16 +17,19 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
 
 from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed, WrongProcess
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from typing_extensions import Buffer as Buffer  # Python has it from 3.12 on
 else:
     Buffer = object
+
+
+def nothing(*_: object) -> None:
+    """Stands for a call that has nothing to do."""
 
 
 class FileState(StrEnum):
@@ -73,6 +76,14 @@ def only_forwards(*_: object) -> NoReturn:
     )
 
 
+def in_another_process(name: str, pid: int) -> WrongProcess:
+    """The error of a call on a file in a forked child."""
+    return WrongProcess(
+        f"{name} was opened by process {pid}, this is process {os.getpid()}: it can be written,"
+        " closed and aborted there only"
+    )
+
+
 class TaskFile(io.BufferedIOBase, BinaryIO):
     """A binary file of an attempt, opened for writing. Close it, or leave its ``with`` block
     normally: then it belongs to the attempt. If an exception leaves the block, it is given up."""
@@ -108,6 +119,9 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
 
+    def writable(self) -> bool:
+        return True
+
     def two_at_once(self) -> UploadFailed:
         """The error of a call that finds another one under way."""
         return UploadFailed(
@@ -127,12 +141,7 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
         super().__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if kind is None:
             self.close()
             return
@@ -146,11 +155,7 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
 
 class PlainFile(TaskFile):
     """A file that keeps its state itself. One thread at a time may use it. A dropped one is given
-    up: the finalizer changes the state only; what is on a disk goes with the attempt.
-
-    Args:
-        name: the URL of the future file.
-    """
+    up: the finalizer changes the state only; what is on a disk goes with the attempt."""
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
@@ -185,13 +190,7 @@ class PlainFile(TaskFile):
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
         if self._pid != os.getpid():
-            raise WrongProcess(
-                f"{self.name} was opened by process {self._pid}, this is process {os.getpid()}:"
-                " it can be written, closed and aborted there only"
-            )
-
-    def writable(self) -> bool:
-        return True
+            raise in_another_process(self.name, self._pid)
 
     def writelines(self, lines: Iterable[Buffer], /) -> None:
         """`write` each item."""

@@ -117,11 +117,8 @@ class PartLedger:
         return self.next_bytes - self.filled
 
     def require(self, count: int) -> None:
-        """Refuse ``count`` more bytes if they need part 10,001.
-
-        Raises:
-            UploadFailed: they need it. Nothing changed.
-        """
+        """Refuse ``count`` more bytes if they need part 10,001. Raises UploadFailed: they need it.
+        Nothing changed."""
         if self.length + count > self.bytes_max:
             raise UploadFailed(
                 f"after {self.length} bytes, {count} more would need part {PART_NUMBER_MAX + 1:,}: "
@@ -171,11 +168,7 @@ class PartLedger:
 
     def stored(self, part: Part, checksum: Checksum | None) -> None:
         """Note the store's answer for a part that was handed out, and the checksum that was sent
-        with it.
-
-        Raises:
-            UploadFailed: the answer is about another part, size or checksum.
-        """
+        with it. Raises UploadFailed: the answer is about another part, size or checksum."""
         if not 1 <= part.number <= len(self._sizes) or part.number in self._stored:
             raise UploadFailed(f"the store answered for part {part.number}, which is not awaited")
         if part.size != self._sizes[part.number - 1] or not part.etag:
@@ -188,11 +181,8 @@ class PartLedger:
         self._stored[part.number] = part._replace(checksum=checksum)
 
     def finished(self) -> tuple[Part, ...]:
-        """Give all parts in order, if each part that was handed out is stored.
-
-        Raises:
-            UploadFailed: parts are missing.
-        """
+        """Give all parts in order, if each part that was handed out is stored. Raises UploadFailed:
+        parts are missing."""
         missing = [n for n in range(1, len(self._sizes) + 1) if n not in self._stored]
         if missing or self.owes_a_part:
             raise UploadFailed(f"parts are not stored: {missing or [self.next_number]}")

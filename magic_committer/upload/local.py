@@ -71,14 +71,8 @@ class LocalDirectory:
 
     @classmethod
     def make(cls, buffer_dir: str | None) -> LocalDirectory:
-        """Make a directory. The first one of a process removes what killed processes left.
-
-        Args:
-            buffer_dir: `Options.buffer_dir`; None: the system's temporary directory.
-
-        Raises:
-            OptionError: it cannot be made there, or this system has no `flock` (Windows).
-        """
+        """Make a directory. The first one of a process removes what killed processes left. Raises
+        OptionError: it cannot be made there, or this system has no `flock` (Windows)."""
         if fcntl is None:
             raise OptionError(
                 "local files of a task need flock, which this system does not have",
@@ -105,22 +99,15 @@ class LocalDirectory:
 
     def place_for(self, name: str) -> Path:
         """A path for a file that is being written, with the last element of ``name``, in a
-        directory of its own: programs may put files of theirs beside it.
-
-        Raises:
-            OSError: the directory cannot be made.
-        """
+        directory of its own: programs may put files of theirs beside it."""
         self._opened += 1
         directory = self.path / OPEN / str(self._opened)
         directory.mkdir(0o700, parents=True)
         return directory / (name.rpartition("/")[2])
 
     def move_in(self, path: Path, name: str) -> None:
-        """Move a file that was written into the attempt's files.
-
-        Raises:
-            OSError: it cannot be moved there, or a directory or another file is there.
-        """
+        """Move a file that was written into the attempt's files. Raises OSError: it cannot be moved
+        there, or a directory or another file is there."""
         target = self.files / name
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(path, target)  # in place of a rename, which would overwrite another file
@@ -128,7 +115,12 @@ class LocalDirectory:
 
     def bytes_used(self) -> int:
         """Bytes of all files in it. Files that vanish meanwhile count nothing."""
-        return sum(size for _, size in _sizes(self.path))
+        used = 0
+        for directory, _, names in os.walk(self.path):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    used += os.lstat(os.path.join(directory, name)).st_size
+        return used
 
     def remove(self) -> None:
         """Remove it with all that is in it. Repeatable. A failure is logged: the next process that
@@ -141,16 +133,8 @@ class LocalDirectory:
             os.close(self._lock)
 
 
-def remove_dead(place: Path) -> list[Path]:
-    """Remove the directories that killed processes left in a place. A failure is logged.
-
-    Args:
-        place: the directory of all local directories of this user.
-
-    Returns:
-        The paths that were removed.
-    """
-    removed: list[Path] = []
+def remove_dead(place: Path) -> None:
+    """Remove the directories that killed processes left in a place. A failure is logged."""
     for lock in sorted(place.glob(f"*{LOCK_SUFFIX}")):
         with _locked(lock) as mine:
             if not mine:
@@ -158,9 +142,7 @@ def remove_dead(place: Path) -> list[Path]:
             path = lock.with_name(lock.name.removesuffix(LOCK_SUFFIX))
             if _remove(path):
                 _unlink(lock)
-                removed.append(path)
                 logger.warning("%s: removed, its process was killed", path)
-    return removed
 
 
 @atexit.register
@@ -170,12 +152,8 @@ def _remove_what_is_left() -> None:
 
 
 def _make_private(place: Path) -> None:
-    """Make a directory that nobody else can enter, or see that it is one.
-
-    Raises:
-        OSError: it cannot be made.
-        OptionError: somebody else could read what is written there.
-    """
+    """Make a directory that nobody else can enter, or see that it is one. Raises OptionError:
+    somebody else could read what is written there."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.mkdir(0o700)
@@ -249,27 +227,8 @@ def _unlink(path: Path) -> None:
         logger.warning("%s could not be removed: %s", path, error)
 
 
-def _sizes(path: Path) -> Iterator[tuple[str, int]]:
-    for directory, _, names in os.walk(path):
-        for name in names:
-            full = os.path.join(directory, name)
-            try:
-                yield full, os.lstat(full).st_size
-            except FileNotFoundError:
-                continue
-
-
 def refuse_full(used: int, bytes_max: int | None, what: str) -> None:
-    """Refuse more than the quota.
-
-    Args:
-        used: bytes that an attempt's local files have.
-        bytes_max: `Options.local_bytes_max`; None: no limit.
-        what: whose they are, for the message.
-
-    Raises:
-        UploadFailed: they are more.
-    """
+    """Refuse more than the quota. Raises UploadFailed: they are more."""
     if bytes_max is not None and used > bytes_max:
         raise UploadFailed(
             f"{what}: its local files have {used} bytes, more than local_bytes_max={bytes_max}",

@@ -14,22 +14,12 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from magic_committer._hints import of_disk
 from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed
-from magic_committer.upload.file import FileState, PlainFile
+from magic_committer.upload.file import Buffer, FileState, PlainFile, nothing
 from magic_committer.upload.local import LocalDirectory, refuse_full
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-else:
-    Buffer = object
-
-
-def _nothing() -> None:
-    """There is nothing to give up but the local file."""
 
 
 class LocalFile(PlainFile):
@@ -37,17 +27,6 @@ class LocalFile(PlainFile):
     and cut in any order, and by its path: it is an `os.PathLike`.
 
     One thread at a time may use it.
-
-    Args:
-        directory: the attempt's local directory.
-        relative: the file's name below the destination.
-        name: the URL of the future file.
-        bytes_max: the quota of the attempt; None: no limit.
-        on_close: takes the complete local file. If it raises, the file has failed.
-        on_abort: gives up what belongs to the file elsewhere.
-
-    Raises:
-        UploadFailed: the local file cannot be made.
     """
 
     def __init__(
@@ -58,8 +37,11 @@ class LocalFile(PlainFile):
         *,
         bytes_max: int | None,
         on_close: Callable[[Path], None],
-        on_abort: Callable[[], None] = _nothing,
+        on_abort: Callable[[], None] = nothing,
     ) -> None:
+        """``relative``: its name below the destination; ``name``: its URL. ``on_close`` accepts the
+        complete local file: if it raises, the file has failed. ``on_abort`` gives up what belongs
+        to the file elsewhere. Raises UploadFailed: the local file cannot be made."""
         super().__init__(name)
         self._directory = directory
         self._bytes_max = bytes_max

@@ -34,13 +34,7 @@ from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
 from magic_committer._pool import LOOK_SECONDS, Future, result_of
 from magic_committer._runtime import Runtime, SystemClock
-from magic_committer.errors import (
-    NotFound,
-    PreconditionFailed,
-    Unanswered,
-    UploadFailed,
-    WrongProcess,
-)
+from magic_committer.errors import NotFound, PreconditionFailed, Unanswered, UploadFailed
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
 from magic_committer.stores.base import (
     Ask,
@@ -56,7 +50,7 @@ from magic_committer.stores.base import (
 )
 from magic_committer.stores.urls import url_of
 from magic_committer.upload.blocks import ObjectBlock, PartSource
-from magic_committer.upload.file import FileState
+from magic_committer.upload.file import FileState, in_another_process
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
@@ -108,7 +102,7 @@ class PartSender:
         self._checksum = checksum
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
-        self._parts_in_flight = parts_in_flight
+        self.parts_in_flight = parts_in_flight
         self._created: CreatedUpload | None = None
         self.failure: tuple[str, Exception] | None = None
         self.stopped = False
@@ -142,7 +136,7 @@ class PartSender:
         self.stopped = True
         self._settle()
         if self._created is not None:
-            self._abort_upload()
+            self.abort_here()
 
     @property
     def begun(self) -> bool:
@@ -187,10 +181,7 @@ class PartSender:
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child: only its parent may do this."""
         if not self.ours:
-            raise WrongProcess(
-                f"{self.url} was opened by process {self.pid}, this is process {os.getpid()}:"
-                " it can be written, closed and aborted there only"
-            )
+            raise in_another_process(self.url, self.pid)
 
     @property
     def in_flight(self) -> int:
@@ -215,11 +206,7 @@ class PartSender:
             raise UploadFailed(f"{what} of {self.url} failed: {error}") from error
 
     def created(self) -> CreatedUpload:
-        """Send Create, if that was not done, wait for the answer and give it.
-
-        Raises:
-            UploadFailed: Create failed.
-        """
+        """Send Create, if that was not done, wait for the answer and give it."""
         if not self._creating:
             self.begin()
         if self._create is not None:
@@ -238,17 +225,9 @@ class PartSender:
                 )
             )
 
-    def make_room(self) -> list[tuple[Part, Checksum | None]]:
-        """`collect`, until there is room for a part."""
-        return self.collect(in_flight_max=self._parts_in_flight - 1)
-
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most
-        ``in_flight_max`` parts are in flight.
-
-        Raises:
-            UploadFailed: a part failed.
-        """
+        ``in_flight_max`` parts are in flight."""
         collected = []
         while self._flying and (self.in_flight > in_flight_max or self._flying[0].done()):
             answer = result_of(self._flying[0])
@@ -266,20 +245,13 @@ class PartSender:
 
     def abort(self) -> None:
         """Wait for what is in flight, then abort the upload. Repeatable, also after an error. After
-        Ctrl-C what is in flight is broken off if it is not answered at once.
-
-        Raises:
-            StoreError: the store did not accept the abort. It was logged.
-        """
+        Ctrl-C what is in flight is broken off if it is not answered at once. Raises StoreError: the
+        store did not accept the abort. It was logged."""
         if self not in _unsettled:
             return
         self.halt()
         if self in _unsettled:  # or its own end in the pool has aborted it
-            self._abort_upload()
-
-    def abort_here(self) -> None:
-        """`abort`, by the work of `end_beside` itself."""
-        self._abort_upload()
+            self.abort_here()
 
     def halt(self) -> None:
         """Let nothing more of it be sent, and wait for what is in flight, as `abort` does."""
@@ -289,12 +261,16 @@ class PartSender:
         if hurried():
             self._break_off(GRACE_SECONDS)
         else:
-            while self._flying:
-                _wait(self._flying[0])
-                self._flying.popleft()
-            _wait(self._create)
-            _wait(self._end)
+            self._await_all(lambda: None)
         self._halted = True
+
+    def _await_all(self, seconds: Callable[[], float | None]) -> None:
+        """Wait for what is in flight, each for so many seconds."""
+        while self._flying:
+            _wait(self._flying[0], seconds())
+            self._flying.popleft()
+        _wait(self._create, seconds())
+        _wait(self._end, seconds())
 
     def stop(self) -> None:
         """Let nothing more of it be sent. Does not wait; `abort` must follow. After Ctrl-C what is
@@ -311,21 +287,13 @@ class PartSender:
         ends = clock.monotonic() + seconds + LEAVE_SECONDS
         if self._leave_at is not None:
             ends = min(ends, self._leave_at)
-        while self._flying:
-            _wait(self._flying[0], max(0.0, ends - clock.monotonic()))
-            self._flying.popleft()
-        _wait(self._create, max(0.0, ends - clock.monotonic()))
-        _wait(self._end, max(0.0, ends - clock.monotonic()))
+        self._await_all(lambda: max(0.0, ends - clock.monotonic()))
         unheard = self.failure is None or isinstance(self.failure[1], Unanswered)
         if self._created is None and self._creating and unheard:
             _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
 
     def abort_at_exit(self, seconds: float) -> None:
-        """Abort at the end of the interpreter. Errors are logged.
-
-        Args:
-            seconds: how long to wait for what is in flight.
-        """
+        """Abort at the end of the interpreter. Errors are logged."""
         if not self.ours or self.state is FileState.PENDING:  # interrupted as `finish` ended
             return
         if self.state in (FileState.OPEN, FileState.CLOSING):
@@ -334,7 +302,7 @@ class PartSender:
         self.stopped = True
         self._break_off(seconds)
         try:
-            self._abort_upload()
+            self.abort_here()
         except Exception:
             return  # logged at its origin; there is nobody left to raise it to
 
@@ -347,7 +315,7 @@ class PartSender:
                 self.key, self._attributes, self._checksum, self._errand
             )
             if self.stopped and not self.begun:
-                self._abort_upload()  # see `_let_go`
+                self.abort_here()  # see `_let_go`
             on_answer(self._created)
         except Exception as error:
             self.fail("the Create", error)
@@ -384,7 +352,8 @@ class PartSender:
         self._statistics.add(PARTS_UPLOADED)
         return part, checksum
 
-    def _abort_upload(self) -> None:
+    def abort_here(self) -> None:
+        """`abort`, by who knows that nothing else is in flight."""
         if self._created is not None:
             upload_id = self._created.upload_id
             try:
@@ -422,11 +391,8 @@ def _forget(created: CreatedUpload) -> None:
 
 def _wait(future: Future[object] | None, seconds: float | None = None) -> None:
     """Wait until the future has ended, with a result or an error, or for so many seconds. The
-    function itself notes its error. Does nothing without a future.
-
-    Raises:
-        BaseException: the wait was interrupted. The next call continues it.
-    """
+    function itself notes its error. Does nothing without a future. Raises BaseException: the wait
+    was interrupted. The next call continues it."""
     if future is None:
         return
     while not future.wait(LOOK_SECONDS if seconds is None else seconds):

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from sys import intern
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from magic_committer import checksum as checksums
@@ -35,15 +34,16 @@ from magic_committer.stores.base import (
     Steps,
 )
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
-from magic_committer.upload.file import FileState, PendingFile, TaskFile, only_forwards
+from magic_committer.upload.file import (
+    Buffer,
+    FileState,
+    PendingFile,
+    TaskFile,
+    nothing,
+    only_forwards,
+)
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, copied_part_bytes
 from magic_committer.upload.sender import PartSender
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer  # type checkers bring it; Python has it from 3.12 on
-else:
-    Buffer = object
-
 
 TAKEN_BESIDE_BYTES_MAX = 64 * 1024**2
 """Bytes of a local file that is sent by one function of the pool. The parts of a larger one are
@@ -61,15 +61,9 @@ class Beside(Protocol):
     def enter(self, stream: UploadStream) -> None:
         """Wait for room, and note the file; raise if it cannot be closed. Nothing of it was sent
         by then."""
-        ...
 
     def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
         """Begin its work: Create, hook, parts and ``on_close``."""
-        ...
-
-
-def _nothing(*_: object) -> None:
-    pass
 
 
 class UploadStream(TaskFile):
@@ -79,34 +73,6 @@ class UploadStream(TaskFile):
     One thread at a time may use it, one after the other: a `write` or `close` that finds another
     one under way raises, and the file has failed. Streams are independent of each other. For its
     memory see ``upload/__init__.py``.
-
-    Args:
-        runtime: the store and the pool.
-        key: the final key.
-        attributes: content type, user metadata and so on for the object.
-        options: sizes, buffering, checksum.
-        blocks: the process's memory for blocks.
-        on_close: called once when all parts are stored, by the closing thread, or by a thread of
-            the pool for a small file with ``beside``: it records the pending. If it raises, the
-            upload is aborted and `close` raises its error.
-        on_answer: called at once with the answer to Create, in a thread of the pool: it must be
-            short and do no I/O.
-        before_block: called before each block is handed over, after Create was answered (the
-            committer reads its fence). If it raises, the upload is aborted and `write` or `close`
-            raises its error.
-        abort_told: called with the upload's id to abort the upload after ``on_close`` was called:
-            others may know it by then. None: abort it plainly, as before. It must not refer to this
-            file.
-        on_abort: called once if the file has ended without a pending, after the abort of its
-            upload, also if this abort failed. Not called at interpreter exit. For a dropped file it
-            is called in a thread of the pool.
-        beside: where `close` puts a file that ends within its first block, to be sent beside the
-            caller: the owner calls `wait`, and then `tell_failure`. None (default): Create is sent
-            at once, and `close` waits.
-        statistics: counts stored bytes and parts.
-
-    Raises:
-        OptionError: the checksum's algorithm needs a package that is not installed.
     """
 
     def __init__(
@@ -118,13 +84,30 @@ class UploadStream(TaskFile):
         options: Options,
         blocks: BlockSource,
         on_close: Callable[[FinishedUpload], None],
-        on_answer: Callable[[CreatedUpload], None] = _nothing,
-        before_block: Callable[[], None] = _nothing,
-        on_abort: Callable[[], None] = _nothing,
+        on_answer: Callable[[CreatedUpload], None] = nothing,
+        before_block: Callable[[], None] = nothing,
+        on_abort: Callable[[], None] = nothing,
         abort_told: Callable[[str], None] | None = None,
         beside: Beside | None = None,
         statistics: Statistics | None = None,
     ) -> None:
+        """``on_close`` is called once when all parts are stored, by the closing thread, or by a
+        thread of the pool for a small file with ``beside``: it records the pending. If it raises,
+        the upload is aborted and `close` raises its error. ``on_answer`` is called at once with the
+        answer to Create, in a thread of the pool: it must be short and do no I/O.
+
+        ``before_block`` is called before each block is handed over, after Create was answered (the
+        committer reads its fence). If it raises, the upload is aborted and `write` or `close`
+        raises its error. ``abort_told`` aborts the upload of an id after ``on_close`` was called,
+        when others may know it; None: it is aborted plainly. It must not refer to this file.
+        ``on_abort`` is called once if the file has ended without a pending, after the abort of its
+        upload, also if this abort failed; not at interpreter exit, and for a dropped file in a
+        thread of the pool.
+
+        ``beside``: where `close` puts a file that ends within its first block, to be sent beside
+        the caller: the owner calls `wait`, and then `tell_failure`. None: Create is sent at once,
+        and `close` waits. Raises OptionError: the checksum's algorithm needs a package.
+        """
         algorithm = options.checksum_algorithm
         if algorithm is not None:
             checksums.require(algorithm)
@@ -215,15 +198,6 @@ class UploadStream(TaskFile):
         if sender.state is _OPEN:
             return False
         return sender.state is not FileState.FAILED or self._failure_told_by_close
-
-    def readable(self) -> bool:
-        return False
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
 
     def tell(self) -> int:
         """How many bytes were written. ValueError if the file is closed."""
@@ -317,9 +291,8 @@ class UploadStream(TaskFile):
 
         Args:
             path: the local file.
-            beside: send it beside the caller, if the owner allows it and it has at most
-                `TAKEN_BESIDE_BYTES_MAX`: by one function of the pool, part after part, so that many
-                files are sent side by side. False (default): its parts are sent side by side.
+            beside: send a file of at most `TAKEN_BESIDE_BYTES_MAX` beside the caller, if the owner
+                allows it, part after part. False (default): its parts are sent side by side.
 
         Raises:
             UploadFailed: as for `write`; or the local file cannot be read.
@@ -412,7 +385,10 @@ class UploadStream(TaskFile):
             if self._beside is not None and not self._sender.begun:
                 self._hand_over_end(self._beside)
             else:
-                self._end_here()
+                if self._ledger.owes_a_part:
+                    self._hand_over()
+                self._note(self._sender.collect(in_flight_max=0))
+                self._record()
         except BaseException as error:
             self._failure_told_by_close = True
             self._fail(error)
@@ -437,12 +413,6 @@ class UploadStream(TaskFile):
         if self.state is FileState.FAILED and self._failure is not None:
             self._failure_told_by_close = True
             raise _again(self._failure)
-
-    def _end_here(self) -> None:
-        if self._ledger.owes_a_part:
-            self._hand_over()
-        self._note(self._sender.collect(in_flight_max=0))
-        self._record()
 
     def _hand_over_end(self, beside: Beside) -> None:
         beside.enter(self)
@@ -485,7 +455,15 @@ class UploadStream(TaskFile):
                 block.release()
 
     def _record(self) -> None:
-        finished = self._finished()
+        created = self._sender.created()
+        finished = FinishedUpload(
+            key=self.key,
+            upload_id=created.upload_id,
+            create_attempts=created.attempts,
+            parts=self._ledger.finished(),
+            length=self._ledger.length,
+            checksum=self._ledger.checksum(),
+        )
         self._sender.told = True
         self._on_close(finished)
         self._sender.finish()
@@ -577,7 +555,7 @@ class UploadStream(TaskFile):
         return self._blocks.block(size, self._options, first=number == 1)
 
     def _hand_over(self, taken: FileBlock | ObjectBlock | None = None) -> None:
-        self._note(self._sender.make_room())
+        self._note(self._sender.collect(in_flight_max=self._sender.parts_in_flight - 1))
         self._sender.created()
         self._before_block()
         block = taken if taken is not None else self._filled_block()
@@ -587,24 +565,10 @@ class UploadStream(TaskFile):
         for part, checksum in collected:
             self._ledger.stored(part, checksum)
 
-    def _finished(self) -> FinishedUpload:
-        created = self._sender.created()
-        return FinishedUpload(
-            key=self.key,
-            upload_id=created.upload_id,
-            create_attempts=created.attempts,
-            parts=self._ledger.finished(),
-            length=self._ledger.length,
-            checksum=self._ledger.checksum(),
-        )
-
     def _fail(self, error: BaseException, *, in_pool: bool = False) -> None:
         """End the file with ``error``, which the caller raises. Bytes may be missing in the middle,
         whatever the error was: the file can never be closed successfully."""
-        if self.state in (
-            FileState.OPEN,
-            FileState.CLOSING,
-        ):  # a hook may have aborted, then raised
+        if self.state in (_OPEN, FileState.CLOSING):  # a hook may have aborted, then raised
             self._sender.move(FileState.FAILED)
         if isinstance(error, Exception):
             self._failure = _again(error)
@@ -623,7 +587,7 @@ class UploadStream(TaskFile):
             block.release()
         self._open_file.end()
         self._when_pending = []
-        on_abort, self._on_abort = self._on_abort, _nothing
+        on_abort, self._on_abort = self._on_abort, nothing
         try:
             if in_pool:  # the pool's function cannot wait for itself
                 self._sender.abort_here()
@@ -711,12 +675,7 @@ class TextUpload(io.TextIOWrapper):
         self._stream.check_process()
         return super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if kind is None:
             self.close()
         else:

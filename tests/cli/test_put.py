@@ -16,7 +16,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
-from magic_committer.filesystem import local
+from magic_committer.filesystem import put
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.cli.conftest import Command
@@ -249,13 +249,13 @@ def test_a_directory_that_changes_after_the_count_is_not_published(
 ) -> None:
     """What was asked about is what is put, or nothing is."""
     import_module("magic_committer.cli.put")  # loaded late: the count keeps the function itself
-    really = local.files_in
+    really = put.files_in
 
     def grown(*args: object, **more: object) -> object:
         (source / "new").write_text("x")
         return really(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("magic_committer.filesystem.local.files_in", grown)
+    monkeypatch.setattr("magic_committer.filesystem.put.files_in", grown)
     told = command("put", source, there.url, "--yes")
     assert told.code == exits.FAILED
     assert "changed while it was put" in told.err

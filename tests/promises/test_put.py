@@ -82,7 +82,7 @@ def test_a_file_that_changes_meanwhile_is_an_error(
     before = os.stat(path)
     path.write_bytes(b"longer")
     old = SimpleNamespace(stat=lambda _: before, fstat=os.fstat, fspath=os.fspath)
-    monkeypatch.setattr("magic_committer.filesystem.local.os", old)
+    monkeypatch.setattr("magic_committer.filesystem.put.os", old)
     with pytest.raises(mc.UploadFailed, match="changed"), there.write() as job:
         job.put_file(path)
     assert there.data() == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import magic_committer as mc
 import magic_committer.stores.s3.client  # imported once, by the server that forks us
-from magic_committer.filesystem import objects
+from magic_committer.filesystem import put
 from magic_committer.stores.base import PART_BYTES_MIN
 from magic_committer.upload import stream
 from tests.kills.drivers import content, name, write_tasks
@@ -24,7 +24,7 @@ def drive(url: str, dest: str) -> None:
 def promote(url: str, source: str, dest: str) -> None:
     """Objects that are there already become a job. A part has the least bytes that it may have."""
     stream.COPY_PART_BYTES = PART_BYTES_MIN
-    objects.COPY_PART_BYTES = PART_BYTES_MIN  # type: ignore[attr-defined]
+    put.COPY_PART_BYTES = PART_BYTES_MIN  # type: ignore[attr-defined]
     with mc.write(dest, s3=options(url)) as job:
         job.copy(source, unique=True)
 

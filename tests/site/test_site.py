@@ -121,7 +121,7 @@ def test_an_entry_shows_what_it_takes_gives_and_raises(
     text = built()[f"reference/{page}.html"]
     place = text.index(f'id="magic_committer.{entry}"')
     rest = text[place:]
-    end = re.search(r'<h2 id="magic_committer\.', rest[10:])
+    end = re.search(r'<h[23] id="magic_committer\.', rest[10:])
     shown = re.sub(r"<[^>]+>", "", rest[: end.start() if end else None])
     assert [word for word in words if word not in shown] == []
 

@@ -64,7 +64,7 @@ def pending(**changes: Any) -> Pending:
         "bucket": "b",
         "destination_key": "t/x.csv",
         "created_ms": 1767225600000,
-        "etags": [ETAG],
+        "etags": (ETAG,),
         "length": 5,
         "extra_data": {"checksum": "CRC32:NhCmhg=="},
         "job_id": "1",

@@ -53,8 +53,6 @@ DIFFERENCES: dict[tuple[str, str], str] = {
         for function in (
             "isMagicPath",
             "magicElementIndex",
-            "magicPathParents",
-            "magicPathChildren",
             "finalDestination",
             "isMagicCommitPath",
         )
@@ -72,16 +70,15 @@ DIFFERENCES: dict[tuple[str, str], str] = {
 
 FUNCTIONS: dict[str, Callable[[list[str]], Any]] = {
     "isMagicPath": paths.is_magic_path,
-    "containsBasePath": paths.contains_base,
     "magicElementIndex": paths.magic_element_index,
-    "magicPathParents": paths.magic_parents,
-    "magicPathChildren": paths.magic_children,
-    "basePathChildren": paths.base_children,
     "finalDestination": paths.final_destination,
     "elementsToKey": "/".join,
 }
-SAME_AS_PYTHON = {"lastElement", "filename"}
-"""The last of a list; nothing of ours to compare."""
+SAME_AS_PYTHON = {
+    *("lastElement", "filename", "containsBasePath", "basePathChildren"),
+    *("magicPathParents", "magicPathChildren"),
+}
+"""Slices of a list; nothing of ours to compare, but what they give together: `finalDestination`."""
 
 
 def answer(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -327,7 +327,7 @@ def test_a_plain_complete_needs_no_look() -> None:
     told = dict(each(world.runtime, works, in_flight=4))
     assert set(told.values()) == {(Completion.DONE, None)}
     assert [world.kinds(one.key) for one in ready] == [["CompleteUpload"]] * 10
-    assert statistics.counter(MATERIALIZE_FILE) == 10
+    assert statistics.to_dict()["counters"][MATERIALIZE_FILE] == 10
 
 
 def _etag(world: World, upload: UploadName) -> str:

@@ -1,0 +1,382 @@
+"""Files of this machine, and objects that are on S3 already, put into a task: all of them, or the
+call raises. The store copies objects by itself, so no byte of them comes here.
+
+Invariants:
+
+* Nothing is left out in silence. What is left out by a rule is told (`PutReport.left_out`); what
+  cannot be read, or is no file, is an error before the first byte is sent.
+* A file that changes while it is read is an error: nobody could say which of the two was put.
+* Files of at most one block are read and sent beside each other; a larger one has the caller's
+  thread, and its parts are sent beside each other.
+* A listing names the objects that are copied, with their ETags; each part is copied only from an
+  object of that ETag. What changes meanwhile is an error. Some stores ignore the condition (Ceph
+  RGW, moto): so a part whose own ETag does not prove what was copied is followed by a look at the
+  object.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from mimetypes import guess_type
+from os import PathLike
+from pathlib import Path
+from urllib.parse import unquote
+
+from magic_committer._hints import SOURCE_CHANGED
+from magic_committer._quantities import counted, name_some
+from magic_committer._runtime import Progress
+from magic_committer.errors import NotFound, PathError, UploadFailed, WrongType
+from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop.paths import (
+    SUCCESS,
+    TEMPORARY,
+    Destination,
+    check_name,
+    has_token,
+    is_control_element,
+    is_hidden,
+    is_s3_url,
+    parse_url,
+    shown,
+    without_token,
+)
+from magic_committer.options import MiB
+from magic_committer.stores.base import (
+    Attributes,
+    ObjectSlice,
+    ObjectStore,
+    listed,
+    objects,
+    same_etag,
+)
+from magic_committer.stores.urls import local_path
+from magic_committer.upload import COPY_PART_BYTES, TaskFile, UploadStream
+
+COPY_BYTES = 1 * MiB
+"""Bytes of a local file that are read at once."""
+PUT_FILES_IN_FLIGHT = 16
+"""Small files that are read and sent at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutReport:
+    """What `Task.put_directory` or `Task.copy` has put.
+
+    Attributes:
+        files: how many files.
+        bytes: their bytes.
+        left_out: names that were left out: hidden ones, and a ``_SUCCESS`` at the top, which the
+            job writes itself.
+    """
+
+    files: int
+    bytes: int
+    left_out: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        said = f"{counted(self.files, 'file')}, {self.bytes:,} bytes"
+        if not self.left_out:
+            return said
+        return f"{said}; left out: {name_some(self.left_out)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of this machine, and its name below the destination."""
+
+    path: str
+    name: str
+    size: int
+
+    def put(self, sink: Sink, *, unique: bool, attributes: Attributes) -> int:
+        """See `put_one`."""
+        return put_one(sink, self.path, self.name, unique=unique, attributes=attributes)
+
+    def is_small(self, sink: Sink) -> bool:
+        """Whether it is put beside others."""
+        return self.size <= sink.block_bytes
+
+
+def local_text(path: str | PathLike[str]) -> str:
+    """A path of this machine that a caller passed."""
+    if isinstance(path, str | PathLike):
+        text = os.fspath(path)
+        if isinstance(text, str):
+            return text
+    raise WrongType(
+        f"a path of this machine is text or a Path, not {type(path).__name__}",
+        hint="Pass '/data/table', or pathlib.Path('/data/table')",
+    )
+
+
+def put_one(
+    sink: Sink, path: str, name: str, *, unique: bool = False, attributes: Attributes
+) -> int:
+    """Put one file. Gives its bytes. Raises PathError: it is no regular file. Raises UploadFailed:
+    it changed meanwhile; and as `Task.open`."""
+    before = os.stat(path)
+    if not stat.S_ISREG(before.st_mode):
+        raise _no_file(path, before.st_mode)
+    if attributes.content_type is None and is_s3_url(sink.home.url):
+        kind, compressed = guess_type(name)
+        attributes = replace(attributes, content_type=None if compressed else kind)
+    buffer = memoryview(bytearray(min(COPY_BYTES, max(1, before.st_size + 1))))
+    total = 0
+    with open(path, "rb", buffering=0) as source:
+        to = sink.open(name, unique=unique, attributes=attributes).stream
+        assert isinstance(to, TaskFile)  # it was just opened
+        with to:
+            while count := source.readinto(buffer):
+                to.write(buffer[:count])
+                total += count
+            after = os.fstat(source.fileno())
+            if (total, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                raise UploadFailed(
+                    f"{path} changed while it was read: it had {before.st_size:,} bytes when the"
+                    f" call began, and {total:,} were read",
+                    hint="Put it again when nobody writes it any more",
+                )
+    return total
+
+
+def local_files(
+    directory: str, below: str, *, hidden: bool, left_out: list[str]
+) -> Iterator[SourceFile]:
+    """The files in a directory of this machine and below it, in the order of their names.
+    ``below``: what goes before their names, without a slash at its end; "": nothing. Raises
+    PathError: an entry is no file, a link to a directory or to nothing, or its name cannot be
+    used."""
+    for entry in sorted(os.scandir(directory), key=lambda one: one.name):
+        name = f"{below}/{entry.name}" if below else entry.name
+        if name == SUCCESS or (entry.name.startswith(".") and not hidden):
+            left_out.append(name)
+        elif entry.is_dir(follow_symlinks=False):
+            yield from local_files(entry.path, name, hidden=hidden, left_out=left_out)
+        else:
+            yield _source_file(entry, name)
+
+
+def _source_file(entry: os.DirEntry[str], name: str) -> SourceFile:
+    try:
+        seen = entry.stat()
+    except FileNotFoundError as error:
+        raise PathError(
+            f"{entry.path} is a link to nothing, or was just removed",
+            hint="Remove the link, or put the files one by one: put_file(path, name)",
+        ) from error
+    if not stat.S_ISREG(seen.st_mode):
+        raise _no_file(entry.path, seen.st_mode)
+    check_name(name)
+    return SourceFile(entry.path, name, seen.st_size)
+
+
+def _no_file(path: str, mode: int) -> PathError:
+    if stat.S_ISDIR(mode):
+        return PathError(
+            f"{path} is a directory, or a link to one",
+            hint="Put a directory with put_directory(path); a link in it is not followed, since it"
+            " may lead in a circle",
+        )
+    return PathError(
+        f"{path} is no regular file", hint="Devices, pipes and sockets cannot be put: leave it out"
+    )
+
+
+def files_in(
+    path: str, below: str = "", *, hidden: bool = False
+) -> tuple[list[SourceFile], tuple[str, ...]]:
+    """All files of a directory, and the names that are left out. Raises PathError: it is no
+    directory, or has no file to put."""
+    if not Path(path).is_dir():
+        raise PathError(f"{shown(path)} is no directory", hint="Put a file with put_file(path)")
+    left_out: list[str] = []
+    files = list(local_files(path, below, hidden=hidden, left_out=left_out))
+    if not files:
+        raise PathError(
+            f"{shown(path)} has no file to put"
+            + (f"; left out: {name_some(left_out)}" if left_out else ""),
+            hint="Check the path; hidden files are put with hidden=True",
+        )
+    return files, tuple(left_out)
+
+
+def refuse_itself(path: str, dest: str) -> None:
+    """Refuse a directory that the destination lies in: it would be put with what the job writes."""
+    if not dest.startswith("file://"):
+        return
+    source, there = os.path.realpath(path), os.path.realpath(local_path(dest))
+    if source == os.path.commonpath((source, there)):
+        raise PathError(
+            f"{dest} lies in {shown(path)}, the directory that is to be put",
+            hint="Put it into a directory beside it",
+        )
+
+
+# Objects ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SourceObject:
+    """An object, and its name below the destination."""
+
+    whole: ObjectSlice
+    name: str
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.whole.length
+
+    def put(self, sink: Sink, *, unique: bool, attributes: Attributes) -> int:
+        """Begin a file of the task, and let the store copy the object into it. Gives its bytes.
+        Raises UploadFailed: the object changed meanwhile; and as `Task.open`."""
+        unchanged = partial(self._refuse_changes, sink.runtime_for(self.whole.bucket).store)
+        if not self.size:  # no part of it is copied on a condition
+            unchanged()
+        to = sink.open(self.name, unique=unique, attributes=attributes).stream
+        assert isinstance(to, UploadStream)  # it was just opened, on S3
+        with to:
+            whole = self.whole
+            to.take_object(whole.bucket, whole.key, whole.etag, whole.length, unchanged)
+        return self.size
+
+    def _refuse_changes(self, store: ObjectStore) -> None:
+        """Look at the object again. Raises UploadFailed: it is another one now, or gone."""
+        whole = self.whole
+        try:
+            now = store.head(whole.key).etag
+        except NotFound as error:
+            raise UploadFailed(error.message, hint=SOURCE_CHANGED) from error
+        if not same_etag(now, whole.etag):
+            raise UploadFailed(
+                f"s3://{whole.bucket}/{whole.key} has the ETag {now}, not {whole.etag}",
+                hint=SOURCE_CHANGED,
+            )
+        decoded = unquote(whole.key)
+        if decoded != whole.key and listed(store, decoded) is not None:
+            raise UploadFailed(
+                f"whether s3://{whole.bucket}/{whole.key} was copied, or {decoded!r} beside it,"
+                " cannot be told: some stores decode a source's name twice (Ceph RGW)",
+                hint="Rename one of the two, and copy again",
+            )
+
+    def is_small(self, sink: Sink) -> bool:
+        """Whether it is one part."""
+        return self.size <= COPY_PART_BYTES
+
+
+def objects_in(
+    store: ObjectStore,
+    source: str,
+    dest: str,
+    below: str = "",
+    *,
+    hidden: bool = False,
+    unique: bool = False,
+) -> tuple[list[SourceObject], tuple[str, ...]]:
+    """All objects below a URL that ends in ``/``, or the one object of another; and the names that
+    are left out. ``below``: what goes before the names, without a slash at its end; of one object:
+    its name. ``hidden``: also those with an element that begins with ``_`` or ``.``; never those of
+    committers. ``unique``: they get the job's UUID, so the token of another job becomes plain
+    digits. Raises PathError: there is none; one carries another job's token, without ``unique``;
+    source and destination lie in each other; or the destination is a file system. Raises
+    StoreError: they cannot be listed."""
+    if not is_s3_url(dest):
+        raise PathError(
+            f"objects are copied on S3 only, not to {dest}", hint="Download them, and put_directory"
+        )
+    place = parse_url(source)
+    directory = not place.key or place.key.endswith("/")
+    _refuse_itself(place.bucket, place.key, Destination.parse(dest))
+    found, left_out = list[SourceObject](), list[str]()
+    for info in objects(store, place.key):
+        name = info.key[len(place.key) :] if directory else place.key.rpartition("/")[2]
+        if not directory and info.key != place.key:
+            break  # the key itself comes first
+        if name.endswith("/") or not name:  # a directory's marker
+            left_out += [name or info.key] * bool(info.size)  # or an object with an odd name
+            continue
+        elements = name.split("/")
+        controls = any(map(is_control_element, elements)) or TEMPORARY in elements
+        controls = controls or name == SUCCESS
+        if controls or (directory and is_hidden(name) and not hidden):
+            left_out.append(name)
+            continue
+        named = f"{below}/{name}" if below and directory else below or name
+        named = _without_token(named, unique=unique)
+        try:
+            check_name(named)
+        except PathError as error:
+            told = f"s3://{place.bucket}/{info.key} cannot be copied: {error.message}"
+            raise PathError(told, hint=error.advice) from error
+        whole = ObjectSlice(place.bucket, info.key, info.etag, 0, info.size, info.size)
+        found.append(SourceObject(whole, named))
+    if not found:
+        raise PathError(
+            f"{source} has no object to copy"
+            + (f"; left out: {name_some(left_out)}" if left_out else ""),
+            hint="Check the URL: that of a directory ends in '/', that of one object does not"
+            " (job.copy); hidden objects are copied with hidden=True (--hidden)",
+        )
+    return found, tuple(left_out)
+
+
+def _without_token(name: str, *, unique: bool) -> str:
+    if has_token(name) and not unique:
+        raise PathError(
+            f"{shown(name)} carries the token of the job that wrote it, whose clean-up would abort"
+            " the upload",
+            hint="Copy with unique=True (--unique): the names get this job's token instead",
+        )
+    return without_token(name)
+
+
+def _refuse_itself(bucket: str, key: str, dest: Destination) -> None:
+    """Refuse a directory that holds the destination, or that a `replace` of it would delete."""
+    inside = dest.prefix.startswith(key) and (not key or key.endswith("/"))
+    beneath = key.startswith(dest.prefix) and not is_hidden(key.removeprefix(dest.prefix))
+    if bucket == dest.bucket and (inside or beneath):
+        raise PathError(
+            f"s3://{bucket}/{key} and {dest.url} lie in each other",
+            hint="Stage beside the destination, or in a directory of it that begins with '_'",
+        )
+
+
+# All ----------------------------------------------------------------------------------------------
+
+PutItem = SourceFile | SourceObject
+"""What becomes a file of a task."""
+
+
+def put_all(
+    sink: Sink,
+    files: Sequence[PutItem],
+    left_out: tuple[str, ...],
+    *,
+    unique: bool,
+    attributes: Attributes,
+) -> PutReport:
+    """Put files: see `Task.put_directory` and `Task.copy`."""
+    for file in files:
+        sink.home.check(file.name)
+    progress = sink.runtime.progress
+    done = count = 0
+
+    def put(file: PutItem) -> int:
+        return file.put(sink, unique=unique, attributes=attributes)
+
+    small = [file for file in files if file.is_small(sink)]
+    with closing(sink.runtime.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
+        for outcome in outcomes:
+            done, count = done + 1, count + outcome.unwrap()
+            progress(Progress("put", done, len(files), "files"))
+    for file in files:
+        if not file.is_small(sink):
+            done, count = done + 1, count + put(file)
+            progress(Progress("put", done, len(files), "files"))
+    return PutReport(done, count, left_out)
