@@ -51,6 +51,7 @@ from magic_committer.stores.base import (
     CompleteUpload,
     CreatedUpload,
     CreateUpload,
+    FileSlice,
     FindUpload,
     Head,
     ListParts,
@@ -299,6 +300,8 @@ class S3Store:
             **_checksum_named(checksum),
         }
         size = body.nbytes if isinstance(body, memoryview) else body.length
+        if isinstance(body, FileSlice):
+            os.stat(body.path)  # a file that is not there is no error of the store
         if isinstance(body, ObjectSlice):
             call = Call("put_part", "UploadPartCopy", key, {**wanted, **_copied(body)})
         else:

@@ -32,7 +32,6 @@ from magic_committer._pool import beside
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.s3 import http, redact
-from magic_committer.stores.s3.errors import NoCredentials
 from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Origin, Sent, origin_of
 from magic_committer.stores.s3.signing import Credentials
 from magic_committer.version import __version__
@@ -102,7 +101,7 @@ class Setup:
         endpoint: the store's URL, without the bucket.
         place: where the bucket is; ``moved`` says where it is in another region.
         credentials: what signs, asked before each signature; None: requests are not signed. It
-            raises `NoCredentials`.
+            raises `NoAnswer`.
         signs_bodies: whether signatures cover bodies, by the SDK's ``payload_signing_enabled``;
             None: it says nothing.
         network: how to connect.
@@ -272,23 +271,19 @@ class _Asking:
 
 
 def _asked(session: Any) -> Credentials:
-    """The SDK's credentials, as they are now.
-
-    Raises:
-        NoCredentials: it finds none, or cannot get them.
-        NoAnswer: the service that gives them does not answer.
-    """
+    """The SDK's credentials, as they are now. Raises `NoAnswer`: it finds none, or the service that
+    gives them does not answer."""
     from botocore import exceptions as sdk  # late: the session has loaded it
 
     try:
         frozen = frozen_of(session)
     except (sdk.HTTPClientError, sdk.ConnectionError) as error:
         where = "the service that gives credentials"
-        raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where=where) from None
+        raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where) from None
     except (sdk.BotoCoreError, sdk.ClientError) as error:
-        raise NoCredentials(str(error)) from None
+        raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, str(error)) from None
     if frozen is None:
-        raise NoCredentials("Unable to locate credentials")
+        raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, "Unable to locate credentials")
     return frozen
 
 

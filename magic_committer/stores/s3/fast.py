@@ -12,8 +12,7 @@ from __future__ import annotations
 from magic_committer._runtime import Clock
 from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.config import BucketPlace, Setup
-from magic_committer.stores.s3.errors import NoCredentials
-from magic_committer.stores.s3.http import Deadline, Http, HttpRequest, NoAnswer
+from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call, build, sha256_of
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
 
@@ -46,19 +45,16 @@ class Fast:
         """Whether there is something to sign with, or nothing is signed."""
         try:
             return self._credentials is None or self._credentials() is not None
-        except NoCredentials:
-            return False
-        except NoAnswer:
-            return True
+        except NoAnswer as error:
+            return error.cause is not Cause.CREDENTIALS
 
     def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a request once, and read its answer. Raises one of `errors.FAILURES`, and
-        `EOFError`: the body's file is too short, or cannot be read."""
+        """Send a request once, and read its answer. Raises `Failure`; and `EOFError`: the body's
+        file is too short, or cannot be read."""
         return read(call.operation, self.http.send(self.request(call), deadline))
 
     def request(self, call: Call) -> HttpRequest:
-        """Write and sign a request. Raises `NoCredentials` or `BadParameter`: it cannot be;
-        `NoAnswer`: the service that gives credentials does not answer."""
+        """Write and sign a request. Raises `NoAnswer`: it cannot be."""
         place, signer = self._where
         made = build(call.operation, call.parameters, call.body)
         headers = made.headers

@@ -23,9 +23,8 @@ from magic_committer._patience import GRACE_SECONDS, SLICE_SECONDS, was_interrup
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
 from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.errors import FAILURES, Failure
 from magic_committer.stores.s3.fast import Fast
-from magic_committer.stores.s3.http import Answer, Loop
+from magic_committer.stores.s3.http import Answer, Failure, Loop, Outcome
 from magic_committer.stores.s3.requests import Call
 from magic_committer.stores.s3.retry import Attempts
 
@@ -137,20 +136,20 @@ class _Doing(Generic[T]):
             self._answered(flight, outcome)
 
     def _send(self, flight: _Flight[T]) -> None:
+        deadline = flight.attempts.begin()
         try:
             request = self._way.request(flight.call)
-        except FAILURES as error:
-            flight.attempts.begin()
+        except (Failure, EOFError) as error:
             self._failed(flight, error)
             return
-        self.loop.start(flight, request, flight.attempts.begin())
+        self.loop.start(flight, request, deadline)
 
-    def _answered(self, flight: _Flight[T], outcome: Any) -> None:
+    def _answered(self, flight: _Flight[T], outcome: Outcome) -> None:
         try:
             if not isinstance(outcome, Answer):
                 raise outcome
             reply = read(flight.call.operation, outcome)
-        except FAILURES as error:
+        except (Failure, EOFError) as error:
             self._window.answered(error)
             self._failed(flight, error)
         else:
@@ -158,9 +157,10 @@ class _Doing(Generic[T]):
             flight.attempts.answered()
             self._go_on(flight, flight.work.send, (reply, flight.attempts.count))
 
-    def _failed(self, flight: _Flight[T], error: Failure) -> None:
-        wait = flight.attempts.failed(error)
-        if wait is None:
+    def _failed(self, flight: _Flight[T], error: Failure | EOFError) -> None:
+        if isinstance(error, EOFError):  # of the body's file: the work knows what it means
+            self._go_on(flight, flight.work.throw, error)
+        elif (wait := flight.attempts.failed(error)) is None:
             self._go_on(flight, flight.work.throw, flight.attempts.error(error))
         else:
             due = self._clock.monotonic() + wait

@@ -3,7 +3,7 @@
 The names are S3's own, as its API reference and the SDK have them. `build` writes what the SDK
 would send, header for header and byte for byte; the tests compare each operation with the SDK,
 through all kinds of endpoints (``tests/transport/test_requests_are_the_sdks.py``). Text that can be
-written in two ways, or not at all, is `BadParameter`: it is never sent.
+written in two ways, or not at all, is a failure (`Cause.PARAMETER`): it is never sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from magic_committer._patience import Errand
 from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
-from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, BadParameter
+from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, pieces_of_file, unwritten
 from magic_committer.stores.s3.signing import EMPTY_SHA256
 
 Parameters = Mapping[str, Any]
@@ -128,8 +128,8 @@ class Unsigned:
 
 
 def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") -> Unsigned:
-    """Write the request of an operation. Raises `BadParameter`: a parameter cannot be written, or
-    is none of the operation's."""
+    """Write the request of an operation. Raises `NoAnswer`: a parameter cannot be written, or is
+    none of the operation's."""
     method, always = OPERATIONS[operation]
     path = ""
     query = [*always]
@@ -141,7 +141,7 @@ def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") 
             headers.append((_HEADERS[name], _plain(name, value)))
         elif name == "Key":
             if not value:
-                raise BadParameter("an object's key has at least one character")
+                raise unwritten("an object's key has at least one character")
             path = _quoted(value, "/")
         elif name == "CopySource":
             headers.append(("x-amz-copy-source", _quoted(_text(name, value), "/")))
@@ -155,13 +155,13 @@ def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") 
             headers.append(("x-amz-sdk-checksum-algorithm", "CRC32"))
             headers.append(("x-amz-checksum-crc32", base64.b64encode(crc).decode()))
         else:
-            raise BadParameter(f"{operation} has no parameter {name}")
+            raise unwritten(f"{operation} has no parameter {name}")
     query.sort()
     return Unsigned(method, path, "&".join(query), headers, body)
 
 
 def complete_document(parts: Sequence[Parameters]) -> bytes:
-    """The body of Complete. Raises `BadParameter`: a value is no text of XML."""
+    """The body of Complete."""
     rows = [
         "".join([f"<{name}>{_escaped(name, value)}</{name}>" for name, value in part.items()])
         for part in parts
@@ -172,7 +172,7 @@ def complete_document(parts: Sequence[Parameters]) -> bytes:
 
 
 def delete_document(wanted: Parameters) -> bytes:
-    """The body of DeleteObjects. Raises `BadParameter`, as above."""
+    """The body of DeleteObjects."""
     rows = "".join(
         [f"<Object><Key>{_escaped('Key', one['Key'])}</Key></Object>" for one in wanted["Objects"]]
     )
@@ -185,7 +185,7 @@ def sha256_of(body: bytes | PartBody) -> str:
     if not isinstance(body, FileSlice):
         return hashlib.sha256(body).hexdigest() if len(body) else EMPTY_SHA256
     digest = hashlib.sha256()
-    for piece in body.pieces():
+    for piece in pieces_of_file(body):
         digest.update(piece)
     return digest.hexdigest()
 
@@ -194,14 +194,14 @@ def _text(name: str, value: object) -> str:
     if isinstance(value, int):
         return str(value)
     if not isinstance(value, str):
-        raise BadParameter(f"{name} is text, not {value!r}")
+        raise unwritten(f"{name} is text, not {value!r}")
     return value
 
 
 def _plain(name: str, value: object) -> str:
     text = _text(name, value)
     if not _TEXT.fullmatch(text):
-        raise BadParameter(
+        raise unwritten(
             f"{name} is {text!r}: a header holds printable ASCII characters without spaces around"
         )
     return text
@@ -213,21 +213,21 @@ def _quoted(value: str, beside: str) -> str:
     try:
         return quote(value, safe=f"-._~{beside}")
     except UnicodeEncodeError as error:
-        raise BadParameter(f"{value!r} is no text: {error.reason}") from None
+        raise unwritten(f"{value!r} is no text: {error.reason}") from None
 
 
 def _escaped(name: str, value: object) -> str:
     text = _text(name, value)
     if _NOT_IN_XML.search(text):
-        raise BadParameter(f"{name} is {text!r}: XML cannot hold one of its characters")
+        raise unwritten(f"{name} is {text!r}: XML cannot hold one of its characters")
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("\r", "&#xD;").replace("\n", "&#xA;")
 
 
 def _metadata(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if len({name.lower() for name in values}) < len(values):
-        raise BadParameter("two names of metadata differ in case only")
+        raise unwritten("two names of metadata differ in case only")
     for name, value in values.items():
         if not _NAME.fullmatch(name):
-            raise BadParameter(f"{name!r} is no name of metadata")
+            raise unwritten(f"{name!r} is no name of metadata")
         yield f"{_METADATA}{name}", _plain(f"metadata {name!r}", value) if value else ""

@@ -32,8 +32,6 @@ from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
 from magic_committer.stores.s3.answers import Refused, Reply
 from magic_committer.stores.s3.errors import (
-    FAILURES,
-    Failure,
     kind,
     never_sent,
     nobody_there,
@@ -41,7 +39,7 @@ from magic_committer.stores.s3.errors import (
     reason,
     translate,
 )
-from magic_committer.stores.s3.http import Deadline
+from magic_committer.stores.s3.http import Deadline, Failure
 from magic_committer.stores.s3.requests import Call
 
 if TYPE_CHECKING:
@@ -172,7 +170,7 @@ class Attempts:
             self.count -= 1
             return 0.0
         self.sent = self.sent or not never_sent(error)
-        if getattr(error, "status", 0):
+        if error.status:
             _met.add(self._endpoint)
         if kind(error) not in ("throttled", "transient") and not never_sent(error):
             self.answered()
@@ -257,7 +255,7 @@ def ask(
     while True:
         try:
             reply = way.ask(call, attempts.begin())
-        except FAILURES as error:
+        except Failure as error:
             # No variable keeps what is raised: it would keep itself by its traceback, and the body.
             if (wait := attempts.failed(error)) is None:
                 raise attempts.error(error) from error

@@ -51,17 +51,18 @@ from magic_committer.stores.s3.config import (
     frozen_of,
     network_for,
 )
-from magic_committer.stores.s3.errors import NoCredentials
 from magic_committer.stores.s3.http import (
     Answer,
-    BadParameter,
     Cause,
     Deadline,
+    Failure,
     Http,
     HttpRequest,
     NoAnswer,
     Sent,
+    look_at_file,
     origin_of,
+    unwritten,
 )
 from magic_committer.stores.s3.requests import OPERATIONS, Call
 
@@ -275,7 +276,7 @@ class _Hooks:
             return None
         try:
             turn.answer = answer = self.http.send(_as_ours(request, turn.call), turn.deadline)
-        except (NoAnswer, EOFError, BadParameter) as error:
+        except (Failure, EOFError) as error:
             turn.failure = error
             raise error.with_traceback(None) from None
         return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
@@ -366,9 +367,7 @@ def _opened(body: bytes | PartBody) -> Any:
     if isinstance(body, FileSlice):
         from s3transfer.utils import ReadFileChunk  # late: it is seldom needed
 
-        held = os.path.getsize(body.path) - body.offset
-        if held < body.length:
-            raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
+        look_at_file(body)
         return ReadFileChunk.from_filename(body.path, body.offset, body.length)
     return _Memory(memoryview(body))
 
@@ -407,10 +406,10 @@ class _Memory(io.RawIOBase):
 def _failure(error: Exception) -> Exception:
     """What an error of the SDK means. There was no answer that could be read."""
     if isinstance(error, (*_NO_CREDENTIALS, sdk.ClientError)):  # the store's would be an answer
-        return NoCredentials(str(error))
+        return NoAnswer(Cause.CREDENTIALS, Sent.NEVER, str(error))
     if not isinstance(error, _OF_THE_STORE):
-        unwritten = isinstance(error, sdk.BotoCoreError | ResponseParserError)
-        return BadParameter(str(error)) if unwritten else error
+        of_ours = isinstance(error, sdk.BotoCoreError | ResponseParserError)
+        return unwritten(str(error)) if of_ours else error
     kwargs: Mapping[str, Any] = getattr(error, "kwargs", {})
     proxy = kwargs.get("proxy_url")
     where = _without_user(str(proxy or kwargs.get("endpoint_url") or ""))
@@ -419,4 +418,4 @@ def _failure(error: Exception) -> Exception:
     cause, sent = next((one, sent) for cls, one, sent in _CAUSES if isinstance(error, cls))
     if cause is Cause.TLS and "certificate verify failed" in why.lower():
         cause, sent = Cause.CERTIFICATE, Sent.NEVER
-    return NoAnswer(cause, sent, why, where=where)
+    return NoAnswer(cause, sent, why, where)
