@@ -24,6 +24,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from weakref import WeakValueDictionary
@@ -359,23 +360,24 @@ class S3Store:
         return run(self._completing(asked), self._ask)
 
     def _completing(self, asked: CompleteUpload) -> Work[Written]:
+        parts = [
+            {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
+            for one in asked.parts
+        ]
         wanted = {
             **self._named(asked.key),
             "UploadId": asked.upload_id,
-            "MultipartUpload": {
-                "Parts": [
-                    {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
-                    for one in asked.parts
-                ]
-            },
+            "MultipartUpload": {"Parts": parts},
             **self._customer_key,
-            "MpuObjectSize": asked.length,
-            "IfNoneMatch": "*" if asked.if_none_match else None,
-            **_checksum_named(asked.checksum),
         }
+        if asked.length is not None:
+            wanted["MpuObjectSize"] = asked.length
+        if asked.if_none_match:
+            wanted["IfNoneMatch"] = "*"
         if asked.checksum is not None:
+            wanted.update(_checksum_named(asked.checksum))
             wanted["ChecksumType"] = _checksum_type(asked.checksum.algorithm)
-        call = Call("complete_upload", "CompleteMultipartUpload", asked.key, _given(wanted))
+        call = Call("complete_upload", "CompleteMultipartUpload", asked.key, wanted)
         call.conflict_final = asked.if_none_match
         reply, attempts = yield call
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
@@ -423,9 +425,7 @@ class S3Store:
             asked = next_ask()
             return None if asked is None else (asked[0], _WORKS[type(asked[1])](self, asked[1]))
 
-        def attempts(call: Call) -> Attempts:
-            return Attempts(self._options, self._clock, way, self._bucket, call)
-
+        attempts = partial(Attempts, self._options, self._clock, way, self._bucket)
         return ask_each(way, self._clock, next_work, attempts, in_flight, look_seconds)
 
     # The way of a request ------------------------------------------------------------------------

@@ -38,7 +38,11 @@ class Fast:
         self._setup = setup
         self._clock = clock
         self._credentials = setup.credentials
-        self._where: tuple[BucketPlace, Signer] = (setup.place, Signer(setup.place.region))
+        self._go_to(setup.place)
+
+    def _go_to(self, place: BucketPlace) -> None:
+        self.region = place.region
+        self._where = (place, Signer(place.region))
 
     @property
     def has_credentials(self) -> bool:
@@ -69,18 +73,13 @@ class Fast:
             )  # fmt: skip
         return HttpRequest(made.method, place.origin, target, headers, made.body, call.bytes_max)
 
-    @property
-    def region(self) -> str:
-        return self._where[0].region
-
     def moves(self, error: Refused, region: str) -> bool:
         """Whether a refusal says that the bucket is not in the region that the request was sent to:
         all requests go to another one from now on."""
         if error.status not in _MOVED or error.region in ("", region):
             return False
         if error.region != self.region:  # else another request has moved us
-            there = self._setup.moved(error.region)
-            self._where = (there, Signer(there.region))
+            self._go_to(self._setup.moved(error.region))
         return True
 
     def _signs(self, call: Call, place: BucketPlace) -> bool:

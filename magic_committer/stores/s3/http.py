@@ -607,15 +607,10 @@ class Connection:
         _made.add(self)
 
     @property
-    def is_old(self) -> bool:
-        """Whether it was idle for too long."""
-        return monotonic() - self._since >= IDLE_SECONDS_MAX
-
-    @property
     def is_quiet(self) -> bool:
         """Whether it may be used again: it is young, and the server has said and done nothing."""
         sock = self.sock
-        if sock is None or not self.is_open or self.is_old:
+        if sock is None or not self.is_open or monotonic() - self._since >= IDLE_SECONDS_MAX:
             return False
         try:
             sock.recv(1)
@@ -972,7 +967,7 @@ class Http:
             return
         idle = self._idle.setdefault(connection.origin, [])
         with suppress(IndexError):  # none, or another thread was faster
-            if idle[0].is_old:
+            if monotonic() - idle[0]._since >= IDLE_SECONDS_MAX:
                 idle.pop(0).close()
         if len(idle) < self._network.idle_max and self.close.alive:
             idle.append(connection)

@@ -136,13 +136,17 @@ class _Doing(Generic[T]):
             self._answered(flight, outcome)
 
     def _send(self, flight: _Flight[T]) -> None:
-        deadline = flight.attempts.begin()
+        try:
+            deadline = flight.attempts.begin()
+        except StoreError as refused:
+            self._go_on(flight, flight.work.throw, refused)
+            return
         try:
             request = self._way.request(flight.call)
         except (Failure, EOFError) as error:
             self._failed(flight, error)
-            return
-        self.loop.start(flight, request, deadline)
+        else:
+            self.loop.start(flight, request, deadline)
 
     def _answered(self, flight: _Flight[T], outcome: Outcome) -> None:
         try:
@@ -169,20 +173,16 @@ class _Doing(Generic[T]):
     def _go_on(self, flight: _Flight[T], step: Callable[[Any], Call], given: Any) -> None:
         """Let a work go on, to its next request or to its end."""
         result: Any
-        while True:
-            try:
-                flight.call = step(given)
-            except StopIteration as end:
-                result = end.value
-                break
-            except StoreError as error:
-                result = error.with_traceback(None)
-                break
+        try:
+            flight.call = step(given)
+        except StopIteration as end:
+            result = end.value
+        except StoreError as error:
+            result = error.with_traceback(None)
+        else:
             flight.attempts = self._attempts_of(flight.call)
-            if (refused := flight.attempts.refuse()) is None:
-                self._send(flight)
-                return
-            step, given = flight.work.throw, refused
+            self._send(flight)
+            return
         self.held -= 1
         self.ended.append((flight.tag, result))
 

@@ -83,8 +83,10 @@ _HEADERS = {
 _METADATA = "x-amz-meta-"
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _UNQUOTED = re.compile(r"[A-Za-z0-9._~-]*")
+_UNQUOTED_PATH = re.compile(r"[A-Za-z0-9._~/-]*")
 _TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_PLAIN_IN_XML = re.compile(r"[ -%'-;=?-~]*")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -208,7 +210,7 @@ def _plain(name: str, value: object) -> str:
 
 
 def _quoted(value: str, beside: str) -> str:
-    if _UNQUOTED.fullmatch(value):
+    if (_UNQUOTED_PATH if beside else _UNQUOTED).fullmatch(value):
         return value
     try:
         return quote(value, safe=f"-._~{beside}")
@@ -218,6 +220,8 @@ def _quoted(value: str, beside: str) -> str:
 
 def _escaped(name: str, value: object) -> str:
     text = _text(name, value)
+    if _PLAIN_IN_XML.fullmatch(text):
+        return text
     if _NOT_IN_XML.search(text):
         raise unwritten(f"{name} is {text!r}: XML cannot hold one of its characters")
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
