@@ -399,7 +399,7 @@ def test_what_cannot_be_sent_whole_is_not_sent(
         for name, value in (("a", header), (f"a{header[1:]}", "b")):
             asked = to(raw, "PUT", body)
             asked.headers.append((name, value))
-            with pytest.raises((NoAnswer, EOFError), match=why):
+            with pytest.raises(NoAnswer, match=why):
                 driver.send(asked)
     assert raw.asked == []
 

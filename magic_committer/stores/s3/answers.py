@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
@@ -75,21 +74,13 @@ class _Strange(Exception):
     """What came is not from S3, or it answers another request."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
-    """What is read of a document.
+class _Document(NamedTuple):
+    """What is read of a document."""
 
-    Attributes:
-        root: its root, without ``Result`` or ``Response``.
-        top: the elements that are read.
-        needs: of these, which must be there.
-        lists: elements that may be there often: for each, which elements it must have.
-    """
-
-    root: str
-    top: frozenset[str] = frozenset()
-    needs: tuple[str, ...] = ()
-    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    root: str  # without ``Result`` or ``Response``
+    top: frozenset[str] = frozenset()  # the elements that are read
+    needs: tuple[str, ...] = ()  # of these, which must be there
+    lists: Mapping[str, tuple[str, ...]] = {}  # what may be there often, and must have of its own
 
 
 _PAGE = frozenset(

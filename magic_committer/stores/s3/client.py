@@ -313,15 +313,6 @@ class S3Store:
         except StoreError as error:
             clear_frames(error.__traceback__)  # who keeps the error keeps no body with it
             raise
-        except EOFError as error:
-            clear_frames(error.__traceback__)
-            raise InvalidRequest(
-                f"put_part s3://{self._bucket}/{key} failed: {error}",
-                operation="put_part",
-                bucket=self._bucket,
-                key=key,
-                code="IncompleteBody",
-            ) from None
         finally:
             body = call.body = NO_BODY
         return Part(number, reply["ETag"], size, _checksum_of(reply) or checksum)

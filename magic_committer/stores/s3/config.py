@@ -21,7 +21,6 @@ import re
 import ssl
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -93,28 +92,16 @@ class BucketPlace(NamedTuple):
         return f"{path}?{query}" if query else path
 
 
-@dataclass(frozen=True)
-class Setup:
-    """A plain way to a bucket.
+class Setup(NamedTuple):
+    """A plain way to a bucket."""
 
-    Attributes:
-        endpoint: the store's URL, without the bucket.
-        place: where the bucket is; ``moved`` says where it is in another region.
-        credentials: what signs, asked before each signature; None: requests are not signed. It
-            raises `NoAnswer`.
-        signs_bodies: whether signatures cover bodies, by the SDK's ``payload_signing_enabled``;
-            None: it says nothing.
-        network: how to connect.
-        agent: the ``User-Agent``.
-    """
-
-    endpoint: str
+    endpoint: str  # the store's URL, without the bucket
     place: BucketPlace
-    moved: Callable[[str], BucketPlace]
-    credentials: Callable[[], Credentials] | None
-    signs_bodies: bool | None
+    moved: Callable[[str], BucketPlace]  # where it is in another region
+    credentials: Callable[[], Credentials] | None  # what signs, asked before each signature
+    signs_bodies: bool | None  # by the SDK's ``payload_signing_enabled``; None: it says nothing
     network: Network
-    agent: str
+    agent: str  # the ``User-Agent``
 
 
 _loaders: dict[Any, Any] = {}

@@ -92,10 +92,11 @@ _CLASSES: Mapping[int | Kind | Cause, type[StoreError]] = {
     Cause.CREDENTIALS: PermissionDenied,
     Cause.PARAMETER: InvalidRequest,
     Cause.LARGE: InvalidRequest,
+    Cause.BODY: InvalidRequest,
 }
 """For a refusal's status its class, or else for its kind; for a cause: `Unanswered` if it is not
 here."""
-_FINAL = (Cause.CERTIFICATE, Cause.CREDENTIALS, Cause.PARAMETER, Cause.LARGE)
+_FINAL = (Cause.CERTIFICATE, Cause.CREDENTIALS, Cause.PARAMETER, Cause.LARGE, Cause.BODY)
 """What will be so the next time."""
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
@@ -196,10 +197,10 @@ def _said(error: Failure, status: int, code: str) -> Iterator[str]:
         assert isinstance(error, NoAnswer)
         yield redacted(f"could not reach {error.where}: {error.why}")
         return
-    if status or code:
-        yield f"{status or 'no answer'} {code}".strip()
+    if never_sent(error):
+        yield "not sent"
     else:
-        yield "not sent" if never_sent(error) else "no answer"
+        yield f"{status or 'no answer'} {code}".strip()
     text = error.message if isinstance(error, Refused) else str(error)
     said = redacted(text)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
     if said and said != code:

@@ -22,12 +22,7 @@ _CHECKSUMS = frozenset(CHECKSUM_FIELDS.values())
 
 
 class Fast:
-    """Sends the requests of one bucket. Safe for many threads, and after a fork.
-
-    Args:
-        setup: how the bucket is reached.
-        clock: this machine's.
-    """
+    """Sends the requests of one bucket. Safe for many threads, and after a fork."""
 
     why = ""
     """Why it is not the fastest way."""
@@ -53,8 +48,7 @@ class Fast:
             return error.cause is not Cause.CREDENTIALS
 
     def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a request once, and read its answer. Raises `Failure`; and `EOFError`: the body's
-        file is too short, or cannot be read."""
+        """Send a request once, and read its answer. Raises `Failure`."""
         return read(call.operation, self.http.send(self.request(call), deadline))
 
     def request(self, call: Call) -> HttpRequest:

@@ -127,6 +127,13 @@ class Cause(Enum):
     """The answer is not from S3, or it answers another request."""
     LARGE = "large"
     """The store's answer is longer than was allowed, and will be so the next time."""
+    BODY = "body"
+    """The body's file is too short, or cannot be read. The store has at most a part of the request,
+    which takes no effect."""
+
+
+_CODES = {Cause.LARGE: "TooLarge", Cause.BODY: "IncompleteBody"}
+"""For causes the codes that callers go by."""
 
 
 class Failure(Exception):
@@ -160,7 +167,7 @@ class NoAnswer(Failure):
         self.why = why
         self.where = where
         self.status = status
-        self.code = "TooLarge" if cause is Cause.LARGE else ""
+        self.code = _CODES.get(cause, "")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (NoAnswer, (self.cause, self.sent, self.why, self.where, self.status))
@@ -199,40 +206,25 @@ def origin_of(url: str) -> Origin:
 @dataclass(slots=True)
 class HttpRequest:
     """A request that is complete: its target is quoted, and it is signed. Only ``Host`` and the
-    length are added.
-
-    Attributes:
-        method, origin, target: what is asked, where.
-        headers: all other headers.
-        body: what is sent. It must not change until the request has ended.
-        bytes_max: a longer body of a success is not read (`Answer.excess`).
-    """
+    length are added."""
 
     method: str
     origin: Origin
     target: str
     headers: list[tuple[str, str]]
-    body: bytes | PartBody = b""
-    bytes_max: int = DOCUMENT_BYTES_MAX
+    body: bytes | PartBody = b""  # must not change until the request has ended
+    bytes_max: int = DOCUMENT_BYTES_MAX  # a longer body of a success is not read: `Answer.excess`
 
 
 @dataclass(slots=True)
 class Answer:
-    """A whole answer.
+    """A whole answer."""
 
-    Attributes:
-        status: never 1xx.
-        headers: names in lower case. Of a repeated one, the values joined by ``", "``.
-        body: the bytes, decoded from chunks; never from an encoding.
-        until_close: the body ended where the connection did: nothing else says that it is whole.
-        excess: how long the body is, in words, if it is longer than allowed: then it was not read.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    until_close: bool = False
-    excess: str = ""
+    status: int  # never 1xx
+    headers: Mapping[str, str]  # names in lower case; repeated ones are joined by ", "
+    body: bytes  # decoded from chunks; never from an encoding
+    until_close: bool = False  # it ended where the connection did: nothing else says it is whole
+    excess: str = ""  # how long the body is, in words, if it was too long: then it was not read
 
 
 class Deadline:
@@ -296,19 +288,12 @@ class Deadline:
 
 @dataclass(frozen=True)
 class Network:
-    """How a process connects.
+    """How a process connects."""
 
-    Attributes:
-        connect_seconds_max: for a connection to one address, and then for TLS.
-        idle_max: how many idle connections are kept.
-        tls: the context of encrypted connections; None: there are none.
-        proxy: the proxy's URL, with its user and password if it needs them; "": none.
-    """
-
-    connect_seconds_max: float = 10.0
-    idle_max: int = 64
-    tls: ssl.SSLContext | None = None
-    proxy: str = ""
+    connect_seconds_max: float = 10.0  # for a connection to one address, and then for TLS
+    idle_max: int = 64  # how many idle connections are kept
+    tls: ssl.SSLContext | None = None  # None: no encrypted connections
+    proxy: str = ""  # its URL, with user and password if it needs them; "": none
 
     @property
     def proxy_header(self) -> str:
@@ -355,14 +340,8 @@ def _look_up(place: tuple[str, int]) -> None:
 
 
 class _Reading:
-    """One answer, as llhttp reads it.
-
-    Attributes:
-        in_head: its head, that of what is no 1xx, is not whole.
-        ended: the answer is whole.
-        spoilt: there are bytes behind its end.
-        began: a byte of it has come.
-    """
+    """One answer, as llhttp reads it. ``began``: a byte of it has come; ``in_head``: its head, that
+    of what is no 1xx, is not whole; ``ended``: it is whole; ``spoilt``: bytes stand behind it."""
 
     __slots__ = (
         "_bodiless", "_bytes", "_bytes_max", "_excess", "_goes_on", "_head_bytes", "_headers",
@@ -501,7 +480,7 @@ class _TooLong(ValueError):
 Exchange = Generator[int, int, Answer]
 """Yields what its socket must be ready for, and is sent what it is ready for: 0 after a slice."""
 Step = Generator[int, int, None]
-Outcome = Answer | Failure | EOFError
+Outcome = Answer | Failure
 
 
 class _Tls:
@@ -577,13 +556,10 @@ class Connection:
     """One connection, for one request after the other.
 
     Attributes:
-        origin: where it goes.
-        sock: its socket; None: not open.
         is_open: it may be used for another request.
         may_block: a thread sends by it, and nothing else: a large body then goes out in one call of
             the kernel, `SLICE_SECONDS` at a time.
-        tag, work: in a loop: what the caller knows its request by, and the request that it works
-            on; None: it is idle.
+        tag, work: in a loop: its request, and what the caller knows it by; None: it is idle.
         watched, number, wanted: the socket as the loop's selector knows it, and for what.
     """
 
@@ -647,13 +623,7 @@ class Connection:
             sock.close()
 
     def exchange(self, request: HttpRequest, deadline: Deadline) -> Exchange:
-        """Send a request, at most once, and receive its answer.
-
-        Raises:
-            NoAnswer: there is none.
-            EOFError: the body's file is too short, or cannot be read. The store has at most a part
-                of the request, which takes no effect.
-        """
+        """Send a request, at most once, and receive its answer. Raises `NoAnswer`."""
         pieces = self._pieces(request)
         reading = _Reading(request.method, request.bytes_max)
         self._given = 0
@@ -675,8 +645,6 @@ class Connection:
         except (OSError, ValueError, EOFError) as error:
             if (interrupt := of_handler(error, before)) is not None:
                 raise interrupt from None
-            if isinstance(error, EOFError):
-                raise
             raise self._no_answer(error, reading) from None
         finally:
             reading.close()
@@ -685,14 +653,14 @@ class Connection:
             if not self.is_open:
                 self.close()
 
-    def _no_answer(self, error: OSError | ValueError, reading: _Reading) -> NoAnswer:
+    def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
         sent = Sent.PERHAPS if self._given else Sent.NEVER
         if reading.began:
             sent = Sent.ANSWERED
-        cause = Cause.LIMIT if isinstance(error, _TooLong) else Cause.BROKEN
-        if _is_late(error):
-            cause = Cause.TIME
-        return NoAnswer(cause, sent, _words(error), self.origin.url)
+        causes = {_TooLong: Cause.LIMIT, EOFError: Cause.BODY}
+        cause = Cause.TIME if _is_late(error) else causes.get(type(error), Cause.BROKEN)
+        where = "" if cause is Cause.BODY else self.origin.url
+        return NoAnswer(cause, sent, _words(error), where)
 
     def _pieces(
         self, request: HttpRequest
@@ -776,7 +744,8 @@ class Connection:
 
     def _tunnel(self, deadline: Deadline) -> Step:
         """Ask the proxy for a tunnel to the store."""
-        place = f"{self.origin.host}:{self.origin.port}"
+        place, port = self.origin.netloc, f":{self.origin.port}"
+        place = place if place.endswith(port) else place + port
         extra = self._network.proxy_header
         head = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{extra}\r\n".encode("ascii")
         reading = _Reading("CONNECT", DOCUMENT_BYTES_MAX)
@@ -918,11 +887,7 @@ def _words(error: Exception) -> str:
 
 class Http:
     """The connections of one process to one store. Safe for many threads; only lists are shared,
-    whose methods need no lock.
-
-    Args:
-        network: how to connect.
-    """
+    whose methods need no lock."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -941,11 +906,11 @@ class Http:
                 wanted = work.send(connection.wait(wanted, SLICE_SECONDS))
         except StopIteration as end:
             answer: Answer = end.value
+            return answer
         finally:
             work.close()  # a signal's exception may have come
             connection.may_block = False
-        self.give_back(connection)
-        return answer
+            self.give_back(connection)
 
     def take(self, origin: Origin) -> Connection:
         """A connection that may be used, or a new one."""
@@ -1001,12 +966,8 @@ if hasattr(os, "register_at_fork"):
 
 
 class Loop:
-    """Sends many requests at once, in the thread that uses it. It belongs to that thread; nothing
-    happens between two calls but what the kernel does.
-
-    Args:
-        http: lends the connections.
-    """
+    """Sends many requests at once, in the thread that uses it, over connections that ``http``
+    lends. Nothing happens between two calls but what the kernel does."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -1092,7 +1053,7 @@ class Loop:
             wanted = work.send(ready)  # type: ignore[arg-type]  # a generator begins with None
         except StopIteration as end:
             self._over(connection, end.value)
-        except (Failure, EOFError) as error:
+        except Failure as error:
             self._over(connection, error.with_traceback(None))
         else:
             self._watch(connection, wanted)

@@ -89,11 +89,7 @@ class _Flight(Generic[T]):
 
 
 class _Doing(Generic[T]):
-    """Works that are under way.
-
-    Attributes:
-        ended: works with their results, which were not given yet.
-    """
+    """Works that are under way, and the results that were not given yet (``ended``)."""
 
     def __init__(
         self, way: Fast, clock: Clock, attempts_of: Callable[[Call], Attempts], in_flight: int
@@ -143,7 +139,7 @@ class _Doing(Generic[T]):
             return
         try:
             request = self._way.request(flight.call)
-        except (Failure, EOFError) as error:
+        except Failure as error:
             self._failed(flight, error)
         else:
             self.loop.start(flight, request, deadline)
@@ -153,7 +149,7 @@ class _Doing(Generic[T]):
             if not isinstance(outcome, Answer):
                 raise outcome
             reply = read(flight.call.operation, outcome)
-        except (Failure, EOFError) as error:
+        except Failure as error:
             self._window.answered(error)
             self._failed(flight, error)
         else:
@@ -161,10 +157,8 @@ class _Doing(Generic[T]):
             flight.attempts.answered()
             self._go_on(flight, flight.work.send, (reply, flight.attempts.count))
 
-    def _failed(self, flight: _Flight[T], error: Failure | EOFError) -> None:
-        if isinstance(error, EOFError):  # of the body's file: the work knows what it means
-            self._go_on(flight, flight.work.throw, error)
-        elif (wait := flight.attempts.failed(error)) is None:
+    def _failed(self, flight: _Flight[T], error: Failure) -> None:
+        if (wait := flight.attempts.failed(error)) is None:
             self._go_on(flight, flight.work.throw, flight.attempts.error(error))
         else:
             due = self._clock.monotonic() + wait

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from magic_committer._patience import Errand
 from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
-from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, pieces_of_file, unwritten
+from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, unwritten
 from magic_committer.stores.s3.signing import EMPTY_SHA256
 
 Parameters = Mapping[str, Any]
@@ -92,39 +92,26 @@ _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
 
 @dataclass(slots=True)
 class Call:
-    """What the store is asked once.
+    """What the store is asked once."""
 
-    Attributes:
-        verb: the port's verb.
-        operation: S3's name of it.
-        key: the key, or the prefix of a listing; "" if there is none, or many.
-        parameters: without the bucket.
-        body: of a part or an object.
-        bytes_max: how long a successful answer may be.
-        conflict_final: a 409 is an answer (a conditional Complete, S3 API).
-        once: it is sent once.
-        errand: it ends with this one; None: with the present one.
-    """
-
-    verb: str
-    operation: str
-    key: str
-    parameters: Parameters
+    verb: str  # the port's
+    operation: str  # S3's name of it
+    key: str  # or the prefix of a listing; "" if there is none, or many
+    parameters: Parameters  # without the bucket
     body: bytes | PartBody = b""
-    bytes_max: int = DOCUMENT_BYTES_MAX
-    conflict_final: bool = False
-    once: bool = False
-    errand: Errand | None = None
+    bytes_max: int = DOCUMENT_BYTES_MAX  # how long a successful answer may be
+    conflict_final: bool = False  # a 409 is an answer (a conditional Complete, S3 API)
+    once: bool = False  # it is sent once
+    errand: Errand | None = None  # it ends with this one; None: with the present one
 
 
 @dataclass(slots=True)
 class Unsigned:
-    """A request, before it is signed. ``path`` is the quoted key; the query's names are in order,
-    as the signature wants them."""
+    """A request, before it is signed."""
 
     method: str
-    path: str
-    query: str
+    path: str  # the quoted key
+    query: str  # its names are in order, as the signature wants them
     headers: list[tuple[str, str]]
     body: bytes | PartBody
 
@@ -187,7 +174,7 @@ def sha256_of(body: bytes | PartBody) -> str:
     if not isinstance(body, FileSlice):
         return hashlib.sha256(body).hexdigest() if len(body) else EMPTY_SHA256
     digest = hashlib.sha256()
-    for piece in pieces_of_file(body):
+    for piece in body.pieces():
         digest.update(piece)
     return digest.hexdigest()
 

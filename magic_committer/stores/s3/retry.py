@@ -171,8 +171,8 @@ class Attempts:
         self.sent = self.sent or not never_sent(error)
         if error.status:
             _met.add(self._way.endpoint)
-        if kind(error) not in ("throttled", "transient") and not never_sent(error):
-            self.answered()
+            if kind(error) not in ("throttled", "transient"):
+                self.answered()
         if self._broken_off or not self._again(error):
             return None
         wait = self._wait(error)

@@ -109,16 +109,8 @@ class _Turn:
 
 class ViaBoto3:
     """Sends the requests of one bucket by the SDK's client. Safe for many threads, and after a
-    fork.
-
-    Args:
-        bucket: the bucket; "" for what is about the account.
-        options: how the store is reached.
-        why: why it is not the fast way.
-
-    Raises:
-        OptionError: no client can be made.
-    """
+    fork. ``bucket`` is "" for what is about the account. Raises `OptionError`: no client can be
+    made."""
 
     def __init__(self, bucket: str, options: S3Options, why: str = "") -> None:
         self.why = why
@@ -258,16 +250,11 @@ class ViaBoto3:
 
 class _Hooks:
     """What the SDK's client calls. It does not know of `ViaBoto3`, which would otherwise be in a
-    circle with the client, and keep its connections until the collector comes.
-
-    Attributes:
-        turns: ``turn``: what this thread has asked for.
-        http: our connections; None: the SDK's.
-    """
+    circle with the client, and keep its connections until the collector comes."""
 
     def __init__(self, http: Http | None) -> None:
-        self.turns = threading.local()
-        self.http = http
+        self.turns = threading.local()  # ``turn``: what this thread has asked for
+        self.http = http  # None: the SDK's connections
 
     def before_send(self, request: AWSPreparedRequest, **_: Any) -> Any:
         """Send the SDK's request. What it gets back is the answer."""
@@ -276,7 +263,7 @@ class _Hooks:
             return None
         try:
             turn.answer = answer = self.http.send(_as_ours(request, turn.call), turn.deadline)
-        except (Failure, EOFError) as error:
+        except Failure as error:
             turn.failure = error
             raise error.with_traceback(None) from None
         return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
@@ -407,6 +394,8 @@ def _failure(error: Exception) -> Exception:
     """What an error of the SDK means. There was no answer that could be read."""
     if isinstance(error, (*_NO_CREDENTIALS, sdk.ClientError)):  # the store's would be an answer
         return NoAnswer(Cause.CREDENTIALS, Sent.NEVER, str(error))
+    if isinstance(error, EOFError):
+        return NoAnswer(Cause.BODY, Sent.NEVER, str(error))
     if not isinstance(error, _OF_THE_STORE):
         of_ours = isinstance(error, sdk.BotoCoreError | ResponseParserError)
         return unwritten(str(error)) if of_ours else error
