@@ -10,8 +10,8 @@ ANSWERS, RETRY, HTTP = f"{S3}/answers.py", f"{S3}/retry.py", f"{S3}/http.py"
 
 _ANSWERS = (
     Hand(
-        "names of headers have a case", HTTP, "_Reading.on_header",
-        (('name.decode("latin-1").lower()', 'name.decode("latin-1")'),),
+        "names of headers have a case", HTTP, "_named",
+        (('said.decode("latin-1").lower()', 'said.decode("latin-1")'),),
         "I2: behind a Go server (Magic-Committer-Job) a job passes over its own sets",
     ),
     Hand(
@@ -32,7 +32,7 @@ _ANSWERS = (
     ),
     Hand(
         "a 409 of a conditional Complete is asked again", RETRY, "Attempts._again",
-        (('found != "final" and not (found == "conflict" and self._conflict_final)',
+        (('found != "final" and not (found == "conflict" and self._call.conflict_final)',
           'found != "final"'),),
         "mode fail: the conflict that S3 reports is waited out, for minutes",
     ),
@@ -43,7 +43,7 @@ _ANSWERS = (
     ),
     Hand(
         "an abort is sent again", RETRY, "Attempts._again",
-        (("1 if self._once else self._options.retry_attempts_max",
+        (("1 if self._call.once else self._options.retry_attempts_max",
           "self._options.retry_attempts_max"),),
         "I2: an abort goes out on a look that is minutes old",
     ),
@@ -52,8 +52,7 @@ _ANSWERS = (
 _TIME = (
     Hand(
         "a slow byte is enough", HTTP, "Deadline.left",
-        (("self._begun + self._wait + self._earned", "self._moved_at + self._wait"),
-         ("self._until + self._earned_before + self._earned", "self._moved_at + self._wait")),
+        (("min(self._silence_ends, self._phase_ends, self._ends)", "self._silence_ends"),),
         "a reply of a byte every 0.3 s never ends",
     ),
     Hand(
@@ -68,7 +67,7 @@ _TIME = (
     ),
     Hand(
         "bytes behind an answer are kept", HTTP, "_Reading.keeps_open",
-        (("goes_on and not self.spoilt and not self._until_close", "goes_on"),),
+        (("self._goes_on and not self.spoilt", "self._goes_on"),),
         "a second answer, which nobody asked for, answers the next request",
     ),
     Hand(
@@ -83,7 +82,7 @@ _TIME = (
     ),
     Hand(
         "a head without an end", HTTP, "_Reading.feed",
-        (("self._in_head and self._head_bytes > HEAD_BYTES_MAX", "False"),),
+        (("self.in_head and self._head_bytes > HEAD_BYTES_MAX", "False"),),
         "a server that is none fills the memory",
     ),
     Hand(
@@ -98,7 +97,7 @@ _TIME = (
     ),
     Hand(
         "each request waits by itself", RETRY, "Attempts.left",
-        (("min(left, self._patience.left(self._verb, now, self._seconds_max))", "left"),),
+        (("min(left, self._patience.left(self._call.verb, now, self._seconds_max))", "left"),),
         "a thousand requests to a store that is down wait one after the other",
     ),
     Hand(
@@ -108,7 +107,7 @@ _TIME = (
     ),
     Hand(
         "a Complete has the time of a HEAD", RETRY, "Attempts.begin",
-        (("options.complete_seconds_max if self._waits else options.read_seconds_max",
+        (("options.complete_seconds_max if waits else options.read_seconds_max",
           "options.read_seconds_max"),),
         "a Complete that S3 works on for minutes is hung up on, and sent again",
     ),

@@ -7,17 +7,20 @@ are held there, and what both ways make of it by a few answers of a server.
 from __future__ import annotations
 
 import pickle
+import random
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from magic_committer.errors import Unanswered
+from magic_committer.stores.s3 import answers
 from magic_committer.stores.s3.answers import Refused, read
 from magic_committer.stores.s3.errors import kind
 from magic_committer.stores.s3.http import Answer, Cause, Failure, NoAnswer, Sent
 from magic_committer.stores.s3.requests import OPERATIONS
 from tests.servers import DATE, DATE_SECONDS, Reply, document, error
-from tests.transport.lab import DATED, LISTED, MODIFIED, READS, VERBS, Lab, ask, fine
+from tests.transport.lab import COMPLETED, DATED, LISTED, MODIFIED, READS, VERBS, Lab, ask, fine
 
 both_ways = pytest.mark.usefixtures("transport")
 TAGGED = {"ETag": '"e"'}
@@ -182,6 +185,27 @@ def test_what_stands_around_a_document_does_not_matter(reply: Reply) -> None:
     """Declarations, spaces, namespaces, and another end of the root's name."""
     wanted = [{"PartNumber": 1, "Size": 1, "ETag": "e"}]
     assert told("ListParts", reply)["Part"] == wanted
+
+
+def test_what_is_read_without_a_parser_is_what_a_parser_reads() -> None:
+    """However a document is cut, doubled or mixed up: the same names and texts, or the parser reads
+    it."""
+    draw, quick = random.Random(1), 0
+    for number in range(5_000):
+        body = draw.choice([COMPLETED, error(404, "NoSuchUpload"), READ[-2]]).body
+        assert isinstance(body, str)
+        for _ in range(number % 4):
+            at, end = sorted(draw.choices(range(len(body)), k=2))
+            piece = draw.choice([body[at:end], "", "<", ">", "&amp;", "]]>", "\0", "é", "<a/>"])
+            body = body[:at] + piece + body[at if len(piece) > 5 else end :]
+        if answers._FLAT.fullmatch(body.encode()) is not None:
+            quick += 1
+            parsed, root = ElementTree.fromstring(body.strip()), answers._root(body.encode())
+            assert root is not None
+            assert answers._name(parsed) == root.tag
+            said = [(answers._name(one), one.text or "") for one in parsed]
+            assert said == [(one.tag, one.text) for one in root]
+    assert quick > 500
 
 
 GONE = [

@@ -233,7 +233,7 @@ def signed_alike(signer: Signer, moment: datetime, secret: str, patch: pytest.Mo
     theirs = Credentials("AKIA", secret, f"token of {secret}")
     botocore.auth.S3SigV4Auth(theirs, "s3", "eu-north-1").add_auth(request)
     headers, ours = list(HEADERS), ReadOnlyCredentials("AKIA", secret, f"token of {secret}")
-    host, at = "b.s3.eu-north-1.amazonaws.com", stamp(moment.timestamp())
+    host, at = "b.s3.eu-north-1.amazonaws.com", stamp(int(moment.timestamp()))
     payload = hashlib.sha256(b"").hexdigest()
     signer.sign("GET", host, "/a%20key", "&".join(query), headers, payload, ours, at)
     return bool(dict(headers)["Authorization"] == request.headers["Authorization"])

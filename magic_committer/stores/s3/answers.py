@@ -128,6 +128,13 @@ _TIMES = frozenset(("LastModified", "Initiated"))
 _PEOPLE = frozenset(("Owner", "Initiator"))
 _PHRASES = {one.value: one.phrase for one in HTTPStatus}
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<[\w.-]")
+_FLAT = re.compile(
+    rb"""\s*(?:<\?xml [^<>?]*\?>\s*)?<(\w+)(?:[ ]xmlns="[^"<&]*")?>"""
+    rb"""((?:\s*<(\w+)>[ -%'-;=?-~]*</\3>)++)\s*</\1>\s*"""
+)
+_PAIR = re.compile(rb"<(\w+)>([^<]*)</")
+"""A document of texts alone, in plain ASCII, as the answers to Create and Complete are. It is read
+without a parser, which takes thrice the time."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
@@ -311,6 +318,11 @@ def _refusal(operation: str, answer: Answer) -> Refused:
 def _root(body: bytes) -> ElementTree.Element | None:
     """A document's root; None: it cannot be read, or may define what its texts mean, which S3's
     never does."""
+    if (flat := _FLAT.fullmatch(body)) is not None:
+        made = ElementTree.Element(flat[1].decode())
+        for name, text in _PAIR.findall(flat[2]):
+            ElementTree.SubElement(made, name.decode()).text = text.decode()
+        return made
     if not _BEGINNING.match(body):
         return None
     parser = ElementTree.XMLParser(encoding="utf-8")  # as the SDK: whatever the document says

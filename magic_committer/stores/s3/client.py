@@ -171,15 +171,15 @@ class S3Store:
         if_none_match: bool = False,
         if_match: str | None = None,
     ) -> Written:
-        wanted = {
-            **self._named(key),
-            "Metadata": metadata or None,
-            "ContentType": content_type,
-            "IfNoneMatch": "*" if if_none_match else None,
-            "IfMatch": if_match,
+        wanted = self._named(
+            key,
+            Metadata=metadata or None,
+            ContentType=content_type,
+            IfNoneMatch="*" if if_none_match else None,
+            IfMatch=if_match,
             **self._encryption,
-        }
-        reply, attempts = self._ask(Call("put", "PutObject", key, _given(wanted), bytes(body)))
+        )
+        reply, attempts = self._ask(Call("put", "PutObject", key, wanted, bytes(body)))
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
@@ -215,14 +215,14 @@ class S3Store:
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
     ) -> None:
-        wanted = {**self._named(key), "IfMatch": if_match, "VersionId": version_id}
+        wanted = self._named(key, IfMatch=if_match, VersionId=version_id)
         with suppress(NotFound):
-            self._ask(Call("delete_one", "DeleteObject", key, _given(wanted)))
+            self._ask(Call("delete_one", "DeleteObject", key, wanted))
 
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
     ) -> Iterator[ObjectPage]:
-        place = _given({"StartAfter": start_after or None})
+        place = {"StartAfter": start_after} if start_after else {}
         fixed = {"Prefix": prefix, **self._payer}
         if delimiter:
             fixed["Delimiter"] = delimiter
@@ -258,21 +258,21 @@ class S3Store:
     def _creating(self, asked: CreateUpload) -> Work[CreatedUpload]:
         attributes, checksum = asked.attributes, asked.checksum
         tags = {**dict(self._options.tags), **attributes.tags}
-        wanted = {
-            **self._named(asked.key),
-            "Metadata": attributes.metadata or None,
-            "ContentType": attributes.content_type,
-            "ContentEncoding": attributes.content_encoding,
-            "ContentDisposition": attributes.content_disposition,
-            "CacheControl": attributes.cache_control,
-            "StorageClass": attributes.storage_class or self._options.storage_class,
-            "ACL": attributes.acl or self._options.acl,
-            "Tagging": urllib.parse.urlencode(tags) or None,
-            "ChecksumAlgorithm": checksum,
-            "ChecksumType": _checksum_type(checksum),
+        wanted = self._named(
+            asked.key,
+            Metadata=attributes.metadata or None,
+            ContentType=attributes.content_type,
+            ContentEncoding=attributes.content_encoding,
+            ContentDisposition=attributes.content_disposition,
+            CacheControl=attributes.cache_control,
+            StorageClass=attributes.storage_class or self._options.storage_class,
+            ACL=attributes.acl or self._options.acl,
+            Tagging=urllib.parse.urlencode(tags) or None,
+            ChecksumAlgorithm=checksum,
+            ChecksumType=_checksum_type(checksum),
             **self._encryption,
-        }
-        call = Call("create_upload", "CreateMultipartUpload", asked.key, _given(wanted))
+        )
+        call = Call("create_upload", "CreateMultipartUpload", asked.key, wanted)
         call.errand = asked.errand
         reply, attempts = yield call
         return CreatedUpload(reply["UploadId"], attempts)
@@ -294,7 +294,8 @@ class S3Store:
         key, number, checksum = asked.key, asked.number, asked.checksum
         body, asked.body = asked.body, NO_BODY
         wanted = {
-            **self._named(key),
+            "Key": key,
+            **self._payer,
             "UploadId": asked.upload_id,
             "PartNumber": number,
             **self._customer_key,
@@ -355,8 +356,9 @@ class S3Store:
             {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
             for one in asked.parts
         ]
-        wanted = {
-            **self._named(asked.key),
+        wanted: dict[str, Any] = {
+            "Key": asked.key,
+            **self._payer,
             "UploadId": asked.upload_id,
             "MultipartUpload": {"Parts": parts},
             **self._customer_key,
@@ -459,8 +461,10 @@ class S3Store:
         seen_at: float | None = reply["SeenAt"]
         return float(int(self._clock.now())) if seen_at is None else seen_at
 
-    def _named(self, key: str) -> dict[str, Any]:
-        return {"Key": key, **self._payer}
+    def _named(self, key: str, **more: Any) -> dict[str, Any]:
+        """The parameters of a request on a key. None is not sent."""
+        given = {name: value for name, value in more.items() if value is not None}
+        return {"Key": key, **self._payer, **given}
 
 
 _WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
@@ -521,14 +525,11 @@ class _UploadPages:
     def _turn(self, page: Sequence[UploadInfo], reply: Reply, attempts: int) -> None:
         if self._by_key:
             ahead = (key for key in _key_markers(page) if key > self._place["KeyMarker"])
-            following = _given({"KeyMarker": next(ahead, None)})
+            following = {"KeyMarker": next(ahead, "")}
         else:
-            following = _given(
-                {
-                    "KeyMarker": reply.get("NextKeyMarker") or None,
-                    "UploadIdMarker": reply.get("NextUploadIdMarker") or None,
-                }
-            )
+            names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+            following = {name: reply.get(said, "") for name, said in names.items()}
+        following = {name: marker for name, marker in following.items() if marker}
         if not following or following == self._place:
             _refuse_page("list_uploads", self._store._bucket, self._prefix, attempts)
         self._before, self._place = page, following
@@ -548,10 +549,6 @@ def _refuse_page(verb: str, bucket: str, prefix: str, attempts: int) -> NoReturn
         attempts=attempts,
         hint="The store cannot be listed past one page",
     )
-
-
-def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def _listed(one: Reply, seen_at: float) -> ObjectInfo:

@@ -21,6 +21,7 @@ import re
 import ssl
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -364,11 +365,10 @@ def _place(endpoint: str, bucket: str, region: str, style: str) -> BucketPlace:
 
 
 def _is_address(host: str) -> bool:
-    try:
+    with suppress(ValueError):
         ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 # Networks -----------------------------------------------------------------------------------------
@@ -402,13 +402,10 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
 
 def _usual_bundle() -> str:
     """The authorities that the SDK trusts: certifi's where it is installed, otherwise its own."""
-    for package in ("certifi", "botocore"):
-        found = find_spec(package)
-        if found is not None and found.origin is not None:
-            file = os.path.join(os.path.dirname(found.origin), "cacert.pem")
-            if os.path.isfile(file):
-                return file
-    raise OptionError("neither certifi nor botocore has a bundle of certificates")
+    found = find_spec("certifi") or find_spec("botocore")
+    assert found is not None
+    assert found.origin is not None
+    return os.path.join(os.path.dirname(found.origin), "cacert.pem")
 
 
 @lru_cache(maxsize=8)
@@ -427,15 +424,10 @@ def _proxy(url: str) -> str:
     """The proxy for a URL, by the environment; "": none."""
     if sys.platform != "darwin" and not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
-    from urllib.request import getproxies, proxy_bypass  # late: it loads a lot
+    from botocore.httpsession import ProxyConfiguration  # late: it loads the SDK
+    from botocore.utils import get_environ_proxies
 
-    parts = urlsplit(url)
-    if proxy_bypass(parts.netloc):
-        return ""
-    found: str = getproxies().get(parts.scheme) or ""
-    if not found or "://" in found or found.startswith(("http:", "https:")):
-        return found
-    return f"http:{found}" if found.startswith("//") else f"http://{found}"
+    return ProxyConfiguration(get_environ_proxies(url)).proxy_url_for(url) or ""
 
 
 # Encryption ---------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ class Fast:
             path = target.partition("?")[0]
             signer.sign(
                 made.method, place.origin.netloc, path, made.query, headers, payload,
-                self._credentials(), stamp(self._clock.now()),
+                self._credentials(), stamp(int(self._clock.now())),
             )  # fmt: skip
         return HttpRequest(made.method, place.origin, target, headers, made.body, call.bytes_max)
 

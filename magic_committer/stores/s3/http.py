@@ -92,44 +92,27 @@ _BODILESS = (204, 304)
 class Sent(Enum):
     """Whether the store may have got a request."""
 
-    NEVER = "never"
-    """Not one byte of it left: it certainly took no effect."""
-    PERHAPS = "perhaps"
-    """It may have arrived, as a whole or not."""
-    ANSWERED = "answered"
-    """It arrived: an answer began, and could not be read to its end."""
+    NEVER = "never"  # not one byte of it left: it certainly took no effect
+    PERHAPS = "perhaps"  # it may have arrived, as a whole or not
+    ANSWERED = "answered"  # an answer began, and could not be read to its end
 
 
 class Cause(Enum):
     """Why there is no answer."""
 
-    CONNECT = "connect"
-    """No connection: name not known, refused, no route, or not in time."""
-    PROXY = "proxy"
-    """The proxy refused, or could not be reached."""
-    TLS = "tls"
-    """No encrypted connection, for another reason than the certificate."""
-    CERTIFICATE = "certificate"
-    """The store's certificate is not trusted, or is for another name."""
-    FULL = "full"
-    """This process has no descriptor left for a connection."""
-    TIME = "time"
-    """The request's time was over, or its errand has ended."""
-    BROKEN = "broken"
-    """The connection ended, or what came is not HTTP."""
-    LIMIT = "limit"
-    """The head of the answer is over its limit, or the body of what is no success."""
-    CREDENTIALS = "credentials"
-    """There is nothing to sign with."""
-    PARAMETER = "parameter"
-    """What is asked cannot be written in a request."""
-    UNREADABLE = "unreadable"
-    """The answer is not from S3, or it answers another request."""
-    LARGE = "large"
-    """The store's answer is longer than was allowed, and will be so the next time."""
-    BODY = "body"
-    """The body's file is too short, or cannot be read. The store has at most a part of the request,
-    which takes no effect."""
+    CONNECT = "connect"  # no connection: name not known, refused, no route, or not in time
+    PROXY = "proxy"  # the proxy refused, or could not be reached
+    TLS = "tls"  # no encrypted connection, for another reason than the certificate
+    CERTIFICATE = "certificate"  # the store's is not trusted, or is for another name
+    FULL = "full"  # this process has no descriptor left for a connection
+    TIME = "time"  # the request's time was over, or its errand has ended
+    BROKEN = "broken"  # the connection ended, or what came is not HTTP
+    LIMIT = "limit"  # the answer's head is over its limit, or the body of what is no success
+    CREDENTIALS = "credentials"  # there is nothing to sign with
+    PARAMETER = "parameter"  # what is asked cannot be written in a request
+    UNREADABLE = "unreadable"  # the answer is not from S3, or answers another request
+    LARGE = "large"  # the store's answer is longer than allowed, and will be so the next time
+    BODY = "body"  # its file is too short, or cannot be read: at most a part of it was sent
 
 
 _CODES = {Cause.LARGE: "TooLarge", Cause.BODY: "IncompleteBody"}
@@ -137,13 +120,9 @@ _CODES = {Cause.LARGE: "TooLarge", Cause.BODY: "IncompleteBody"}
 
 
 class Failure(Exception):
-    """Why a request has not succeeded: `NoAnswer`, or the store's refusal.
+    """Why a request has not succeeded: `NoAnswer`, or the store's refusal."""
 
-    Attributes:
-        status, code, request_id: of the answer, as far as there was one.
-    """
-
-    status: int = 0
+    status: int = 0  # of the answer, as far as there was one
     code: str = ""
     request_id: str = ""
 
@@ -500,8 +479,7 @@ class _Tls:
         self.fileno, self.close, self.setblocking = sock.fileno, sock.close, sock.setblocking
 
     def do_handshake(self) -> None:
-        """Go on with the handshake. Raises `SSLWantReadError` or `BlockingIOError`: it must wait
-        until it can receive, or send."""
+        """Go on with the handshake, until it must wait for the socket."""
         while True:
             try:
                 self._tls.do_handshake()

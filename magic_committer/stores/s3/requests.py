@@ -125,15 +125,15 @@ def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") 
     headers: list[tuple[str, str]] = []
     for name, value in parameters.items():
         if name in _QUERY:
-            query.append(f"{_QUERY[name]}={_quoted(_text(name, value), '')}")
+            query.append(f"{_QUERY[name]}={_quoted(name, value, '')}")
         elif name in _HEADERS:
             headers.append((_HEADERS[name], _plain(name, value)))
         elif name == "Key":
             if not value:
                 raise unwritten("an object's key has at least one character")
-            path = _quoted(value, "/")
+            path = _quoted(name, value, "/")
         elif name == "CopySource":
-            headers.append(("x-amz-copy-source", _quoted(_text(name, value), "/")))
+            headers.append(("x-amz-copy-source", _quoted(name, value, "/")))
         elif name == "Metadata":
             headers += _metadata(value)
         elif name == "MultipartUpload":
@@ -182,13 +182,11 @@ def sha256_of(body: bytes | PartBody) -> str:
 def _text(name: str, value: object) -> str:
     if isinstance(value, int):
         return str(value)
-    if not isinstance(value, str):
-        raise unwritten(f"{name} is text, not {value!r}")
-    return value
+    raise unwritten(f"{name} is text, not {value!r}")
 
 
 def _plain(name: str, value: object) -> str:
-    text = _text(name, value)
+    text = value if isinstance(value, str) else _text(name, value)
     if not _TEXT.fullmatch(text):
         raise unwritten(
             f"{name} is {text!r}: a header holds printable ASCII characters without spaces around"
@@ -196,17 +194,18 @@ def _plain(name: str, value: object) -> str:
     return text
 
 
-def _quoted(value: str, beside: str) -> str:
-    if (_UNQUOTED_PATH if beside else _UNQUOTED).fullmatch(value):
-        return value
+def _quoted(name: str, value: object, beside: str) -> str:
+    text = value if isinstance(value, str) else _text(name, value)
+    if (_UNQUOTED_PATH if beside else _UNQUOTED).fullmatch(text):
+        return text
     try:
-        return quote(value, safe=f"-._~{beside}")
+        return quote(text, safe=f"-._~{beside}")
     except UnicodeEncodeError as error:
-        raise unwritten(f"{value!r} is no text: {error.reason}") from None
+        raise unwritten(f"{text!r} is no text: {error.reason}") from None
 
 
 def _escaped(name: str, value: object) -> str:
-    text = _text(name, value)
+    text = value if isinstance(value, str) else _text(name, value)
     if _PLAIN_IN_XML.fullmatch(text):
         return text
     if _NOT_IN_XML.search(text):
