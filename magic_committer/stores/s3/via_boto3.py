@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
 from botocore import UNSIGNED, xform_name
@@ -107,6 +107,15 @@ class _Turn:
         return failure.with_traceback(None)
 
 
+class _Made(NamedTuple):
+    """The client of one process, with what belongs to it."""
+
+    pid: int
+    client: Any
+    core: Any
+    hooks: _Hooks
+
+
 class ViaBoto3:
     """Sends the requests of one bucket by the SDK's client. Safe for many threads, and after a
     fork. ``bucket`` is "" for what is about the account. Raises `OptionError`: no client can be
@@ -117,17 +126,19 @@ class ViaBoto3:
         self.region = ""
         self._bucket = bucket
         self._options = options
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self.client = self._make()
+        self._made = self._make()
         self.endpoint = _without_user(self.client.meta.endpoint_url)
+
+    @property
+    def client(self) -> Any:
+        return self._mine().client
 
     @property
     def has_credentials(self) -> bool:
         """Whether there is something to sign with, or nothing is signed."""
         if self._options.anonymous:
             return True
-        return beside(self._core.get_credentials, Errand()) is not None
+        return beside(self._mine().core.get_credentials, Errand()) is not None
 
     def ask(self, call: Call, deadline: Deadline) -> Reply:
         """Ask once. The reply to an operation that is not in `OPERATIONS` is the SDK's, with the
@@ -140,8 +151,8 @@ class ViaBoto3:
         return False  # the SDK has gone there by itself
 
     def _ask(self, call: Call, deadline: Deadline) -> Reply:
-        client = self._client()
-        turn = self._hooks.turns.turn = _Turn(call, deadline)
+        _, client, _, hooks = self._mine()
+        turn = hooks.turns.turn = _Turn(call, deadline)
         try:
             parsed = self._send(client, call)
         except Exception as error:  # whatever it is: the answer tells more
@@ -149,13 +160,13 @@ class ViaBoto3:
                 raise _failure(error) from None
             parsed = None
         finally:
-            self._hooks.turns.turn = None
+            hooks.turns.turn = None
         if turn.failure is not None:
             raise turn.let_go()
         assert turn.answer is not None
         if parsed is not None and call.operation not in OPERATIONS:
             return {**parsed, "Document": turn.answer.body}
-        if parsed is not None and hasattr(parsed.get("Body"), "read") and not self._hooks.http:
+        if parsed is not None and hasattr(parsed.get("Body"), "read") and not hooks.http:
             turn.answer.body = _all_of(parsed["Body"], call.bytes_max, turn.answer)
         return read(call.operation, turn.answer)
 
@@ -173,18 +184,14 @@ class ViaBoto3:
 
     # The client -----------------------------------------------------------------------------------
 
-    def _client(self) -> Any:
-        if self._pid != os.getpid():
-            self._lock = threading.Lock()  # another thread may have held it at the fork
-            with self._lock:
-                if self._pid != os.getpid():
-                    self.client = self._make()
-                    self._pid = os.getpid()
-        return self.client
+    def _mine(self) -> _Made:
+        if self._made.pid != os.getpid():  # threads that meet here make several, and use any
+            self._made = self._make()
+        return self._made
 
-    def _make(self) -> Any:
+    def _make(self) -> _Made:
         options = self._options
-        core = self._core = core_session(options)
+        core = core_session(options)
         try:
             session = boto3.session.Session(
                 botocore_session=core,
@@ -203,7 +210,7 @@ class ViaBoto3:
             raise OptionError(f"no client can be made: {error}", hint=OPTIONS_HINT) from error
         redact.install()
         http = self._connections(client, core)
-        hooks = self._hooks = _Hooks(http)
+        hooks = _Hooks(http)
         events = client.meta.events
         # A body that waits for "100 Continue" costs a round trip for each part, and a second on
         # servers that never send it. Bodies can be sent again, so nothing is lost without it.
@@ -215,7 +222,7 @@ class ViaBoto3:
         else:
             events.register_last("before-send.s3", hooks.before_send)
             weakref.finalize(self, http.close).atexit = False  # it has its own end
-        return client
+        return _Made(os.getpid(), client, core, hooks)
 
     def _config(self) -> Config:
         options = self._options
