@@ -132,7 +132,7 @@ _FLAT = re.compile(
     rb"""\s*(?:<\?xml [^<>?]*\?>\s*)?<(\w+)(?:[ ]xmlns="[^"<&]*")?>"""
     rb"""((?:\s*<(\w+)>[ -%'-;=?-~]*</\3>)++)\s*</\1>\s*"""
 )
-_PAIR = re.compile(rb"<(\w+)>([^<]*)</")
+_PAIR = re.compile(r"<(\w+)>([^<]*)</")
 """A document of texts alone, in plain ASCII, as the answers to Create and Complete are. It is read
 without a parser, which takes thrice the time."""
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -320,8 +320,8 @@ def _root(body: bytes) -> ElementTree.Element | None:
     never does."""
     if (flat := _FLAT.fullmatch(body)) is not None:
         made = ElementTree.Element(flat[1].decode())
-        for name, text in _PAIR.findall(flat[2]):
-            ElementTree.SubElement(made, name.decode()).text = text.decode()
+        for name, text in _PAIR.findall(flat[2].decode()):
+            ElementTree.SubElement(made, name).text = text
         return made
     if not _BEGINNING.match(body):
         return None

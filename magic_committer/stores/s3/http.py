@@ -417,9 +417,10 @@ class _Reading:
         if length > limit:
             self._is_too_long(f"{length} bytes, over {limit}")
         self._bytes_max = limit
-        chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self._until_close = (
-            "content-length" not in headers and not chunked and status not in _BODILESS
+            "content-length" not in headers
+            and "chunked" not in headers.get("transfer-encoding", "").lower()
+            and status not in _BODILESS
         )
 
     def on_body(self, body: bytes) -> None:
