@@ -436,7 +436,7 @@ _AT_ONCE = (
     ),
     Hand(
         "what waits for its next try is forgotten", "stores/s3/many.py", "_Doing._failed",
-        (("heapq.heappush(self._waiting, (due, next(self._numbers), flight))",
+        (("heapq.heappush(self._waiting, (due, next(self._numbers), flight, error))",
           "self.held -= 1"),),
         "I2: a file whose Complete failed once is in no list, and the job is told to be committed",
     ),

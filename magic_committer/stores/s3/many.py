@@ -100,7 +100,7 @@ class _Doing(Generic[T]):
         self._in_flight = max(1, in_flight)
         self._window = Window(self._in_flight)
         self._numbers = itertools.count()
-        self._waiting: list[tuple[float, int, _Flight[T]]] = []
+        self._waiting: list[tuple[float, int, _Flight[T], Failure]] = []
         self.loop = Loop(way.http)
         self.held = 0
         self.ended: list[tuple[T, Any]] = []
@@ -117,9 +117,15 @@ class _Doing(Generic[T]):
         """Send what has waited long enough."""
         waiting = self._waiting
         while waiting and self.loop.flying < self._window.size:
-            if waiting[0][0] > self._clock.monotonic():
+            due, _, flight, error = waiting[0]
+            ended = flight.attempts.broken_off
+            if not ended and due > self._clock.monotonic():
                 return
-            self._send(heapq.heappop(waiting)[2])
+            heapq.heappop(waiting)
+            if ended:
+                self._go_on(flight, flight.work.throw, flight.attempts.error(error))
+            else:
+                self._send(flight)
 
     def wait(self, seconds: float) -> None:
         """Wait so long for an answer, or until something is to be sent again."""
@@ -162,7 +168,7 @@ class _Doing(Generic[T]):
             self._go_on(flight, flight.work.throw, flight.attempts.error(error))
         else:
             due = self._clock.monotonic() + wait
-            heapq.heappush(self._waiting, (due, next(self._numbers), flight))
+            heapq.heappush(self._waiting, (due, next(self._numbers), flight, error))
 
     def _go_on(self, flight: _Flight[T], step: Callable[[Any], Call], given: Any) -> None:
         """Let a work go on, to its next request or to its end."""

@@ -119,7 +119,8 @@ class Attempts:
         return left
 
     @property
-    def _broken_off(self) -> bool:
+    def broken_off(self) -> bool:
+        """Whether its errand has ended: it is not tried again."""
         return self._errand is not None and self._errand.ended
 
     def begin(self) -> Deadline:
@@ -133,7 +134,7 @@ class Attempts:
         if is_first:
             self._started = now
         left = self.left(now)
-        if is_first and (left <= 2 * self._last_try_seconds or self._broken_off):
+        if is_first and (left <= 2 * self._last_try_seconds or self.broken_off):
             raise Unanswered(
                 f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s"
                 ", or the work was interrupted",
@@ -173,7 +174,7 @@ class Attempts:
             _met.add(self._way.endpoint)
             if kind(error) not in ("throttled", "transient"):
                 self.answered()
-        if self._broken_off or not self._again(error):
+        if self.broken_off or not self._again(error):
             return None
         wait = self._wait(error)
         if self._left_after(error) < self._last_try_seconds + wait:
@@ -256,9 +257,10 @@ def ask(
             reply = way.ask(call, deadline)
         except Failure as error:
             # No variable keeps what is raised: it would keep itself by its traceback, and the body.
-            if (wait := attempts.failed(error)) is None:
+            if (wait := attempts.failed(error)) is not None:
+                attempts.sleep(wait)
+            if wait is None or attempts.broken_off:
                 raise attempts.error(error) from error
         else:
             attempts.answered()
             return reply, attempts.count
-        attempts.sleep(wait)

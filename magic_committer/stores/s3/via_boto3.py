@@ -62,22 +62,12 @@ from magic_committer.stores.s3.http import (
     Sent,
     look_at_file,
     origin_of,
-    unwritten,
 )
 from magic_committer.stores.s3.requests import OPERATIONS, Call
 
 _NOT_OURS = frozenset(("host", "content-length", "expect"))
 """Headers that our connections write, or do without."""
 _OF_THE_STORE = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
-_CAUSES: tuple[tuple[type[Exception], Cause, Sent], ...] = (
-    (sdk.ProxyConnectionError, Cause.PROXY, Sent.PERHAPS),
-    (sdk.SSLError, Cause.TLS, Sent.PERHAPS),
-    (sdk.EndpointConnectionError, Cause.CONNECT, Sent.NEVER),
-    (sdk.ConnectTimeoutError, Cause.CONNECT, Sent.NEVER),
-    (sdk.ReadTimeoutError, Cause.TIME, Sent.PERHAPS),
-    (Exception, Cause.BROKEN, Sent.PERHAPS),
-)
-"""What an error of the SDK's own connections says: the first that fits."""
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError,
     sdk.PartialCredentialsError,
@@ -86,8 +76,21 @@ _NO_CREDENTIALS = (
     sdk.NoAuthTokenError,
     sdk.SSOError,
     sdk.MetadataRetrievalError,
+    sdk.ClientError,  # of a service that gives them: the store's would be an answer
     *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than our oldest version
 )
+_CAUSES: tuple[tuple[Any, Cause, Sent], ...] = (
+    (_NO_CREDENTIALS, Cause.CREDENTIALS, Sent.NEVER),
+    (EOFError, Cause.BODY, Sent.NEVER),
+    (sdk.ProxyConnectionError, Cause.PROXY, Sent.PERHAPS),
+    (sdk.SSLError, Cause.TLS, Sent.PERHAPS),
+    ((sdk.EndpointConnectionError, sdk.ConnectTimeoutError), Cause.CONNECT, Sent.NEVER),
+    (sdk.ReadTimeoutError, Cause.TIME, Sent.PERHAPS),
+    (_OF_THE_STORE, Cause.BROKEN, Sent.PERHAPS),
+    ((sdk.BotoCoreError, ResponseParserError), Cause.PARAMETER, Sent.NEVER),
+)
+"""What an error of the SDK says, where there was no answer that could be read: the first that
+fits."""
 
 
 class _Turn:
@@ -398,20 +401,13 @@ class _Memory(io.RawIOBase):
 
 
 def _failure(error: Exception) -> Exception:
-    """What an error of the SDK means. There was no answer that could be read."""
-    if isinstance(error, (*_NO_CREDENTIALS, sdk.ClientError)):  # the store's would be an answer
-        return NoAnswer(Cause.CREDENTIALS, Sent.NEVER, str(error))
-    if isinstance(error, EOFError):
-        return NoAnswer(Cause.BODY, Sent.NEVER, str(error))
-    if not isinstance(error, _OF_THE_STORE):
-        of_ours = isinstance(error, sdk.BotoCoreError | ResponseParserError)
-        return unwritten(str(error)) if of_ours else error
-    kwargs: Mapping[str, Any] = getattr(error, "kwargs", {})
-    proxy = kwargs.get("proxy_url")
-    where = _without_user(str(proxy or kwargs.get("endpoint_url") or ""))
-    where = "/".join(where.split("/")[:3])
-    why = str(kwargs.get("error") or error)
-    cause, sent = next((one, sent) for cls, one, sent in _CAUSES if isinstance(error, cls))
+    """What an error of the SDK means; itself, if it is none."""
+    found = [(cause, sent) for cls, cause, sent in _CAUSES if isinstance(error, cls)]
+    if not found:
+        return error
+    (cause, sent), kwargs = found[0], getattr(error, "kwargs", {})
+    where = _without_user(str(kwargs.get("proxy_url") or kwargs.get("endpoint_url") or ""))
+    why = str(error if sent is Sent.NEVER and not where else kwargs.get("error") or error)
     if cause is Cause.TLS and "certificate verify failed" in why.lower():
         cause, sent = Cause.CERTIFICATE, Sent.NEVER
-    return NoAnswer(cause, sent, why, where)
+    return NoAnswer(cause, sent, why, "/".join(where.split("/")[:3]))
