@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from magic_committer._patience import SLICE_SECONDS
@@ -91,6 +91,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = logging.getLogger("magic_committer")
+
+
+class _Place(NamedTuple):
+    """Where a page of uploads begins; ``before``: the page before it, for a listing by key."""
+
+    markers: Mapping[str, str] = {}
+    by_key: bool = False
+    before: Sequence[UploadInfo] = ()
 
 
 class S3Store:
@@ -231,9 +239,9 @@ class S3Store:
             seen_at = self._seen_at(reply)
             yield ObjectPage(
                 tuple(
-                    _listed(one, seen_at)
+                    ObjectInfo(key, one["Size"], one.get("ETag", ""), one["LastModified"], seen_at)
                     for one in reply.get("Contents", ())
-                    if one["Key"].startswith(prefix)
+                    if (key := one["Key"]).startswith(prefix)
                 ),
                 tuple(
                     one["Prefix"]
@@ -272,9 +280,9 @@ class S3Store:
             ChecksumType=_checksum_type(checksum),
             **self._encryption,
         )
-        call = Call("create_upload", "CreateMultipartUpload", asked.key, wanted)
-        call.errand = asked.errand
-        reply, attempts = yield call
+        reply, attempts = yield Call(
+            "create_upload", "CreateMultipartUpload", asked.key, wanted, errand=asked.errand
+        )
         return CreatedUpload(reply["UploadId"], attempts)
 
     def put_part(
@@ -304,11 +312,16 @@ class S3Store:
         size = body.nbytes if isinstance(body, memoryview) else body.length
         if isinstance(body, FileSlice):
             os.stat(body.path)  # a file that is not there is no error of the store
+        call = Call("put_part", "UploadPart", key, wanted, errand=asked.errand)
         if isinstance(body, ObjectSlice):
-            call = Call("put_part", "UploadPartCopy", key, {**wanted, **_copied(body)})
+            call.operation = "UploadPartCopy"
+            wanted["CopySource"] = f"{body.bucket}/{body.key}"
+            wanted["CopySourceIfMatch"] = body.etag
+            if not body.is_whole:
+                last = body.offset + body.length - 1
+                wanted["CopySourceRange"] = f"bytes={body.offset}-{last}"
         else:
-            call = Call("put_part", "UploadPart", key, wanted, body)
-        call.errand = asked.errand
+            call.body = body
         try:
             reply, _ = yield call
         except StoreError as error:
@@ -385,17 +398,50 @@ class S3Store:
         return Written("")
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        pages = _UploadPages(self, prefix)
-        while not pages.ended:
-            yield run(pages.next(), self._ask)
+        place: _Place | None = _Place()
+        while place is not None:
+            page, place = run(self._upload_page(prefix, place), self._ask)
+            yield page
 
     def _finding(self, asked: FindUpload) -> Work[UploadPage]:
-        pages, page = _UploadPages(self, asked.key), UploadPage((), 0.0)
-        while not pages.ended:
-            page = yield from pages.next()
+        place: _Place | None = _Place()
+        while place is not None:
+            page, place = yield from self._upload_page(asked.key, place)
             if (found := found_on(page, asked)) is not None:
                 return found
         return replace(page, uploads=())
+
+    def _upload_page(self, prefix: str, at: _Place) -> Work[tuple[UploadPage, _Place | None]]:
+        """One page of uploads, and where the next one begins; None: it is the last.
+
+        versitygw refuses both markers together (stores.md). The listing then goes on by key alone,
+        from the last key whose uploads were all on the page before, and drops duplicates.
+        """
+        wanted = {"Prefix": prefix, **at.markers, **self._payer}
+        try:
+            reply, attempts = yield Call("list_uploads", "ListMultipartUploads", prefix, wanted)
+        except InvalidRequest:
+            if at.by_key or "UploadIdMarker" not in at.markers or not at.before:
+                raise
+            by_key = _Place({"KeyMarker": next(_key_markers(at.before))}, True, at.before)
+            return (yield from self._upload_page(prefix, by_key))
+        page = [_upload_of(one) for one in reply.get("Upload", ())]
+        repeated = {(one.key, one.upload_id) for one in at.before} if at.by_key else set()
+        shown = (one for one in page if (one.key, one.upload_id) not in repeated)
+        held = tuple(one for one in shown if one.key.startswith(prefix))
+        given = UploadPage(held, self._seen_at(reply))
+        if not reply.get("IsTruncated"):
+            return given, None
+        if at.by_key:
+            ahead = (key for key in _key_markers(page) if key > at.markers["KeyMarker"])
+            following = {"KeyMarker": next(ahead, "")}
+        else:
+            names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+            following = {name: reply.get(said, "") for name, said in names.items()}
+        following = {name: marker for name, marker in following.items() if marker}
+        if not following or following == at.markers:
+            _refuse_page("list_uploads", self._bucket, prefix, attempts)
+        return given, _Place(following, at.by_key, page)
 
     # Many requests -------------------------------------------------------------------------------
 
@@ -478,63 +524,6 @@ _WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
 }
 
 
-class _UploadPages:
-    """Where a listing of uploads is.
-
-    versitygw refuses both markers together (stores.md). The listing then goes on by key alone, from
-    the last key whose uploads were all on the page before, and drops duplicates.
-
-    Attributes:
-        ended: there are no more pages.
-    """
-
-    def __init__(self, store: S3Store, prefix: str) -> None:
-        self._store = store
-        self._prefix = prefix
-        self._place: Mapping[str, str] = {}
-        self._by_key = False
-        self._before: Sequence[UploadInfo] = ()
-        self.ended = False
-
-    def next(self) -> Work[UploadPage]:
-        """Ask for the next page."""
-        while True:
-            wanted = {"Prefix": self._prefix, **self._place, **self._store._payer}
-            call = Call("list_uploads", "ListMultipartUploads", self._prefix, wanted)
-            try:
-                reply, attempts = yield call
-                break
-            except InvalidRequest:
-                if self._by_key or "UploadIdMarker" not in self._place or not self._before:
-                    raise
-                self._by_key, self._place = True, {"KeyMarker": next(_key_markers(self._before))}
-        page = [_upload_of(one) for one in reply.get("Upload", ())]
-        repeated = {(one.key, one.upload_id) for one in self._before} if self._by_key else set()
-        self.ended = not reply.get("IsTruncated")
-        if not self.ended:
-            self._turn(page, reply, attempts)
-        return UploadPage(
-            tuple(
-                one
-                for one in page
-                if one.key.startswith(self._prefix) and (one.key, one.upload_id) not in repeated
-            ),
-            self._store._seen_at(reply),
-        )
-
-    def _turn(self, page: Sequence[UploadInfo], reply: Reply, attempts: int) -> None:
-        if self._by_key:
-            ahead = (key for key in _key_markers(page) if key > self._place["KeyMarker"])
-            following = {"KeyMarker": next(ahead, "")}
-        else:
-            names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
-            following = {name: reply.get(said, "") for name, said in names.items()}
-        following = {name: marker for name, marker in following.items() if marker}
-        if not following or following == self._place:
-            _refuse_page("list_uploads", self._store._bucket, self._prefix, attempts)
-        self._before, self._place = page, following
-
-
 # Values -------------------------------------------------------------------------------------------
 
 
@@ -549,10 +538,6 @@ def _refuse_page(verb: str, bucket: str, prefix: str, attempts: int) -> NoReturn
         attempts=attempts,
         hint="The store cannot be listed past one page",
     )
-
-
-def _listed(one: Reply, seen_at: float) -> ObjectInfo:
-    return ObjectInfo(one["Key"], one["Size"], one.get("ETag", ""), one["LastModified"], seen_at)
 
 
 def _checksum_of(reply: Reply) -> Checksum | None:
@@ -570,15 +555,6 @@ def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
     if algorithm is None:
         return None
     return "FULL_OBJECT" if joins(algorithm) else "COMPOSITE"
-
-
-def _copied(source: ObjectSlice) -> dict[str, Any]:
-    within = f"bytes={source.offset}-{source.offset + source.length - 1}"
-    return {
-        "CopySource": f"{source.bucket}/{source.key}",
-        "CopySourceIfMatch": source.etag,
-        **({} if source.is_whole else {"CopySourceRange": within}),
-    }
 
 
 def _upload_of(one: Reply) -> UploadInfo:

@@ -32,7 +32,8 @@ from magic_committer._pool import beside
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.s3 import http, redact
-from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Origin, Sent, origin_of
+from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Sent, origin_of
+from magic_committer.stores.s3.requests import BucketPlace
 from magic_committer.stores.s3.signing import Credentials
 from magic_committer.version import __version__
 
@@ -70,27 +71,6 @@ _LABELS = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 class NotPlain(Exception):
     """The requests go by boto3. The text says why."""
-
-
-class Key(NamedTuple):
-    """An access key."""
-
-    access_key: str
-    secret_key: str
-    token: str | None
-
-
-class BucketPlace(NamedTuple):
-    """Where a bucket is: its server, what comes before the key, and the region that signs."""
-
-    origin: Origin
-    path: str
-    region: str
-
-    def target(self, key: str, query: str) -> str:
-        """The target of a request; the key and the query are quoted."""
-        path = f"{self.path}/{key}" if key else self.path or "/"
-        return f"{path}?{query}" if query else path
 
 
 class Setup(NamedTuple):
@@ -232,13 +212,13 @@ class _Settings:
         """What gives credentials."""
         options = self._options
         if options.access_key is not None:
-            key = Key(options.access_key, options.secret_key or "", options.session_token)
+            key = Credentials(options.access_key, options.secret_key or "", options.session_token)
         elif self._session is not None:
             return _Asking(self._session)
         else:
             given = os.environ
             token = given.get("AWS_SESSION_TOKEN") or given.get("AWS_SECURITY_TOKEN") or None
-            key = Key(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
+            key = Credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
         redact.know(*key)
         return lambda: key
 
@@ -281,9 +261,10 @@ def frozen_of(session: Any) -> Credentials | None:
     found = session.get_credentials()
     if found is None:
         return None
-    frozen: Credentials = found.get_frozen_credentials()
-    redact.know(frozen.access_key, frozen.secret_key, frozen.token)
-    return frozen
+    frozen = found.get_frozen_credentials()
+    key = Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+    redact.know(*key)
+    return key
 
 
 def core_session(options: S3Options) -> Any:

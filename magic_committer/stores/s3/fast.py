@@ -11,9 +11,15 @@ from __future__ import annotations
 
 from magic_committer._runtime import Clock
 from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.config import BucketPlace, Setup
+from magic_committer.stores.s3.config import Setup
 from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer
-from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call, build, sha256_of
+from magic_committer.stores.s3.requests import (
+    CHECKSUM_FIELDS,
+    BucketPlace,
+    Call,
+    build,
+    sha256_of,
+)
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
 
 _MOVED = frozenset((301, 307, 400))
@@ -23,9 +29,6 @@ _CHECKSUMS = frozenset(CHECKSUM_FIELDS.values())
 
 class Fast:
     """Sends the requests of one bucket. Safe for many threads, and after a fork."""
-
-    why = ""
-    """Why it is not the fastest way."""
 
     def __init__(self, setup: Setup, clock: Clock) -> None:
         self.endpoint = setup.endpoint
@@ -54,18 +57,12 @@ class Fast:
     def request(self, call: Call) -> HttpRequest:
         """Write and sign a request. Raises `NoAnswer`: it cannot be."""
         place, signer = self._where
-        made = build(call.operation, call.parameters, call.body)
-        headers = made.headers
-        headers.append(("User-Agent", self._setup.agent))
-        target = place.target(made.path, made.query)
+        made = build(call, place)
+        made.headers.append(("User-Agent", self._setup.agent))
         if self._credentials is not None:
             payload = sha256_of(made.body) if self._signs(call, place) else UNSIGNED_PAYLOAD
-            path = target.partition("?")[0]
-            signer.sign(
-                made.method, place.origin.netloc, path, made.query, headers, payload,
-                self._credentials(), stamp(int(self._clock.now())),
-            )  # fmt: skip
-        return HttpRequest(made.method, place.origin, target, headers, made.body, call.bytes_max)
+            signer.sign(made, payload, self._credentials(), stamp(int(self._clock.now())))
+        return made
 
     def moves(self, error: Refused, region: str) -> bool:
         """Whether a refusal says that the bucket is not in the region that the request was sent to:

@@ -543,8 +543,8 @@ class Connection:
     """
 
     __slots__ = (
-        "__weakref__", "_given", "_mask", "_network", "_poll", "_since", "is_open", "may_block",
-        "number", "origin", "sock", "tag", "wanted", "watched", "work",
+        "__weakref__", "_fails", "_given", "_mask", "_network", "_poll", "_since", "is_open",
+        "may_block", "number", "origin", "sock", "tag", "wanted", "watched", "work",
     )  # fmt: skip
 
     def __init__(self, network: Network, origin: Origin) -> None:
@@ -552,6 +552,7 @@ class Connection:
         self.origin = origin
         self._poll: select.poll | None = None
         self._mask = self._given = self.wanted = 0
+        self._fails = Cause.BROKEN  # what it is if the present step fails
         self._since = 0.0
         self.sock: socket.socket | _Tls | None = None
         self.watched: socket.socket | _Tls | None = None
@@ -612,6 +613,7 @@ class Connection:
             if is_new:
                 yield from self._open(deadline)
                 self._given = 0
+            self._fails = Cause.BROKEN
             whole = yield from self._send(pieces, deadline, reading)
             deadline.receives()
             yield from self._receive(deadline, reading, waits=whole)
@@ -633,13 +635,24 @@ class Connection:
                 self.close()
 
     def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
-        sent = Sent.PERHAPS if self._given else Sent.NEVER
+        cause, why, proxy = self._fails, _words(error), self._network.proxy
+        opens, where = cause is not Cause.BROKEN, self.origin.url
+        sent = Sent.NEVER if opens or not self._given else Sent.PERHAPS
         if reading.began:
             sent = Sent.ANSWERED
-        causes = {_TooLong: Cause.LIMIT, EOFError: Cause.BODY}
-        cause = Cause.TIME if _is_late(error) else causes.get(type(error), Cause.BROKEN)
-        where = "" if cause is Cause.BODY else self.origin.url
-        return NoAnswer(cause, sent, _words(error), where)
+        if cause is Cause.PROXY:
+            where = origin_of(proxy).url
+        if isinstance(error, ssl.SSLCertVerificationError):
+            cause, why = Cause.CERTIFICATE, f"certificate verify failed: {error.verify_message}"
+        elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            cause = Cause.FULL
+        elif isinstance(error, EOFError):
+            cause, where = Cause.BODY, ""
+        elif isinstance(error, _TooLong) and not opens:
+            cause = Cause.LIMIT
+        elif _is_late(error):
+            cause, why = (cause, "no connection in time") if opens else (Cause.TIME, why)
+        return NoAnswer(cause, sent, why, where)
 
     def _pieces(
         self, request: HttpRequest
@@ -670,28 +683,14 @@ class Connection:
     def _open(self, deadline: Deadline) -> Step:
         """Connect to the store or its proxy; tunnel and encrypt as the URL asks for it. Nothing of
         the request is sent."""
-        network, origin = self._network, self.origin
-        place = origin_of(network.proxy) if network.proxy else origin
-        cause, where = Cause.PROXY if network.proxy else Cause.CONNECT, place.url
-        before = sys.exception()
-        try:
-            yield from self._connect(place, deadline)
-            if origin.scheme != "https":
-                return
-            if network.proxy:
+        proxy = self._network.proxy
+        self._fails = Cause.PROXY if proxy else Cause.CONNECT
+        yield from self._connect(origin_of(proxy) if proxy else self.origin, deadline)
+        if self.origin.scheme == "https":
+            if proxy:
                 yield from self._tunnel(deadline)
-            cause, where = Cause.TLS, origin.url
+            self._fails = Cause.TLS
             yield from self._encrypt(deadline)
-        except ssl.SSLCertVerificationError as error:
-            why = f"certificate verify failed: {error.verify_message}"
-            raise NoAnswer(Cause.CERTIFICATE, Sent.NEVER, why, where) from None
-        except (OSError, ValueError) as error:
-            if of_handler(error, before) is not None:
-                raise
-            why = "no connection in time" if _is_late(error) else _words(error)
-            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-                cause = Cause.FULL
-            raise NoAnswer(cause, Sent.NEVER, why, where) from None
 
     def _connect(self, place: Origin, deadline: Deadline) -> Step:
         code = 0

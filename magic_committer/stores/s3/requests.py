@@ -14,12 +14,12 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
 from magic_committer._patience import Errand
 from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
-from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, unwritten
+from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, HttpRequest, Origin, unwritten
 from magic_committer.stores.s3.signing import EMPTY_SHA256
 
 Parameters = Mapping[str, Any]
@@ -90,6 +90,14 @@ _PLAIN_IN_XML = re.compile(r"[ -%'-;=?-~]*")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
+class BucketPlace(NamedTuple):
+    """Where a bucket is: its server, what comes before the key, and the region that signs."""
+
+    origin: Origin
+    path: str
+    region: str
+
+
 @dataclass(slots=True)
 class Call:
     """What the store is asked once."""
@@ -105,20 +113,10 @@ class Call:
     errand: Errand | None = None  # it ends with this one; None: with the present one
 
 
-@dataclass(slots=True)
-class Unsigned:
-    """A request, before it is signed."""
-
-    method: str
-    path: str  # the quoted key
-    query: str  # its names are in order, as the signature wants them
-    headers: list[tuple[str, str]]
-    body: bytes | PartBody
-
-
-def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") -> Unsigned:
-    """Write the request of an operation. Raises `NoAnswer`: a parameter cannot be written, or is
-    none of the operation's."""
+def build(call: Call, place: BucketPlace) -> HttpRequest:
+    """Write the request of an operation, unsigned. Raises `NoAnswer`: a parameter cannot be
+    written, or is none of the operation's."""
+    operation, parameters, body = call.operation, call.parameters, call.body
     method, always = OPERATIONS[operation]
     path = ""
     query = [*always]
@@ -145,8 +143,11 @@ def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") 
             headers.append(("x-amz-checksum-crc32", base64.b64encode(crc).decode()))
         else:
             raise unwritten(f"{operation} has no parameter {name}")
-    query.sort()
-    return Unsigned(method, path, "&".join(query), headers, body)
+    query.sort()  # as the signature wants them
+    target = f"{place.path}/{path}" if path else place.path or "/"
+    if query:
+        target = f"{target}?{'&'.join(query)}"
+    return HttpRequest(method, place.origin, target, headers, body, call.bytes_max)
 
 
 def complete_document(parts: Sequence[Parameters]) -> bytes:

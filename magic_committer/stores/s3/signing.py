@@ -13,7 +13,9 @@ import hashlib
 import hmac
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple
+
+from magic_committer.stores.s3.http import HttpRequest
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
@@ -26,15 +28,12 @@ _NOT_SIGNED = frozenset(("expect", "transfer-encoding", "user-agent", "x-amzn-tr
 SDK)."""
 
 
-class Credentials(Protocol):
-    """What signs: an access key as the SDK's ``get_frozen_credentials`` returns it."""
+class Credentials(NamedTuple):
+    """What signs: an access key."""
 
-    @property
-    def access_key(self) -> str: ...
-    @property
-    def secret_key(self) -> str: ...
-    @property
-    def token(self) -> str | None: ...
+    access_key: str
+    secret_key: str
+    token: str | None
 
 
 class Signer:
@@ -49,24 +48,18 @@ class Signer:
         self._kept: tuple[str, str, tuple[Any, Any]] | None = None
 
     def sign(
-        self,
-        method: str,
-        host: str,
-        path: str,
-        query: str,
-        headers: list[tuple[str, str]],
-        payload: str,
-        credentials: Credentials,
-        moment: str,
+        self, request: HttpRequest, payload: str, credentials: Credentials, moment: str
     ) -> None:
         """Add date, hash, token and signature to the headers of a request; no name may come twice.
-        Path and query are quoted, as they will be sent; the query's names are in order. ``payload``
-        is the body's SHA-256 in hex, or `UNSIGNED_PAYLOAD`; ``moment`` is of `stamp`."""
+        Its target is quoted, and the names of its query are in order. ``payload`` is the body's
+        SHA-256 in hex, or `UNSIGNED_PAYLOAD`; ``moment`` is of `stamp`."""
+        headers = request.headers
+        path, _, query = request.target.partition("?")
         headers.append((DATE, moment))
         headers.append((SHA256, payload))
         if credentials.token:
             headers.append((TOKEN, credentials.token))
-        signed = [("host", host)]
+        signed = [("host", request.origin.netloc)]
         for name, value in headers:
             low = name.lower()
             if low not in _NOT_SIGNED:
@@ -77,8 +70,8 @@ class Signer:
         asked = "&".join([one if "=" in one else f"{one}=" for one in query.split("&") if one])
         day = moment[:8]
         scope = f"{day}/{self.region}/s3/aws4_request"
-        request = f"{method}\n{path}\n{asked}\n{lines}\n\n{names}\n{payload}"
-        digest = hashlib.sha256(request.encode()).hexdigest()
+        whole = f"{request.method}\n{path}\n{asked}\n{lines}\n\n{names}\n{payload}"
+        digest = hashlib.sha256(whole.encode()).hexdigest()
         begun, end = self._key(credentials.secret_key, day)
         mac, end = begun.copy(), end.copy()
         mac.update(f"{ALGORITHM}\n{moment}\n{scope}\n{digest}".encode())

@@ -59,6 +59,7 @@ from magic_committer.stores.s3.http import (
     Http,
     HttpRequest,
     NoAnswer,
+    Outcome,
     Sent,
     look_at_file,
     origin_of,
@@ -99,15 +100,7 @@ class _Turn:
     def __init__(self, call: Call, deadline: Deadline) -> None:
         self.call = call
         self.deadline = deadline
-        self.answer: Answer | None = None
-        self.failure: Exception | None = None
-
-    def let_go(self) -> Exception:
-        """The failure, which is kept no more: it would keep what keeps it. The SDK's frames, which
-        hold the body, are gone from it."""
-        failure, self.failure = self.failure, None
-        assert failure is not None
-        return failure.with_traceback(None)
+        self.outcome: Outcome | None = None
 
 
 class _Made(NamedTuple):
@@ -159,19 +152,23 @@ class ViaBoto3:
         try:
             parsed = self._send(client, call)
         except Exception as error:  # whatever it is: the answer tells more
-            if turn.failure is None and turn.answer is None:
+            if turn.outcome is None:
                 raise _failure(error) from None
             parsed = None
         finally:
             hooks.turns.turn = None
-        if turn.failure is not None:
-            raise turn.let_go()
-        assert turn.answer is not None
+        answer, turn.outcome = turn.outcome, None
+        if isinstance(answer, Failure):
+            try:
+                raise answer.with_traceback(None)  # the SDK's frames hold the body
+            finally:
+                del answer  # or it keeps this frame, which keeps it
+        assert answer is not None
         if parsed is not None and call.operation not in OPERATIONS:
-            return {**parsed, "Document": turn.answer.body}
+            return {**parsed, "Document": answer.body}
         if parsed is not None and hasattr(parsed.get("Body"), "read") and not hooks.http:
-            turn.answer.body = _all_of(parsed["Body"], call.bytes_max, turn.answer)
-        return read(call.operation, turn.answer)
+            answer.body = _all_of(parsed["Body"], call.bytes_max, answer)
+        return read(call.operation, answer)
 
     def _send(self, client: Any, call: Call) -> Any:
         parameters = dict(call.parameters)
@@ -272,9 +269,9 @@ class _Hooks:
         if turn is None or self.http is None:
             return None
         try:
-            turn.answer = answer = self.http.send(_as_ours(request, turn.call), turn.deadline)
+            turn.outcome = answer = self.http.send(_as_ours(request, turn.call), turn.deadline)
         except Failure as error:
-            turn.failure = error
+            turn.outcome = error
             raise error.with_traceback(None) from None
         return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
 
@@ -286,7 +283,7 @@ class _Hooks:
         body = response_dict["body"]
         headers = {name.lower(): value for name, value in response_dict["headers"].items()}
         chunked = "chunked" in headers.get("transfer-encoding", "").lower()
-        turn.answer = Answer(
+        turn.outcome = Answer(
             int(response_dict["status_code"]),
             headers,
             body if isinstance(body, bytes) else b"",
