@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from magic_committer._runtime import Clock
 from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.config import Setup
+from magic_committer.stores.s3.config import NotPlain, Setup
 from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer
 from magic_committer.stores.s3.requests import (
     CHECKSUM_FIELDS,
@@ -70,7 +70,10 @@ class Fast:
         if error.status not in _MOVED or error.region in ("", region):
             return False
         if error.region != self.region:  # else another request has moved us
-            self._go_to(self._setup.moved(error.region))
+            try:
+                self._go_to(self._setup.moved(error.region))
+            except NotPlain:  # nobody here knows that region's endpoint: the refusal stands
+                return False
         return True
 
     def _signs(self, call: Call, place: BucketPlace) -> bool:
