@@ -458,8 +458,7 @@ class CompleteUpload(NamedTuple):
     if_none_match: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AbortUpload:
+class AbortUpload(NamedTuple):
     """What `ObjectStore.abort_upload` is asked, as a value. ``once``: send it once, because it
     follows from a look, which is old by the time of a second try."""
 
@@ -468,31 +467,27 @@ class AbortUpload:
     once: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ListParts:
+class ListParts(NamedTuple):
     """What `ObjectStore.list_parts` is asked, as a value."""
 
     key: str
     upload_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """What `ObjectStore.head` is asked, as a value."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class FindUpload:
+class FindUpload(NamedTuple):
     """Whether `ObjectStore.list_uploads` of a key shows one upload of that key, as a value."""
 
     key: str
     upload_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class CreateUpload:
+class CreateUpload(NamedTuple):
     """What `ObjectStore.create_upload` is asked, as a value. ``errand``: it ends with this one;
     None: with the present one."""
 

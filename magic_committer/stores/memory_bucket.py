@@ -16,6 +16,7 @@ from weakref import WeakValueDictionary
 
 from magic_committer import checksum as checksums
 from magic_committer.errors import (
+    BucketNotFound,
     InvalidRequest,
     NotFound,
     PermissionDenied,
@@ -46,6 +47,7 @@ K = TypeVar("K", str, tuple[str, int])
 
 _REFUSALS: Mapping[str, tuple[type[StoreError], int]] = {
     "AccessDenied": (PermissionDenied, 403),
+    "NoSuchBucket": (BucketNotFound, 404),
     "NoSuchKey": (NotFound, 404),
     "NoSuchUpload": (NotFound, 404),
     "PreconditionFailed": (PreconditionFailed, 412),
@@ -261,8 +263,11 @@ class Bucket:
 
     def copy_part(self, key: str, upload_id: str, number: int, source: ObjectSlice) -> Part:
         """Store a part from an object of this bucket, or of another one of this process."""
-        objects = (self if source.bucket == self.name else _buckets[source.bucket]).objects
-        found = objects.get(source.key)
+        held = self if source.bucket == self.name else _buckets.get(source.bucket)
+        if held is None:
+            message = f"there is no bucket {source.bucket}"
+            raise self._refused("put_part", key, "NoSuchBucket", message)
+        found = held.objects.get(source.key)
         if found is None:
             message = f"there is no object {source.bucket}/{source.key}"
             raise self._refused("put_part", key, "NoSuchKey", message)

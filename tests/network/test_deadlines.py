@@ -141,8 +141,8 @@ def test_a_stall_ends_though_time_was_earned() -> None:
 def test_the_answer_has_its_time_however_long_the_body_took() -> None:
     """The time for the answer begins when the request is sent."""
     deadline = Deadline(10.0, 100.0)
-    deadline._begun -= 9.9
-    deadline._moved_at -= 9.9
+    deadline._phase_ends -= 9.9
+    deadline._silence_ends -= 9.9
     assert deadline.left < 1
     deadline.receives()
     assert deadline.left > 9

@@ -8,6 +8,7 @@ import pickle
 import resource
 import traceback
 import weakref
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from botocore import exceptions as sdk
 
 from magic_committer import errors
 from magic_committer.options import S3Options
+from magic_committer.stores.base import FileSlice, PutPart, Written, many_of
 from magic_committer.stores.s3 import S3Store, retry, via_boto3
 from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.errors import READS, never_sent, translate
@@ -23,7 +25,7 @@ from magic_committer.stores.s3.requests import Call
 from tests.certificates import Authority
 from tests.servers import HurriedClock, Reply, document, error
 from tests.transport import lab as verbs
-from tests.transport.lab import DATED, LOST, TRUNCATED, VERBS, Lab, ask
+from tests.transport.lab import DATED, LOST, TRUNCATED, VERBS, Lab, ask, at_once
 from tests.wire import playing, raw_server
 
 both_ways = pytest.mark.usefixtures("transport")
@@ -173,7 +175,10 @@ CHECK = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cause", Cause)
+OURS = (Cause.CREDENTIALS, Cause.PARAMETER, Cause.LARGE, Cause.BODY)  # no silence: below
+
+
+@pytest.mark.parametrize("cause", [one for one in Cause if one not in OURS])
 @pytest.mark.parametrize("sent", Sent)
 def test_every_failure_says_whether_it_was_sent(cause: Cause, sent: Sent) -> None:
     """``sent`` is False for `Sent.NEVER` alone, and the text says where, why and what to check."""
@@ -265,6 +270,24 @@ def test_what_cannot_be_signed_or_written_was_not_sent(lab: Lab, no_credentials:
     for told in (denied.value, refused.value):
         assert (told.sent, told.status) == (False, 0)
     assert lab.asked == []
+
+
+@both_ways
+def test_a_part_whose_file_is_cut_is_refused(lab: Lab, tmp_path: Path) -> None:
+    """Before it is sent, by itself and among many, of which the others go on."""
+    (tmp_path / "f").write_bytes(b"12")
+    lab.said(verbs.COMPLETED)
+    body = FileSlice(str(tmp_path / "f"), 0, 9)
+    with pytest.raises(errors.InvalidRequest, match="the file") as alone:
+        lab.store.put_part("k", "u", 1, body)
+    told: list[Any] = [alone.value]
+    if many_of(lab.store) is not None:
+        parts = ((number, PutPart("k", "u", number, body)) for number in (1, 2))
+        answers = at_once(lab.store, *parts, verbs.complete("whole"))
+        assert isinstance(answers.pop("whole"), Written)
+        told += answers.values()
+    assert {(type(one), one.code) for one in told} == {(errors.InvalidRequest, "IncompleteBody")}
+    assert [asked.method for asked in lab.asked] == ["POST"] * (len(told) == 3)
 
 
 @both_ways

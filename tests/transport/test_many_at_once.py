@@ -10,7 +10,7 @@ import pytest
 from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswered
 from magic_committer.stores import base
 from magic_committer.stores.s3 import S3Store
-from magic_committer.stores.s3.answers import Refused, Unreadable
+from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
 from magic_committer.stores.s3.many import Window
 from tests.servers import Asked, Reply, document, error
@@ -187,7 +187,8 @@ def test_what_cannot_be_written_is_not_sent(lab: Lab) -> None:
 
 NO, OK = Refused(503, "SlowDown", "slow down"), None
 OTHERS = [Refused(404, "NoSuchUpload", ""), Refused(500, "InternalError", ""),
-          Unreadable(503, "a page"), NoAnswer(Cause.TIME, Sent.PERHAPS, "no answer")]  # fmt: skip
+          NoAnswer(Cause.UNREADABLE, Sent.ANSWERED, "a page", status=503),
+          NoAnswer(Cause.TIME, Sent.PERHAPS, "no answer")]  # fmt: skip
 
 
 @pytest.mark.usefixtures("transport")

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from magic_committer import errors
-from magic_committer._patience import Kind, patient
-from magic_committer.stores.base import FileSlice
+from magic_committer._patience import Errand, Kind, patient
+from magic_committer.stores.base import FileSlice, many_of
 from magic_committer.stores.s3 import retry
 from magic_committer.stores.s3.retry import FIRST_SECONDS
-from tests.servers import Reply, document, error
-from tests.transport.lab import COMPLETED, LOST, PUT, Lab, ask
+from tests.servers import HurriedClock, Reply, document, error
+from tests.transport.lab import COMPLETED, LOST, PUT, Lab, ask, at_once, complete, way_to
 
 pytestmark = pytest.mark.usefixtures("transport")
 
@@ -103,6 +103,29 @@ def test_a_store_that_answered_once_or_listens_is_waited_for(lab: Lab, first: An
         store.put("k", b"x")
     assert caught.value.status == 0
     assert sum(lab.clock.slept) > 2 * FIRST_SECONDS
+
+
+def test_nothing_is_sent_again_when_its_errand_has_ended_in_the_wait(lab: Lab) -> None:
+    """By itself and among many: what the caller does next comes after it. The error is that of the
+    try before."""
+    lab.said(error(500, "InternalError"))
+
+    class Ending(HurriedClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            errand.end(60.0)
+
+    store, told = way_to(lab.url, Ending(), retry_attempts_max=9), []
+    errand = Errand()
+    with errand.here(), pytest.raises(errors.Unanswered) as caught:
+        ask(store, "put")
+    told.append(caught.value)
+    if many_of(store) is not None:
+        errand = Errand()
+        with errand.here():
+            told.append(at_once(store, complete("k"))["k"])
+    assert [(one.status, one.attempts) for one in told] == [(500, 1)] * len(told)
+    assert len(lab.asked) == len(told)
 
 
 BIG = bytes(range(256)) * 8192

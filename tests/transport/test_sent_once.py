@@ -309,7 +309,7 @@ POINTS: dict[str, tuple[Any, str]] = {
     "in a wait": (Deadline, "look"),
     "in the parser": (http._Reading, "on_header"),
     "at the end": (http._Reading, "answer"),
-    "in the body's file": (os, "fstat"),
+    "in the body's file": (os, "stat"),
 }
 
 
@@ -399,7 +399,7 @@ def test_what_cannot_be_sent_whole_is_not_sent(
         for name, value in (("a", header), (f"a{header[1:]}", "b")):
             asked = to(raw, "PUT", body)
             asked.headers.append((name, value))
-            with pytest.raises((http.BadParameter, EOFError), match=why):
+            with pytest.raises(NoAnswer, match=why):
                 driver.send(asked)
     assert raw.asked == []
 
@@ -459,7 +459,7 @@ def test_old_idle_connections_are_closed_one_for_each_that_becomes_idle(
         old = list(idle)
         monkeypatch.setattr(http, "IDLE_SECONDS_MAX", time.monotonic() - max(c._since for c in old))
         for left in (4, 3):
-            client.give_back(http.origin_of(raw.url), idle.pop())
+            client.give_back(idle.pop())
             assert len(idle) == left
         assert [one.sock is None for one in old[:3]] == [True, True, False]
         client.close()
@@ -472,7 +472,7 @@ def test_a_forked_child_leaves_its_parents_answers() -> None:
     with raw_server(playing("ask", may_answer.wait, OK)) as raw:
         loop = http.Loop(client)
         loop.start("mine", to(raw), Deadline(SECONDS, SECONDS))
-        while not any(seat.connection._given for seat in loop._busy):
+        while not any(one._given for one in loop._busy):
             assert not list(loop.wait(0.1))
         child = os.fork()
         if child == 0:

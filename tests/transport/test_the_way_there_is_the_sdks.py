@@ -193,6 +193,18 @@ def test_a_tunnel_does_not_replace_the_certificate(
     assert (caught.value.sent, caught.value.attempts, behind.asked) == (False, 1, [])
 
 
+def test_a_tunnel_names_an_address_of_ip_version_6_in_brackets(
+    trusted: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As its URL does, and with the port, which ``Host`` leaves out where it is the usual one."""
+    with scripted_server(fine, context=trusted.server("::1")) as behind:
+        with proxied(behind, monkeypatch) as (proxy, _):
+            for url in ("https://[::1]", "https://[::1]:9443"):
+                way_to(url).put("k", b"x")
+        heads = [asked.head.partition("\r\n")[0] for asked in proxy.asked]
+    assert heads == [f"CONNECT [::1]:{port} HTTP/1.1" for port in (443, 9443)]
+
+
 @pytest.mark.parametrize(
     ("settings", "through"),
     [

@@ -11,11 +11,15 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli.main import run
 from magic_committer.errors import InvalidRequest, OptionError, PermissionDenied, Unanswered
+from magic_committer.options import S3Options
 from magic_committer.stores.base import AbortUpload, Written, many_of, transport_of
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import http
+from magic_committer.stores.s3.answers import Refused
+from magic_committer.stores.s3.config import plain_setup
+from magic_committer.stores.s3.fast import Fast
 from magic_committer.stores.unconditional import unconditional
-from tests.servers import Asked, Reply, error, moto_options, moto_server
+from tests.servers import Asked, HurriedClock, Reply, error, moto_options, moto_server
 from tests.transport.lab import DATED, PUT, Lab, ask, at_once, sent_by
 from tools.moto_server import CREDENTIALS
 
@@ -120,6 +124,16 @@ def test_a_bucket_in_another_region_is_found(lab: Lab, among_many: bool) -> None
     regions = [asked.headers["authorization"].split("/")[2] for asked in lab.asked]
     assert sorted(regions, reverse=True) == ["us-east-1"] * count + ["eu-west-3"] * (count + 1)
     assert regions[-1] == "eu-west-3"
+
+
+def test_to_a_region_that_nobody_knows_no_request_moves() -> None:
+    """Its endpoint is not guessed: the store's refusal stands, and the hint says what to set."""
+    options = S3Options(region="eu-north-1", access_key="k", secret_key="s")
+    way = Fast(plain_setup("b", options), HurriedClock())
+    for region, moves in (("zz-new-1", False), ("eu-west-3", True)):
+        refused = Refused(301, "PermanentRedirect", "", region=region)
+        assert way.moves(refused, "eu-north-1") is moves
+    assert way.region == "eu-west-3"
 
 
 @pytest.fixture(scope="module")

@@ -254,6 +254,8 @@ def _copy_a_byte(store: MemoryStore, upload_id: str) -> object:
         (lambda s, u, p: s.put("\ud800", b""), 400, "InvalidURI"),
         (lambda s, u, p: s.put("k", b"", metadata={"a": "x" * 2048}), 400, "MetadataTooLarge"),
         (lambda s, u, p: _copy_a_byte(s, u), 400, "InvalidRequest"),
+        (lambda s, u, p: s.put_part("k", u, 1, ObjectSlice("none", "k", "e", 0, 1, 1)), 404,
+         "NoSuchBucket"),
         (lambda s, u, p: s.delete_one("k", version_id="v"), 400, "InvalidArgument"),
         (lambda s, u, p: s.put("k", b"", if_match="a", if_none_match=True), 400, "InvalidArgument"),
     ],

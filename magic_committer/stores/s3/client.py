@@ -24,8 +24,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from magic_committer._patience import SLICE_SECONDS
@@ -51,6 +52,7 @@ from magic_committer.stores.base import (
     CompleteUpload,
     CreatedUpload,
     CreateUpload,
+    FileSlice,
     FindUpload,
     Head,
     ListParts,
@@ -89,6 +91,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = logging.getLogger("magic_committer")
+
+
+class _Place(NamedTuple):
+    """Where a page of uploads begins; ``before``: the page before it, for a listing by key."""
+
+    markers: Mapping[str, str] = {}
+    by_key: bool = False
+    before: Sequence[UploadInfo] = ()
 
 
 class S3Store:
@@ -169,15 +179,15 @@ class S3Store:
         if_none_match: bool = False,
         if_match: str | None = None,
     ) -> Written:
-        wanted = {
-            **self._named(key),
-            "Metadata": metadata or None,
-            "ContentType": content_type,
-            "IfNoneMatch": "*" if if_none_match else None,
-            "IfMatch": if_match,
+        wanted = self._named(
+            key,
+            Metadata=metadata or None,
+            ContentType=content_type,
+            IfNoneMatch="*" if if_none_match else None,
+            IfMatch=if_match,
             **self._encryption,
-        }
-        reply, attempts = self._ask(Call("put", "PutObject", key, _given(wanted), bytes(body)))
+        )
+        reply, attempts = self._ask(Call("put", "PutObject", key, wanted, bytes(body)))
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
     def delete(self, keys: Iterable[str]) -> Mapping[str, StoreError]:
@@ -213,14 +223,14 @@ class S3Store:
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
     ) -> None:
-        wanted = {**self._named(key), "IfMatch": if_match, "VersionId": version_id}
+        wanted = self._named(key, IfMatch=if_match, VersionId=version_id)
         with suppress(NotFound):
-            self._ask(Call("delete_one", "DeleteObject", key, _given(wanted)))
+            self._ask(Call("delete_one", "DeleteObject", key, wanted))
 
     def list(
         self, prefix: str, *, delimiter: str = "", start_after: str = ""
     ) -> Iterator[ObjectPage]:
-        place = _given({"StartAfter": start_after or None})
+        place = {"StartAfter": start_after} if start_after else {}
         fixed = {"Prefix": prefix, **self._payer}
         if delimiter:
             fixed["Delimiter"] = delimiter
@@ -229,9 +239,9 @@ class S3Store:
             seen_at = self._seen_at(reply)
             yield ObjectPage(
                 tuple(
-                    _listed(one, seen_at)
+                    ObjectInfo(key, one["Size"], one.get("ETag", ""), one["LastModified"], seen_at)
                     for one in reply.get("Contents", ())
-                    if one["Key"].startswith(prefix)
+                    if (key := one["Key"]).startswith(prefix)
                 ),
                 tuple(
                     one["Prefix"]
@@ -256,23 +266,23 @@ class S3Store:
     def _creating(self, asked: CreateUpload) -> Work[CreatedUpload]:
         attributes, checksum = asked.attributes, asked.checksum
         tags = {**dict(self._options.tags), **attributes.tags}
-        wanted = {
-            **self._named(asked.key),
-            "Metadata": attributes.metadata or None,
-            "ContentType": attributes.content_type,
-            "ContentEncoding": attributes.content_encoding,
-            "ContentDisposition": attributes.content_disposition,
-            "CacheControl": attributes.cache_control,
-            "StorageClass": attributes.storage_class or self._options.storage_class,
-            "ACL": attributes.acl or self._options.acl,
-            "Tagging": urllib.parse.urlencode(tags) or None,
-            "ChecksumAlgorithm": checksum,
-            "ChecksumType": _checksum_type(checksum),
+        wanted = self._named(
+            asked.key,
+            Metadata=attributes.metadata or None,
+            ContentType=attributes.content_type,
+            ContentEncoding=attributes.content_encoding,
+            ContentDisposition=attributes.content_disposition,
+            CacheControl=attributes.cache_control,
+            StorageClass=attributes.storage_class or self._options.storage_class,
+            ACL=attributes.acl or self._options.acl,
+            Tagging=urllib.parse.urlencode(tags) or None,
+            ChecksumAlgorithm=checksum,
+            ChecksumType=_checksum_type(checksum),
             **self._encryption,
-        }
-        call = Call("create_upload", "CreateMultipartUpload", asked.key, _given(wanted))
-        call.errand = asked.errand
-        reply, attempts = yield call
+        )
+        reply, attempts = yield Call(
+            "create_upload", "CreateMultipartUpload", asked.key, wanted, errand=asked.errand
+        )
         return CreatedUpload(reply["UploadId"], attempts)
 
     def put_part(
@@ -292,32 +302,31 @@ class S3Store:
         key, number, checksum = asked.key, asked.number, asked.checksum
         body, asked.body = asked.body, NO_BODY
         wanted = {
-            **self._named(key),
+            "Key": key,
+            **self._payer,
             "UploadId": asked.upload_id,
             "PartNumber": number,
             **self._customer_key,
             **_checksum_named(checksum),
         }
         size = body.nbytes if isinstance(body, memoryview) else body.length
+        if isinstance(body, FileSlice):
+            os.stat(body.path)  # a file that is not there is no error of the store
+        call = Call("put_part", "UploadPart", key, wanted, errand=asked.errand)
         if isinstance(body, ObjectSlice):
-            call = Call("put_part", "UploadPartCopy", key, {**wanted, **_copied(body)})
+            call.operation = "UploadPartCopy"
+            wanted["CopySource"] = f"{body.bucket}/{body.key}"
+            wanted["CopySourceIfMatch"] = body.etag
+            if not body.is_whole:
+                last = body.offset + body.length - 1
+                wanted["CopySourceRange"] = f"bytes={body.offset}-{last}"
         else:
-            call = Call("put_part", "UploadPart", key, wanted, body)
-        call.errand = asked.errand
+            call.body = body
         try:
             reply, _ = yield call
         except StoreError as error:
             clear_frames(error.__traceback__)  # who keeps the error keeps no body with it
             raise
-        except EOFError as error:
-            clear_frames(error.__traceback__)
-            raise InvalidRequest(
-                f"put_part s3://{self._bucket}/{key} failed: {error}",
-                operation="put_part",
-                bucket=self._bucket,
-                key=key,
-                code="IncompleteBody",
-            ) from None
         finally:
             body = call.body = NO_BODY
         return Part(number, reply["ETag"], size, _checksum_of(reply) or checksum)
@@ -356,23 +365,25 @@ class S3Store:
         return run(self._completing(asked), self._ask)
 
     def _completing(self, asked: CompleteUpload) -> Work[Written]:
-        wanted = {
-            **self._named(asked.key),
+        parts = [
+            {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
+            for one in asked.parts
+        ]
+        wanted: dict[str, Any] = {
+            "Key": asked.key,
+            **self._payer,
             "UploadId": asked.upload_id,
-            "MultipartUpload": {
-                "Parts": [
-                    {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
-                    for one in asked.parts
-                ]
-            },
+            "MultipartUpload": {"Parts": parts},
             **self._customer_key,
-            "MpuObjectSize": asked.length,
-            "IfNoneMatch": "*" if asked.if_none_match else None,
-            **_checksum_named(asked.checksum),
         }
+        if asked.length is not None:
+            wanted["MpuObjectSize"] = asked.length
+        if asked.if_none_match:
+            wanted["IfNoneMatch"] = "*"
         if asked.checksum is not None:
+            wanted.update(_checksum_named(asked.checksum))
             wanted["ChecksumType"] = _checksum_type(asked.checksum.algorithm)
-        call = Call("complete_upload", "CompleteMultipartUpload", asked.key, _given(wanted))
+        call = Call("complete_upload", "CompleteMultipartUpload", asked.key, wanted)
         call.conflict_final = asked.if_none_match
         reply, attempts = yield call
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
@@ -387,17 +398,50 @@ class S3Store:
         return Written("")
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        pages = _UploadPages(self, prefix)
-        while not pages.ended:
-            yield run(pages.next(), self._ask)
+        place: _Place | None = _Place()
+        while place is not None:
+            page, place = run(self._upload_page(prefix, place), self._ask)
+            yield page
 
     def _finding(self, asked: FindUpload) -> Work[UploadPage]:
-        pages, page = _UploadPages(self, asked.key), UploadPage((), 0.0)
-        while not pages.ended:
-            page = yield from pages.next()
+        place: _Place | None = _Place()
+        while place is not None:
+            page, place = yield from self._upload_page(asked.key, place)
             if (found := found_on(page, asked)) is not None:
                 return found
         return replace(page, uploads=())
+
+    def _upload_page(self, prefix: str, at: _Place) -> Work[tuple[UploadPage, _Place | None]]:
+        """One page of uploads, and where the next one begins; None: it is the last.
+
+        versitygw refuses both markers together (stores.md). The listing then goes on by key alone,
+        from the last key whose uploads were all on the page before, and drops duplicates.
+        """
+        wanted = {"Prefix": prefix, **at.markers, **self._payer}
+        try:
+            reply, attempts = yield Call("list_uploads", "ListMultipartUploads", prefix, wanted)
+        except InvalidRequest:
+            if at.by_key or "UploadIdMarker" not in at.markers or not at.before:
+                raise
+            by_key = _Place({"KeyMarker": next(_key_markers(at.before))}, True, at.before)
+            return (yield from self._upload_page(prefix, by_key))
+        page = [_upload_of(one) for one in reply.get("Upload", ())]
+        repeated = {(one.key, one.upload_id) for one in at.before} if at.by_key else set()
+        shown = (one for one in page if (one.key, one.upload_id) not in repeated)
+        held = tuple(one for one in shown if one.key.startswith(prefix))
+        given = UploadPage(held, self._seen_at(reply))
+        if not reply.get("IsTruncated"):
+            return given, None
+        if at.by_key:
+            ahead = (key for key in _key_markers(page) if key > at.markers["KeyMarker"])
+            following = {"KeyMarker": next(ahead, "")}
+        else:
+            names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+            following = {name: reply.get(said, "") for name, said in names.items()}
+        following = {name: marker for name, marker in following.items() if marker}
+        if not following or following == at.markers:
+            _refuse_page("list_uploads", self._bucket, prefix, attempts)
+        return given, _Place(following, at.by_key, page)
 
     # Many requests -------------------------------------------------------------------------------
 
@@ -420,9 +464,7 @@ class S3Store:
             asked = next_ask()
             return None if asked is None else (asked[0], _WORKS[type(asked[1])](self, asked[1]))
 
-        def attempts(call: Call) -> Attempts:
-            return Attempts(self._options, self._clock, way, self._bucket, call)
-
+        attempts = partial(Attempts, self._options, self._clock, way, self._bucket)
         return ask_each(way, self._clock, next_work, attempts, in_flight, look_seconds)
 
     # The way of a request ------------------------------------------------------------------------
@@ -465,8 +507,10 @@ class S3Store:
         seen_at: float | None = reply["SeenAt"]
         return float(int(self._clock.now())) if seen_at is None else seen_at
 
-    def _named(self, key: str) -> dict[str, Any]:
-        return {"Key": key, **self._payer}
+    def _named(self, key: str, **more: Any) -> dict[str, Any]:
+        """The parameters of a request on a key. None is not sent."""
+        given = {name: value for name, value in more.items() if value is not None}
+        return {"Key": key, **self._payer, **given}
 
 
 _WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
@@ -478,66 +522,6 @@ _WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
     CreateUpload: S3Store._creating,
     PutPart: S3Store._putting_part,
 }
-
-
-class _UploadPages:
-    """Where a listing of uploads is.
-
-    versitygw refuses both markers together (stores.md). The listing then goes on by key alone, from
-    the last key whose uploads were all on the page before, and drops duplicates.
-
-    Attributes:
-        ended: there are no more pages.
-    """
-
-    def __init__(self, store: S3Store, prefix: str) -> None:
-        self._store = store
-        self._prefix = prefix
-        self._place: Mapping[str, str] = {}
-        self._by_key = False
-        self._before: Sequence[UploadInfo] = ()
-        self.ended = False
-
-    def next(self) -> Work[UploadPage]:
-        """Ask for the next page."""
-        while True:
-            wanted = {"Prefix": self._prefix, **self._place, **self._store._payer}
-            call = Call("list_uploads", "ListMultipartUploads", self._prefix, wanted)
-            try:
-                reply, attempts = yield call
-                break
-            except InvalidRequest:
-                if self._by_key or "UploadIdMarker" not in self._place or not self._before:
-                    raise
-                self._by_key, self._place = True, {"KeyMarker": next(_key_markers(self._before))}
-        page = [_upload_of(one) for one in reply.get("Upload", ())]
-        repeated = {(one.key, one.upload_id) for one in self._before} if self._by_key else set()
-        self.ended = not reply.get("IsTruncated")
-        if not self.ended:
-            self._turn(page, reply, attempts)
-        return UploadPage(
-            tuple(
-                one
-                for one in page
-                if one.key.startswith(self._prefix) and (one.key, one.upload_id) not in repeated
-            ),
-            self._store._seen_at(reply),
-        )
-
-    def _turn(self, page: Sequence[UploadInfo], reply: Reply, attempts: int) -> None:
-        if self._by_key:
-            ahead = (key for key in _key_markers(page) if key > self._place["KeyMarker"])
-            following = _given({"KeyMarker": next(ahead, None)})
-        else:
-            following = _given(
-                {
-                    "KeyMarker": reply.get("NextKeyMarker") or None,
-                    "UploadIdMarker": reply.get("NextUploadIdMarker") or None,
-                }
-            )
-        if not following or following == self._place:
-            _refuse_page("list_uploads", self._store._bucket, self._prefix, attempts)
-        self._before, self._place = page, following
 
 
 # Values -------------------------------------------------------------------------------------------
@@ -556,14 +540,6 @@ def _refuse_page(verb: str, bucket: str, prefix: str, attempts: int) -> NoReturn
     )
 
 
-def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in wanted.items() if value is not None}
-
-
-def _listed(one: Reply, seen_at: float) -> ObjectInfo:
-    return ObjectInfo(one["Key"], one["Size"], one.get("ETag", ""), one["LastModified"], seen_at)
-
-
 def _checksum_of(reply: Reply) -> Checksum | None:
     for algorithm, name in CHECKSUM_FIELDS.items():
         if name in reply:
@@ -579,15 +555,6 @@ def _checksum_type(algorithm: ChecksumAlgorithm | None) -> str | None:
     if algorithm is None:
         return None
     return "FULL_OBJECT" if joins(algorithm) else "COMPOSITE"
-
-
-def _copied(source: ObjectSlice) -> dict[str, Any]:
-    within = f"bytes={source.offset}-{source.offset + source.length - 1}"
-    return {
-        "CopySource": f"{source.bucket}/{source.key}",
-        "CopySourceIfMatch": source.etag,
-        **({} if source.is_whole else {"CopySourceRange": within}),
-    }
 
 
 def _upload_of(one: Reply) -> UploadInfo:

@@ -21,7 +21,7 @@ import re
 import ssl
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
@@ -32,8 +32,8 @@ from magic_committer._pool import beside
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.s3 import http, redact
-from magic_committer.stores.s3.errors import NoCredentials
-from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Origin, Sent, origin_of
+from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Sent, origin_of
+from magic_committer.stores.s3.requests import BucketPlace
 from magic_committer.stores.s3.signing import Credentials
 from magic_committer.version import __version__
 
@@ -73,49 +73,16 @@ class NotPlain(Exception):
     """The requests go by boto3. The text says why."""
 
 
-class Key(NamedTuple):
-    """An access key."""
+class Setup(NamedTuple):
+    """A plain way to a bucket."""
 
-    access_key: str
-    secret_key: str
-    token: str | None
-
-
-class BucketPlace(NamedTuple):
-    """Where a bucket is: its server, what comes before the key, and the region that signs."""
-
-    origin: Origin
-    path: str
-    region: str
-
-    def target(self, key: str, query: str) -> str:
-        """The target of a request; the key and the query are quoted."""
-        path = f"{self.path}/{key}" if key else self.path or "/"
-        return f"{path}?{query}" if query else path
-
-
-@dataclass(frozen=True)
-class Setup:
-    """A plain way to a bucket.
-
-    Attributes:
-        endpoint: the store's URL, without the bucket.
-        place: where the bucket is; ``moved`` says where it is in another region.
-        credentials: what signs, asked before each signature; None: requests are not signed. It
-            raises `NoCredentials`.
-        signs_bodies: whether signatures cover bodies, by the SDK's ``payload_signing_enabled``;
-            None: it says nothing.
-        network: how to connect.
-        agent: the ``User-Agent``.
-    """
-
-    endpoint: str
+    endpoint: str  # the store's URL, without the bucket
     place: BucketPlace
-    moved: Callable[[str], BucketPlace]
-    credentials: Callable[[], Credentials] | None
-    signs_bodies: bool | None
+    moved: Callable[[str], BucketPlace]  # where it is in another region
+    credentials: Callable[[], Credentials] | None  # what signs, asked before each signature
+    signs_bodies: bool | None  # by the SDK's ``payload_signing_enabled``; None: it says nothing
     network: Network
-    agent: str
+    agent: str  # the ``User-Agent``
 
 
 _loaders: dict[Any, Any] = {}
@@ -245,13 +212,13 @@ class _Settings:
         """What gives credentials."""
         options = self._options
         if options.access_key is not None:
-            key = Key(options.access_key, options.secret_key or "", options.session_token)
+            key = Credentials(options.access_key, options.secret_key or "", options.session_token)
         elif self._session is not None:
             return _Asking(self._session)
         else:
             given = os.environ
             token = given.get("AWS_SESSION_TOKEN") or given.get("AWS_SECURITY_TOKEN") or None
-            key = Key(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
+            key = Credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
         redact.know(*key)
         return lambda: key
 
@@ -272,23 +239,19 @@ class _Asking:
 
 
 def _asked(session: Any) -> Credentials:
-    """The SDK's credentials, as they are now.
-
-    Raises:
-        NoCredentials: it finds none, or cannot get them.
-        NoAnswer: the service that gives them does not answer.
-    """
+    """The SDK's credentials, as they are now. Raises `NoAnswer`: it finds none, or the service that
+    gives them does not answer."""
     from botocore import exceptions as sdk  # late: the session has loaded it
 
     try:
         frozen = frozen_of(session)
     except (sdk.HTTPClientError, sdk.ConnectionError) as error:
         where = "the service that gives credentials"
-        raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where=where) from None
+        raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where) from None
     except (sdk.BotoCoreError, sdk.ClientError) as error:
-        raise NoCredentials(str(error)) from None
+        raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, str(error)) from None
     if frozen is None:
-        raise NoCredentials("Unable to locate credentials")
+        raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, "Unable to locate credentials")
     return frozen
 
 
@@ -298,9 +261,10 @@ def frozen_of(session: Any) -> Credentials | None:
     found = session.get_credentials()
     if found is None:
         return None
-    frozen: Credentials = found.get_frozen_credentials()
-    redact.know(frozen.access_key, frozen.secret_key, frozen.token)
-    return frozen
+    frozen = found.get_frozen_credentials()
+    key = Credentials(frozen.access_key, frozen.secret_key, frozen.token)
+    redact.know(*key)
+    return key
 
 
 def core_session(options: S3Options) -> Any:
@@ -382,11 +346,10 @@ def _place(endpoint: str, bucket: str, region: str, style: str) -> BucketPlace:
 
 
 def _is_address(host: str) -> bool:
-    try:
+    with suppress(ValueError):
         ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+        return True
+    return False
 
 
 # Networks -----------------------------------------------------------------------------------------
@@ -420,13 +383,10 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
 
 def _usual_bundle() -> str:
     """The authorities that the SDK trusts: certifi's where it is installed, otherwise its own."""
-    for package in ("certifi", "botocore"):
-        found = find_spec(package)
-        if found is not None and found.origin is not None:
-            file = os.path.join(os.path.dirname(found.origin), "cacert.pem")
-            if os.path.isfile(file):
-                return file
-    raise OptionError("neither certifi nor botocore has a bundle of certificates")
+    found = find_spec("certifi") or find_spec("botocore")
+    assert found is not None
+    assert found.origin is not None
+    return os.path.join(os.path.dirname(found.origin), "cacert.pem")
 
 
 @lru_cache(maxsize=8)
@@ -445,15 +405,10 @@ def _proxy(url: str) -> str:
     """The proxy for a URL, by the environment; "": none."""
     if sys.platform != "darwin" and not any(name.lower().endswith("_proxy") for name in os.environ):
         return ""
-    from urllib.request import getproxies, proxy_bypass  # late: it loads a lot
+    from botocore.httpsession import ProxyConfiguration  # late: it loads the SDK
+    from botocore.utils import get_environ_proxies
 
-    parts = urlsplit(url)
-    if proxy_bypass(parts.netloc):
-        return ""
-    found: str = getproxies().get(parts.scheme) or ""
-    if not found or "://" in found or found.startswith(("http:", "https:")):
-        return found
-    return f"http:{found}" if found.startswith("//") else f"http://{found}"
+    return ProxyConfiguration(get_environ_proxies(url)).proxy_url_for(url) or ""
 
 
 # Encryption ---------------------------------------------------------------------------------------

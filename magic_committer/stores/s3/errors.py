@@ -1,9 +1,9 @@
 """The one place where a failed request becomes our error: the kind of failure, the class, the hint.
 Pure. The failure stays as the ``__cause__``, without secrets.
 
-Whichever way a request went, it fails in one of six ways (`Failure`). The kinds say which requests
-may be sent again (`retry`); the tables below say the rest. Stores differ in codes and agree in
-status (stores.md), so the status decides if the code is unknown.
+Whichever way a request went, it was refused (`Refused`) or has no answer (`NoAnswer`). The kinds
+say which requests may be sent again (`retry`); the tables below say the rest. Stores differ in
+codes and agree in status (stores.md), so the status decides if the code is unknown.
 
 **A request counts as sent unless it is proven that it was not** (`never_sent`): callers take "not
 sent" for "took no effect".
@@ -26,18 +26,9 @@ from magic_committer.errors import (
     Unanswered,
     WriteConflict,
 )
-from magic_committer.stores.s3.answers import Refused, TooLarge, Unreadable
-from magic_committer.stores.s3.http import BadParameter, Cause, NoAnswer, Sent
+from magic_committer.stores.s3.answers import Refused
+from magic_committer.stores.s3.http import Cause, Failure, NoAnswer, Sent
 from magic_committer.stores.s3.redact import redact_error, redacted
-
-
-class NoCredentials(Exception):
-    """There is nothing to sign with. Nothing is sent."""
-
-
-Failure = NoAnswer | Refused | Unreadable | TooLarge | NoCredentials | BadParameter
-FAILURES = (NoAnswer, Refused, Unreadable, TooLarge, NoCredentials, BadParameter)
-"""All that either way raises for a request."""
 
 Kind = Literal["throttled", "transient", "skewed", "conflict", "final"]
 
@@ -92,32 +83,31 @@ ACTIONS = {
 }
 """For each verb: the S3 action that a policy must allow (Service Authorization Reference)."""
 
-_CLASSES: Mapping[int | Kind, type[StoreError]] = {
+_CLASSES: Mapping[int | Kind | Cause, type[StoreError]] = {
     404: NotFound,
     412: PreconditionFailed,
     "conflict": WriteConflict,
     "transient": Unanswered,
     "throttled": Unanswered,
+    Cause.CREDENTIALS: PermissionDenied,
+    Cause.PARAMETER: InvalidRequest,
+    Cause.LARGE: InvalidRequest,
+    Cause.BODY: InvalidRequest,
 }
-"""For a refusal's status its class; or else for its kind."""
+"""For a refusal's status its class, or else for its kind; for a cause: `Unanswered` if it is not
+here."""
+_FINAL = (Cause.CERTIFICATE, Cause.CREDENTIALS, Cause.PARAMETER, Cause.LARGE, Cause.BODY)
+"""What will be so the next time."""
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
 _NOT_TLS = ("wrong version", "record layer failure", "packet length too long")
 """What OpenSSL's releases say about an answer that is not TLS."""
-_CREDENTIALS_HINT = (
-    "Give credentials as for every AWS tool (AWS_ACCESS_KEY_ID, AWS_PROFILE, a role), "
-    "or S3Options(anonymous=True)"
-)
 
 
 def kind(error: Failure) -> Kind:
     """Whether the request may be tried again, and how."""
     if isinstance(error, NoAnswer):
-        return "final" if error.cause is Cause.CERTIFICATE else "transient"
-    if isinstance(error, Unreadable):  # from something between the store and us
-        return "transient"
-    if not isinstance(error, Refused):
-        return "final"
+        return "final" if error.cause in _FINAL else "transient"
     if error.code == "RequestTimeTooSkewed":
         return "skewed"
     if error.code in THROTTLED or error.status in (429, 503):
@@ -134,9 +124,7 @@ def kind(error: Failure) -> Kind:
 def never_sent(error: Failure) -> bool:
     """Whether it is certain that this try did not reach the store: there was no connection to send
     it on, or this machine refused it. False if that is not certain."""
-    if isinstance(error, NoAnswer):
-        return error.sent is Sent.NEVER
-    return isinstance(error, NoCredentials | BadParameter)
+    return isinstance(error, NoAnswer) and error.sent is Sent.NEVER
 
 
 def nobody_there(error: Failure) -> bool:
@@ -144,7 +132,8 @@ def nobody_there(error: Failure) -> bool:
     byte. Not so for a store that is silent."""
     if not isinstance(error, NoAnswer) or error.cause in (Cause.FULL, Cause.TIME):
         return False
-    return error.sent is Sent.NEVER or (error.cause is Cause.BROKEN and error.sent is Sent.PERHAPS)
+    closed = error.cause is Cause.BROKEN and error.sent is Sent.PERHAPS
+    return closed or _no_connection(error)
 
 
 def not_tls(error: Failure) -> bool:
@@ -158,7 +147,7 @@ def reason(error: Failure) -> str:
     """Why a try failed, in a phrase without secrets."""
     if isinstance(error, Refused):
         return f"{error.status} {error.code}"
-    return ": ".join(_said(error, getattr(error, "status", 0), ""))
+    return ": ".join(_said(error, error.status, ""))
 
 
 # Translation --------------------------------------------------------------------------------------
@@ -170,9 +159,7 @@ def translate(
     """Our error for a failure, which is its cause. ``operation`` is the port's verb; ``sent``:
     whether one of the tries may have reached the store."""
     cls = _class(error)
-    status: int = getattr(error, "status", 0)
-    code: str = getattr(error, "code", "")
-    request_id: str = getattr(error, "request_id", "")
+    status, code, request_id = error.status, error.code, error.request_id
     if code == str(status):  # it came without a document, like every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
     where = f" s3://{bucket}/{key}" if bucket else ""  # of the account: no bucket
@@ -210,10 +197,10 @@ def _said(error: Failure, status: int, code: str) -> Iterator[str]:
         assert isinstance(error, NoAnswer)
         yield redacted(f"could not reach {error.where}: {error.why}")
         return
-    if status or code:
-        yield f"{status or 'no answer'} {code}".strip()
+    if never_sent(error):
+        yield "not sent"
     else:
-        yield "not sent" if never_sent(error) else "no answer"
+        yield f"{status or 'no answer'} {code}".strip()
     text = error.message if isinstance(error, Refused) else str(error)
     said = redacted(text)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
     if said and said != code:
@@ -221,7 +208,8 @@ def _said(error: Failure, status: int, code: str) -> Iterator[str]:
 
 
 def _no_connection(error: Failure) -> bool:
-    return isinstance(error, NoAnswer) and error.sent is Sent.NEVER
+    """Whether it is certain that nothing was sent, because there was no way to the store."""
+    return isinstance(error, NoAnswer) and error.where != "" and never_sent(error)
 
 
 def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> StoreError:
@@ -232,11 +220,9 @@ def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> St
 
 
 def _class(error: Failure) -> type[StoreError]:
-    if isinstance(error, NoCredentials):
-        return PermissionDenied
-    if isinstance(error, NoAnswer | Unreadable):
-        return Unanswered
-    if not isinstance(error, Refused) or error.code in REFUSED:
+    if isinstance(error, NoAnswer):
+        return _CLASSES.get(error.cause, Unanswered)
+    if error.code in REFUSED:
         return InvalidRequest
     if error.status in (401, 403) or error.code in DENIED:
         return PermissionDenied
@@ -252,24 +238,17 @@ def _class(error: Failure) -> type[StoreError]:
 def _hint(
     error: Failure, cls: type[StoreError], operation: str, code: str, status: int, sent: bool
 ) -> str:
-    if isinstance(error, NoCredentials):
-        return _CREDENTIALS_HINT
-    cause = error.cause if isinstance(error, NoAnswer) else None
-    if _no_connection(error):
-        assert cause is not None
+    if isinstance(error, NoAnswer) and cls is Unanswered:
         effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
-        return f"{effect}. {_CONNECTION_HINTS.get(cause, _CONNECTION_HINT)}"
-    if cause in (Cause.TLS, Cause.CERTIFICATE):
-        return _TLS_HINT
-    told = _HINTS.get(code) if code else _HINTS_OF_STATUS.get(status)
+        return f"{effect}. {_HINTS.get(error.cause, _CONNECTION_HINT)}"
+    told = _HINTS.get(error.cause if isinstance(error, NoAnswer) else code or status)
     if told is not None:
         return told
     if cls is PermissionDenied:
         action = ACTIONS.get(operation, "the action")
         return f"Allow {action} on it in the policy{_DENIED_ALSO.get(operation, '')}"
     if cls is Unanswered:
-        check = _UNREADABLE_HINT if isinstance(error, Unreadable) else "check endpoint and network"
-        return f"{_after_silence(operation)}; {check}"
+        return f"{_after_silence(operation)}; check endpoint and network"
     return _NOT_SUPPORTED_HINT if cls is NotSupported else ""
 
 
@@ -281,9 +260,6 @@ def _after_silence(operation: str) -> str:
     return "It may have taken effect; look before you repeat it"
 
 
-_UNREADABLE_HINT = (
-    "what answered is not the store: check the endpoint, and proxies and load balancers on the way"
-)
 _NOT_SUPPORTED_HINT = (
     "The store does not have this operation, or does not take what was sent with it (a condition, a"
     " checksum, tags)"
@@ -304,16 +280,17 @@ _CONNECTION_HINT = (
     "Check the endpoint (S3Options(endpoint_url=…), AWS_ENDPOINT_URL, the region) and the "
     "network from this machine"
 )
-_CONNECTION_HINTS = {
-    Cause.FULL: (
-        "This process has as many files and connections open as it may: raise `ulimit -n`, close"
-        " files, or lower S3Options(connections_max=…)"
-    ),
+_MOVED_HINT = "The bucket is in another region: set S3Options(region=…)"
+_HINTS: Mapping[Cause | str | int, str] = {
+    Cause.CREDENTIALS: "Give credentials as for every AWS tool (AWS_ACCESS_KEY_ID, AWS_PROFILE, a"
+    " role), or S3Options(anonymous=True)",
+    Cause.FULL: "This process has as many files and connections open as it may: raise `ulimit -n`,"
+    " close files, or lower S3Options(connections_max=…)",
     Cause.PROXY: "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
     Cause.TLS: _TLS_HINT,
     Cause.CERTIFICATE: _TLS_HINT,
-}
-_HINTS = {
+    Cause.UNREADABLE: "What answered is not the store: check the endpoint, and proxies and load"
+    " balancers on the way",
     "NoSuchBucket": "Check the bucket's name, the endpoint and the region; "
     "`aws s3 mb s3://{bucket}` makes one",
     "InvalidAccessKeyId": "The access key is not known there: check credentials and endpoint",
@@ -321,7 +298,7 @@ _HINTS = {
     "ExpiredToken": "The session token has expired: get new credentials",
     "InvalidToken": "The session token is not valid: get new credentials",
     "RequestTimeTooSkewed": "Set this machine's clock: it differs too much from the store's",
-    "PermanentRedirect": "The bucket is in another region: set S3Options(region=…)",
+    "PermanentRedirect": _MOVED_HINT,
     "AuthorizationHeaderMalformed": "The region may be wrong: set S3Options(region=…)",
     "SlowDown": "The store asks for fewer requests: lower commit_threads, or try again later",
     "InvalidObjectState": "The object is archived: restore it first (`aws s3api restore-object`)",
@@ -330,11 +307,9 @@ _HINTS = {
         IN_THE_WAY,
         "This store keeps keys as paths of files: a key cannot continue another after a slash",
     ),
-}
-_HINTS_OF_STATUS = {
-    301: _HINTS["PermanentRedirect"],
+    301: _MOVED_HINT,
     400: "The store gave no reason: the credentials may have expired, or the region may be wrong",
     407: "The proxy wants a user and a password: HTTP_PROXY=http://user:password@host:port; or name"
     " the store in NO_PROXY",
 }
-"""For answers without a document, like every answer to HEAD."""
+"""By cause, by code, or by status of answers without a document, like every answer to HEAD."""

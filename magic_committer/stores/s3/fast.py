@@ -11,10 +11,15 @@ from __future__ import annotations
 
 from magic_committer._runtime import Clock
 from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.config import BucketPlace, Setup
-from magic_committer.stores.s3.errors import NoCredentials
-from magic_committer.stores.s3.http import Deadline, Http, HttpRequest, NoAnswer
-from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call, build, sha256_of
+from magic_committer.stores.s3.config import NotPlain, Setup
+from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer
+from magic_committer.stores.s3.requests import (
+    CHECKSUM_FIELDS,
+    BucketPlace,
+    Call,
+    build,
+    sha256_of,
+)
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
 
 _MOVED = frozenset((301, 307, 400))
@@ -23,15 +28,7 @@ _CHECKSUMS = frozenset(CHECKSUM_FIELDS.values())
 
 
 class Fast:
-    """Sends the requests of one bucket. Safe for many threads, and after a fork.
-
-    Args:
-        setup: how the bucket is reached.
-        clock: this machine's.
-    """
-
-    why = ""
-    """Why it is not the fastest way."""
+    """Sends the requests of one bucket. Safe for many threads, and after a fork."""
 
     def __init__(self, setup: Setup, clock: Clock) -> None:
         self.endpoint = setup.endpoint
@@ -39,43 +36,33 @@ class Fast:
         self._setup = setup
         self._clock = clock
         self._credentials = setup.credentials
-        self._where: tuple[BucketPlace, Signer] = (setup.place, Signer(setup.place.region))
+        self._go_to(setup.place)
+
+    def _go_to(self, place: BucketPlace) -> None:
+        self.region = place.region
+        self._where = (place, Signer(place.region))
 
     @property
     def has_credentials(self) -> bool:
         """Whether there is something to sign with, or nothing is signed."""
         try:
             return self._credentials is None or self._credentials() is not None
-        except NoCredentials:
-            return False
-        except NoAnswer:
-            return True
+        except NoAnswer as error:
+            return error.cause is not Cause.CREDENTIALS
 
     def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a request once, and read its answer. Raises one of `errors.FAILURES`, and
-        `EOFError`: the body's file is too short, or cannot be read."""
+        """Send a request once, and read its answer. Raises `Failure`."""
         return read(call.operation, self.http.send(self.request(call), deadline))
 
     def request(self, call: Call) -> HttpRequest:
-        """Write and sign a request. Raises `NoCredentials` or `BadParameter`: it cannot be;
-        `NoAnswer`: the service that gives credentials does not answer."""
+        """Write and sign a request. Raises `NoAnswer`: it cannot be."""
         place, signer = self._where
-        made = build(call.operation, call.parameters, call.body)
-        headers = made.headers
-        headers.append(("User-Agent", self._setup.agent))
-        target = place.target(made.path, made.query)
+        made = build(call, place)
+        made.headers.append(("User-Agent", self._setup.agent))
         if self._credentials is not None:
             payload = sha256_of(made.body) if self._signs(call, place) else UNSIGNED_PAYLOAD
-            path = target.partition("?")[0]
-            signer.sign(
-                made.method, place.origin.netloc, path, made.query, headers, payload,
-                self._credentials(), stamp(self._clock.now()),
-            )  # fmt: skip
-        return HttpRequest(made.method, place.origin, target, headers, made.body, call.bytes_max)
-
-    @property
-    def region(self) -> str:
-        return self._where[0].region
+            signer.sign(made, payload, self._credentials(), stamp(int(self._clock.now())))
+        return made
 
     def moves(self, error: Refused, region: str) -> bool:
         """Whether a refusal says that the bucket is not in the region that the request was sent to:
@@ -83,8 +70,10 @@ class Fast:
         if error.status not in _MOVED or error.region in ("", region):
             return False
         if error.region != self.region:  # else another request has moved us
-            there = self._setup.moved(error.region)
-            self._where = (there, Signer(there.region))
+            try:
+                self._go_to(self._setup.moved(error.region))
+            except NotPlain:  # nobody here knows that region's endpoint: the refusal stands
+                return False
         return True
 
     def _signs(self, call: Call, place: BucketPlace) -> bool:

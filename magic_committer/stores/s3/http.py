@@ -33,18 +33,18 @@ import struct
 import sys
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
 from magic_committer._pool import BESIDE, Future
-from magic_committer.stores.base import PIECE_BYTES, FileSlice, PartBody
+from magic_committer.stores.base import FileSlice, PartBody
 
 httptools: Any
 try:
@@ -92,59 +92,72 @@ _BODILESS = (204, 304)
 class Sent(Enum):
     """Whether the store may have got a request."""
 
-    NEVER = "never"
-    """Not one byte of it left: it certainly took no effect."""
-    PERHAPS = "perhaps"
-    """It may have arrived, as a whole or not."""
-    ANSWERED = "answered"
-    """It arrived: an answer began, and could not be read to its end."""
+    NEVER = "never"  # not one byte of it left: it certainly took no effect
+    PERHAPS = "perhaps"  # it may have arrived, as a whole or not
+    ANSWERED = "answered"  # an answer began, and could not be read to its end
 
 
 class Cause(Enum):
     """Why there is no answer."""
 
-    CONNECT = "connect"
-    """No connection: name not known, refused, no route, or not in time."""
-    PROXY = "proxy"
-    """The proxy refused, or could not be reached."""
-    TLS = "tls"
-    """No encrypted connection, for another reason than the certificate."""
-    CERTIFICATE = "certificate"
-    """The store's certificate is not trusted, or is for another name."""
-    FULL = "full"
-    """This process has no descriptor left for a connection."""
-    TIME = "time"
-    """The request's time was over, or its errand has ended."""
-    BROKEN = "broken"
-    """The connection ended, or what came is not HTTP."""
-    LIMIT = "limit"
-    """The head of the answer is over its limit, or the body of what is no success."""
+    CONNECT = "connect"  # no connection: name not known, refused, no route, or not in time
+    PROXY = "proxy"  # the proxy refused, or could not be reached
+    TLS = "tls"  # no encrypted connection, for another reason than the certificate
+    CERTIFICATE = "certificate"  # the store's is not trusted, or is for another name
+    FULL = "full"  # this process has no descriptor left for a connection
+    TIME = "time"  # the request's time was over, or its errand has ended
+    BROKEN = "broken"  # the connection ended, or what came is not HTTP
+    LIMIT = "limit"  # the answer's head is over its limit, or the body of what is no success
+    CREDENTIALS = "credentials"  # there is nothing to sign with
+    PARAMETER = "parameter"  # what is asked cannot be written in a request
+    UNREADABLE = "unreadable"  # the answer is not from S3, or answers another request
+    LARGE = "large"  # the store's answer is longer than allowed, and will be so the next time
+    BODY = "body"  # its file is too short, or cannot be read: at most a part of it was sent
 
 
-class BadParameter(Exception):
-    """What is asked cannot be written in a request. Nothing is sent."""
+_CODES = {Cause.LARGE: "TooLarge", Cause.BODY: "IncompleteBody"}
+"""For causes the codes that callers go by."""
 
 
-class NoAnswer(Exception):
-    """A request that got no whole answer.
+class Failure(Exception):
+    """Why a request has not succeeded: `NoAnswer`, or the store's refusal."""
+
+    status: int = 0  # of the answer, as far as there was one
+    code: str = ""
+    request_id: str = ""
+
+
+class NoAnswer(Failure):
+    """A request that got no answer that can be used.
 
     Attributes:
         cause: why.
         sent: whether the store may have got the request.
         why: the reason in words, without secrets.
-        where: the scheme, host and port of the store, or of the proxy that failed.
+        where: the scheme, host and port of what was not reached.
     """
 
-    def __init__(self, cause: Cause, sent: Sent, why: str, *, where: str = "") -> None:
+    def __init__(
+        self, cause: Cause, sent: Sent, why: str, where: str = "", status: int = 0
+    ) -> None:
         super().__init__(why)
         self.cause = cause
         self.sent = sent
         self.why = why
         self.where = where
+        self.status = status
+        self.code = _CODES.get(cause, "")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (NoAnswer, (self.cause, self.sent, self.why, self.where, self.status))
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+def unwritten(why: str) -> NoAnswer:
+    """The failure of what cannot be written in a request."""
+    return NoAnswer(Cause.PARAMETER, Sent.NEVER, why)
+
+
+class Origin(NamedTuple):
     """Where a server is. ``netloc`` is the ``Host`` header; ``host`` and ``port`` are connected
     to."""
 
@@ -172,40 +185,25 @@ def origin_of(url: str) -> Origin:
 @dataclass(slots=True)
 class HttpRequest:
     """A request that is complete: its target is quoted, and it is signed. Only ``Host`` and the
-    length are added.
-
-    Attributes:
-        method, origin, target: what is asked, where.
-        headers: all other headers.
-        body: what is sent. It must not change until the request has ended.
-        bytes_max: a longer body of a success is not read (`Answer.excess`).
-    """
+    length are added."""
 
     method: str
     origin: Origin
     target: str
     headers: list[tuple[str, str]]
-    body: bytes | PartBody = b""
-    bytes_max: int = DOCUMENT_BYTES_MAX
+    body: bytes | PartBody = b""  # must not change until the request has ended
+    bytes_max: int = DOCUMENT_BYTES_MAX  # a longer body of a success is not read: `Answer.excess`
 
 
 @dataclass(slots=True)
 class Answer:
-    """A whole answer.
+    """A whole answer."""
 
-    Attributes:
-        status: never 1xx.
-        headers: names in lower case. Of a repeated one, the values joined by ``", "``.
-        body: the bytes, decoded from chunks; never from an encoding.
-        until_close: the body ended where the connection did: nothing else says that it is whole.
-        excess: how long the body is, in words, if it is longer than allowed: then it was not read.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    until_close: bool = False
-    excess: str = ""
+    status: int  # never 1xx
+    headers: Mapping[str, str]  # names in lower case; repeated ones are joined by ", "
+    body: bytes  # decoded from chunks; never from an encoding
+    until_close: bool = False  # it ended where the connection did: nothing else says it is whole
+    excess: str = ""  # how long the body is, in words, if it was too long: then it was not read
 
 
 class Deadline:
@@ -219,10 +217,7 @@ class Deadline:
         alive: called now and then while bytes move.
     """
 
-    __slots__ = (
-        "_alive", "_begun", "_earned", "_earned_before", "_moved_at", "_receiving", "_unsaid",
-        "_until", "_wait", "errand",
-    )  # fmt: skip
+    __slots__ = ("_alive", "_ends", "_phase_ends", "_silence_ends", "_unsaid", "_wait", "errand")
 
     def __init__(
         self,
@@ -232,24 +227,18 @@ class Deadline:
         errand: Errand | None = None,
         alive: Callable[[], None] | None = None,
     ) -> None:
+        now = monotonic()
         self._wait = wait_seconds
-        self._begun = self._moved_at = monotonic()
-        self._until = self._begun + left_seconds
+        self._silence_ends = self._phase_ends = now + wait_seconds
+        self._ends = now + left_seconds
         self.errand = errand
         self._alive = alive
-        self._receiving = False
-        self._earned = self._earned_before = 0.0
         self._unsaid = 0
 
     @property
     def left(self) -> float:
         """Seconds for the next wait. 0 or less: none."""
-        ends = min(
-            self._moved_at + self._wait,
-            self._begun + self._wait + self._earned,
-            self._until + self._earned_before + self._earned,
-        )
-        return ends - monotonic()
+        return min(self._silence_ends, self._phase_ends, self._ends) - monotonic()
 
     def look(self) -> None:
         """Raise `TimeoutError` if the time is over, or the errand is."""
@@ -258,19 +247,19 @@ class Deadline:
 
     def receives(self) -> None:
         """Note that the request is sent: from now on it waits for its answer."""
-        if not self._receiving:
-            self._receiving = True
-            self._begun = self._moved_at = monotonic()
-            self._earned_before, self._earned = self._earned, 0.0
+        self._silence_ends = self._phase_ends = monotonic() + self._wait
 
     def moved(self, count: int) -> None:
         """Note that so many bytes were sent or received."""
-        self._moved_at = monotonic()
-        self._earned += count / BYTES_PER_SECOND_MIN
-        self._unsaid += count
-        if self._alive is not None and self._unsaid >= SIGN_OF_LIFE_BYTES:
-            self._unsaid = 0
-            self._alive()
+        self._silence_ends = monotonic() + self._wait
+        earned = count / BYTES_PER_SECOND_MIN
+        self._phase_ends += earned
+        self._ends += earned
+        if self._alive is not None:
+            self._unsaid += count
+            if self._unsaid >= SIGN_OF_LIFE_BYTES:
+                self._unsaid = 0
+                self._alive()
 
 
 # Networks -----------------------------------------------------------------------------------------
@@ -278,19 +267,12 @@ class Deadline:
 
 @dataclass(frozen=True)
 class Network:
-    """How a process connects.
+    """How a process connects."""
 
-    Attributes:
-        connect_seconds_max: for a connection to one address, and then for TLS.
-        idle_max: how many idle connections are kept.
-        tls: the context of encrypted connections; None: there are none.
-        proxy: the proxy's URL, with its user and password if it needs them; "": none.
-    """
-
-    connect_seconds_max: float = 10.0
-    idle_max: int = 64
-    tls: ssl.SSLContext | None = None
-    proxy: str = ""
+    connect_seconds_max: float = 10.0  # for a connection to one address, and then for TLS
+    idle_max: int = 64  # how many idle connections are kept
+    tls: ssl.SSLContext | None = None  # None: no encrypted connections
+    proxy: str = ""  # its URL, with user and password if it needs them; "": none
 
     @property
     def proxy_header(self) -> str:
@@ -337,17 +319,13 @@ def _look_up(place: tuple[str, int]) -> None:
 
 
 class _Reading:
-    """One answer, as llhttp reads it.
-
-    Attributes:
-        ended: the answer is whole.
-        spoilt: there are bytes behind its end.
-        began: a byte of it has come.
-    """
+    """One answer, as llhttp reads it. ``began``: a byte of it has come; ``in_head``: its head, that
+    of what is no 1xx, is not whole; ``ended``: it is whole; ``spoilt``: bytes stand behind it."""
 
     __slots__ = (
-        "_bodiless", "_bytes", "_bytes_max", "_excess", "_head_bytes", "_headers", "_in_head",
-        "_is_11", "_parser", "_pieces", "_status", "_until_close", "began", "ended", "spoilt",
+        "_bodiless", "_bytes", "_bytes_max", "_excess", "_goes_on", "_head_bytes", "_headers",
+        "_parser", "_pieces", "_said", "_status", "_until_close", "began", "ended", "in_head",
+        "spoilt",
     )  # fmt: skip
 
     def __init__(self, method: str, bytes_max: int) -> None:
@@ -355,17 +333,18 @@ class _Reading:
         self._bodiless = method in ("HEAD", "CONNECT")
         self._bytes_max = bytes_max
         self._bytes = self._head_bytes = self._status = 0
+        self._said: list[tuple[bytes, bytes]] = []
         self._headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
         self._excess = ""
-        self._in_head = self._is_11 = True
-        self._until_close = False
+        self._goes_on = self._until_close = False
+        self.in_head = True
         self.began = self.ended = self.spoilt = False
 
     def feed(self, piece: bytes) -> None:
         """Read on. Raises `ValueError` with the reason: what came is no answer."""
         self.began = True
-        if self._in_head:
+        if self.in_head:
             self._head_bytes += len(piece)
         try:
             self._parser.feed_data(piece)
@@ -376,17 +355,17 @@ class _Reading:
             if isinstance(why, _TooLong) or not isinstance(why, Exception):  # Ctrl-C in a callback
                 raise why.with_traceback(None) from None
             raise ValueError(f"what came is not HTTP: {str(why)[:80]}") from None
-        if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
+        if self.in_head and self._head_bytes > HEAD_BYTES_MAX:
             raise _TooLong("the answer's head is too long")
 
     def hangs_up(self) -> None:
         """Note that the server has closed its side. Raises `ValueError`: the answer is cut."""
-        if self._until_close and not self._in_head:
+        if self._until_close:
             self.ended = True
             return
         if not self.began:
             raise ValueError("the connection ended without an answer")
-        where = "head" if self._in_head else f"body, after {self._bytes} bytes"
+        where = "head" if self.in_head else f"body, after {self._bytes} bytes"
         raise ValueError(f"the connection ended in the answer's {where}")
 
     def answer(self) -> Answer:
@@ -395,16 +374,9 @@ class _Reading:
         return Answer(self._status, self._headers, body, self._until_close, self._excess)
 
     @property
-    def has_head(self) -> bool:
-        """Whether the head is whole of what is no 1xx."""
-        return not self._in_head
-
-    @property
     def keeps_open(self) -> bool:
         """Whether the connection may be used again."""
-        said = self._headers.get("connection", "").lower()
-        goes_on = "close" not in said if self._is_11 else "keep-alive" in said
-        return goes_on and not self.spoilt and not self._until_close
+        return self._goes_on and not self.spoilt
 
     def close(self) -> None:
         """Let go of the parser, which holds this."""
@@ -417,38 +389,38 @@ class _Reading:
             self.spoilt = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.ended or not self._in_head:  # of another answer, or behind the chunks
-            return
-        key = name.decode("latin-1").lower()
-        text = value.decode("latin-1")
-        held = self._headers.get(key)
-        self._headers[key] = text if held is None else f"{held}, {text}"
+        if self.in_head:  # else it is of another answer, or behind the chunks
+            self._said.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self.ended:
             return
         parser = self._parser
-        status = parser.get_status_code()
+        status = self._status = parser.get_status_code()
         version = parser.get_http_version()
         if version not in ("1.1", "1.0") or not 100 <= status <= 599:
             raise ValueError(f"HTTP/{version} {status}")
-        self._is_11 = version == "1.1"
-        self._status = status
-        if status < 200:
+        if status < 200:  # what comes next is the answer
+            self._said.clear()
             return
-        self._in_head = False
+        self.in_head = False
+        self._goes_on = parser.should_keep_alive()
+        headers = self._headers
+        for said, value in self._said:
+            name, text = _named(said), value.decode("latin-1")
+            headers[name] = f"{headers[name]}, {text}" if name in headers else text
         if self._bodiless:
             self.ended = True
             return
-        headers = self._headers
         length = int(headers.get("content-length", 0))
         limit = self._bytes_max if status == 200 else max(self._bytes_max, DOCUMENT_BYTES_MAX)
         if length > limit:
             self._is_too_long(f"{length} bytes, over {limit}")
         self._bytes_max = limit
-        chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         self._until_close = (
-            "content-length" not in headers and not chunked and status not in _BODILESS
+            "content-length" not in headers
+            and "chunked" not in headers.get("transfer-encoding", "").lower()
+            and status not in _BODILESS
         )
 
     def on_body(self, body: bytes) -> None:
@@ -470,10 +442,13 @@ class _Reading:
         self._pieces = []
 
     def on_message_complete(self) -> None:
-        if self._status < 200:  # what comes next is the answer
-            self._headers = {}
-        else:
-            self.ended = True
+        self.ended = self.ended or not self.in_head
+
+
+@lru_cache(maxsize=256)
+def _named(said: bytes) -> str:
+    """A header's name: it has no case."""
+    return said.decode("latin-1").lower()
 
 
 class _TooLong(ValueError):
@@ -485,6 +460,7 @@ class _TooLong(ValueError):
 Exchange = Generator[int, int, Answer]
 """Yields what its socket must be ready for, and is sent what it is ready for: 0 after a slice."""
 Step = Generator[int, int, None]
+Outcome = Answer | Failure
 
 
 class _Tls:
@@ -504,8 +480,7 @@ class _Tls:
         self.fileno, self.close, self.setblocking = sock.fileno, sock.close, sock.setblocking
 
     def do_handshake(self) -> None:
-        """Go on with the handshake. Raises `SSLWantReadError` or `BlockingIOError`: it must wait
-        until it can receive, or send."""
+        """Go on with the handshake, until it must wait for the socket."""
         while True:
             try:
                 self._tls.do_handshake()
@@ -560,37 +535,38 @@ class Connection:
     """One connection, for one request after the other.
 
     Attributes:
-        sock: its socket; None: not open.
         is_open: it may be used for another request.
         may_block: a thread sends by it, and nothing else: a large body then goes out in one call of
             the kernel, `SLICE_SECONDS` at a time.
+        tag, work: in a loop: its request, and what the caller knows it by; None: it is idle.
+        watched, number, wanted: the socket as the loop's selector knows it, and for what.
     """
 
     __slots__ = (
-        "__weakref__", "_given", "_mask", "_network", "_origin", "_poll", "_since", "is_open",
-        "may_block", "sock",
+        "__weakref__", "_fails", "_given", "_mask", "_network", "_poll", "_since", "is_open",
+        "may_block", "number", "origin", "sock", "tag", "wanted", "watched", "work",
     )  # fmt: skip
 
     def __init__(self, network: Network, origin: Origin) -> None:
         self._network = network
-        self._origin = origin
+        self.origin = origin
         self._poll: select.poll | None = None
-        self._mask = self._given = 0
+        self._mask = self._given = self.wanted = 0
+        self._fails = Cause.BROKEN  # what it is if the present step fails
         self._since = 0.0
         self.sock: socket.socket | _Tls | None = None
+        self.watched: socket.socket | _Tls | None = None
+        self.number = -1
         self.is_open = self.may_block = False
+        self.tag: Any = None
+        self.work: Exchange | None = None
         _made.add(self)
-
-    @property
-    def is_old(self) -> bool:
-        """Whether it was idle for too long."""
-        return monotonic() - self._since >= IDLE_SECONDS_MAX
 
     @property
     def is_quiet(self) -> bool:
         """Whether it may be used again: it is young, and the server has said and done nothing."""
         sock = self.sock
-        if sock is None or not self.is_open or self.is_old:
+        if sock is None or not self.is_open or monotonic() - self._since >= IDLE_SECONDS_MAX:
             return False
         try:
             sock.recv(1)
@@ -627,14 +603,7 @@ class Connection:
             sock.close()
 
     def exchange(self, request: HttpRequest, deadline: Deadline) -> Exchange:
-        """Send a request, at most once, and receive its answer.
-
-        Raises:
-            NoAnswer: there is none.
-            EOFError: the body's file is too short, or cannot be read. The store has at most a part
-                of the request, which takes no effect.
-            BadParameter: it is no HTTP request. Nothing was sent.
-        """
+        """Send a request, at most once, and receive its answer. Raises `NoAnswer`."""
         pieces = self._pieces(request)
         reading = _Reading(request.method, request.bytes_max)
         self._given = 0
@@ -644,6 +613,7 @@ class Connection:
             if is_new:
                 yield from self._open(deadline)
                 self._given = 0
+            self._fails = Cause.BROKEN
             whole = yield from self._send(pieces, deadline, reading)
             deadline.receives()
             yield from self._receive(deadline, reading, waits=whole)
@@ -656,31 +626,40 @@ class Connection:
         except (OSError, ValueError, EOFError) as error:
             if (interrupt := of_handler(error, before)) is not None:
                 raise interrupt from None
-            if isinstance(error, EOFError):
-                raise
             raise self._no_answer(error, reading) from None
         finally:
             reading.close()
-            pieces.close()
+            if not isinstance(pieces, tuple):
+                pieces.close()
             if not self.is_open:
                 self.close()
 
-    def _no_answer(self, error: OSError | ValueError, reading: _Reading) -> NoAnswer:
-        sent = Sent.PERHAPS if self._given else Sent.NEVER
+    def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
+        cause, why, proxy = self._fails, _words(error), self._network.proxy
+        opens, where = cause is not Cause.BROKEN, self.origin.url
+        sent = Sent.NEVER if opens or not self._given else Sent.PERHAPS
         if reading.began:
             sent = Sent.ANSWERED
-        cause = Cause.LIMIT if isinstance(error, _TooLong) else Cause.BROKEN
-        if _is_late(error):
-            cause = Cause.TIME
-        return NoAnswer(cause, sent, _words(error), where=self._origin.url)
+        if cause is Cause.PROXY:
+            where = origin_of(proxy).url
+        if isinstance(error, ssl.SSLCertVerificationError):
+            cause, why = Cause.CERTIFICATE, f"certificate verify failed: {error.verify_message}"
+        elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+            cause = Cause.FULL
+        elif isinstance(error, EOFError):
+            cause, where = Cause.BODY, ""
+        elif isinstance(error, _TooLong) and not opens:
+            cause = Cause.LIMIT
+        elif _is_late(error):
+            cause, why = (cause, "no connection in time") if opens else (Cause.TIME, why)
+        return NoAnswer(cause, sent, why, where)
 
-    def _pieces(self, request: HttpRequest) -> Generator[memoryview, None, None]:
+    def _pieces(
+        self, request: HttpRequest
+    ) -> tuple[memoryview, ...] | Generator[memoryview, None, None]:
         """The bytes of a request, piece by piece: its head first, with a small body."""
         body, method = request.body, request.method
-        length = (
-            body.length if isinstance(body, FileSlice)
-            else body.nbytes if isinstance(body, memoryview) else len(body)
-        )  # fmt: skip
+        length = body.length if isinstance(body, FileSlice) else len(body)
         target, extra = request.target, ""
         if self._network.proxy and request.origin.scheme == "http":
             target = f"{request.origin.url}{target}"
@@ -691,41 +670,27 @@ class Connection:
         text = f"{method} {target} HTTP/1.1\r\nHost: {request.origin.netloc}\r\n{extra}{named}\r\n"
         lines = len(request.headers) + 3 + extra.count("\r\n")
         if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
-            raise BadParameter("the request has a line break where none can be")
+            raise unwritten("the request has a line break where none can be")
         if not text.isascii():
-            raise BadParameter("the request's head has a character that is not ASCII")
+            raise unwritten("the request's head has a character that is not ASCII")
         head = text.encode("ascii")
         if isinstance(body, FileSlice):
-            return _pieces_of_file(head, body)
+            return pieces_of_file(body, head)
         if length <= JOINED_BYTES_MAX:
-            return _pieces_of(head + body if length else head)
-        return _pieces_of(head, body)
+            return (memoryview(head + body if length else head),)
+        return memoryview(head), memoryview(body)
 
     def _open(self, deadline: Deadline) -> Step:
         """Connect to the store or its proxy; tunnel and encrypt as the URL asks for it. Nothing of
         the request is sent."""
-        network, origin = self._network, self._origin
-        place = origin_of(network.proxy) if network.proxy else origin
-        cause, where = Cause.PROXY if network.proxy else Cause.CONNECT, place.url
-        before = sys.exception()
-        try:
-            yield from self._connect(place, deadline)
-            if origin.scheme != "https":
-                return
-            if network.proxy:
+        proxy = self._network.proxy
+        self._fails = Cause.PROXY if proxy else Cause.CONNECT
+        yield from self._connect(origin_of(proxy) if proxy else self.origin, deadline)
+        if self.origin.scheme == "https":
+            if proxy:
                 yield from self._tunnel(deadline)
-            cause, where = Cause.TLS, origin.url
+            self._fails = Cause.TLS
             yield from self._encrypt(deadline)
-        except ssl.SSLCertVerificationError as error:
-            why = f"certificate verify failed: {error.verify_message}"
-            raise NoAnswer(Cause.CERTIFICATE, Sent.NEVER, why, where=where) from None
-        except (OSError, ValueError) as error:
-            if of_handler(error, before) is not None:
-                raise
-            why = "no connection in time" if _is_late(error) else _words(error)
-            if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-                cause = Cause.FULL
-            raise NoAnswer(cause, Sent.NEVER, why, where=where) from None
 
     def _connect(self, place: Origin, deadline: Deadline) -> Step:
         code = 0
@@ -757,12 +722,13 @@ class Connection:
 
     def _tunnel(self, deadline: Deadline) -> Step:
         """Ask the proxy for a tunnel to the store."""
-        place = f"{self._origin.host}:{self._origin.port}"
+        place, port = self.origin.netloc, f":{self.origin.port}"
+        place = place if place.endswith(port) else place + port
         extra = self._network.proxy_header
         head = f"CONNECT {place} HTTP/1.1\r\nHost: {place}\r\n{extra}\r\n".encode("ascii")
         reading = _Reading("CONNECT", DOCUMENT_BYTES_MAX)
         try:
-            yield from self._send(_pieces_of(head), deadline, reading)
+            yield from self._send((memoryview(head),), deadline, reading)
             yield from self._receive(deadline, reading, waits=True)
             status = reading.answer().status
             if status != 200 or reading.spoilt:
@@ -775,7 +741,7 @@ class Connection:
         tls = self._network.tls
         assert tls is not None
         assert isinstance(self.sock, socket.socket)
-        sock = self.sock = _Tls(self.sock, tls, self._origin.host)
+        sock = self.sock = _Tls(self.sock, tls, self.origin.host)
         while True:
             try:
                 sock.do_handshake()
@@ -790,7 +756,7 @@ class Connection:
                     raise TimeoutError
 
     def _send(
-        self, pieces: Iterator[memoryview], deadline: Deadline, reading: _Reading
+        self, pieces: Iterable[memoryview], deadline: Deadline, reading: _Reading
     ) -> Generator[int, int, bool]:
         """Send a request. Gives whether all of it was sent: a server may answer early, and may hang
         up then. What it has said is read all the same."""
@@ -834,7 +800,7 @@ class Connection:
             return False
         if piece:
             reading.feed(piece)
-        return not piece or reading.has_head
+        return not piece or not reading.in_head
 
     def _receive(self, deadline: Deadline, reading: _Reading, *, waits: bool) -> Step:
         """Receive an answer to its end. ``waits``: nothing of it can be there yet."""
@@ -858,33 +824,29 @@ class Connection:
             reading.feed(piece)
 
 
-def _pieces_of(*pieces: bytes | memoryview) -> Generator[memoryview, None, None]:
-    for piece in pieces:
-        yield memoryview(piece)
-
-
-def _pieces_of_file(head: bytes, body: FileSlice) -> Generator[memoryview, None, None]:
-    """Head and slice of a file.
-
-    Raises:
-        EOFError: the file ends before the slice does, or cannot be read.
-    """
+def look_at_file(body: FileSlice) -> None:
+    """Raise `EOFError` if the file ends before the slice does, or is not there."""
     try:
-        with open(body.path, "rb", buffering=0) as file:
-            held = os.fstat(file.fileno()).st_size - body.offset
-            if held < body.length:
-                raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
-            yield memoryview(head)
-            file.seek(body.offset)
-            left = body.length
-            while left:
-                piece = file.read(min(left, PIECE_BYTES))
-                if not piece:
-                    raise EOFError(f"the file lost {left} of the slice's {body.length} bytes")
-                left -= len(piece)
-                yield memoryview(piece)
+        held = os.stat(body.path).st_size - body.offset
     except OSError as error:
         raise EOFError(f"the file cannot be read: {error}") from None
+    if held < body.length:
+        raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
+
+
+def pieces_of_file(body: FileSlice, head: bytes = b"") -> Generator[memoryview, None, None]:
+    """Head and slice of a file. Raises `EOFError`, as `look_at_file`."""
+    look_at_file(body)
+    yield memoryview(head)
+    left = body.length
+    try:
+        for piece in body.pieces():
+            left -= len(piece)
+            yield memoryview(piece)
+    except OSError as error:
+        raise EOFError(f"the file cannot be read: {error}") from None
+    if left:
+        raise EOFError(f"the file lost {left} of the slice's {body.length} bytes")
 
 
 def _is_late(error: Exception) -> bool:
@@ -903,11 +865,7 @@ def _words(error: Exception) -> str:
 
 class Http:
     """The connections of one process to one store. Safe for many threads; only lists are shared,
-    whose methods need no lock.
-
-    Args:
-        network: how to connect.
-    """
+    whose methods need no lock."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -926,11 +884,11 @@ class Http:
                 wanted = work.send(connection.wait(wanted, SLICE_SECONDS))
         except StopIteration as end:
             answer: Answer = end.value
+            return answer
         finally:
             work.close()  # a signal's exception may have come
             connection.may_block = False
-        self.give_back(request.origin, connection)
-        return answer
+            self.give_back(connection)
 
     def take(self, origin: Origin) -> Connection:
         """A connection that may be used, or a new one."""
@@ -945,14 +903,14 @@ class Http:
             connection.close()
         return Connection(self._network, origin)
 
-    def give_back(self, origin: Origin, connection: Connection) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Keep a connection for later, if it is open and there are not too many. One that is too
         old, which nobody would use, is closed for it."""
         if not connection.is_open:
             return
-        idle = self._idle.setdefault(origin, [])
+        idle = self._idle.setdefault(connection.origin, [])
         with suppress(IndexError):  # none, or another thread was faster
-            if idle[0].is_old:
+            if monotonic() - idle[0]._since >= IDLE_SECONDS_MAX:
                 idle.pop(0).close()
         if len(idle) < self._network.idle_max and self.close.alive:
             idle.append(connection)
@@ -985,31 +943,9 @@ if hasattr(os, "register_at_fork"):
 # Many requests of one thread ----------------------------------------------------------------------
 
 
-class _Seat:
-    """A connection in a loop, and the request that it works on; ``work`` None: it is idle."""
-
-    __slots__ = ("connection", "fd", "origin", "sock", "tag", "wanted", "work")
-
-    def __init__(self, connection: Connection, origin: Origin) -> None:
-        self.connection = connection
-        self.origin = origin
-        self.sock: socket.socket | _Tls | None = None  # as the selector knows it, and its number
-        self.fd = -1
-        self.wanted = 0
-        self.tag: Any = None
-        self.work: Exchange | None = None
-
-
-Outcome = Answer | NoAnswer | EOFError | BadParameter
-
-
 class Loop:
-    """Sends many requests at once, in the thread that uses it. It belongs to that thread; nothing
-    happens between two calls but what the kernel does.
-
-    Args:
-        http: lends the connections.
-    """
+    """Sends many requests at once, in the thread that uses it, over connections that ``http``
+    lends. Nothing happens between two calls but what the kernel does."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -1017,8 +953,8 @@ class Loop:
             self._selector: selectors.BaseSelector = selectors.DefaultSelector()
         except OSError:  # there is no descriptor left: this one needs none
             self._selector = selectors.PollSelector()
-        self._busy: set[_Seat] = set()
-        self._idle: dict[Origin, list[_Seat]] = {}
+        self._busy: set[Connection] = set()
+        self._idle: dict[Origin, list[Connection]] = {}
         self._ended: deque[tuple[Any, Outcome]] = deque()
         self._look_at = 0.0
         _made.add(self)
@@ -1028,10 +964,10 @@ class Loop:
         self._selector.close()
         self._selector = selectors.DefaultSelector()
         self._idle.clear()
-        for seat in list(self._busy):
-            seat.connection.close()
+        for connection in list(self._busy):
+            connection.close()
             why = "the process that sent it has forked"
-            self._over(seat, NoAnswer(Cause.BROKEN, Sent.PERHAPS, why))
+            self._over(connection, NoAnswer(Cause.BROKEN, Sent.PERHAPS, why))
 
     @property
     def flying(self) -> int:
@@ -1040,95 +976,95 @@ class Loop:
 
     def start(self, tag: Any, request: HttpRequest, deadline: Deadline) -> None:
         """Begin a request; ``tag`` is what the caller knows it by."""
-        seat = self._seat(request.origin)
-        seat.tag = tag
-        seat.work = seat.connection.exchange(request, deadline)
-        self._busy.add(seat)
-        self._resume(seat, None)
+        connection = self._take(request.origin)
+        connection.tag = tag
+        connection.work = connection.exchange(request, deadline)
+        self._busy.add(connection)
+        self._resume(connection, None)
 
     def wait(self, seconds: float) -> Iterator[tuple[Any, Outcome]]:
         """Wait, at most for that time, and give what has ended."""
         if not self._ended:
             for key, ready in self._selector.select(max(0.0, min(seconds, SLICE_SECONDS))):
-                seat: _Seat = key.data
-                if seat.work is not None:
-                    self._resume(seat, ready)
+                connection: Connection = key.data
+                if connection.work is not None:
+                    self._resume(connection, ready)
                 else:  # the server has closed it
-                    self._idle[seat.origin].remove(seat)
-                    self._leave(seat)
+                    self._idle[connection.origin].remove(connection)
+                    self._leave(connection)
             now = monotonic()
             if now >= self._look_at:
                 self._look_at = now + SLICE_SECONDS
-                for seat in list(self._busy):
-                    self._resume(seat, 0)
+                for connection in list(self._busy):
+                    self._resume(connection, 0)
         while self._ended:
             yield self._ended.popleft()
 
     def close(self) -> None:
         """Give up what is under way, and give the idle connections back."""
-        for seat in list(self._busy):
-            if seat.work is not None:
-                seat.work.close()
-            self._leave(seat)
+        for connection in list(self._busy):
+            if connection.work is not None:
+                connection.work.close()
+            self._leave(connection)
         self._busy.clear()
-        for seats in self._idle.values():
-            for seat in seats:
-                self._forget(seat)
-                self._http.give_back(seat.origin, seat.connection)
+        for connections in self._idle.values():
+            for connection in connections:
+                self._forget(connection)
+                self._http.give_back(connection)
         self._idle.clear()
         self._selector.close()
 
-    def _seat(self, origin: Origin) -> _Seat:
+    def _take(self, origin: Origin) -> Connection:
         idle = self._idle.get(origin)
         while idle:
-            seat = idle.pop()
-            if seat.connection.is_quiet:
-                return seat
-            self._leave(seat)
-        return _Seat(self._http.take(origin), origin)
+            connection = idle.pop()
+            if connection.is_quiet:
+                return connection
+            self._leave(connection)
+        return self._http.take(origin)
 
-    def _resume(self, seat: _Seat, ready: int | None) -> None:
+    def _resume(self, connection: Connection, ready: int | None) -> None:
         """Let a request go on, until it must wait again or has ended."""
-        work = seat.work
+        work = connection.work
         assert work is not None
         try:
             wanted = work.send(ready)  # type: ignore[arg-type]  # a generator begins with None
         except StopIteration as end:
-            self._over(seat, end.value)
-        except (NoAnswer, EOFError, BadParameter) as error:
-            self._over(seat, error.with_traceback(None))
+            self._over(connection, end.value)
+        except Failure as error:
+            self._over(connection, error.with_traceback(None))
         else:
-            self._watch(seat, wanted)
+            self._watch(connection, wanted)
 
-    def _watch(self, seat: _Seat, wanted: int) -> None:
-        sock = seat.connection.sock
-        assert sock is not None
-        if sock is not seat.sock:  # another address, or TLS
-            if seat.sock is not None:
-                self._forget(seat)
-            seat.sock, seat.fd = sock, sock.fileno()
-            self._selector.register(seat.fd, wanted, seat)
-        elif wanted != seat.wanted:
-            self._selector.modify(seat.fd, wanted, seat)
-        seat.wanted = wanted
+    def _watch(self, connection: Connection, wanted: int) -> None:
+        sock = connection.sock
+        if sock is connection.watched:
+            if wanted != connection.wanted:
+                self._selector.modify(connection.number, wanted, connection)
+        else:  # another address, or TLS
+            assert sock is not None
+            self._forget(connection)
+            connection.watched, connection.number = sock, sock.fileno()
+            self._selector.register(connection.number, wanted, connection)
+        connection.wanted = wanted
 
-    def _over(self, seat: _Seat, outcome: Outcome) -> None:
-        self._busy.discard(seat)
-        self._ended.append((seat.tag, outcome))
-        seat.tag = seat.work = None
-        if seat.connection.is_open:
-            self._watch(seat, READ)
-            self._idle.setdefault(seat.origin, []).append(seat)
+    def _over(self, connection: Connection, outcome: Outcome) -> None:
+        self._busy.discard(connection)
+        self._ended.append((connection.tag, outcome))
+        connection.tag = connection.work = None
+        if connection.is_open:
+            self._watch(connection, READ)
+            self._idle.setdefault(connection.origin, []).append(connection)
         else:
-            self._leave(seat)
+            self._leave(connection)
 
-    def _leave(self, seat: _Seat) -> None:
-        if seat.sock is not None:
-            self._forget(seat)
-        seat.connection.close()
+    def _leave(self, connection: Connection) -> None:
+        self._forget(connection)
+        connection.close()
 
-    def _forget(self, seat: _Seat) -> None:
+    def _forget(self, connection: Connection) -> None:
         """Take a socket out of the selector. It may be closed, and have no number any more."""
-        with suppress(KeyError):
-            self._selector.unregister(seat.fd)
-        seat.sock = None
+        if connection.watched is not None:
+            with suppress(KeyError):
+                self._selector.unregister(connection.number)
+            connection.watched = None

@@ -23,9 +23,8 @@ from magic_committer._patience import GRACE_SECONDS, SLICE_SECONDS, was_interrup
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
 from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.errors import FAILURES, Failure
 from magic_committer.stores.s3.fast import Fast
-from magic_committer.stores.s3.http import Answer, Loop
+from magic_committer.stores.s3.http import Answer, Failure, Loop, Outcome
 from magic_committer.stores.s3.requests import Call
 from magic_committer.stores.s3.retry import Attempts
 
@@ -90,11 +89,7 @@ class _Flight(Generic[T]):
 
 
 class _Doing(Generic[T]):
-    """Works that are under way.
-
-    Attributes:
-        ended: works with their results, which were not given yet.
-    """
+    """Works that are under way, and the results that were not given yet (``ended``)."""
 
     def __init__(
         self, way: Fast, clock: Clock, attempts_of: Callable[[Call], Attempts], in_flight: int
@@ -105,7 +100,7 @@ class _Doing(Generic[T]):
         self._in_flight = max(1, in_flight)
         self._window = Window(self._in_flight)
         self._numbers = itertools.count()
-        self._waiting: list[tuple[float, int, _Flight[T]]] = []
+        self._waiting: list[tuple[float, int, _Flight[T], Failure]] = []
         self.loop = Loop(way.http)
         self.held = 0
         self.ended: list[tuple[T, Any]] = []
@@ -122,9 +117,15 @@ class _Doing(Generic[T]):
         """Send what has waited long enough."""
         waiting = self._waiting
         while waiting and self.loop.flying < self._window.size:
-            if waiting[0][0] > self._clock.monotonic():
+            due, _, flight, error = waiting[0]
+            ended = flight.attempts.broken_off
+            if not ended and due > self._clock.monotonic():
                 return
-            self._send(heapq.heappop(waiting)[2])
+            heapq.heappop(waiting)
+            if ended:
+                self._go_on(flight, flight.work.throw, flight.attempts.error(error))
+            else:
+                self._send(flight)
 
     def wait(self, seconds: float) -> None:
         """Wait so long for an answer, or until something is to be sent again."""
@@ -138,19 +139,23 @@ class _Doing(Generic[T]):
 
     def _send(self, flight: _Flight[T]) -> None:
         try:
-            request = self._way.request(flight.call)
-        except FAILURES as error:
-            flight.attempts.begin()
-            self._failed(flight, error)
+            deadline = flight.attempts.begin()
+        except StoreError as refused:
+            self._go_on(flight, flight.work.throw, refused)
             return
-        self.loop.start(flight, request, flight.attempts.begin())
+        try:
+            request = self._way.request(flight.call)
+        except Failure as error:
+            self._failed(flight, error)
+        else:
+            self.loop.start(flight, request, deadline)
 
-    def _answered(self, flight: _Flight[T], outcome: Any) -> None:
+    def _answered(self, flight: _Flight[T], outcome: Outcome) -> None:
         try:
             if not isinstance(outcome, Answer):
                 raise outcome
             reply = read(flight.call.operation, outcome)
-        except FAILURES as error:
+        except Failure as error:
             self._window.answered(error)
             self._failed(flight, error)
         else:
@@ -159,30 +164,25 @@ class _Doing(Generic[T]):
             self._go_on(flight, flight.work.send, (reply, flight.attempts.count))
 
     def _failed(self, flight: _Flight[T], error: Failure) -> None:
-        wait = flight.attempts.failed(error)
-        if wait is None:
+        if (wait := flight.attempts.failed(error)) is None:
             self._go_on(flight, flight.work.throw, flight.attempts.error(error))
         else:
             due = self._clock.monotonic() + wait
-            heapq.heappush(self._waiting, (due, next(self._numbers), flight))
+            heapq.heappush(self._waiting, (due, next(self._numbers), flight, error))
 
     def _go_on(self, flight: _Flight[T], step: Callable[[Any], Call], given: Any) -> None:
         """Let a work go on, to its next request or to its end."""
         result: Any
-        while True:
-            try:
-                flight.call = step(given)
-            except StopIteration as end:
-                result = end.value
-                break
-            except StoreError as error:
-                result = error.with_traceback(None)
-                break
+        try:
+            flight.call = step(given)
+        except StopIteration as end:
+            result = end.value
+        except StoreError as error:
+            result = error.with_traceback(None)
+        else:
             flight.attempts = self._attempts_of(flight.call)
-            if (refused := flight.attempts.refuse()) is None:
-                self._send(flight)
-                return
-            step, given = flight.work.throw, refused
+            self._send(flight)
+            return
         self.held -= 1
         self.ended.append((flight.tag, result))
 

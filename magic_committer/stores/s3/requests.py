@@ -3,7 +3,7 @@
 The names are S3's own, as its API reference and the SDK have them. `build` writes what the SDK
 would send, header for header and byte for byte; the tests compare each operation with the SDK,
 through all kinds of endpoints (``tests/transport/test_requests_are_the_sdks.py``). Text that can be
-written in two ways, or not at all, is `BadParameter`: it is never sent.
+written in two ways, or not at all, is a failure (`Cause.PARAMETER`): it is never sent.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 from urllib.parse import quote
 
 from magic_committer._patience import Errand
 from magic_committer.stores.base import ChecksumAlgorithm, FileSlice, PartBody
-from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, BadParameter
+from magic_committer.stores.s3.http import DOCUMENT_BYTES_MAX, HttpRequest, Origin, unwritten
 from magic_committer.stores.s3.signing import EMPTY_SHA256
 
 Parameters = Mapping[str, Any]
@@ -83,68 +83,55 @@ _HEADERS = {
 _METADATA = "x-amz-meta-"
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _UNQUOTED = re.compile(r"[A-Za-z0-9._~-]*")
+_UNQUOTED_PATH = re.compile(r"[A-Za-z0-9._~/-]*")
 _TEXT = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_PLAIN_IN_XML = re.compile(r"[ -%'-;=?-~]*")
 _NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+class BucketPlace(NamedTuple):
+    """Where a bucket is: its server, what comes before the key, and the region that signs."""
+
+    origin: Origin
+    path: str
+    region: str
 
 
 @dataclass(slots=True)
 class Call:
-    """What the store is asked once.
+    """What the store is asked once."""
 
-    Attributes:
-        verb: the port's verb.
-        operation: S3's name of it.
-        key: the key, or the prefix of a listing; "" if there is none, or many.
-        parameters: without the bucket.
-        body: of a part or an object.
-        bytes_max: how long a successful answer may be.
-        conflict_final: a 409 is an answer (a conditional Complete, S3 API).
-        once: it is sent once.
-        errand: it ends with this one; None: with the present one.
-    """
-
-    verb: str
-    operation: str
-    key: str
-    parameters: Parameters
+    verb: str  # the port's
+    operation: str  # S3's name of it
+    key: str  # or the prefix of a listing; "" if there is none, or many
+    parameters: Parameters  # without the bucket
     body: bytes | PartBody = b""
-    bytes_max: int = DOCUMENT_BYTES_MAX
-    conflict_final: bool = False
-    once: bool = False
-    errand: Errand | None = None
+    bytes_max: int = DOCUMENT_BYTES_MAX  # how long a successful answer may be
+    conflict_final: bool = False  # a 409 is an answer (a conditional Complete, S3 API)
+    once: bool = False  # it is sent once
+    errand: Errand | None = None  # it ends with this one; None: with the present one
 
 
-@dataclass(slots=True)
-class Unsigned:
-    """A request, before it is signed. ``path`` is the quoted key; the query's names are in order,
-    as the signature wants them."""
-
-    method: str
-    path: str
-    query: str
-    headers: list[tuple[str, str]]
-    body: bytes | PartBody
-
-
-def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") -> Unsigned:
-    """Write the request of an operation. Raises `BadParameter`: a parameter cannot be written, or
-    is none of the operation's."""
+def build(call: Call, place: BucketPlace) -> HttpRequest:
+    """Write the request of an operation, unsigned. Raises `NoAnswer`: a parameter cannot be
+    written, or is none of the operation's."""
+    operation, parameters, body = call.operation, call.parameters, call.body
     method, always = OPERATIONS[operation]
     path = ""
     query = [*always]
     headers: list[tuple[str, str]] = []
     for name, value in parameters.items():
         if name in _QUERY:
-            query.append(f"{_QUERY[name]}={_quoted(_text(name, value), '')}")
+            query.append(f"{_QUERY[name]}={_quoted(name, value, '')}")
         elif name in _HEADERS:
             headers.append((_HEADERS[name], _plain(name, value)))
         elif name == "Key":
             if not value:
-                raise BadParameter("an object's key has at least one character")
-            path = _quoted(value, "/")
+                raise unwritten("an object's key has at least one character")
+            path = _quoted(name, value, "/")
         elif name == "CopySource":
-            headers.append(("x-amz-copy-source", _quoted(_text(name, value), "/")))
+            headers.append(("x-amz-copy-source", _quoted(name, value, "/")))
         elif name == "Metadata":
             headers += _metadata(value)
         elif name == "MultipartUpload":
@@ -155,13 +142,16 @@ def build(operation: str, parameters: Parameters, body: bytes | PartBody = b"") 
             headers.append(("x-amz-sdk-checksum-algorithm", "CRC32"))
             headers.append(("x-amz-checksum-crc32", base64.b64encode(crc).decode()))
         else:
-            raise BadParameter(f"{operation} has no parameter {name}")
-    query.sort()
-    return Unsigned(method, path, "&".join(query), headers, body)
+            raise unwritten(f"{operation} has no parameter {name}")
+    query.sort()  # as the signature wants them
+    target = f"{place.path}/{path}" if path else place.path or "/"
+    if query:
+        target = f"{target}?{'&'.join(query)}"
+    return HttpRequest(method, place.origin, target, headers, body, call.bytes_max)
 
 
 def complete_document(parts: Sequence[Parameters]) -> bytes:
-    """The body of Complete. Raises `BadParameter`: a value is no text of XML."""
+    """The body of Complete."""
     rows = [
         "".join([f"<{name}>{_escaped(name, value)}</{name}>" for name, value in part.items()])
         for part in parts
@@ -172,7 +162,7 @@ def complete_document(parts: Sequence[Parameters]) -> bytes:
 
 
 def delete_document(wanted: Parameters) -> bytes:
-    """The body of DeleteObjects. Raises `BadParameter`, as above."""
+    """The body of DeleteObjects."""
     rows = "".join(
         [f"<Object><Key>{_escaped('Key', one['Key'])}</Key></Object>" for one in wanted["Objects"]]
     )
@@ -193,41 +183,42 @@ def sha256_of(body: bytes | PartBody) -> str:
 def _text(name: str, value: object) -> str:
     if isinstance(value, int):
         return str(value)
-    if not isinstance(value, str):
-        raise BadParameter(f"{name} is text, not {value!r}")
-    return value
+    raise unwritten(f"{name} is text, not {value!r}")
 
 
 def _plain(name: str, value: object) -> str:
-    text = _text(name, value)
+    text = value if isinstance(value, str) else _text(name, value)
     if not _TEXT.fullmatch(text):
-        raise BadParameter(
+        raise unwritten(
             f"{name} is {text!r}: a header holds printable ASCII characters without spaces around"
         )
     return text
 
 
-def _quoted(value: str, beside: str) -> str:
-    if _UNQUOTED.fullmatch(value):
-        return value
+def _quoted(name: str, value: object, beside: str) -> str:
+    text = value if isinstance(value, str) else _text(name, value)
+    if (_UNQUOTED_PATH if beside else _UNQUOTED).fullmatch(text):
+        return text
     try:
-        return quote(value, safe=f"-._~{beside}")
+        return quote(text, safe=f"-._~{beside}")
     except UnicodeEncodeError as error:
-        raise BadParameter(f"{value!r} is no text: {error.reason}") from None
+        raise unwritten(f"{text!r} is no text: {error.reason}") from None
 
 
 def _escaped(name: str, value: object) -> str:
-    text = _text(name, value)
+    text = value if isinstance(value, str) else _text(name, value)
+    if _PLAIN_IN_XML.fullmatch(text):
+        return text
     if _NOT_IN_XML.search(text):
-        raise BadParameter(f"{name} is {text!r}: XML cannot hold one of its characters")
+        raise unwritten(f"{name} is {text!r}: XML cannot hold one of its characters")
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("\r", "&#xD;").replace("\n", "&#xA;")
 
 
 def _metadata(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     if len({name.lower() for name in values}) < len(values):
-        raise BadParameter("two names of metadata differ in case only")
+        raise unwritten("two names of metadata differ in case only")
     for name, value in values.items():
         if not _NAME.fullmatch(name):
-            raise BadParameter(f"{name!r} is no name of metadata")
+            raise unwritten(f"{name!r} is no name of metadata")
         yield f"{_METADATA}{name}", _plain(f"metadata {name!r}", value) if value else ""

@@ -26,14 +26,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from magic_committer._patience import SLICE_SECONDS, Kind, errand, patience
+from magic_committer._patience import SLICE_SECONDS, Kind, Patience, errand, patience
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
 from magic_committer.stores.s3.answers import Refused, Reply
 from magic_committer.stores.s3.errors import (
-    FAILURES,
-    Failure,
     kind,
     never_sent,
     nobody_there,
@@ -41,7 +39,7 @@ from magic_committer.stores.s3.errors import (
     reason,
     translate,
 )
-from magic_committer.stores.s3.http import Deadline
+from magic_committer.stores.s3.http import Deadline, Failure
 from magic_committer.stores.s3.requests import Call
 
 if TYPE_CHECKING:
@@ -64,14 +62,15 @@ CLEANING_SHARE = 0.25
 """The clean-up after a failure waits for this share of ``retry_seconds_max``: the store has had its
 chance."""
 
+_LONG = ("CompleteMultipartUpload", "UploadPartCopy")
+"""Operations that the store may work on for minutes."""
 _met: set[str] = set()
 """The endpoints that have answered in this process. It only grows, which needs no lock."""
 _log = logging.getLogger("magic_committer")
 
 
-def seconds_max(options: S3Options) -> float:
+def seconds_max(options: S3Options, now: Patience | None) -> float:
     """For how many seconds a request is tried now, and its phase accepts silence."""
-    now = patience()
     phase = now.kind if now is not None else Kind.USUAL
     if phase is Kind.DECIDED:
         return options.decided_seconds_max
@@ -98,70 +97,69 @@ class Attempts:
     def __init__(
         self, options: S3Options, clock: Clock, way: Fast | ViaBoto3, bucket: str, call: Call
     ) -> None:
-        self._way = way
-        self._endpoint = way.endpoint
         self._options = options
         self._clock = clock
+        self._way = way
         self._bucket = bucket
-        self._verb, self._key = call.verb, call.key
-        self._once, self._conflict_final = call.once, call.conflict_final
-        self._waits = call.operation in ("CompleteMultipartUpload", "UploadPartCopy")
+        self._call = call
         self._patience = patience()
         self._errand = call.errand or errand()
-        self._seconds_max = seconds_max(options)
-        self._started = clock.monotonic()
+        self._seconds_max = seconds_max(options, self._patience)
+        self._started = 0.0
         self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)
         self._moved, self._region = False, ""
         self.count = 0
         self.sent = False
 
-    @property
-    def left(self) -> float:
+    def left(self, now: float) -> float:
         """Seconds for which it may still be tried. 0 or less: give it up."""
-        now = self._clock.monotonic()
         left = self._seconds_max - (now - self._started)
         if self._patience is not None:
-            left = min(left, self._patience.left(self._verb, now, self._seconds_max))
+            left = min(left, self._patience.left(self._call.verb, now, self._seconds_max))
         return left
 
     @property
-    def _broken_off(self) -> bool:
+    def broken_off(self) -> bool:
+        """Whether its errand has ended: it is not tried again."""
         return self._errand is not None and self._errand.ended
 
-    def refuse(self) -> StoreError | None:
-        """The error of a request that is not even tried once, because other requests of its phase
-        have waited too long; None: it is to be tried."""
-        if self.left > 2 * self._last_try_seconds and not self._broken_off:
-            return None
-        return Unanswered(
-            f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s, or"
-            " the work was interrupted",
-            operation=self._verb,
-            bucket=self._bucket,
-            key=self._key,
-            attempts=0,
-            sent=False,
-            hint="Nothing took effect: try again when the store answers",
-        )
-
     def begin(self) -> Deadline:
-        """Begin a try: its deadline."""
+        """Begin a try: its deadline.
+
+        Raises:
+            Unanswered: it is not even tried once, because other requests of its phase have waited
+                too long.
+        """
+        now, is_first = self._clock.monotonic(), not self.count and not self._moved
+        if is_first:
+            self._started = now
+        left = self.left(now)
+        if is_first and (left <= 2 * self._last_try_seconds or self.broken_off):
+            raise Unanswered(
+                f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s"
+                ", or the work was interrupted",
+                operation=self._call.verb,
+                bucket=self._bucket,
+                key=self._call.key,
+                attempts=0,
+                sent=False,
+                hint="Nothing took effect: try again when the store answers",
+            )
         self.count += 1
         self._region = self._way.region
-        options = self._options
+        options, waits = self._options, self._call.operation in _LONG
         return Deadline(
-            options.complete_seconds_max if self._waits else options.read_seconds_max,
-            self.left,
+            options.complete_seconds_max if waits else options.read_seconds_max,
+            left,
             errand=self._errand,
             alive=None if self._patience is None else self.answered,
         )
 
     def answered(self) -> None:
         """Note that the store has answered, or moves."""
-        if self._endpoint not in _met:
-            _met.add(self._endpoint)
+        _met.add(self._way.endpoint)
         if self._patience is not None:
-            self._patience.answered(self._verb)
+            self._patience.answered(self._call.verb)
 
     def failed(self, error: Failure) -> float | None:
         """Note that a try has failed. Gives the seconds to wait before the next one; None: there is
@@ -172,11 +170,11 @@ class Attempts:
             self.count -= 1
             return 0.0
         self.sent = self.sent or not never_sent(error)
-        if getattr(error, "status", 0):
-            _met.add(self._endpoint)
-        if kind(error) not in ("throttled", "transient") and not never_sent(error):
-            self.answered()
-        if self._broken_off or not self._again(error):
+        if error.status:
+            _met.add(self._way.endpoint)
+            if kind(error) not in ("throttled", "transient"):
+                self.answered()
+        if self.broken_off or not self._again(error):
             return None
         wait = self._wait(error)
         if self._left_after(error) < self._last_try_seconds + wait:
@@ -191,36 +189,37 @@ class Attempts:
 
     def error(self, error: Failure) -> StoreError:
         """What the caller is told of the last failure."""
-        return translate(
-            error, self._verb, self._bucket, self._key, attempts=self.count, sent=self.sent
-        )
+        asked = self._call.verb, self._bucket, self._call.key
+        return translate(error, *asked, attempts=self.count, sent=self.sent)
 
     @property
     def _name(self) -> str:
-        where = f" s3://{self._bucket}/{self._key}" if self._bucket else ""
-        return f"{self._verb}{where}"
+        where = f" s3://{self._bucket}/{self._call.key}" if self._bucket else ""
+        return f"{self._call.verb}{where}"
 
     def _stranger(self, error: Failure) -> bool:
         """Whether the store may well be none: it never answered, and now nobody is there."""
         decided = self._patience is not None and self._patience.kind is Kind.DECIDED
-        return not decided and self._endpoint not in _met and nobody_there(error)
+        return not decided and self._way.endpoint not in _met and nobody_there(error)
 
     def _left_after(self, error: Failure) -> float:
         """As `left`, for another try."""
+        now = self._clock.monotonic()
+        left = self.left(now)
         if self.count < 2 or not self._stranger(error):
-            return self.left
+            return left
         first = FIRST_SECONDS + 2 * self._last_try_seconds  # what `_wait` keeps
-        return min(self.left, first - (self._clock.monotonic() - self._started))
+        return min(left, first - (now - self._started))
 
     def _again(self, error: Failure) -> bool:
-        if self.count >= (1 if self._once else self._options.retry_attempts_max):
+        if self.count >= (1 if self._call.once else self._options.retry_attempts_max):
             return False
         found = kind(error)
         if found == "skewed":
             return self.count < SKEWED_ATTEMPTS_MAX
         if not_tls(error) and self._stranger(error):
             return False  # another scheme or port never heals
-        return found != "final" and not (found == "conflict" and self._conflict_final)
+        return found != "final" and not (found == "conflict" and self._call.conflict_final)
 
     def _wait(self, error: Failure) -> float:
         first = THROTTLED_SECONDS if kind(error) == "throttled" else TRANSIENT_SECONDS
@@ -249,19 +248,19 @@ def ask(
     sent.
 
     Raises:
-        StoreError: the meaning of the last failure; or `refuse`'s.
+        StoreError: the meaning of the last failure; or that it was not even sent.
     """
     attempts = Attempts(options, clock, way, bucket, call)
-    if (refused := attempts.refuse()) is not None:
-        raise refused
     while True:
+        deadline = attempts.begin()
         try:
-            reply = way.ask(call, attempts.begin())
-        except FAILURES as error:
+            reply = way.ask(call, deadline)
+        except Failure as error:
             # No variable keeps what is raised: it would keep itself by its traceback, and the body.
-            if (wait := attempts.failed(error)) is None:
+            if (wait := attempts.failed(error)) is not None:
+                attempts.sleep(wait)
+            if wait is None or attempts.broken_off:
                 raise attempts.error(error) from error
         else:
             attempts.answered()
             return reply, attempts.count
-        attempts.sleep(wait)

@@ -13,7 +13,9 @@ import hashlib
 import hmac
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Protocol
+from typing import Any, NamedTuple
+
+from magic_committer.stores.s3.http import HttpRequest
 
 ALGORITHM = "AWS4-HMAC-SHA256"
 UNSIGNED_PAYLOAD = "UNSIGNED-PAYLOAD"
@@ -26,15 +28,12 @@ _NOT_SIGNED = frozenset(("expect", "transfer-encoding", "user-agent", "x-amzn-tr
 SDK)."""
 
 
-class Credentials(Protocol):
-    """What signs: an access key as the SDK's ``get_frozen_credentials`` returns it."""
+class Credentials(NamedTuple):
+    """What signs: an access key."""
 
-    @property
-    def access_key(self) -> str: ...
-    @property
-    def secret_key(self) -> str: ...
-    @property
-    def token(self) -> str | None: ...
+    access_key: str
+    secret_key: str
+    token: str | None
 
 
 class Signer:
@@ -46,27 +45,21 @@ class Signer:
 
     def __init__(self, region: str) -> None:
         self.region = region
-        self._kept: tuple[str, str, hmac.HMAC] | None = None
+        self._kept: tuple[str, str, tuple[Any, Any]] | None = None
 
     def sign(
-        self,
-        method: str,
-        host: str,
-        path: str,
-        query: str,
-        headers: list[tuple[str, str]],
-        payload: str,
-        credentials: Credentials,
-        moment: str,
+        self, request: HttpRequest, payload: str, credentials: Credentials, moment: str
     ) -> None:
         """Add date, hash, token and signature to the headers of a request; no name may come twice.
-        Path and query are quoted, as they will be sent; the query's names are in order. ``payload``
-        is the body's SHA-256 in hex, or `UNSIGNED_PAYLOAD`; ``moment`` is of `stamp`."""
+        Its target is quoted, and the names of its query are in order. ``payload`` is the body's
+        SHA-256 in hex, or `UNSIGNED_PAYLOAD`; ``moment`` is of `stamp`."""
+        headers = request.headers
+        path, _, query = request.target.partition("?")
         headers.append((DATE, moment))
         headers.append((SHA256, payload))
         if credentials.token:
             headers.append((TOKEN, credentials.token))
-        signed = [("host", host)]
+        signed = [("host", request.origin.netloc)]
         for name, value in headers:
             low = name.lower()
             if low not in _NOT_SIGNED:
@@ -77,31 +70,31 @@ class Signer:
         asked = "&".join([one if "=" in one else f"{one}=" for one in query.split("&") if one])
         day = moment[:8]
         scope = f"{day}/{self.region}/s3/aws4_request"
-        request = f"{method}\n{path}\n{asked}\n{lines}\n\n{names}\n{payload}"
-        digest = hashlib.sha256(request.encode()).hexdigest()
-        mac = self._key(credentials.secret_key, day).copy()
+        whole = f"{request.method}\n{path}\n{asked}\n{lines}\n\n{names}\n{payload}"
+        digest = hashlib.sha256(whole.encode()).hexdigest()
+        begun, end = self._key(credentials.secret_key, day)
+        mac, end = begun.copy(), end.copy()
         mac.update(f"{ALGORITHM}\n{moment}\n{scope}\n{digest}".encode())
+        end.update(mac.digest())
         said = f"{ALGORITHM} Credential={credentials.access_key}/{scope}, SignedHeaders={names},"
-        headers.append(("Authorization", f"{said} Signature={mac.hexdigest()}"))
+        headers.append(("Authorization", f"{said} Signature={end.hexdigest()}"))
 
-    def _key(self, secret: str, day: str) -> hmac.HMAC:
-        """The day's key, to be copied. Kept as a hash that has begun: ``hmac.digest`` gives up the
-        interpreter's lock for each text, and another thread then takes it, once for each
-        request."""
+    def _key(self, secret: str, day: str) -> tuple[Any, Any]:
+        """The day's key, to be copied, as the two hashes of RFC 2104 that have begun with it.
+        ``hmac.digest`` gives up the interpreter's lock for each text, and another thread then takes
+        it, once for each request; a copy of ``hmac.HMAC`` costs four times as much."""
         kept = self._kept  # read once: another thread may replace it
         if kept is None or kept[0] != secret or kept[1] != day:
             key = f"AWS4{secret}".encode()
             for step in (day, self.region, "s3", "aws4_request"):
                 key = hmac.digest(key, step.encode(), "sha256")
-            kept = self._kept = (secret, day, hmac.new(key, digestmod="sha256"))
+            padded = key.ljust(hashlib.sha256().block_size, b"\0")
+            hashes = [hashlib.sha256(bytes([one ^ pad for one in padded])) for pad in (0x36, 0x5C)]
+            kept = self._kept = (secret, day, (hashes[0], hashes[1]))
         return kept[2]
 
 
-def stamp(seconds: float) -> str:
-    """A time, in seconds since the epoch, as a signature names it: ``20261122T190152Z``."""
-    return _stamp(int(seconds))
-
-
 @lru_cache(maxsize=4)
-def _stamp(seconds: int) -> str:
+def stamp(seconds: int) -> str:
+    """A time, in seconds since the epoch, as a signature names it: ``20261122T190152Z``."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")

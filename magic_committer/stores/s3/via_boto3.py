@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
 from botocore import UNSIGNED, xform_name
@@ -51,16 +51,17 @@ from magic_committer.stores.s3.config import (
     frozen_of,
     network_for,
 )
-from magic_committer.stores.s3.errors import NoCredentials
 from magic_committer.stores.s3.http import (
     Answer,
-    BadParameter,
     Cause,
     Deadline,
+    Failure,
     Http,
     HttpRequest,
     NoAnswer,
+    Outcome,
     Sent,
+    look_at_file,
     origin_of,
 )
 from magic_committer.stores.s3.requests import OPERATIONS, Call
@@ -68,15 +69,6 @@ from magic_committer.stores.s3.requests import OPERATIONS, Call
 _NOT_OURS = frozenset(("host", "content-length", "expect"))
 """Headers that our connections write, or do without."""
 _OF_THE_STORE = (sdk.HTTPClientError, sdk.ConnectionError, sdk.IncompleteReadError, HTTPError)
-_CAUSES: tuple[tuple[type[Exception], Cause, Sent], ...] = (
-    (sdk.ProxyConnectionError, Cause.PROXY, Sent.PERHAPS),
-    (sdk.SSLError, Cause.TLS, Sent.PERHAPS),
-    (sdk.EndpointConnectionError, Cause.CONNECT, Sent.NEVER),
-    (sdk.ConnectTimeoutError, Cause.CONNECT, Sent.NEVER),
-    (sdk.ReadTimeoutError, Cause.TIME, Sent.PERHAPS),
-    (Exception, Cause.BROKEN, Sent.PERHAPS),
-)
-"""What an error of the SDK's own connections says: the first that fits."""
 _NO_CREDENTIALS = (
     sdk.NoCredentialsError,
     sdk.PartialCredentialsError,
@@ -85,8 +77,21 @@ _NO_CREDENTIALS = (
     sdk.NoAuthTokenError,
     sdk.SSOError,
     sdk.MetadataRetrievalError,
+    sdk.ClientError,  # of a service that gives them: the store's would be an answer
     *([sdk.LoginError] if hasattr(sdk, "LoginError") else []),  # newer than our oldest version
 )
+_CAUSES: tuple[tuple[Any, Cause, Sent], ...] = (
+    (_NO_CREDENTIALS, Cause.CREDENTIALS, Sent.NEVER),
+    (EOFError, Cause.BODY, Sent.NEVER),
+    (sdk.ProxyConnectionError, Cause.PROXY, Sent.PERHAPS),
+    (sdk.SSLError, Cause.TLS, Sent.PERHAPS),
+    ((sdk.EndpointConnectionError, sdk.ConnectTimeoutError), Cause.CONNECT, Sent.NEVER),
+    (sdk.ReadTimeoutError, Cause.TIME, Sent.PERHAPS),
+    (_OF_THE_STORE, Cause.BROKEN, Sent.PERHAPS),
+    ((sdk.BotoCoreError, ResponseParserError), Cause.PARAMETER, Sent.NEVER),
+)
+"""What an error of the SDK says, where there was no answer that could be read: the first that
+fits."""
 
 
 class _Turn:
@@ -95,46 +100,41 @@ class _Turn:
     def __init__(self, call: Call, deadline: Deadline) -> None:
         self.call = call
         self.deadline = deadline
-        self.answer: Answer | None = None
-        self.failure: Exception | None = None
+        self.outcome: Outcome | None = None
 
-    def let_go(self) -> Exception:
-        """The failure, which is kept no more: it would keep what keeps it. The SDK's frames, which
-        hold the body, are gone from it."""
-        failure, self.failure = self.failure, None
-        assert failure is not None
-        return failure.with_traceback(None)
+
+class _Made(NamedTuple):
+    """The client of one process, with what belongs to it."""
+
+    pid: int
+    client: Any
+    core: Any
+    hooks: _Hooks
 
 
 class ViaBoto3:
     """Sends the requests of one bucket by the SDK's client. Safe for many threads, and after a
-    fork.
-
-    Args:
-        bucket: the bucket; "" for what is about the account.
-        options: how the store is reached.
-        why: why it is not the fast way.
-
-    Raises:
-        OptionError: no client can be made.
-    """
+    fork. ``bucket`` is "" for what is about the account. Raises `OptionError`: no client can be
+    made."""
 
     def __init__(self, bucket: str, options: S3Options, why: str = "") -> None:
         self.why = why
         self.region = ""
         self._bucket = bucket
         self._options = options
-        self._lock = threading.Lock()
-        self._pid = os.getpid()
-        self.client = self._make()
+        self._made = self._make()
         self.endpoint = _without_user(self.client.meta.endpoint_url)
+
+    @property
+    def client(self) -> Any:
+        return self._mine().client
 
     @property
     def has_credentials(self) -> bool:
         """Whether there is something to sign with, or nothing is signed."""
         if self._options.anonymous:
             return True
-        return beside(self._core.get_credentials, Errand()) is not None
+        return beside(self._mine().core.get_credentials, Errand()) is not None
 
     def ask(self, call: Call, deadline: Deadline) -> Reply:
         """Ask once. The reply to an operation that is not in `OPERATIONS` is the SDK's, with the
@@ -147,24 +147,28 @@ class ViaBoto3:
         return False  # the SDK has gone there by itself
 
     def _ask(self, call: Call, deadline: Deadline) -> Reply:
-        client = self._client()
-        turn = self._hooks.turns.turn = _Turn(call, deadline)
+        _, client, _, hooks = self._mine()
+        turn = hooks.turns.turn = _Turn(call, deadline)
         try:
             parsed = self._send(client, call)
         except Exception as error:  # whatever it is: the answer tells more
-            if turn.failure is None and turn.answer is None:
+            if turn.outcome is None:
                 raise _failure(error) from None
             parsed = None
         finally:
-            self._hooks.turns.turn = None
-        if turn.failure is not None:
-            raise turn.let_go()
-        assert turn.answer is not None
+            hooks.turns.turn = None
+        answer, turn.outcome = turn.outcome, None
+        if isinstance(answer, Failure):
+            try:
+                raise answer.with_traceback(None)  # the SDK's frames hold the body
+            finally:
+                del answer  # or it keeps this frame, which keeps it
+        assert answer is not None
         if parsed is not None and call.operation not in OPERATIONS:
-            return {**parsed, "Document": turn.answer.body}
-        if parsed is not None and hasattr(parsed.get("Body"), "read") and not self._hooks.http:
-            turn.answer.body = _all_of(parsed["Body"], call.bytes_max, turn.answer)
-        return read(call.operation, turn.answer)
+            return {**parsed, "Document": answer.body}
+        if parsed is not None and hasattr(parsed.get("Body"), "read") and not hooks.http:
+            answer.body = _all_of(parsed["Body"], call.bytes_max, answer)
+        return read(call.operation, answer)
 
     def _send(self, client: Any, call: Call) -> Any:
         parameters = dict(call.parameters)
@@ -180,18 +184,14 @@ class ViaBoto3:
 
     # The client -----------------------------------------------------------------------------------
 
-    def _client(self) -> Any:
-        if self._pid != os.getpid():
-            self._lock = threading.Lock()  # another thread may have held it at the fork
-            with self._lock:
-                if self._pid != os.getpid():
-                    self.client = self._make()
-                    self._pid = os.getpid()
-        return self.client
+    def _mine(self) -> _Made:
+        if self._made.pid != os.getpid():  # threads that meet here make several, and use any
+            self._made = self._make()
+        return self._made
 
-    def _make(self) -> Any:
+    def _make(self) -> _Made:
         options = self._options
-        core = self._core = core_session(options)
+        core = core_session(options)
         try:
             session = boto3.session.Session(
                 botocore_session=core,
@@ -210,7 +210,7 @@ class ViaBoto3:
             raise OptionError(f"no client can be made: {error}", hint=OPTIONS_HINT) from error
         redact.install()
         http = self._connections(client, core)
-        hooks = self._hooks = _Hooks(http)
+        hooks = _Hooks(http)
         events = client.meta.events
         # A body that waits for "100 Continue" costs a round trip for each part, and a second on
         # servers that never send it. Bodies can be sent again, so nothing is lost without it.
@@ -222,7 +222,7 @@ class ViaBoto3:
         else:
             events.register_last("before-send.s3", hooks.before_send)
             weakref.finalize(self, http.close).atexit = False  # it has its own end
-        return client
+        return _Made(os.getpid(), client, core, hooks)
 
     def _config(self) -> Config:
         options = self._options
@@ -257,16 +257,11 @@ class ViaBoto3:
 
 class _Hooks:
     """What the SDK's client calls. It does not know of `ViaBoto3`, which would otherwise be in a
-    circle with the client, and keep its connections until the collector comes.
-
-    Attributes:
-        turns: ``turn``: what this thread has asked for.
-        http: our connections; None: the SDK's.
-    """
+    circle with the client, and keep its connections until the collector comes."""
 
     def __init__(self, http: Http | None) -> None:
-        self.turns = threading.local()
-        self.http = http
+        self.turns = threading.local()  # ``turn``: what this thread has asked for
+        self.http = http  # None: the SDK's connections
 
     def before_send(self, request: AWSPreparedRequest, **_: Any) -> Any:
         """Send the SDK's request. What it gets back is the answer."""
@@ -274,9 +269,9 @@ class _Hooks:
         if turn is None or self.http is None:
             return None
         try:
-            turn.answer = answer = self.http.send(_as_ours(request, turn.call), turn.deadline)
-        except (NoAnswer, EOFError, BadParameter) as error:
-            turn.failure = error
+            turn.outcome = answer = self.http.send(_as_ours(request, turn.call), turn.deadline)
+        except Failure as error:
+            turn.outcome = error
             raise error.with_traceback(None) from None
         return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
 
@@ -288,7 +283,7 @@ class _Hooks:
         body = response_dict["body"]
         headers = {name.lower(): value for name, value in response_dict["headers"].items()}
         chunked = "chunked" in headers.get("transfer-encoding", "").lower()
-        turn.answer = Answer(
+        turn.outcome = Answer(
             int(response_dict["status_code"]),
             headers,
             body if isinstance(body, bytes) else b"",
@@ -366,9 +361,7 @@ def _opened(body: bytes | PartBody) -> Any:
     if isinstance(body, FileSlice):
         from s3transfer.utils import ReadFileChunk  # late: it is seldom needed
 
-        held = os.path.getsize(body.path) - body.offset
-        if held < body.length:
-            raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
+        look_at_file(body)
         return ReadFileChunk.from_filename(body.path, body.offset, body.length)
     return _Memory(memoryview(body))
 
@@ -405,18 +398,13 @@ class _Memory(io.RawIOBase):
 
 
 def _failure(error: Exception) -> Exception:
-    """What an error of the SDK means. There was no answer that could be read."""
-    if isinstance(error, (*_NO_CREDENTIALS, sdk.ClientError)):  # the store's would be an answer
-        return NoCredentials(str(error))
-    if not isinstance(error, _OF_THE_STORE):
-        unwritten = isinstance(error, sdk.BotoCoreError | ResponseParserError)
-        return BadParameter(str(error)) if unwritten else error
-    kwargs: Mapping[str, Any] = getattr(error, "kwargs", {})
-    proxy = kwargs.get("proxy_url")
-    where = _without_user(str(proxy or kwargs.get("endpoint_url") or ""))
-    where = "/".join(where.split("/")[:3])
-    why = str(kwargs.get("error") or error)
-    cause, sent = next((one, sent) for cls, one, sent in _CAUSES if isinstance(error, cls))
+    """What an error of the SDK means; itself, if it is none."""
+    found = [(cause, sent) for cls, cause, sent in _CAUSES if isinstance(error, cls)]
+    if not found:
+        return error
+    (cause, sent), kwargs = found[0], getattr(error, "kwargs", {})
+    where = _without_user(str(kwargs.get("proxy_url") or kwargs.get("endpoint_url") or ""))
+    why = str(error if sent is Sent.NEVER and not where else kwargs.get("error") or error)
     if cause is Cause.TLS and "certificate verify failed" in why.lower():
         cause, sent = Cause.CERTIFICATE, Sent.NEVER
-    return NoAnswer(cause, sent, why, where=where)
+    return NoAnswer(cause, sent, why, "/".join(where.split("/")[:3]))
