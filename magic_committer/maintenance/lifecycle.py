@@ -29,9 +29,9 @@ from magic_committer._quantities import counted
 from magic_committer._runtime import Clock, Runtime
 from magic_committer._wiring import BucketSettings
 from magic_committer.commit import records
+from magic_committer.commit.sweep import job_records
 from magic_committer.errors import FormatError, MagicError, OptionError
-from magic_committer.hadoop.paths import RECORD, Destination
-from magic_committer.maintenance.inspect import job_directories
+from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS
 from magic_committer.protocol.record import State
 
@@ -242,9 +242,9 @@ def longest_live(runtime: Runtime, dest: Destination) -> float:
         StoreError: the jobs could not be listed or read.
     """
     longest = 0.0
-    for directory in job_directories(runtime, dest):
+    for key in job_records(runtime, dest):
         with suppress(FormatError):  # from a newer version, or no record
-            seen = records.read(runtime, f"{directory}{RECORD}")
+            seen = records.read(runtime, key)
             if seen is None or seen.record.state not in (State.RUNNING, State.COMMITTING):
                 continue
             running = seen.record.state is State.RUNNING
