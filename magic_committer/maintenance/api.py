@@ -33,8 +33,7 @@ from magic_committer.maintenance.abort_uploads import AbortedUploads, OpenUpload
 from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import Ending, recover_job
-from magic_committer.maintenance.giving_up import give_up_job
+from magic_committer.maintenance.ending import Ending, give_up_job, recover_job
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,

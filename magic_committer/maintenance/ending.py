@@ -10,26 +10,71 @@ runs.
   judge whether its driver is dead: by age.
 * A Hadoop job has no record. Its ending needs the operator's word that its JVM is dead (``adopt``);
   the job then gets a record, and is one like all others (`magic_committer.maintenance.adopt`).
-* A job that can be neither finished nor undone is given up
-  (`magic_committer.maintenance.giving_up`).
+* A job that can be neither finished nor undone is given up: the way out for every record.
+
+To give a job up is to abort or undo it in the usual way first. Only what that leaves is given up:
+uploads that cannot be aborted, files that cannot be deleted, a plan that is gone, a record that
+nobody can read. Each is named in the report. The job's control objects are deleted, its record
+last. Afterwards the answer to every question about the job is "unknown" (I10). Invariants:
+
+* Nothing is touched except two things: what the job's own directory names below the destination,
+  with a token of this job; and uploads whose names carry its UUID, if no other record has that
+  UUID.
+* Files of a ``completed`` job are never deleted: the job may have deleted what they replace (I7).
+  Files of a job whose record cannot be read are not deleted either, because it may be such a job.
+* A live driver loses nothing that it was told to have. A readable record says ``aborting``,
+  ``reverting``, ``reverted`` or ``completed`` before anything is given up. An unreadable record is
+  first replaced by a *claim*, if it is still the one that was looked at: from then on no swap wins,
+  and every task finds that it is late. A record is deleted only after it was replaced by a claim,
+  so a store without conditional DELETE is enough. Before the claim a DELETE of a key that nobody
+  has asks for the right: who may not delete would leave a record that nobody can read.
+* Repeatable after any crash: the record goes last, and a claim can be given up like any other
+  record.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import orjson
 
 from magic_committer._quantities import age_words, counted, name_some, pending_words
 from magic_committer._runtime import Runtime
-from magic_committer.commit import records
-from magic_committer.commit.outcome import committed_by_marker, dead, ended_by_record, outcome_of
+from magic_committer.commit import records, steps
+from magic_committer.commit.batches import publish_batch
+from magic_committer.commit.deletes import delete_if_same
+from magic_committer.commit.ledgers import StoreLedgers
+from magic_committer.commit.outcome import (
+    committed_by_marker,
+    dead,
+    ended_by_record,
+    look_again,
+    outcome_of,
+)
 from magic_committer.commit.prepare import ACCEPT_EACH
 from magic_committer.commit.published import refuse_if_published
+from magic_committer.commit.ready import ReadyUpload, from_pending
+from magic_committer.commit.sweep import job_records
+from magic_committer.commit.upload_state import (
+    Removal,
+    Removed,
+    UploadName,
+    UploadRemover,
+    UploadState,
+    became,
+    object_at,
+    to_look,
+)
 from magic_committer.committers.magic import MagicCommitter, Prospect
 from magic_committer.errors import (
+    AbortIncomplete,
     AlreadyVisible,
+    CommitIncomplete,
     CommitRefused,
     FormatError,
     InvalidRequest,
@@ -38,15 +83,28 @@ from magic_committer.errors import (
     JobNotFound,
     JobNotRunning,
     MagicError,
+    NotFound,
+    NotSupported,
     OptionError,
     OutcomeUnknown,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    WriteConflict,
 )
-from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.hadoop.formats import Pending
+from magic_committer.hadoop.paths import (
+    MAGIC_JOB_PREFIX,
+    PLAN_PREFIX,
+    Destination,
+    JobPaths,
+    owner_of,
+)
 from magic_committer.maintenance.adopt import adopt_job, started_of
-from magic_committer.maintenance.giving_up import UNREADABLE, give_up_job
 from magic_committer.maintenance.inspect import (
     Listing,
-    PlanProgress,
+    each,
+    each_saved,
     inspect_job,
     job_ids,
     progress_of,
@@ -55,6 +113,7 @@ from magic_committer.maintenance.inspect import (
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
+    NAMED_MAX,
     ActionPlan,
     Adoption,
     FoundJob,
@@ -63,17 +122,33 @@ from magic_committer.maintenance.reports import (
     refuse_younger,
 )
 from magic_committer.options import FAILING, Options
-from magic_committer.protocol.record import JobReport, StartedJob, State, Terms
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.record import (
+    JOB_METADATA,
+    RECORD_BYTES_MAX,
+    JobReport,
+    StartedJob,
+    State,
+    Terms,
+)
 from magic_committer.remedy import DEAD_AFTER, Call, Remedy
+from magic_committer.stores.base import ObjectInfo, same_etag
 from magic_committer.upload import BlockSource
 
 T = TypeVar("T")
 
+UNREADABLE = "unreadable"
+"""The word for the state of a record that this version cannot read."""
+IN_FLIGHT = 32
+"""Requests at once of a job that is given up."""
+_CLAIM = "given_up"
+_UUID = re.compile(r"[0-9a-f]{32}")
 LOOKS_MAX = 4
 """How often the record is read again because another process has moved it on. There are no more
 arrows from ``running`` to its end."""
 
-NAMED_MAX = 10
+IDS_MAX = 10
 """Ids that are named to who asks for a job that is not there."""
 PROBLEMS_MAX = 5
 """Problems of a job that cannot be committed, and keys of one that is given up, that are named."""
@@ -95,8 +170,7 @@ class Ending:
         dead_after: seconds for which nothing of the job must have changed; None: what each verb has
             by default.
         verb: the call that is planned.
-        seen: the job's record; None: it has none yet.
-        adoption: what will be adopted.
+        seen: the job's record; None: it has none yet. adoption: what will be adopted.
     """
 
     runtime: Runtime
@@ -114,10 +188,6 @@ class Ending:
         self, expect: int | Collection[str] | None = None, accept: Collection[str] = ()
     ) -> ActionPlan[JobReport]:
         """Plan to publish what the job's tasks committed, or to finish it."""
-
-        def run() -> JobReport:
-            return self._committer().commit_job(None, expect, accept)
-
         with self._calling("commit"):
             self._find()
             prospect = None
@@ -127,28 +197,28 @@ class Ending:
                 prospect = self._prospect(expect, accept)
                 many = pending_words(len(prospect.tasks), prospect.files, prospect.bytes)
                 question = f"Commit job {self.job_id}: make visible {many}?"
-            elif self.outcome == "committed":
-                question = f"Finish job {self.job_id}, which is {self.state}?"
             else:
-                assert self.seen is not None
-                raise ended_by_record(self.dest.url, self.seen.record)
-            return self._plan(question, run, prospect=prospect)
+                self._refuse_ended(self.outcome != "committed")
+                question = f"Finish job {self.job_id}, which is {self.state}?"
+            return self._plan(
+                question,
+                lambda: self._committer().commit_job(None, expect, accept),
+                prospect=prospect,
+            )
 
     def abort(self, revert: bool = False, leave_visible: bool = False) -> ActionPlan[JobReport]:
         """Plan to make sure that nothing of the job is visible."""
-
-        def run() -> JobReport:
-            return self._committer().abort_job(
-                revert=revert, leave_visible=leave_visible, role="recovery"
-            )
-
         with self._calling("abort"):
             self._find()
             reverting = self.state is State.COMMITTING and revert
-            if self.outcome == "committed" and not reverting:
-                assert self.seen is not None
-                raise ended_by_record(self.dest.url, self.seen.record)
-            return self._plan(self._abort_question(leave_visible), run, self._loss())
+            self._refuse_ended(self.outcome == "committed" and not reverting)
+            return self._plan(
+                self._abort_question(leave_visible),
+                lambda: self._committer().abort_job(
+                    revert=revert, leave_visible=leave_visible, role="recovery"
+                ),
+                self._loss(),
+            )
 
     def recover(
         self, accept: Collection[str] = (), leave_visible: bool = False
@@ -185,16 +255,8 @@ class Ending:
 
     def adopting(self) -> ActionPlan[Adoption]:
         """Plan to give a Hadoop job a record, and to do nothing else."""
-        settled = self._settled()
-        look = adopt_job(self.runtime, self.dest, self.job_id, dead_after=settled, dry_run=True)
-
-        def run() -> Adoption:
-            return adopt_job(
-                self.runtime, self.dest, self.job_id, dead_after=settled, options=self.options
-            )
-
-        self.adoption, self.verb = look, "adopt"
-        return self._plan(f"Adopt job {self.job_id}?", run)
+        self.adoption, self.verb = self._adopt(dry_run=True), "adopt"
+        return self._plan(f"Adopt job {self.job_id}?", lambda: self._adopt(dry_run=False))
 
     def give_up(self) -> ActionPlan[GivenUp]:
         """Plan to give up what can be neither finished nor undone."""
@@ -217,14 +279,10 @@ class Ending:
 
     def abort_or_give_up(self) -> ActionPlan[JobReport] | ActionPlan[GivenUp]:
         """Plan to end the job whatever its record says: what cannot be undone is left."""
-        with (
-            self._calling("abort"),
-            suppress(FormatError, InvalidRequest),
-        ):  # the record cannot be read
-            self.seen = records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
-        seen = self.seen
-        running = seen is not None and seen.record.state is State.RUNNING
-        if self.adopt or (running and seen is not None and seen.record.adopted):
+        with self._calling("abort"), suppress(FormatError, InvalidRequest):  # it cannot be read
+            self.seen = self._read()
+        adopted = self.seen is not None and bool(self.seen.record.adopted)
+        if self.adopt or (adopted and self.state is State.RUNNING):
             return self.abort(leave_visible=True)
         return self.give_up()
 
@@ -247,7 +305,7 @@ class Ending:
             JobNotFound: with the ids that there are.
             JobError: it is Hadoop's, and nobody said that it is dead; or it cannot be adopted.
         """
-        self.seen = records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
+        self.seen = self._read()
         if self.seen is not None:
             return
         self._hadoops = True
@@ -263,11 +321,18 @@ class Ending:
                 ),
             )
         try:
-            self.adoption = adopt_job(
-                self.runtime, self.dest, self.job_id, dead_after=self._settled(), dry_run=True
-            )
+            self.adoption = self._adopt(dry_run=True)
         except JobNotFound as error:
             raise self._not_found() from error
+
+    def _read(self) -> records.Seen | None:
+        return records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
+
+    def _adopt(self, *, dry_run: bool) -> Adoption:
+        return adopt_job(
+            self.runtime, self.dest, self.job_id,
+            dead_after=self._settled(), dry_run=dry_run, options=self.options,
+        )  # fmt: skip
 
     def _settled(self) -> float:
         return LEFTOVER_AFTER_SECONDS if self.dead_after is None else self.dead_after
@@ -288,18 +353,15 @@ class Ending:
         return JobNotFound(
             f"there is no job {self.job_id!r} under {self.dest.url}",
             job_id=self.job_id,
-            hint=f"There are: {name_some(ids, NAMED_MAX)}" if ids else "There is none at all",
+            hint=f"There are: {name_some(ids, IDS_MAX)}" if ids else "There is none at all",
         )
 
     def _take(self) -> records.Seen:
         """The job's record, after it was adopted if it has to be."""
         if self.adoption is not None:
-            adopt_job(
-                self.runtime, self.dest, self.job_id,
-                dead_after=self._settled(), options=self.options,
-            )  # fmt: skip
+            self._adopt(dry_run=False)
             self.adoption, self._hadoops = None, False
-            self.seen = records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
+            self.seen = self._read()
         if self.seen is None:
             raise self._not_found()
         return self.seen
@@ -315,6 +377,11 @@ class Ending:
         return StartedJob.attached(self.seen.record, self.dest.url, self.seen.etag)
 
     # Questions and refusals -----------------------------------------------------------------------
+
+    def _refuse_ended(self, refused: bool) -> None:
+        """Raise `JobNotRunning` if the record says that the job ended in another way."""
+        if refused and self.seen is not None:
+            raise ended_by_record(self.dest.url, self.seen.record)
 
     def _plan(
         self,
@@ -534,7 +601,10 @@ def recover_job(
         if state is State.CLOSED:
             return recovery
         if state is State.RUNNING:
-            _refuse_young(runtime, dest, seen, dead_after, leave_visible)
+            age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
+            stays = {"leave_visible": True} if leave_visible else {}
+            ways = dead(dest.url, job_id, **stays)
+            refuse_younger(job_id, age, dead_after, "it is running, and may be alive", *ways)
         if dry_run:
             return _planned(runtime, dest, seen, recovery, accept, leave_visible)
         committer = MagicCommitter.found(runtime, dest, seen, options)
@@ -546,19 +616,6 @@ def recover_job(
         return replace(recovery, state=report.state, outcome=report.outcome, report=report)
     assert last is not None
     raise last
-
-
-def _refuse_young(
-    runtime: Runtime,
-    dest: Destination,
-    seen: records.Seen,
-    dead_after: float,
-    leave_visible: bool,
-) -> None:
-    age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
-    stays = {"leave_visible": True} if leave_visible else {}
-    ways = dead(dest.url, seen.record.id, **stays)
-    refuse_younger(seen.record.id, age, dead_after, "it is running, and may be alive", *ways)
 
 
 def _planned(
@@ -580,7 +637,7 @@ def _planned(
         return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery
     if seen.record.state is not State.COMMITTING:
         return recovery
-    progress: PlanProgress = progress_of(runtime, dest, seen)
+    progress = progress_of(runtime, dest, seen)
     unresolved = tuple(key for key in progress.missing_keys if key not in accept)
     progress.missing -= len(progress.missing_keys) - len(unresolved)
     did = would_do(seen.record, 0.0, 0.0, progress)
@@ -605,3 +662,437 @@ def _absent(
         else "nothing: there is no record of it; it may have ended, either way, or never been",
         dry_run=dry_run,
     )
+
+
+# Giving up ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class GivingUp:
+    """The work on one job, and what to report about it.
+
+    Attributes:
+        uuids: the job's UUIDs: the tokens of its uploads and control objects carry them.
+        others: UUIDs of other jobs under the destination. They are never ours, whatever an object
+            says.
+        by_directory: whether the objects of the job's directory tell its UUIDs.
+        adopted: whether objects without a token belong to the job too.
+        undo: whether visible files are deleted.
+        counts, named: what `GivenUp` counts, and what it names.
+    """
+
+    runtime: Runtime
+    dest: Destination
+    job_id: str
+    key: str
+    dry_run: bool
+    uuids: set[str] = field(default_factory=set)
+    others: frozenset[str] = frozenset()
+    by_directory: bool = False
+    adopted: bool = False
+    undo: bool = False
+    directories: tuple[str, ...] = ()
+    known: KeySet = field(default_factory=KeySet)
+    counts: Counter[str] = field(default_factory=Counter)
+    named: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def told(
+        self,
+        found: str,
+        state: str,
+        outcome: str = "",
+        why: str = "",
+        report: JobReport | None = None,
+    ) -> GivenUp:
+        """Make the report."""
+        named = {name: tuple(some) for name, some in self.named.items()}
+        more: dict[str, Any] = {**self.counts, **named, "dry_run": self.dry_run, "report": report}
+        return GivenUp(self.job_id, self.dest.url, str(found), str(state), outcome, why, **more)
+
+    def name(self, what: str, words: str) -> None:
+        """Name one more thing that stays; the first `NAMED_MAX` of a kind."""
+        if len(self.named[what]) < NAMED_MAX:
+            self.named[what].append(words)
+
+    def refuse_young(self, why: str, dead_after: float) -> None:
+        """Raise `JobTooYoung` if something of the job changed lately and nothing else tells whether
+        its driver lives. Not with ``dry_run``."""
+        age = Listing(self.runtime, JobPaths(self.dest, self.job_id).directory).to_end().age
+        if not self.dry_run:
+            known = "if you know that its driver is dead, give it up"
+            way = Remedy("force_abort", self.dest.url, self.job_id, known, {DEAD_AFTER: 0})
+            refuse_younger(self.job_id, age, dead_after, f"it may be alive, {why}", way)
+
+    # Whose is it? ---------------------------------------------------------------------------------
+
+    def own(self, job: StartedJob) -> None:
+        """Take the names of a job whose record can be read."""
+        self.uuids = {job.uuid}
+        self.adopted = bool(job.adopted)
+        self.directories = job.paths.directories
+
+    def own_unread(self, told: str) -> None:
+        """Take the names of a job whose record cannot be read: from its directory, and from the
+        record's metadata (``told``). Its UUID is its id, if the id was drawn; otherwise its objects
+        tell it. It is never a UUID that another record under the destination has."""
+        self.directories = JobPaths(self.dest, self.job_id).directories
+        others = set[str]()
+        for key in job_records(self.runtime, self.dest):
+            if key == self.key:
+                continue
+            others.add(key.split("/")[-2].removeprefix(MAGIC_JOB_PREFIX))
+            with suppress(FormatError, InvalidRequest):  # InvalidRequest: too large for a record
+                seen = records.read(self.runtime, key)
+                others |= {seen.record.uuid} if seen is not None else set()
+        self.others, self.by_directory = frozenset(others), True
+        self.uuids = {uuid for uuid in (self.job_id, told) if self._may_be_ours(uuid)}
+
+    def _may_be_ours(self, uuid: str) -> bool:
+        return bool(_UUID.fullmatch(uuid)) and uuid not in self.others
+
+    def _owns(self, uuid: str) -> bool:
+        """Whether an object of the job's directory belongs to the job, by the UUID in its
+        metadata."""
+        if uuid in self.uuids or (not uuid and self.adopted):
+            return True
+        if self.by_directory and self._may_be_ours(uuid):
+            self.uuids.add(uuid)
+            return True
+        return False
+
+    def _listed(self) -> Iterator[ObjectInfo]:
+        for directory in self.directories:
+            for page in self.runtime.store.list(directory):
+                yield from (info for info in page.objects if info.key != self.key)
+
+    # Uploads --------------------------------------------------------------------------------------
+
+    def uploads(self) -> None:
+        """End the job's uploads and go on after single failures; with ``dry_run``, only look at
+        them."""
+        for targets in (self._by_sets(), self._by_name()):
+            fresh = self._fresh(targets)
+            if self.dry_run:
+                self._look_at(fresh)
+            else:
+                self._end(fresh)
+
+    def _fresh(self, uploads: Iterator[UploadName]) -> Iterator[UploadName]:
+        return (upload for upload in uploads if self.known.add(upload.name))
+
+    def _by_sets(self) -> Iterator[UploadName]:
+        """Give the uploads that the control objects name."""
+        for info, saved in each_saved(self.runtime, self._listed()):
+            try:
+                if isinstance(saved, MagicError):
+                    raise saved
+                yield from self._mine(info.key, *saved)
+            except (FormatError, StoreError) as error:
+                self.name("unread", f"{info.key}: {error.message}")
+
+    def _by_name(self) -> Iterator[UploadName]:
+        """Give the uploads that a listing shows. This comes second: the sets have told the UUIDs by
+        then."""
+        with suppress(NotSupported):
+            for page in self.runtime.store.list_uploads(self.dest.prefix):
+                for listed in page.uploads:
+                    if owner_of(listed.key, listed.upload_id) in self.uuids:
+                        yield UploadName(listed.key, listed.upload_id)
+
+    def _mine(
+        self, key: str, pendings: list[Pending], metadata: dict[str, str]
+    ) -> list[UploadName]:
+        """The job's uploads that one control object names."""
+        uploads = [from_pending(pending, key) for pending in pendings]
+        if not self._owns(metadata.get(JOB_METADATA, "")):
+            return []
+        mine = [UploadName.of(upload) for upload in uploads if self._is_ours(upload)]
+        if others := len(uploads) - len(mine):
+            self.name("unread", f"{key}: names {counted(others, 'upload')} of others")
+        return mine
+
+    def _is_ours(self, upload: ReadyUpload) -> bool:
+        token = upload.token.partition(".")[0]
+        ours = token in self.uuids or (not token and self.adopted)
+        by_name = owner_of(upload.key, upload.upload_id)
+        return ours and self.dest.contains(upload.key) and by_name in (None, *self.uuids)
+
+    def _look_at(self, uploads: Iterator[UploadName]) -> None:
+        looks = ((upload, to_look(self.runtime, upload)) for upload in uploads)
+        with closing(steps.each(self.runtime, looks, in_flight=IN_FLIGHT)) as ended:
+            for upload, look in ended:
+                if look.state is UploadState.VISIBLE:
+                    self.stays(upload.key)
+                else:
+                    self.counts["open"] += look.state is not UploadState.GONE
+
+    def _end(self, uploads: Iterator[UploadName]) -> None:
+        remover = UploadRemover(self.runtime)
+        removals = ((upload, remover.to_remove(upload)) for upload in uploads)
+        with (
+            closing(steps.each(self.runtime, removals, in_flight=IN_FLIGHT)) as ended,
+            closing(self.runtime.pool.each(self._undone, ended, in_flight=IN_FLIGHT)) as outcomes,
+        ):
+            for outcome in outcomes:
+                self._note(*outcome.item, stays=outcome.unwrap())
+
+    def _undone(self, end: tuple[UploadName, Removed]) -> bool:
+        """Whether a file of an upload stays, or may; asked in a thread."""
+        upload, removed = end
+        if removed.removal is Removal.LEFT:
+            return False
+        may_be_visible = removed.removal is Removal.VISIBLE or removed.error is not None
+        return may_be_visible and not (self.undo and self._deleted(upload))
+
+    def _note(self, upload: UploadName, removed: Removed, *, stays: bool) -> None:
+        removal = removed.removal
+        if removal is Removal.LEFT:
+            self.name("left_open", f"{upload.key} {upload.upload_id}: {removed.why}")
+        elif stays:
+            self.stays(upload.key)
+        else:
+            self.counts["aborted"] += removal is Removal.ABORTED
+            self.counts["deleted"] += removal is Removal.VISIBLE
+
+    def _deleted(self, upload: UploadName) -> bool:
+        """Delete the object that an upload became. Whether it is gone."""
+        try:
+            info = object_at(self.runtime, upload.key)
+            if info is not None and became(upload, info):
+                delete_if_same(
+                    self.runtime, info.key, info.etag, info.version_id, modified=info.last_modified
+                )
+                info = object_at(self.runtime, upload.key)
+        except StoreError:
+            return False
+        return info is None or not became(upload, info)
+
+    def stays(self, key: str) -> None:
+        """Note a file that stays and is visible, or may be."""
+        self.counts["visible_files"] += 1
+        self.name("visible", key)
+
+    # Control objects ------------------------------------------------------------------------------
+
+    def control_objects(self) -> None:
+        """Delete the job's control objects but not the record; plans first. Go on after single
+        failures."""
+        plans: list[str] = []
+        others: list[str] = []
+        for info, uuid in each(self.runtime, self._uuid_of, self._listed(), IN_FLIGHT):
+            if isinstance(uuid, NotFound):
+                continue
+            if isinstance(uuid, MagicError):
+                self.name("unread", f"{info.key}: {uuid.message}")
+            elif self._owns(uuid):
+                is_plan = info.key.rpartition("/")[2].startswith(PLAN_PREFIX)
+                (plans if is_plan else others).append(info.key)
+        for keys in (plans, others):
+            failed = self.runtime.store.delete(keys) if keys else {}
+            for key, why in failed.items():
+                self.name("unread", f"{key}: {why.message}")
+
+    def _uuid_of(self, info: ObjectInfo) -> str:
+        return (self.runtime.store.head(info.key).metadata or {}).get(JOB_METADATA, "")
+
+    # The record -----------------------------------------------------------------------------------
+
+    def is_claimed(self) -> bool:
+        """Whether the record is the claim of an earlier call that died."""
+        try:
+            told = orjson.loads(self._body())
+        except (NotFound, InvalidRequest, orjson.JSONDecodeError):
+            return False
+        return isinstance(told, dict) and set(told) == {_CLAIM}
+
+    def claim(self, etag: str) -> str:
+        """Replace the record if it still has that ETag, so that nobody's swap can win any more.
+        First it deletes a key that nobody has: who may not delete could not take the claim away
+        again, and nobody could read the job's state. Gives the ETag of the claim.
+
+        Raises:
+            JobError: the record has changed. Nothing was given up.
+            StoreError: the store refused a request, or gave no answer: do it again.
+        """
+        try:
+            self.runtime.store.delete_one(f"{self.key}-{self.runtime.ids()}")
+        except PermissionDenied as error:
+            error.advice = (
+                "The record is as it was: a job is given up by who may delete its control objects"
+                f" (s3:DeleteObject below {self.dest.url})"
+            )
+            raise
+        body = orjson.dumps({_CLAIM: self.runtime.ids()})
+        metadata = {JOB_METADATA: min(self.uuids)} if self.uuids else None
+        for wanted in (etag, records.other_quoting(etag)):  # Ceph RGW knows unquoted ETags only
+            try:
+                written = self.runtime.store.put(self.key, body, metadata=metadata, if_match=wanted)
+                return written.etag
+            except (PreconditionFailed, NotFound, WriteConflict):
+                now = self._record_now()
+                if now is None or not same_etag(now.etag, etag):
+                    break
+        if now is not None and self._body() == body:
+            return now.etag  # the reply was lost, and the request was sent again
+        raise JobError(
+            f"the record of job {self.job_id!r} was changed by another process meanwhile",
+            job_id=self.job_id,
+            remedies=(look_again(self.dest.url, self.job_id),),
+        )
+
+    def remove_record(self, claimed: str) -> None:
+        """Delete the claim. Repeatable.
+
+        Raises:
+            StoreError: the claim may still be there: do it again.
+        """
+        for wanted in (claimed, records.other_quoting(claimed)):
+            try:
+                self.runtime.store.delete_one(self.key, if_match=wanted)
+                return
+            except (PreconditionFailed, WriteConflict):
+                now = self._record_now()
+                if now is None or not same_etag(now.etag, claimed):
+                    return  # another call has deleted it, and the id may be in use again
+            except (InvalidRequest, NotSupported):
+                break
+        # No conditional DELETE. The claim belongs to this call: another process creates a record
+        # only if there is none.
+        self.runtime.store.delete_one(self.key)
+
+    def _body(self) -> bytes:
+        return self.runtime.store.get(self.key, max_bytes=RECORD_BYTES_MAX).body
+
+    def _record_now(self) -> ObjectInfo | None:
+        try:
+            return self.runtime.store.head(self.key)
+        except NotFound:
+            return None
+
+
+def give_up_job(
+    runtime: Runtime,
+    dest: Destination,
+    job_id: str,
+    *,
+    dead_after: float,
+    dry_run: bool = False,
+    options: Options | None = None,
+) -> GivenUp:
+    """End a job whatever its record says; see `magic_committer.force_abort`. ``dead_after`` is in
+    seconds."""
+    key = JobPaths(dest, job_id).record
+    try:
+        stored = runtime.store.head(key)  # first: what is read after it is no older
+    except NotFound:
+        raise JobNotFound(
+            f"there is no record of job {job_id!r} under {dest.url}",
+            job_id=job_id,
+            hint="There is nothing to give up",
+            remedies=(Remedy("cleanup", dest.url, why="take away what it left, if anything"),),
+        ) from None
+    giving = GivingUp(runtime, dest, job_id, key, dry_run)
+    if stored.size > RECORD_BYTES_MAX:
+        error = FormatError(
+            key, "", f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
+        )
+        return _unreadable(giving, stored, error, dead_after)
+    try:
+        seen = records.read(runtime, key)
+    except FormatError as error:
+        return _unreadable(giving, stored, error, dead_after)
+    if seen is None:
+        return giving.told(State.ABSENT, State.ABSENT)
+    return _readable(giving, seen, dead_after, options)
+
+
+def _readable(
+    giving: GivingUp, seen: records.Seen, dead_after: float, options: Options | None
+) -> GivenUp:
+    runtime, dest, found = giving.runtime, giving.dest, seen.record.state
+    why = ""
+    if found is State.CLOSED:
+        return giving.told(found, found, outcome=seen.record.outcome)
+    if found is State.COMPLETED:
+        giving.refuse_young(f"for it is {found}: its files are visible", dead_after)
+    elif not giving.dry_run:
+        report, why = _undone(runtime, dest, seen, options)
+        if report is not None:
+            return giving.told(found, report.state, outcome=report.outcome, report=report)
+        now = records.read(runtime, seen.key)
+        if now is None or now.record.state is State.CLOSED:
+            state = now.record.state if now else State.ABSENT
+            return giving.told(found, state, outcome=outcome_of(now.record) if now else "")
+        if now.record.state not in (State.ABORTING, State.REVERTING, State.REVERTED):
+            raise JobError(
+                f"job {giving.job_id!r} is {now.record.state}, and was {found} when it was looked"
+                f" at: it was not given up{why and f' ({why})'}",
+                job_id=giving.job_id,
+                remedies=(look_again(dest.url, giving.job_id),),
+            )
+        seen = now
+    record = seen.record
+    giving.own(StartedJob.attached(record, dest.url, seen.etag))
+    giving.undo = record.state is State.REVERTING
+    giving.runtime = MagicCommitter.found(runtime, dest, seen, options).runtime
+    giving.uploads()
+    if not giving.dry_run:
+        if found is State.COMPLETED and record.batch is not None:
+            why = _say_published(giving, StartedJob.attached(record, dest.url, ""), record.batch)
+        giving.control_objects()
+        giving.remove_record(giving.claim(seen.etag))
+    state = record.state if giving.dry_run else State.ABSENT
+    committed = "committed" if record.state is State.COMPLETED else ""
+    return giving.told(found, state, outcome=committed, why=why)
+
+
+def _say_published(giving: GivingUp, job: StartedJob, batch: StreamBatch) -> str:
+    """Tell the query's ledger that the batch of a ``completed`` job is published: its files stay.
+    Gives why that could not be done: the query may then publish the batch once more."""
+    try:
+        ledgers = StoreLedgers(giving.runtime, job.paths.dest)
+        return publish_batch(ledgers, giving.runtime.ids, job, batch)
+    except (StoreError, FormatError) as error:
+        return f"the ledger does not say that {batch} is published: {error.message}"
+
+
+def _undone(
+    runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
+) -> tuple[JobReport | None, str]:
+    """Abort or undo the job in the usual way. Gives its report, or what keeps it from being undone.
+
+    Raises:
+        OutcomeUnknown, StoreError: nobody knows what its record says. Nothing is given up.
+    """
+    try:
+        committer = MagicCommitter.found(runtime, dest, seen, options)
+        report = committer.abort_job(revert=True, role="recovery")
+    except JobNotRunning as error:
+        return None, error.message
+    except (AbortIncomplete, CommitIncomplete, FormatError) as error:
+        return None, str(error.__cause__ or error)
+    if report.state in (State.ABSENT, State.CLOSED):
+        return report, ""
+    return None, "; ".join(report.warnings)
+
+
+def _unreadable(
+    giving: GivingUp, stored: ObjectInfo, error: FormatError, dead_after: float
+) -> GivenUp:
+    """Give up a job whose record this version cannot read: damaged, forged, a newer version's, or a
+    claim."""
+    if not giving.is_claimed():
+        giving.refuse_young(
+            f"for its record cannot be read ({error.message}); if a newer version of the library"
+            " runs it, use that",
+            dead_after,
+        )
+    giving.own_unread((stored.metadata or {}).get(JOB_METADATA, ""))
+    if giving.dry_run:
+        giving.uploads()
+        return giving.told(UNREADABLE, UNREADABLE, why=str(error))
+    claimed = giving.claim(stored.etag)
+    giving.uploads()
+    giving.control_objects()
+    giving.remove_record(claimed)
+    return giving.told(UNREADABLE, State.ABSENT, why=str(error))

@@ -12,7 +12,7 @@ CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "protocol/plan.py"
 MAGIC = "committers/magic"
 ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", "commit/pendingset.py", f"{MAGIC}/abort.py"
 STATE, LONG, BASE = "commit/upload_state.py", "commit/long_names.py", "stores/base.py"
-FORCE, GIVING = "maintenance/giving_up.py", "maintenance/giving_up.py"
+FORCE, GIVING = "maintenance/ending.py", "maintenance/ending.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 
 _MAKE_PLAN = (

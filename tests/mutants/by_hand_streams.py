@@ -6,7 +6,7 @@ from tests.mutants.handwork import Hand
 
 LEDGER, LEDGERS, RULES = "protocol/ledger.py", "commit/ledgers.py", "protocol/rules.py"
 BATCHES = "commit/batches.py"
-JOB_COMMIT, FORCE = "commit/job_commit.py", "maintenance/giving_up.py"
+JOB_COMMIT, FORCE = "commit/job_commit.py", "maintenance/ending.py"
 OF_STREAMS = "maintenance/streams.py"
 TREE_LEDGERS, TREE_COMMIT = (
     "committers/manifest/ledgers.py",
