@@ -128,8 +128,8 @@ def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int
             raise MagicError(f"{file} could not be written: {error.strerror}") from error
     if file != "-":
         shell.output.document("report", plain(data), lines(data))
-        for one in data.removing:
-            shell.advise(one)
+        for words, line in data.removing:
+            shell.advise(words, line)
         reach.tell()
     if file not in (None, "-"):
         shell.note(f"The page is in {file}")

@@ -162,8 +162,8 @@ def list_uploads(
             "not_looked_at": reach.not_looked_at,
         },
     )  # fmt: skip
-    for one in advised():
-        shell.advise(one)
+    for words, line in advised():
+        shell.advise(words, line)
     for survey in looked.values():
         if not _sees_all(survey):
             reach.codes.append(exits.BAD_STATE)
@@ -247,7 +247,8 @@ def abort_uploads(
     )  # fmt: skip
     for line in plan.unfinished:
         note(line)
-    shell.advise(others)
+    if others:
+        shell.advise(*others)
     done = _sees_all(survey) and not actions["left"] and not plan.unfinished
     return exits.OK if done else exits.BAD_STATE
 
