@@ -17,7 +17,6 @@ from magic_committer.errors import StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.lifecycle import (
     Change,
-    Configuration,
     Rule,
     abort_days,
     ensure,
@@ -48,8 +47,8 @@ _bucket = click.argument("dest", metavar="BUCKET|URL", type=DIRECTORY)
 def show(shell: Shell, dest: Destination) -> None:
     """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
     configuration = _wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
-    covered = _days_of(configuration, dest.prefix)
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
+    covered = min((row["abort_days"] for row in rows if row["covers"]), default=None)
     told = (
         f"Uploads below {dest.url} are aborted {_after(covered)}"
         if covered is not None
@@ -121,16 +120,6 @@ def _row(rule: Rule, dest: Destination) -> dict[str, Any]:
         "words": _words(rule, dest),
         "rule": dict(rule),
     }
-
-
-def _days_of(configuration: Configuration, prefix: str) -> int | None:
-    """After how many days the rules abort an upload below a prefix."""
-    found = (
-        abort_days(rule)
-        for rule in rules_of(configuration)
-        if (reach := prefix_of(rule)) is not None and prefix.startswith(reach)
-    )
-    return min((days for days in found if days is not None), default=None)
 
 
 # Words --------------------------------------------------------------------------------------------

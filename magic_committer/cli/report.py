@@ -183,9 +183,7 @@ def plain(data: ReportData) -> dict[str, Any]:
             "largest": [upload.to_dict() for upload in sums.largest()],
         }
     return {
-        "dest": data.dest,
-        "store": data.store,
-        "made": data.made,
+        **{name: getattr(data, name) for name in ("dest", "store", "made")},
         "uploads": uploads,
         "jobs": [job.to_dict() for job in data.jobs],
         "removing": [{"words": words, "command": line} for words, line in data.removing],
@@ -230,19 +228,16 @@ def needs_care(job: FoundJob) -> bool:
 def page(data: ReportData) -> str:
     """The whole page."""
     held = [] if data.sums is None else [(key, data.sums.of(key)) for key in CLASSES]
-    return (
-        _environment()
-        .get_template(TEMPLATE)
-        .render(
-            data=data,
-            policy=POLICY,
-            classes=CLASSES,
-            kinds=KINDS,
-            jobs_max=JOBS_MAX,
-            key_chars=KEY_CHARS_MAX,
-            figures=_figures(data),
-            held_classes=[(key, one) for key, one in held if one.uploads],
-        )
+    template = _environment().get_template(TEMPLATE)
+    return template.render(
+        data=data,
+        policy=POLICY,
+        classes=CLASSES,
+        kinds=KINDS,
+        jobs_max=JOBS_MAX,
+        key_chars=KEY_CHARS_MAX,
+        figures=_figures(data),
+        held_classes=[(key, one) for key, one in held if one.uploads],
     )
 
 
@@ -252,12 +247,9 @@ def _environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # late: only a page needs it
     from markupsafe import Markup
 
-    def finalized(value: object) -> object:
-        return value if isinstance(value, Markup) else clean(value)
-
     made = Environment(
         autoescape=True,
-        finalize=finalized,
+        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -77,17 +77,12 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new relea
             raise click.BadParameter(str(error), ctx, param) from error
 
 
-def _checked_mode(text: str) -> str:
-    mode_of(text)
-    return text
-
-
 DIRECTORY = _Value("s3 path", _on_s3)
 """``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
 ``dataset10``."""
 PLACE = _Value("path", lambda text: Destination.parse(text if is_tree_url(text) else s3_url(text)))
 """The same, or ``file:///path``: where jobs may be."""
-MODE = _Value("mode", _checked_mode)
+MODE = _Value("mode", lambda text: text if mode_of(text) else "")
 """A word for a mode, this library's or Spark's, as it was given."""
 DURATION = _Value("duration", parse_duration)
 """Seconds, of ``36h``, ``2d``, ``90m``."""

@@ -16,8 +16,7 @@ from itertools import chain
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-import orjson
-
+from magic_committer._hints import UPGRADE
 from magic_committer._pool import Outcome
 from magic_committer._quantities import age_words, counted, counted_are
 from magic_committer._runtime import Runtime
@@ -70,6 +69,7 @@ from magic_committer.protocol.record import (
     StartedJob,
     State,
 )
+from magic_committer.protocol.strict import Reader, read_document
 from magic_committer.stores.base import ObjectInfo, objects
 from magic_committer.stores.urls import is_tree, url_of
 
@@ -77,6 +77,33 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 SIGN_BYTES_MAX = 64 * 1024
+SIGN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The content of ``_alive.json``: which process last said that a job lives."""
+
+    job: str
+    role: str
+    host: str
+    pid: int
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> Sign:
+        """Read ``_alive.json``.
+
+        Raises:
+            FormatError: it is not a sign of life, or a newer version of the library wrote it.
+        """
+        read = Reader(read_document(data, source, SIGN_BYTES_MAX), source)
+        if (version := read.take("version", int)) != SIGN_VERSION:
+            why = f"is {version}, this library knows {SIGN_VERSION}"
+            raise FormatError(source, "version", why, hint=UPGRADE)
+        who = (read.take("job", str), read.take("role", str), read.take("host", str))
+        sign = cls(*who, read.take("pid", int))
+        read.nothing_left()
+        return sign
 
 
 class Listing:
@@ -449,7 +476,10 @@ def _with_record(
         who = record.decider
         found = replace(found, role=who.role, host=who.host, pid=who.pid)
     elif measured.sign is not None:
-        found = _signed(runtime, found, measured.sign)
+        with suppress(StoreError, FormatError):  # a sign that cannot be read is ignored
+            key = measured.sign.key
+            sign = Sign.decode(runtime.store.get(key, max_bytes=SIGN_BYTES_MAX).body, key)
+            found = replace(found, role=sign.role, host=sign.host, pid=sign.pid)
     progress: PlanProgress | None = None
     try:
         if record.plan is not None and record.state is not State.CLOSED:
@@ -471,15 +501,6 @@ def _with_record(
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
             found = replace(found, problem=str(error))
     return replace(found, would=would_do(record, found.age, dead_after, progress))
-
-
-def _signed(runtime: Runtime, found: FoundJob, sign: ObjectInfo) -> FoundJob:
-    """Add which process last gave a sign of life. A sign that cannot be read is ignored."""
-    try:
-        told = orjson.loads(runtime.store.get(sign.key, max_bytes=SIGN_BYTES_MAX).body)
-        return replace(found, role=str(told["role"]), host=str(told["host"]), pid=int(told["pid"]))
-    except (StoreError, ValueError, TypeError, KeyError):
-        return found
 
 
 def would_do(
