@@ -68,9 +68,8 @@ class Place:
     Attributes:
         directories: the committers' directories in it: ``__magic_job-…/`` and ``__magic/``.
         records, record_in: the readable records, by their job's UUID, and by directory.
-        unread: the directories whose record could not be read.
-        problems: the reasons. Also set if the place itself could not be listed: it may then hold
-            any job.
+        unread: the directories whose record could not be read; ``problems``: why. If the place
+            itself could not be listed, it may hold any job.
     """
 
     directories: tuple[str, ...] = ()
@@ -81,11 +80,7 @@ class Place:
 
 
 class Places:
-    """The job records at and above directories. Each is read once, ``in_flight`` at a time.
-
-    Attributes:
-        known: all places that were looked at, by directory.
-    """
+    """The job records at and above directories; ``known``: by directory. Each is read once."""
 
     def __init__(self, runtime: Runtime, in_flight: int) -> None:
         self._runtime = runtime
@@ -181,7 +176,7 @@ class Named:
         directory: the magic directory that holds the object.
         job: the job's id in that directory.
         token, multipart_etag: they identify the object that the upload became.
-        age: the age of the control object, in seconds; the upload is older.
+        age: of the control object, in seconds; the upload is older.
     """
 
     uuid: str
@@ -193,12 +188,8 @@ class Named:
 
 
 class Index:
-    """The open uploads that control objects name, and the ages of the jobs' directories.
-
-    Args:
-        places: whose control objects are read, by their directories.
-        wanted: `upload_name`s of the open uploads: others are passed over.
-    """
+    """The open uploads (``wanted``, by `upload_name`) that control objects in these places name,
+    and the ages of the jobs' directories."""
 
     def __init__(self, runtime: Runtime, places: Mapping[str, Place], wanted: KeySet) -> None:
         self._runtime = runtime

@@ -31,15 +31,8 @@ DEEPER_PAGES_MAX = 2
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """The jobs under a path and below it.
-
-    Attributes:
-        jobs: the ids of the jobs of each destination, both in the order of their keys. Ours and
-            Hadoop's, of either layout.
-        objects: how many objects were listed.
-        problems: why not all is known, a sentence each: directories of jobs that nobody can look
-            into, or that there are more objects than are listed.
-    """
+    """The ids of the jobs of each destination under a path, in the order of their keys; how many
+    objects were listed; and why not all is known, a sentence each."""
 
     jobs: Mapping[Destination, tuple[str, ...]]
     objects: int
@@ -47,12 +40,8 @@ class Below:
 
 
 def jobs_below(runtime: Runtime, dest: Destination) -> Below:
-    """List all objects below a path once, and tell the jobs that have a directory there. Memory
-    grows with the number of jobs, not of objects. Changes nothing; repeatable.
-
-    Raises:
-        StoreError: the objects could not be listed.
-    """
+    """List all objects below a path once, and tell the jobs that have a directory there, ours and
+    Hadoop's. Memory grows with the number of jobs, not of objects."""
     jobs: dict[str, dict[str, None]] = {}
     problems: list[str] = []
     objects, last = 0, ""
@@ -100,11 +89,7 @@ def job_of(key: str) -> tuple[str, str] | None:
 
 def has_deeper(runtime: Runtime, dest: Destination) -> bool:
     """Whether a path has directories of data below it, in which a look at the path itself sees no
-    job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests.
-
-    Raises:
-        StoreError: the path could not be listed.
-    """
+    job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests."""
     for number, page in enumerate(runtime.store.list(dest.prefix, delimiter="/"), 1):
         below = (prefix[len(dest.prefix) : -1] for prefix in page.prefixes)
         if not all(map(is_control_element, below)) or number > DEEPER_PAGES_MAX:

@@ -299,12 +299,8 @@ class Ending:
         return outcome_of(self.seen.record) if self.seen is not None else ""
 
     def _find(self) -> None:
-        """Read the record, or look at what would be adopted.
-
-        Raises:
-            JobNotFound: with the ids that there are.
-            JobError: it is Hadoop's, and nobody said that it is dead; or it cannot be adopted.
-        """
+        """Read the record, or look at what would be adopted; raise `JobError` if it is Hadoop's,
+        and nobody said that it is dead."""
         self.seen = self._read()
         if self.seen is not None:
             return
@@ -338,11 +334,7 @@ class Ending:
         return LEFTOVER_AFTER_SECONDS if self.dead_after is None else self.dead_after
 
     def look(self) -> FoundJob:
-        """What the job's directory holds.
-
-        Raises:
-            JobNotFound: there is none; with the ids that there are.
-        """
+        """What the job's directory holds; `JobNotFound` says which jobs there are."""
         found = inspect_job(self.runtime, self.dest, self.job_id, DEAD_AFTER_SECONDS)
         if found is None:
             raise self._not_found()
@@ -422,12 +414,7 @@ class Ending:
         return ActionPlan(question, (row,), warning, calling)
 
     def _prospect(self, expect: int | Collection[str] | None, accept: Collection[str]) -> Prospect:
-        """What a commit would publish now.
-
-        Raises:
-            CommitRefused: something is wrong with the job; nothing was decided.
-            JobError: it may not be committed from a listing, or no task has committed.
-        """
+        """What a commit would publish now; raise `JobError` if it would be refused."""
         job = self._job()
         if job.terms.accept == "results":
             raise JobError(
@@ -465,11 +452,8 @@ class Ending:
         )
 
     def _abort_question(self, leave_visible: bool) -> str:
-        """What to ask before the job is aborted or undone.
-
-        Raises:
-            JobError: Hadoop has committed it, wholly or (`AlreadyVisible`) in part.
-        """
+        """What to ask before the job is aborted or undone; raise `JobError` if Hadoop has
+        committed it, wholly or (`AlreadyVisible`) in part."""
         if self.adoption is not None and self.adoption.committed:
             raise JobError(
                 f"job {self.job_id!r} has committed: _SUCCESS names it, so there is nothing to"
@@ -673,8 +657,7 @@ class GivingUp:
 
     Attributes:
         uuids: the job's UUIDs: the tokens of its uploads and control objects carry them.
-        others: UUIDs of other jobs under the destination. They are never ours, whatever an object
-            says.
+        others: UUIDs of other jobs there. They are never ours, whatever an object says.
         by_directory: whether the objects of the job's directory tell its UUIDs.
         adopted: whether objects without a token belong to the job too.
         undo: whether visible files are deleted.
@@ -941,11 +924,7 @@ class GivingUp:
         )
 
     def remove_record(self, claimed: str) -> None:
-        """Delete the claim. Repeatable.
-
-        Raises:
-            StoreError: the claim may still be there: do it again.
-        """
+        """Delete the claim. Repeatable; after a `StoreError` it may still be there."""
         for wanted in (claimed, records.other_quoting(claimed)):
             try:
                 self.runtime.store.delete_one(self.key, if_match=wanted)
@@ -1060,10 +1039,7 @@ def _undone(
     runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
 ) -> tuple[JobReport | None, str]:
     """Abort or undo the job in the usual way. Gives its report, or what keeps it from being undone.
-
-    Raises:
-        OutcomeUnknown, StoreError: nobody knows what its record says. Nothing is given up.
-    """
+    If nobody knows what its record says, the error goes on: nothing is given up."""
     try:
         committer = MagicCommitter.found(runtime, dest, seen, options)
         report = committer.abort_job(revert=True, role="recovery")

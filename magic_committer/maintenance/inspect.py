@@ -91,11 +91,7 @@ class Sign:
 
     @classmethod
     def decode(cls, data: bytes, source: str) -> Sign:
-        """Read ``_alive.json``.
-
-        Raises:
-            FormatError: it is not a sign of life, or a newer version of the library wrote it.
-        """
+        """Read ``_alive.json``; raise `FormatError` if it is none, or of a newer version."""
         read = Reader(read_document(data, source, SIGN_BYTES_MAX), source)
         if (version := read.take("version", int)) != SIGN_VERSION:
             why = f"is {version}, this library knows {SIGN_VERSION}"
@@ -185,12 +181,7 @@ def each_saved(
 
 def pendings_of(runtime: Runtime, info: ObjectInfo) -> Saved:
     """Read one such object. Its metadata has the job's token even if only ``extraData`` has kept
-    it, and `EXTRA_ABORTED` for a tombstone. One GET.
-
-    Raises:
-        FormatError: the object cannot be read.
-        StoreError: the store did not answer.
-    """
+    it, and `EXTRA_ABORTED` for a tombstone. One GET."""
     stored = runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
     metadata = dict(stored.info.metadata or {})
     if info.key.endswith(PENDING_SUFFIX):
@@ -277,8 +268,7 @@ class PlanProgress:
     Attributes:
         missing: uploads that are gone or have lost their parts, and did not become the object at
             their key.
-        unknown: uploads about which nobody can tell now; ``why`` says the reason. They are never
-            counted as missing.
+        unknown: uploads about which nobody can tell now, and ``why``: they are never missing.
     """
 
     files: int = 0
@@ -381,11 +371,7 @@ def _of_the_version_before(runtime: Runtime, dest: Destination) -> Iterator[Foun
 def inspect_job(
     runtime: Runtime, dest: Destination, job_id: str, dead_after: float
 ) -> FoundJob | None:
-    """One job, ours or Hadoop's in either layout. None if there is none with that id.
-
-    Raises:
-        PathError: the id cannot be used.
-    """
+    """One job, ours or Hadoop's in either layout. None if there is none with that id."""
     found = inspect_one(runtime, dest, JobPaths(dest, job_id).directory, dead_after)
     if not found.objects:
         older = f"{dest.older_jobs_prefix}{job_id}/"

@@ -93,11 +93,7 @@ def kind_by_name(name: str) -> FileKind | None:
 
 
 def kind_by_content(data: bytes, source: str) -> FileKind:
-    """The kind of which a document has the most fields.
-
-    Raises:
-        FormatError: it is not a JSON object, or of no kind of ours.
-    """
+    """The kind of which a document has the most fields; raise `FormatError` if it has of none."""
     document: dict[str, Any] = {}
     try:
         refuse_crowded(data)
@@ -122,9 +118,5 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
 
 
 def decode(kind: FileKind, data: bytes, source: str) -> File:
-    """Read a file of that kind.
-
-    Raises:
-        FormatError: it cannot be trusted. The error names object, field and reason.
-    """
+    """Read a file of that kind; raise `FormatError` with object, field and reason."""
     return _KINDS[kind].decode(data, source)

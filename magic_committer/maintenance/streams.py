@@ -70,12 +70,8 @@ def stream_state(ledgers: Ledgers, dest: str, query: str) -> StreamState | None:
 def abort_jobs_of(
     runtime: Runtime, dest: Destination, checkpoint: str, options: Options
 ) -> list[JobReport]:
-    """Abort the running jobs of a query; see `magic_committer.abort_stream`.
-
-    Args:
-        runtime, dest, options: the components, the destination and the options.
-        checkpoint: the hash of the query's checkpoint.
-    """
+    """Abort the running jobs of a query, by the hash of its checkpoint; see
+    `magic_committer.abort_stream`."""
     states = (State.RUNNING, State.ABORTING)
     found = [seen for seen in runs_of(runtime, dest, checkpoint) if seen.record.state in states]
     reports = []

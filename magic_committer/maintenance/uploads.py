@@ -187,7 +187,7 @@ class Filters:
     Attributes:
         older_than: an age in seconds. An unknown age is not older than anything but 0.
         job: an id or a UUID.
-        key_glob: a glob for the key below the path; ``*`` matches "/" too.
+        key_glob: for the key below the path; ``*`` matches "/" too.
     """
 
     older_than: float | None = None
@@ -225,12 +225,7 @@ def blind_spot(runtime: Runtime, dest: Destination) -> str:
     """Why uploads may be open below a path although no listing shows them; "" if there is no
     reason. Ask this only if a listing does not prove the contrary (`shows_more_than_keys`). The
     first time in a process it creates two uploads in a job's directory there, lists them and aborts
-    them: 9 requests. Repeatable.
-
-    Raises:
-        StoreError: it could not be found out. `PermissionDenied`: the caller may not create
-            uploads.
-    """
+    them: 9 requests. Repeatable. `PermissionDenied`: the caller may not create uploads."""
     try:
         how = hides_uploads(runtime, dest.prefix)
     except StoreError as error:
