@@ -120,6 +120,7 @@ def inspect(
         FormatError: there are jobs below ``dest`` that cannot be looked at; the reason names them.
         WrongType, PathError, OptionError: as for `start`.
     """
+    limit = seconds("dead_after", dead_after)
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     dests: Iterable[Destination] = (destination,)
     if below:
@@ -127,7 +128,6 @@ def inspect(
         if found.problems:
             raise FormatError(destination.url, "", "; ".join(found.problems))
         dests = found.jobs
-    limit = seconds("dead_after", dead_after)
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
     return [replace(job, _ending=_EndingAt(job.dest, job.id, s3_of(s3, place))) for job in jobs]
 

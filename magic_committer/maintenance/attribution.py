@@ -18,6 +18,7 @@ that a control object names (some 250 bytes).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -188,16 +189,23 @@ class Named:
 
 
 class Index:
-    """The open uploads (``wanted``, by `upload_name`) that control objects in these places name,
-    and the ages of the jobs' directories."""
+    """The open uploads (``wanted``, by `upload_name`) that control objects in these places name.
+
+    Attributes:
+        ages: seconds since the last change in each magic directory, by the store's clock; 0 if that
+            is not known.
+        unread: the directories of which not everything could be read.
+        signed: whether a directory holds pendings of jobs of ours and no others. Without a record
+            such a directory is a leftover of a job that is over.
+    """
 
     def __init__(self, runtime: Runtime, places: Mapping[str, Place], wanted: KeySet) -> None:
         self._runtime = runtime
         self._wanted = wanted
         self._named: dict[bytes, tuple[Named, ...]] = {}
-        self._ages: dict[str, float] = {}
-        self._unread: set[str] = set()
-        self._signed: dict[str, bool] = {}
+        self.ages: defaultdict[str, float] = defaultdict(float)
+        self.unread: set[str] = set()
+        self.signed: dict[str, bool] = {}
         self.problems: list[str] = []
         for prefix, place in places.items():
             for directory in place.directories:
@@ -209,20 +217,6 @@ class Index:
     def get(self, key: str, upload_id: str) -> tuple[Named, ...]:
         """What names an upload: one item for each job that does."""
         return self._named.get(_digest(upload_name(key, upload_id)), ())
-
-    def age(self, directory: str) -> float:
-        """Seconds since the last change in a magic directory, by the store's clock; 0 if that is
-        not known."""
-        return self._ages.get(directory, 0.0)
-
-    def is_whole(self, directory: str) -> bool:
-        """Whether everything that a magic directory names could be read."""
-        return directory not in self._unread
-
-    def is_litter(self, directory: str) -> bool:
-        """Whether a magic directory holds pendings of jobs of ours and no others. Without a record
-        such a directory is a leftover of a job that is over."""
-        return self._signed.get(directory, False)
 
     def _read_directory(self, prefix: str, place: Place, directory: str) -> None:
         dest = Destination(self._runtime.store.bucket, prefix)
@@ -238,7 +232,7 @@ class Index:
                 continue
             pendings, metadata = saved
             uuid = metadata.get(JOB_METADATA, "")
-            self._signed[directory] = bool(uuid) and self._signed.get(directory, True)
+            self.signed[directory] = bool(uuid) and self.signed.get(directory, True)
             for tree in adopted if not uuid else ():
                 if info.key.startswith(tree):
                     uuid = adopted[tree]
@@ -246,10 +240,10 @@ class Index:
                 self._add(dest, directory, uuid, info, pendings)
             except MagicError as error:
                 self._missed(directory, error)
-        self._ages[directory] = listing.age
+        self.ages[directory] = listing.age
 
     def _missed(self, directory: str, why: MagicError) -> None:
-        self._unread.add(directory)
+        self.unread.add(directory)
         if len(self.problems) < NAMED_MAX:
             self.problems.append(f"{directory}: not all that it names is known: {why}")
 

@@ -35,7 +35,7 @@ from magic_committer.commit.closed import age_of
 from magic_committer.commit.probe import hides_uploads
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import UploadName, to_look
-from magic_committer.errors import StoreError
+from magic_committer.errors import OptionError, StoreError
 from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of
 from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
@@ -193,6 +193,10 @@ class Filters:
     older_than: float | None = None
     job: str | None = None
     key_glob: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.job == "":  # `--job "$JOB"` of a script: it would fit all that have no job's id
+            raise OptionError("job is the id or the UUID of a job, and is empty")
 
     def fits(self, found: FoundUpload, dest: Destination) -> bool:
         """Whether an upload is meant. Pure."""
@@ -389,17 +393,14 @@ class Survey:
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
-        age = self._index.age(named.directory)
+        age = self._index.ages[named.directory]
         return _verdict("hadoop", named.job, dest=dest, job_age=age)
 
     def _of_nobody(self, directory: str) -> FoundUpload:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
         if directory not in self._by_place:
-            self._by_place[directory] = min(
-                self._neighbours(directory),
-                key=lambda v: (not v.near, not v.note),
-                default=_verdict("foreign"),
-            )
+            near, nobody = self._neighbours(directory), _verdict("foreign")
+            self._by_place[directory] = min(near, key=lambda v: not v.near, default=nobody)
         return self._by_place[directory]
 
     def _neighbours(self, directory: str) -> Iterator[FoundUpload]:
@@ -409,10 +410,10 @@ class Survey:
             for below in place.directories:
                 seen = place.record_in.get(below)
                 over = seen is not None and seen.record.state is State.CLOSED
-                whole = self._index.is_whole(below) and below not in place.unread
-                if over or (seen is None and whole and self._index.is_litter(below)):
+                whole = below not in self._index.unread and below not in place.unread
+                if over or (seen is None and whole and self._index.signed.get(below)):
                     continue
-                age = self._index.age(below) if seen is None else self._job_age(seen)
+                age = self._index.ages[below] if seen is None else self._job_age(seen)
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
@@ -420,11 +421,11 @@ class Survey:
 
     def _job_age(self, seen: records.Seen) -> float:
         dest = Destination(self.dest.bucket, _dest_of(seen))
-        paths = seen.record.paths(dest)
-        ages = [self._index.age(paths.directory)]
-        if paths.tree != paths.directory:  # adopted from Hadoop 3.3: all jobs share a directory
-            ages.append(self._index.age(f"{dest.prefix}{MAGIC}/"))
-        return min(ages)
+        paths, ages = seen.record.paths(dest), self._index.ages
+        if paths.tree == paths.directory:
+            return ages[paths.directory]
+        # Adopted from Hadoop 3.3: all jobs share a directory.
+        return min(ages[paths.directory], ages[f"{dest.prefix}{MAGIC}/"])
 
 
 def _rank(verdict: FoundUpload) -> tuple[int, bool]:
