@@ -669,6 +669,7 @@ class GivingUp:
     job_id: str
     key: str
     dry_run: bool
+    options: Options | None
     uuids: set[str] = field(default_factory=set)
     others: frozenset[str] = frozenset()
     by_directory: bool = False
@@ -708,12 +709,6 @@ class GivingUp:
 
     # Whose is it? ---------------------------------------------------------------------------------
 
-    def own(self, job: StartedJob) -> None:
-        """Take the names of a job whose record can be read."""
-        self.uuids = {job.uuid}
-        self.adopted = bool(job.adopted)
-        self.directories = job.paths.directories
-
     def own_unread(self, told: str) -> None:
         """Take the names of a job whose record cannot be read: from its directory, and from the
         record's metadata (``told``). Its UUID is its id, if the id was drawn; otherwise its objects
@@ -744,9 +739,8 @@ class GivingUp:
         return False
 
     def _listed(self) -> Iterator[ObjectInfo]:
-        for directory in self.directories:
-            for page in self.runtime.store.list(directory):
-                yield from (info for info in page.objects if info.key != self.key)
+        listing = Listing(self.runtime, *self.directories)
+        return (info for info in listing if info.key != self.key)
 
     # Uploads --------------------------------------------------------------------------------------
 
@@ -754,14 +748,11 @@ class GivingUp:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
         them."""
         for targets in (self._by_sets(), self._by_name()):
-            fresh = self._fresh(targets)
+            fresh = (upload for upload in targets if self.known.add(upload.name))
             if self.dry_run:
                 self._look_at(fresh)
             else:
                 self._end(fresh)
-
-    def _fresh(self, uploads: Iterator[UploadName]) -> Iterator[UploadName]:
-        return (upload for upload in uploads if self.known.add(upload.name))
 
     def _by_sets(self) -> Iterator[UploadName]:
         """Give the uploads that the control objects name."""
@@ -817,7 +808,14 @@ class GivingUp:
             closing(self.runtime.pool.each(self._undone, ended, in_flight=IN_FLIGHT)) as outcomes,
         ):
             for outcome in outcomes:
-                self._note(*outcome.item, stays=outcome.unwrap())
+                (upload, removed), stays = outcome.item, outcome.unwrap()
+                if removed.removal is Removal.LEFT:
+                    self.name("left_open", f"{upload.key} {upload.upload_id}: {removed.why}")
+                elif stays:
+                    self.stays(upload.key)
+                else:
+                    self.counts["aborted"] += removed.removal is Removal.ABORTED
+                    self.counts["deleted"] += removed.removal is Removal.VISIBLE
 
     def _undone(self, end: tuple[UploadName, Removed]) -> bool:
         """Whether a file of an upload stays, or may; asked in a thread."""
@@ -826,16 +824,6 @@ class GivingUp:
             return False
         may_be_visible = removed.removal is Removal.VISIBLE or removed.error is not None
         return may_be_visible and not (self.undo and self._deleted(upload))
-
-    def _note(self, upload: UploadName, removed: Removed, *, stays: bool) -> None:
-        removal = removed.removal
-        if removal is Removal.LEFT:
-            self.name("left_open", f"{upload.key} {upload.upload_id}: {removed.why}")
-        elif stays:
-            self.stays(upload.key)
-        else:
-            self.counts["aborted"] += removal is Removal.ABORTED
-            self.counts["deleted"] += removal is Removal.VISIBLE
 
     def _deleted(self, upload: UploadName) -> bool:
         """Delete the object that an upload became. Whether it is gone."""
@@ -948,6 +936,87 @@ class GivingUp:
         except NotFound:
             return None
 
+    # The whole ------------------------------------------------------------------------------------
+
+    def readable(self, seen: records.Seen, dead_after: float) -> GivenUp:
+        """Give up a job whose record can be read, if it cannot be undone."""
+        found, why = seen.record.state, ""
+        if found is State.CLOSED:
+            return self.told(found, found, outcome=seen.record.outcome)
+        if found is State.COMPLETED:
+            self.refuse_young(f"for it is {found}: its files are visible", dead_after)
+        elif not self.dry_run:
+            report, why = self._undo(seen)
+            if report is not None:
+                return self.told(found, report.state, outcome=report.outcome, report=report)
+            now = records.read(self.runtime, seen.key)
+            if now is None or now.record.state is State.CLOSED:
+                state = now.record.state if now else State.ABSENT
+                return self.told(found, state, outcome=outcome_of(now.record) if now else "")
+            if now.record.state not in (State.ABORTING, State.REVERTING, State.REVERTED):
+                raise JobError(
+                    f"job {self.job_id!r} is {now.record.state}, and was {found} when it was looked"
+                    f" at: it was not given up{why and f' ({why})'}",
+                    job_id=self.job_id,
+                    remedies=(look_again(self.dest.url, self.job_id),),
+                )
+            seen = now
+        record, job = seen.record, StartedJob.attached(seen.record, self.dest.url, seen.etag)
+        self.uuids, self.adopted = {job.uuid}, bool(job.adopted)
+        self.directories = job.paths.directories
+        self.undo = record.state is State.REVERTING
+        self.runtime = MagicCommitter.found(self.runtime, self.dest, seen, self.options).runtime
+        self.uploads()
+        if not self.dry_run:
+            if found is State.COMPLETED and record.batch is not None:
+                why = self._say_published(job, record.batch)
+            self.control_objects()
+            self.remove_record(self.claim(seen.etag))
+        state = record.state if self.dry_run else State.ABSENT
+        committed = "committed" if record.state is State.COMPLETED else ""
+        return self.told(found, state, outcome=committed, why=why)
+
+    def _undo(self, seen: records.Seen) -> tuple[JobReport | None, str]:
+        """Abort or undo the job in the usual way. Gives its report, or what keeps it from being
+        undone. If nobody knows what its record says, the error goes on: nothing is given up."""
+        try:
+            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
+            report = committer.abort_job(revert=True, role="recovery")
+        except JobNotRunning as error:
+            return None, error.message
+        except (AbortIncomplete, CommitIncomplete, FormatError) as error:
+            return None, str(error.__cause__ or error)
+        if report.state in (State.ABSENT, State.CLOSED):
+            return report, ""
+        return None, "; ".join(report.warnings)
+
+    def _say_published(self, job: StartedJob, batch: StreamBatch) -> str:
+        """Tell the query's ledger that the batch of a ``completed`` job is published: its files
+        stay. Gives why that could not be done: the query may then publish the batch once more."""
+        try:
+            ledgers = StoreLedgers(self.runtime, job.paths.dest)
+            return publish_batch(ledgers, self.runtime.ids, job, batch)
+        except (StoreError, FormatError) as error:
+            return f"the ledger does not say that {batch} is published: {error.message}"
+
+    def unreadable(self, stored: ObjectInfo, error: FormatError, dead_after: float) -> GivenUp:
+        """Give up a job whose record this version cannot read: damaged, forged, a newer version's,
+        or a claim."""
+        if not self.is_claimed():
+            self.refuse_young(
+                f"for its record cannot be read ({error.message}); if a newer version of the"
+                " library runs it, use that",
+                dead_after,
+            )
+        self.own_unread((stored.metadata or {}).get(JOB_METADATA, ""))
+        claimed = "" if self.dry_run else self.claim(stored.etag)
+        self.uploads()
+        if self.dry_run:
+            return self.told(UNREADABLE, UNREADABLE, why=str(error))
+        self.control_objects()
+        self.remove_record(claimed)
+        return self.told(UNREADABLE, State.ABSENT, why=str(error))
+
 
 def give_up_job(
     runtime: Runtime,
@@ -970,105 +1039,14 @@ def give_up_job(
             hint="There is nothing to give up",
             remedies=(Remedy("cleanup", dest.url, why="take away what it left, if anything"),),
         ) from None
-    giving = GivingUp(runtime, dest, job_id, key, dry_run)
-    if stored.size > RECORD_BYTES_MAX:
-        error = FormatError(
-            key, "", f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
-        )
-        return _unreadable(giving, stored, error, dead_after)
+    giving = GivingUp(runtime, dest, job_id, key, dry_run, options)
     try:
+        if stored.size > RECORD_BYTES_MAX:
+            why = f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
+            raise FormatError(key, "", why)
         seen = records.read(runtime, key)
     except FormatError as error:
-        return _unreadable(giving, stored, error, dead_after)
+        return giving.unreadable(stored, error, dead_after)
     if seen is None:
         return giving.told(State.ABSENT, State.ABSENT)
-    return _readable(giving, seen, dead_after, options)
-
-
-def _readable(
-    giving: GivingUp, seen: records.Seen, dead_after: float, options: Options | None
-) -> GivenUp:
-    runtime, dest, found = giving.runtime, giving.dest, seen.record.state
-    why = ""
-    if found is State.CLOSED:
-        return giving.told(found, found, outcome=seen.record.outcome)
-    if found is State.COMPLETED:
-        giving.refuse_young(f"for it is {found}: its files are visible", dead_after)
-    elif not giving.dry_run:
-        report, why = _undone(runtime, dest, seen, options)
-        if report is not None:
-            return giving.told(found, report.state, outcome=report.outcome, report=report)
-        now = records.read(runtime, seen.key)
-        if now is None or now.record.state is State.CLOSED:
-            state = now.record.state if now else State.ABSENT
-            return giving.told(found, state, outcome=outcome_of(now.record) if now else "")
-        if now.record.state not in (State.ABORTING, State.REVERTING, State.REVERTED):
-            raise JobError(
-                f"job {giving.job_id!r} is {now.record.state}, and was {found} when it was looked"
-                f" at: it was not given up{why and f' ({why})'}",
-                job_id=giving.job_id,
-                remedies=(look_again(dest.url, giving.job_id),),
-            )
-        seen = now
-    record = seen.record
-    giving.own(StartedJob.attached(record, dest.url, seen.etag))
-    giving.undo = record.state is State.REVERTING
-    giving.runtime = MagicCommitter.found(runtime, dest, seen, options).runtime
-    giving.uploads()
-    if not giving.dry_run:
-        if found is State.COMPLETED and record.batch is not None:
-            why = _say_published(giving, StartedJob.attached(record, dest.url, ""), record.batch)
-        giving.control_objects()
-        giving.remove_record(giving.claim(seen.etag))
-    state = record.state if giving.dry_run else State.ABSENT
-    committed = "committed" if record.state is State.COMPLETED else ""
-    return giving.told(found, state, outcome=committed, why=why)
-
-
-def _say_published(giving: GivingUp, job: StartedJob, batch: StreamBatch) -> str:
-    """Tell the query's ledger that the batch of a ``completed`` job is published: its files stay.
-    Gives why that could not be done: the query may then publish the batch once more."""
-    try:
-        ledgers = StoreLedgers(giving.runtime, job.paths.dest)
-        return publish_batch(ledgers, giving.runtime.ids, job, batch)
-    except (StoreError, FormatError) as error:
-        return f"the ledger does not say that {batch} is published: {error.message}"
-
-
-def _undone(
-    runtime: Runtime, dest: Destination, seen: records.Seen, options: Options | None
-) -> tuple[JobReport | None, str]:
-    """Abort or undo the job in the usual way. Gives its report, or what keeps it from being undone.
-    If nobody knows what its record says, the error goes on: nothing is given up."""
-    try:
-        committer = MagicCommitter.found(runtime, dest, seen, options)
-        report = committer.abort_job(revert=True, role="recovery")
-    except JobNotRunning as error:
-        return None, error.message
-    except (AbortIncomplete, CommitIncomplete, FormatError) as error:
-        return None, str(error.__cause__ or error)
-    if report.state in (State.ABSENT, State.CLOSED):
-        return report, ""
-    return None, "; ".join(report.warnings)
-
-
-def _unreadable(
-    giving: GivingUp, stored: ObjectInfo, error: FormatError, dead_after: float
-) -> GivenUp:
-    """Give up a job whose record this version cannot read: damaged, forged, a newer version's, or a
-    claim."""
-    if not giving.is_claimed():
-        giving.refuse_young(
-            f"for its record cannot be read ({error.message}); if a newer version of the library"
-            " runs it, use that",
-            dead_after,
-        )
-    giving.own_unread((stored.metadata or {}).get(JOB_METADATA, ""))
-    if giving.dry_run:
-        giving.uploads()
-        return giving.told(UNREADABLE, UNREADABLE, why=str(error))
-    claimed = giving.claim(stored.etag)
-    giving.uploads()
-    giving.control_objects()
-    giving.remove_record(claimed)
-    return giving.told(UNREADABLE, State.ABSENT, why=str(error))
+    return giving.readable(seen, dead_after)

@@ -12,7 +12,7 @@ CHECK, LOAD, PLAN = "commit/check.py", "commit/load.py", "protocol/plan.py"
 MAGIC = "committers/magic"
 ATTEMPT, SET, TASK_UNDO = f"{MAGIC}/attempt.py", "commit/pendingset.py", f"{MAGIC}/abort.py"
 STATE, LONG, BASE = "commit/upload_state.py", "commit/long_names.py", "stores/base.py"
-FORCE, GIVING = "maintenance/ending.py", "maintenance/ending.py"
+GIVING = "maintenance/ending.py"
 JOB_COMMIT, PUBLISH = "commit/job_commit.py", "commit/publish.py"
 
 _MAKE_PLAN = (
@@ -497,13 +497,13 @@ _THE_OLDEST = (
 
 _GIVING_UP = (
     Hand(
-        "a completed job loses its files", FORCE, "_readable",
+        "a completed job loses its files", GIVING, "GivingUp.readable",
         (("record.state is State.REVERTING", "True"),),
         "I7: its files go, and what they replaced is gone already",
     ),
     Hand(
-        "a completed job's driver is dead", FORCE, "_readable",
-        (("giving.refuse_young(f'for it is {found}: its files are visible', dead_after)", "pass"),),
+        "a completed job's driver is dead", GIVING, "GivingUp.readable",
+        (("self.refuse_young(f'for it is {found}: its files are visible', dead_after)", "pass"),),
         "I7: a job is given up while its driver deletes what it replaces",
     ),
     Hand(
@@ -512,8 +512,8 @@ _GIVING_UP = (
         "I2: a newer version's job is given up while it runs",
     ),
     Hand(
-        "a claim is as good as a record", FORCE, "_unreadable",
-        (("not giving.is_claimed()", "True"),),
+        "a claim is as good as a record", GIVING, "GivingUp.unreadable",
+        (("not self.is_claimed()", "True"),),
         "a call that died cannot be done again for an hour",
     ),
     Hand(

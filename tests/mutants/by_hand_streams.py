@@ -108,8 +108,8 @@ STREAMS = (
         "I2: two runs write the ledger over each other",
     ),
     Hand(
-        "stream: a job that is given up leaves the ledger alone", FORCE, "_readable",
-        (("why = _say_published(giving, StartedJob.attached(record, dest.url, ''), record.batch)",
+        "stream: a job that is given up leaves the ledger alone", FORCE, "GivingUp.readable",
+        (("why = self._say_published(job, record.batch)",
           "pass"),),
         "I2: its files stay visible, and the batch is published again",
     ),
