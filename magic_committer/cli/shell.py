@@ -263,15 +263,10 @@ class Reach:
 
     def destinations(self, path: Destination) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
         """The destinations to be looked at for a path: it alone, or all below it that have jobs;
-        and why not all are known.
-
-        Raises:
-            StoreError: the objects below it could not be listed.
-        """
+        and why not all are known."""
         if not self.deep:
             return (path,), ()
-        below = jobs_below(self.shell.runtime(path.bucket), path)
-        return tuple(below.jobs), below.problems
+        return jobs_below(self.shell.runtime(path.bucket), path)
 
     def found_nothing(self, path: Destination) -> bool:
         """A look at a path found nothing. Whether there are directories below it that were not

@@ -14,7 +14,7 @@ Anyone may call them, from any machine, as often as needed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -122,12 +122,9 @@ def inspect(
     """
     limit = seconds("dead_after", dead_after)
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    dests: Iterable[Destination] = (destination,)
-    if below:
-        found = jobs_below(runtime, destination)
-        if found.problems:
-            raise FormatError(destination.url, "", "; ".join(found.problems))
-        dests = found.jobs
+    dests, problems = jobs_below(runtime, destination) if below else ((destination,), ())
+    if problems:
+        raise FormatError(destination.url, "", "; ".join(problems))
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
     return [replace(job, _ending=_EndingAt(job.dest, job.id, s3_of(s3, place))) for job in jobs]
 
