@@ -94,11 +94,7 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
 
 
 def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]:
-    """Read one file: its kind, and its content or why that is not valid.
-
-    Raises:
-        MagicError: it cannot be read.
-    """
+    """Read one file: its kind, and its content or why that is not valid."""
     kind = kind_by_name(file)
     try:
         data = _read(shell, file, BYTES_MAX[kind] if kind else UNNAMED_BYTES_MAX)
@@ -143,12 +139,7 @@ def _tell_each(shell: Shell, files: list[str]) -> int:
 
 
 def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
-    """The bytes of a file, at most ``bytes_max``.
-
-    Raises:
-        FormatError: it is larger.
-        MagicError: it cannot be read.
-    """
+    """The bytes of a file; raise `FormatError` if it is larger than ``bytes_max``."""
     too_large = FormatError(file, "", f"is larger than {bytes_max} bytes, as many as are read")
     if "://" in file:
         location = parse_url(file)

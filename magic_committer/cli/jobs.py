@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from magic_committer._quantities import age_words, bytes_words, counted, name_some, pending_words
 from magic_committer._runtime import Progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import group
+from magic_committer.cli.app import F, group
 from magic_committer.cli.output import Column, Prose
 from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, recursive
@@ -32,8 +32,6 @@ from magic_committer.maintenance.reports import (
     Recovery,
 )
 from magic_committer.protocol.record import JobReport, State
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 job = group("job", "job list s3://bucket --recursive", "job show s3://bucket/table nightly")
 
@@ -218,10 +216,9 @@ def abort(shell: Shell, revert: bool, force: bool, **job: Any) -> int:
     a Hadoop job, the files that its JVM made visible stay, and the rest is aborted.
     """
 
-    def plan(ending: Ending) -> ActionPlan[Any]:
-        return ending.abort_or_give_up() if force else ending.abort(revert)
-
-    return _run(shell, plan, **job)
+    if force:
+        return _run(shell, Ending.abort_or_give_up, **job)
+    return _run(shell, lambda ending: ending.abort(revert), **job)
 
 
 @command(

@@ -77,7 +77,8 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
         _warn(shell, dest, days)
         if not dry_run:
             if not yes:
-                shell.confirm(f"{_would(merged.change, merged.rule)}. Go on?")
+                verb = "A rule is added" if merged.change == "added" else "Our rule is changed"
+                shell.confirm(f"{verb} that aborts uploads {_after(days)}. Go on?")
             merged = ensure(settings, dest.prefix, days, shell.runtime(dest.bucket).clock)
     done = merged.change != "nothing" and not dry_run
     value = {"dest": dest.url, "change": merged.change, "done": done, "days": days}
@@ -123,11 +124,6 @@ def _row(rule: Rule, dest: Destination) -> dict[str, Any]:
 
 
 # Words --------------------------------------------------------------------------------------------
-
-
-def _would(change: Change, rule: Rule) -> str:
-    verb = {"added": "A rule is added", "changed": "Our rule is changed"}[change]
-    return f"{verb} that aborts uploads {_after(abort_days(rule))}"
 
 
 def _after(days: int | None) -> str:

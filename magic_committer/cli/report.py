@@ -74,8 +74,7 @@ class ReportData:
     """All that a report tells.
 
     Attributes:
-        dest: URL of the directory. store: its identity, without secrets.
-        made: seconds since the epoch.
+        store: its identity, without secrets. made: seconds since the epoch.
         sums: of the open uploads; None if the store has no listing of them.
         notes: what could not be found out.
         unlooked: there are directories below ``dest`` whose jobs were not looked for.
@@ -137,11 +136,7 @@ def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int
 
 
 def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
-    """Find out all that a report tells.
-
-    Raises:
-        StoreError: the jobs or the uploads could not be listed, or the store failed.
-    """
+    """Find out all that a report tells."""
     runtime = shell.runtime(dest.bucket)
     dests, notes = reach.destinations(dest)
     sums: Sums | None = Sums(UPLOADS_SHOWN)

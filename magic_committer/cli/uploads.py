@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
 from magic_committer._quantities import age_words, bytes_words, counted, duration, name_some
 from magic_committer.cli import exits
-from magic_committer.cli.app import group
+from magic_committer.cli.app import F, group
 from magic_committer.cli.output import Column
 from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, way_of
@@ -20,8 +20,6 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import OpenUploads, by_class, planned
 from magic_committer.maintenance.uploads import FIELDS, Filters, Sums
 from magic_committer.remedy import Remedy, as_command
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 uploads = group(
     "uploads", "uploads list s3://bucket/table", "uploads abort s3://bucket/table --dry-run"

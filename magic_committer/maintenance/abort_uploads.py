@@ -302,7 +302,9 @@ class Clearing:
             page: UploadPage = yield FindUpload(found.key, found.upload_id)
             if not page.uploads:
                 return (yield from self._not_listed(found, by, aborted))
-            age = _age_on(page, found)
+            began = page.uploads[0].initiated
+            seen = None if began is None else age_of(page.seen_at, began)
+            age = replace(found, age=seen).limit_age
             limit = self._rules.older_than
             if limit and (age is None or age < limit):
                 return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
@@ -340,14 +342,6 @@ class _Ended:
     by_us: bool = False
     swept: bool = False
     why: str = ""
-
-
-def _age_on(page: UploadPage, found: FoundUpload) -> float | None:
-    """The age for the limits, as a page with the upload tells it. Pure."""
-    (upload,) = page.uploads
-    began = upload.initiated
-    age = found.named_age if began is None else age_of(page.seen_at, began)
-    return age if age is None or found.job_age is None else min(age, found.job_age)
 
 
 def _name_of(found: FoundUpload) -> UploadName:

@@ -155,15 +155,10 @@ def _refuse_ours(runtime: Runtime, paths: JobPaths) -> None:
 
 
 def _ours(dest: Destination, job_id: str, message: str) -> JobExists:
-    return JobExists(
-        message,
-        job_id=job_id,
-        hint="It needs no adoption any more",
-        remedies=(
-            Remedy("commit", dest.url, job_id, "commit it"),
-            end(dest.url, job_id, "abort it"),
-        ),
-    )
+    commit = Remedy("commit", dest.url, job_id, "commit it")
+    remedies = (commit, end(dest.url, job_id, "abort it"))
+    hint = "It needs no adoption any more"
+    return JobExists(message, job_id=job_id, hint=hint, remedies=remedies)
 
 
 def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:

@@ -251,16 +251,11 @@ def recover(
         StoreError: the store refused a request, or cannot be reached.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
+    limit = seconds("dead_after", dead_after)
     return recover_job(
-        runtime,
-        destination,
-        job_id,
-        dead_after=seconds("dead_after", dead_after),
-        accept=accept,
-        leave_visible=leave_visible,
-        dry_run=dry_run,
-        options=options,
-    )
+        runtime, destination, job_id, dead_after=limit, accept=accept,
+        leave_visible=leave_visible, dry_run=dry_run, options=options,
+    )  # fmt: skip
 
 
 @patient()
@@ -368,13 +363,9 @@ def force_abort(
         WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
+    limit = seconds("dead_after", dead_after)
     return give_up_job(
-        runtime,
-        destination,
-        job_id,
-        dead_after=seconds("dead_after", dead_after),
-        dry_run=dry_run,
-        options=options,
+        runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options
     )
 
 
@@ -484,7 +475,6 @@ def cleanup(
         StoreError: the jobs could not be listed. All other failures are in ``report.errors``.
         WrongType, PathError, OptionError: as for `start`.
     """
-    s3 = s3_of(s3, place)
     limits = Limits(
         dead_after=seconds("dead_after", dead_after),
         leftover_after=seconds("leftover_after", leftover_after),
@@ -492,9 +482,9 @@ def cleanup(
         forget_given_after=seconds("forget_given_after", forget_given_after),
         finish=finish,
     )
-    runtime, destination = _reach(dest, s3, progress)
-    options = options_of(options)
-    return Cleaning(runtime, destination, limits, dry_run=dry_run, options=options).run()
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
+    cleaning = Cleaning(runtime, destination, limits, dry_run=dry_run, options=options_of(options))
+    return cleaning.run()
 
 
 @patient()
@@ -527,9 +517,8 @@ def read_stream(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
-    s3 = s3_of(s3, place)
     query = StreamBatch(query, 0).query
-    runtime, destination = _reach(dest, s3, no_progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     return stream_state(StoreLedgers(runtime, destination), destination.url, query)
 
 
@@ -566,9 +555,8 @@ def abort_stream(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached. Call it again.
     """
-    s3 = s3_of(s3, place)
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
     options = options_of(options)
-    runtime, destination = _reach(dest, s3, progress)
     return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
 
 

@@ -161,7 +161,7 @@ class Cleaning:
 
     def _recover(self, directory: str, seen: records.Seen) -> None:
         running = seen.record.state is State.RUNNING  # then `recover_job` asks for its age
-        if not running and self._age(directory) < self._limits.leftover_after:
+        if not running and self._is_young(directory):
             self._counts["jobs_left"] += 1
             return
         only_told = not running and not self._limits.finish
@@ -186,8 +186,8 @@ class Cleaning:
         if len(self._recovered) <= NAMED_MAX:
             self._did.append(f"job {recovery.job_id} ({recovery.found}): {recovery.did}")
 
-    def _age(self, directory: str) -> float:
-        return Listing(self._runtime, directory).to_end().age
+    def _is_young(self, directory: str) -> bool:
+        return Listing(self._runtime, directory).to_end().age < self._limits.leftover_after
 
     def _forget(self, seen: records.Seen) -> None:
         """Delete a closed record that is old enough."""
@@ -325,7 +325,7 @@ class Cleaning:
             uuid = owner_of("", directory)
             if uuid is None or places.is_over(here, uuid) is not True:
                 continue
-            if self._age(directory) < self._limits.leftover_after:
+            if self._is_young(directory):
                 continue
             try:
                 if not self._dry_run:

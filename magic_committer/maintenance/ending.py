@@ -572,16 +572,9 @@ def recover_job(
             return _absent(runtime, dest, job_id, found, dry_run)
         state = seen.record.state
         found = found or str(state)
-        recovery = Recovery(
-            job_id=job_id,
-            dest=dest.url,
-            found=found,
-            state=str(state),
-            outcome=outcome_of(seen.record),
-            did=would_do(seen.record, 0.0, 0.0),
-            uuid=seen.record.uuid,
-            dry_run=dry_run,
-        )
+        did, uuid = would_do(seen.record, 0.0, 0.0), seen.record.uuid
+        outcome = outcome_of(seen.record)
+        recovery = Recovery(job_id, dest.url, found, str(state), outcome, did, uuid, dry_run)
         if state is State.CLOSED:
             return recovery
         if state is State.RUNNING:
@@ -634,17 +627,13 @@ def _absent(
     """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
     job's UUID."""
     job = StartedJob(job_id, job_id, dest.url, Terms(), False, "", False)
-    committed = committed_by_marker(runtime, job)
+    outcome = did = ""
+    if committed_by_marker(runtime, job):
+        outcome, did = "committed", "nothing: it has committed and is finished"
+    absent = str(State.ABSENT)
+    never = "nothing: there is no record of it; it may have ended, either way, or never been"
     return Recovery(
-        job_id=job_id,
-        dest=dest.url,
-        found=found or str(State.ABSENT),
-        state=str(State.ABSENT),
-        outcome="committed" if committed else "",
-        did="nothing: it has committed and is finished"
-        if committed
-        else "nothing: there is no record of it; it may have ended, either way, or never been",
-        dry_run=dry_run,
+        job_id, dest.url, found or absent, absent, outcome, did or never, dry_run=dry_run
     )
 
 
