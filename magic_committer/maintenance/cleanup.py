@@ -318,16 +318,20 @@ class Cleaning:
     def _waiting_litter(self) -> None:
         """Remove the directories of waiting files of jobs that are over: each only if it is old.
         The records are read after the directories were listed: a job may have begun meanwhile."""
-        here = directory_of(self._dest.prefix)
-        found = list(directories(self._runtime, f"{self._dest.prefix}{TEMPORARY}/"))
+        here, waiting = directory_of(self._dest.prefix), f"{self._dest.prefix}{TEMPORARY}/"
+        try:
+            found = list(directories(self._runtime, waiting))
+        except StoreError as error:
+            self._errors.append(f"{waiting}: {error}")
+            return
         places = Places(self._runtime, self._in_flight)
         for directory in found:
             uuid = owner_of("", directory)
             if uuid is None or places.is_over(here, uuid) is not True:
                 continue
-            if self._is_young(directory):
-                continue
             try:
+                if self._is_young(directory):
+                    continue
                 if not self._dry_run:
                     cast("DirectoryStore", self._runtime.store).clear(directory)
                 self._note("objects_deleted", f"{directory}: a job that is over left it")
