@@ -213,19 +213,14 @@ def recover(
         >>> mc.recover("s3://bucket/table", "nightly", dead_after=0).outcome
         'aborted'
 
-    What it does depends on the state of the job's record:
-
-    * ``running``: it aborts the job, if nothing of it has changed for ``dead_after``.
-    * ``committing`` and ``completed``: it completes the files, marks the destination, and sweeps
-      the rest.
-    * ``reverting``, ``reverted`` and ``aborting``: it undoes the job.
-    * ``closed``: nothing is left to do.
-    * No record: it does nothing. The outcome is "" (unknown), unless `_SUCCESS` says that the job
-      has committed. This is no error, so that a second call is none.
+    A ``running`` job is aborted, if nothing of it has changed for ``dead_after``. One that is
+    ``committing`` or ``completed`` is finished: its files are completed, the destination is marked,
+    the rest is swept. One that is ``reverting``, ``reverted`` or ``aborting`` is undone. Without a
+    record nothing is done. The outcome is then "" (unknown), unless `_SUCCESS` says that the job
+    has committed. This is no error, so that a second call is none.
 
     Args:
-        dest: the destination that the job was started with.
-        job_id: the job's id.
+        dest, job_id: the destination and the id of the job.
         dead_after: a `timedelta` or seconds, by the store's clock; 24 hours by default. 0 means:
             you promise that the driver is dead. If it lives all the same, it gets an error that its
             job was aborted.
@@ -278,13 +273,11 @@ def abort(
         'aborted'
 
     Args:
-        dest: the destination that the job was started with.
-        job_id: the job's id.
+        dest, job_id: the destination and the id of the job.
         revert: True: abort the job even if it was decided to commit but has not completed. Its open
             uploads are aborted, its visible files are deleted. **Objects that its files replaced do
-            not come back**: if one of its files is visible at a key that held another object, that
-            object is gone. A completed job is refused, because it may have deleted the objects that
-            it replaces. False (default): a committed job is refused.
+            not come back**. A completed job is refused, because it may have deleted the objects
+            that it replaces. False (default): a committed job is refused.
         leave_visible: for an adopted Hadoop job with visible files, whose JVM died during its
             commit. True: abort the other files. **The visible files stay**: the table holds only a
             part of the job for ever. False (default): refuse; `Job.commit` finishes the job
@@ -342,8 +335,7 @@ def force_abort(
     touched, and nothing of another job.
 
     Args:
-        dest: the destination that the job was started with.
-        job_id: the job's id.
+        dest, job_id: the destination and the id of the job.
         dead_after: a `timedelta` or seconds, by the store's clock; 1 hour by default. It matters
             for a job that is ``completed`` or whose record cannot be read: if something of the job
             is younger, the call is refused. 0 means: you promise that the driver is dead.
@@ -398,8 +390,7 @@ def adopt(
     Not repeatable: a second call raises `JobExists`.
 
     Args:
-        dest: the destination of the Hadoop job.
-        job_id: the id in the name of its directory.
+        dest, job_id: the destination of the Hadoop job, and the id in its directory's name.
         dead_after: a `timedelta` or seconds; 1 hour by default. If something of the job is younger,
             the call is refused: requests that the JVM sent last may still arrive for some minutes.
             0 means: you know that none can arrive.

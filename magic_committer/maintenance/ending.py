@@ -306,15 +306,11 @@ class Ending:
             return
         self._hadoops = True
         if not self.adopt and (found := self.look()).kind == "hadoop":
-            raise JobError(
-                f"job {self.job_id!r} is a Hadoop job with"
-                f" {pending_words(found.tasks, found.files, found.bytes)}; it changed"
-                f" {age_words(found.age)} ago",
-                job_id=self.job_id,
-                remedies=(
-                    self._remedy("show", "look at it first"),
-                    self._remedy(self.verb, "if its JVM is dead, adopt it"),
-                ),
+            raise self._refused(
+                f"is a Hadoop job with {pending_words(found.tasks, found.files, found.bytes)}; it"
+                f" changed {age_words(found.age)} ago",
+                self._remedy("show", "look at it first"),
+                self._remedy(self.verb, "if its JVM is dead, adopt it"),
             )
         try:
             self.adoption = self._adopt(dry_run=True)
@@ -417,11 +413,10 @@ class Ending:
         """What a commit would publish now; raise `JobError` if it would be refused."""
         job = self._job()
         if job.terms.accept == "results":
-            raise JobError(
-                f"job {self.job_id!r} can be committed by its driver only: which attempts count was"
-                " told to it in messages, and what lies on the store may be cut short",
-                job_id=self.job_id,
-                remedies=(self._remedy("abort", "if its driver is dead, abort and run it again"),),
+            raise self._refused(
+                "can be committed by its driver only: which attempts count was told to it in"
+                " messages, and what lies on the store may be cut short",
+                self._remedy("abort", "if its driver is dead, abort and run it again"),
             )
         committer = MagicCommitter(self.runtime, job, self.options or Options(), BlockSource())
         found = committer.look_at_commit(expect, accept)
@@ -435,13 +430,10 @@ class Ending:
                 remedies=(self._remedy("abort", "abort it"),),
             )
         if not found.tasks and expect is None:
-            raise JobError(
-                f"job {self.job_id!r} has no committed task",
-                job_id=self.job_id,
-                remedies=(
-                    self._remedy("abort", "abort it"),
-                    self._remedy("commit", "if it is right that it has none", expect=0),
-                ),
+            raise self._refused(
+                "has no committed task",
+                self._remedy("abort", "abort it"),
+                self._remedy("commit", "if it is right that it has none", expect=0),
             )
         return found
 
@@ -455,16 +447,17 @@ class Ending:
         """What to ask before the job is aborted or undone; raise `JobError` if Hadoop has
         committed it, wholly or (`AlreadyVisible`) in part."""
         if self.adoption is not None and self.adoption.committed:
-            raise JobError(
-                f"job {self.job_id!r} has committed: _SUCCESS names it, so there is nothing to"
-                " abort",
-                job_id=self.job_id,
-                remedies=(self._remedy("commit", "take away what it left"),),
+            raise self._refused(
+                "has committed: _SUCCESS names it, so there is nothing to abort",
+                self._remedy("commit", "take away what it left"),
             )
         undecided = self.state in (State.RUNNING, State.ABSENT)
         if not undecided and self.state is not State.COMMITTING:
             return f"Finish undoing job {self.job_id}, which is {self.state}?"
-        stays = self._stays(leave_visible) if undecided else ""
+        job, stays = self._job(), ""
+        if undecided and job.adopted:  # of other jobs nothing is visible
+            threads = (self.options or Options()).commit_threads
+            stays = refuse_if_published(self.runtime, job, threads, leave_visible=leave_visible)
         found = self.look()
         if not undecided:
             return (
@@ -475,14 +468,6 @@ class Ending:
         many = pending_words(found.tasks, found.files, found.bytes)
         return f"Abort job {self.job_id}{changed}: {many}{stays and f'; {stays}'}?"
 
-    def _stays(self, leave_visible: bool) -> str:
-        """What an abort leaves visible; only of a Hadoop job there is something."""
-        job = self._job()
-        if not job.adopted:
-            return ""
-        threads = (self.options or Options()).commit_threads
-        return refuse_if_published(self.runtime, job, threads, leave_visible=leave_visible)
-
     def _loss(self) -> str:
         """What is said before a decided job is undone; "" if it could write over nothing."""
         if self.seen is None or self.state not in (State.COMMITTING, State.REVERTING):
@@ -490,6 +475,10 @@ class Ending:
         return "" if self.seen.record.terms.mode in FAILING else WRITTEN_OVER
 
     # Remedies -------------------------------------------------------------------------------------
+
+    def _refused(self, what: str, *remedies: Remedy) -> JobError:
+        words = f"job {self.job_id!r} {what}"
+        return JobError(words, job_id=self.job_id, remedies=remedies)
 
     def _remedy(self, call: Call, why: str, **options: object) -> Remedy:
         return Remedy(call, self.dest.url, self.job_id, why, options)
