@@ -210,36 +210,33 @@ class Clearing:
         """
         self._done = 0
         for job in self.jobs.values():
-            chosen, gone = self._still_open(job.chosen)
-            yield from gone
-            if dry_run:
-                yield from (Cleared(found, "would abort") for found in chosen)
-                continue
-            ended = self._abort_job(job)
-            if ended.why:
-                yield from (Cleared(found, "left", ended.why) for found in chosen)
-            else:
-                yield from self._each(chosen, ended)
+            yield from self._some(job.chosen, job, dry_run)
         for page in self._survey.pages():
             meant = [
                 one
                 for one in page
                 if upload_name(one.key, one.upload_id) in self._named and not _of_dead_job(one)
             ]
-            chosen, gone = self._still_open(meant)
-            yield from gone
-            if dry_run:
-                yield from (Cleared(found, "would abort") for found in chosen)
-            else:
-                yield from self._each(chosen, _Ended())
+            yield from self._some(meant, None, dry_run)
 
-    def _still_open(self, page: list[FoundUpload]) -> tuple[list[FoundUpload], list[Cleared]]:
-        """The uploads with their sizes, and those that have ended meanwhile."""
+    def _some(
+        self, meant: list[FoundUpload], job: DeadJob | None, dry_run: bool
+    ) -> Iterator[Cleared]:
+        """Abort some uploads; those of a dead job, after the job."""
         in_flight = self._survey.in_flight
-        chosen = sized(self._runtime, page, in_flight) if self._sizes else page
-        names = {(found.key, found.upload_id) for found in chosen}
-        ended = [found for found in page if (found.key, found.upload_id) not in names]
-        return chosen, [Cleared(found, "gone") for found in ended]
+        chosen = sized(self._runtime, meant, in_flight) if self._sizes else meant
+        still = {(found.key, found.upload_id) for found in chosen}
+        for found in meant:
+            if (found.key, found.upload_id) not in still:
+                yield Cleared(found, "gone")
+        if dry_run:
+            yield from (Cleared(found, "would abort") for found in chosen)
+            return
+        ended = self._abort_job(job) if job is not None else _Ended()
+        if ended.why:
+            yield from (Cleared(found, "left", ended.why) for found in chosen)
+        else:
+            yield from self._each(chosen, ended)
 
     def _abort_job(self, job: DeadJob) -> _Ended:
         """Abort a dead job, if it is still dead and not decided to commit."""

@@ -48,7 +48,7 @@ FIELDS_MIN = 2
 File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
 
 
-class _Kind(NamedTuple):
+class _Form(NamedTuple):
     """How a kind is read, how large it may be, and the fields that tell it."""
 
     decode: Callable[[bytes, str], File]
@@ -56,21 +56,21 @@ class _Kind(NamedTuple):
     own: str
 
 
-_KINDS: Mapping[FileKind, _Kind] = {
-    "pending": _Kind(
+_FORMS: Mapping[FileKind, _Form] = {
+    "pending": _Form(
         decode_pending, PENDING_BYTES_MAX, "uploadId destinationKey uri etags bucket taskId"
     ),
-    "pendingset": _Kind(decode_pendingset, PENDINGSET_BYTES_MAX, "commits jobId extraData"),
-    "success": _Kind(
+    "pendingset": _Form(decode_pendingset, PENDINGSET_BYTES_MAX, "commits jobId extraData"),
+    "success": _Form(
         decode_success, SUCCESS_BYTES_MAX,
         "committer timestamp filenames success metrics diagnostics hostname",
     ),
-    "plan": _Kind(Plan.decode, PLAN_BYTES_MAX, "sets deletes partitions nonce uuid job_id"),
-    "record": _Kind(JobRecord.decode, RECORD_BYTES_MAX, "terms state nonce uuid given_id started"),
-    "alive": _Kind(Sign.decode, SIGN_BYTES_MAX, "job role host pid"),
-    "ledger": _Kind(Ledger.decode, LEDGER_BYTES_MAX, "query nonce done done_by claim"),
+    "plan": _Form(Plan.decode, PLAN_BYTES_MAX, "sets deletes partitions nonce uuid job_id"),
+    "record": _Form(JobRecord.decode, RECORD_BYTES_MAX, "terms state nonce uuid given_id started"),
+    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, "job role host pid"),
+    "ledger": _Form(Ledger.decode, LEDGER_BYTES_MAX, "query nonce done done_by claim"),
 }  # fmt: skip
-BYTES_MAX: Mapping[FileKind, int] = {kind: one.bytes_max for kind, one in _KINDS.items()}
+BYTES_MAX: Mapping[FileKind, int] = {kind: one.bytes_max for kind, one in _FORMS.items()}
 UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
 """The greatest size of a file whose content must tell its kind."""
 
@@ -107,7 +107,7 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
         raise FormatError(source, "", "is not a JSON object")
     if str(document.get("type", "")).endswith(_TASK_MANIFEST):
         raise FormatError(source, "type", "is of Hadoop's manifest committer, which has no uploads")
-    score = {kind: len(set(one.own.split()) & set(document)) for kind, one in _KINDS.items()}
+    score = {kind: len(set(one.own.split()) & set(document)) for kind, one in _FORMS.items()}
     best = max(FILE_KINDS, key=lambda kind: (score[kind], kind == "success"))
     if score[best] < FIELDS_MIN:
         raise FormatError(
@@ -119,4 +119,4 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
 
 def decode(kind: FileKind, data: bytes, source: str) -> File:
     """Read a file of that kind; raise `FormatError` with object, field and reason."""
-    return _KINDS[kind].decode(data, source)
+    return _FORMS[kind].decode(data, source)
