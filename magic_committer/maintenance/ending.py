@@ -567,10 +567,7 @@ def recover_job(
         if state is State.CLOSED:
             return recovery
         if state is State.RUNNING:
-            age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
-            stays = {"leave_visible": True} if leave_visible else {}
-            ways = dead(dest.url, job_id, **stays)
-            refuse_younger(job_id, age, dead_after, "it is running, and may be alive", *ways)
+            _refuse_young(runtime, dest, seen, dead_after, leave_visible)
         if dry_run:
             return _planned(runtime, dest, seen, recovery, accept, leave_visible)
         committer = MagicCommitter.found(runtime, dest, seen, options)
@@ -582,6 +579,14 @@ def recover_job(
         return replace(recovery, state=report.state, outcome=report.outcome, report=report)
     assert last is not None
     raise last
+
+
+def _refuse_young(
+    runtime: Runtime, dest: Destination, seen: records.Seen, dead_after: float, leave_visible: bool
+) -> None:
+    age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
+    ways = dead(dest.url, seen.record.id, **({"leave_visible": True} if leave_visible else {}))
+    refuse_younger(seen.record.id, age, dead_after, "it is running, and may be alive", *ways)
 
 
 def _planned(

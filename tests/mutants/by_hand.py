@@ -866,10 +866,10 @@ _RECOVERING = (
         "a job that says every second that it lives is taken for dead after one",
     ),
     Hand(
-        "a young job is recovered", FINISH, "recover_job",
+        "a young job is recovered", FINISH, "_refuse_young",
         ((
-            "refuse_younger(job_id, age, dead_after, 'it is running, and may be alive', *ways)",
-            "pass",
+            "refuse_younger(seen.record.id, age, dead_after,"
+            " 'it is running, and may be alive', *ways)", "pass",
         ),),
         "I6: a live job is aborted",
     ),
