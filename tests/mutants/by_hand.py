@@ -893,7 +893,7 @@ _RECOVERING = (
     ),
     Hand(
         "the oldest attempt of Hadoop's", ADOPTION, "_choose",
-        (("sorted(directories, reverse=True)", "sorted(directories)"),),
+        (("sorted(attempts, reverse=True)", "sorted(attempts)"),),
         "I2: the files of an attempt that Hadoop had given up are published",
     ),
     Hand(
