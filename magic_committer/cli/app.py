@@ -58,16 +58,14 @@ class Explained(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the command's own options, its examples, and the options of every command."""
-        self.format_own(ctx, formatter)
-        self.format_shared(ctx, formatter)
-
-    def format_own(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write what only this command has."""
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
         self._section("Options", False, ctx, formatter)
         if self.examples:
             with formatter.section("Examples"):
                 for line in self.examples:
                     formatter.write(f"  magic-committer {line}\n")
+        self.format_shared(ctx, formatter)
 
     def format_shared(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write what every command has."""
@@ -85,11 +83,6 @@ class Explained(click.Command):
 
 class Group(Explained, click.Group):
     """A group, whose help ends with the options that all commands have."""
-
-    def format_own(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands, then the group's own options and examples."""
-        self.format_commands(ctx, formatter)
-        super().format_own(ctx, formatter)
 
 
 class Later(click.Command):
@@ -154,14 +147,7 @@ def load_all() -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="A path is a directory: s3://bucket/table never means table2.",
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=lambda context, _, given: _tell_version(context) if given else None,
-    help="Show the version and exit.",
-)
+@click.version_option(__version__, message="%(prog)s, version %(version)s")
 @common
 def root(**_: Any) -> None:
     """Pending uploads and broken jobs on S3: find them, finish them, remove them."""
@@ -172,11 +158,6 @@ root.examples = (
     "uploads abort s3://bucket/table --foreign --older-than 7d",
     "job list s3://bucket/table",
 )
-
-
-def _tell_version(context: click.Context) -> None:
-    click.echo(f"magic-committer, version {__version__}")
-    context.exit()
 
 
 def group(name: str, *examples: str) -> Group:

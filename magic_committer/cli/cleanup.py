@@ -60,8 +60,7 @@ class Cleaned:
 
     Attributes:
         code: an exit code. seconds: how long it took.
-        report: what was done; None if it failed as a whole.
-        errors: all that failed.
+        report: what was done; None if it failed as a whole. errors: all that failed.
         advice: what is old and of other programs, and the command that removes it.
     """
 
@@ -76,11 +75,10 @@ class Cleaned:
     @property
     def counts(self) -> dict[str, int]:
         """By the names of `COUNTS`; zeros, but for the errors, where all failed."""
-        report, told = self.report, dict.fromkeys(COUNTS, 0)
-        if report is not None:
-            told |= {name: getattr(report, name) for name in COUNTS if hasattr(report, name)}
-            told["jobs_recovered"] = len(report.recovered)
-        return {**told, "errors_count": len(self.errors)}
+        report = self.report
+        counts = {name: getattr(report, name, 0) for name in COUNTS}
+        counts["jobs_recovered"] = len(report.recovered) if report is not None else 0
+        return {**counts, "errors_count": len(self.errors)}
 
     def row(self) -> dict[str, Any]:
         """For `Output.rows`."""
@@ -185,27 +183,21 @@ def cleanup(
 
 
 def _each(
-    shell: Shell,
-    reach: Reach,
-    paths: Sequence[Destination],
-    limits: Limits,
-    dry_run: bool,
+    shell: Shell, reach: Reach, paths: Sequence[Destination], limits: Limits, dry_run: bool
 ) -> Iterator[Cleaned]:
     """Clean each destination once, as it is found."""
     named = dict.fromkeys(paths)
     for path in tuple(named):
         dests: tuple[Destination, ...] = ()
-        problems: tuple[str, ...] = ()
-        if reach.deep:
-            try:
-                dests, problems = reach.destinations(path)
-            except MagicError as error:
-                problems = (str(error),)
+        try:
+            dests, problems = reach.destinations(path)
+        except MagicError as error:
+            problems = (str(error),)
         yield _clean(shell, path, limits, dry_run, problems, named=True)
         for dest in dests:
             if dest not in named:
                 named[dest] = None
-                yield _clean(shell, dest, limits, dry_run)
+                yield _clean(shell, dest, limits, dry_run, (), named=False)
 
 
 def _clean(
@@ -213,9 +205,9 @@ def _clean(
     dest: Destination,
     limits: Limits,
     dry_run: bool,
-    problems: tuple[str, ...] = (),
+    problems: tuple[str, ...],
     *,
-    named: bool = False,
+    named: bool,
 ) -> Cleaned:
     """Clean a destination; of one that was named also look at what is of other programs."""
     began = CLOCK.monotonic()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -17,8 +17,7 @@ from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Column, Output
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY
-from magic_committer.commit.probe import Capabilities
-from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Asked, Diagnosis, diagnose
+from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Diagnosis, diagnose
 from magic_committer.doctor.policies import ROLES, Role, policy
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
@@ -130,26 +129,26 @@ def _print_checks(output: Output, found: Diagnosis) -> None:
 
 def _checks(found: Diagnosis) -> tuple[list[dict[str, Any]], ...]:
     """The rows on permissions, on the store, and on promises."""
+    permissions = [
+        {
+            **asdict(one),
+            "about": "permission",
+            "name": one.action,
+            "where": one.detail or (one.on if one.roles == ("cleaner",) else ""),
+        }
+        for one in found.permissions
+    ]
+    store = []
+    for name, words in _STORE_WORDS.items():
+        kept = getattr(found.can, name)
+        answer = kept if isinstance(kept, str) else _KEPT[kept]
+        row = {"about": "store", "name": name, "words": words, "answer": answer}
+        store.append({**row, "detail": found.can.notes.get(name, "")})
     promises = [
         {"about": "promise", "name": v.subject, "answer": _WORKS[v.works], "detail": v.sentence}
         for v in found.verdicts
     ]
-    return [_permission(one) for one in found.permissions], list(_store(found.can)), promises
-
-
-def _permission(one: Asked) -> dict[str, Any]:
-    row: dict[str, Any] = {f.name: getattr(one, f.name) for f in fields(one)}
-    row |= {"about": "permission", "name": one.action}
-    row["where"] = one.detail or (one.on if one.roles == ("cleaner",) else "")
-    return row
-
-
-def _store(can: Capabilities) -> Iterator[dict[str, Any]]:
-    for name, words in _STORE_WORDS.items():
-        value = getattr(can, name)
-        answer = value if isinstance(value, str) else _KEPT[value]
-        row = {"about": "store", "name": name, "words": words, "answer": answer}
-        yield row | {"detail": can.notes.get(name, "")}
+    return permissions, store, promises
 
 
 def _tell(shell: Shell, found: Diagnosis) -> None:
@@ -165,9 +164,9 @@ def _tell(shell: Shell, found: Diagnosis) -> None:
 
 
 def _code(found: Diagnosis, role: Role) -> int:
-    if found.lacking(role, "denied"):
+    if found.lacks(role, "denied"):
         return exits.FORBIDDEN
-    if found.lacking(role, "unanswered"):
+    if found.lacks(role, "unanswered"):
         return exits.NO_ANSWER
     append = next(v for v in found.verdicts if v.subject == "append")
     return exits.OK if append.works or role == "writer" else exits.BAD_STATE

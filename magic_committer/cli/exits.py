@@ -7,22 +7,10 @@ They are those of Hadoop's tools (``LauncherExitCodes``, Hadoop 3.1 to 3.5), whe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from magic_committer.errors import (
-    BucketNotFound,
-    FormatError,
-    JobError,
-    JobNotFound,
-    MagicError,
-    NotFound,
-    NotSupported,
-    OptionError,
-    PathError,
-    PermissionDenied,
-    StoreError,
-    Unanswered,
-    UploadFailed,
-)
+if TYPE_CHECKING:
+    from magic_committer.errors import MagicError
 
 OK = 0
 FAILED = 1
@@ -45,34 +33,31 @@ MEANINGS = {
 }
 """For people: the table in the docs is this one."""
 
-_CODES: tuple[tuple[type[MagicError], int], ...] = (
-    (OptionError, USAGE),
-    (PathError, USAGE),
-    (FormatError, BAD_STATE),
-    (PermissionDenied, FORBIDDEN),
-    (BucketNotFound, NOT_FOUND),
-    (NotFound, NOT_FOUND),
-    (JobNotFound, NOT_FOUND),
-    (Unanswered, NO_ANSWER),
-    (NotSupported, BAD_STATE),
-    (StoreError, FAILED),
-    (JobError, BAD_STATE),
-)
-
 
 def code_of(error: MagicError) -> int:
     """The exit code for an error: of the first class in the table that it is. An upload that failed
     because of the store has the store's; a local file has the system's. Pure."""
+    from magic_committer import errors  # late: `--help` needs none
+
+    codes: tuple[tuple[type[MagicError], int], ...] = (
+        (errors.OptionError, USAGE),
+        (errors.PathError, USAGE),
+        (errors.FormatError, BAD_STATE),
+        (errors.PermissionDenied, FORBIDDEN),
+        (errors.BucketNotFound, NOT_FOUND),
+        (errors.NotFound, NOT_FOUND),
+        (errors.JobNotFound, NOT_FOUND),
+        (errors.Unanswered, NO_ANSWER),
+        (errors.NotSupported, BAD_STATE),
+        (errors.StoreError, FAILED),
+    )
     cause = error.__cause__
-    if isinstance(error, UploadFailed):
-        return code_of(cause) if isinstance(cause, StoreError) else FAILED
-    if isinstance(cause, OSError | ValueError) and type(error) is MagicError:
+    if isinstance(error, errors.UploadFailed):
+        return code_of(cause) if isinstance(cause, errors.StoreError) else FAILED
+    if isinstance(cause, OSError | ValueError) and type(error) is errors.MagicError:
         missing = isinstance(cause, FileNotFoundError | NotADirectoryError)
         return NOT_FOUND if missing else FORBIDDEN if isinstance(cause, PermissionError) else FAILED
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return code
-    return BAD_STATE
+    return next((code for kind, code in codes if isinstance(error, kind)), BAD_STATE)
 
 
 def together(codes: Iterable[int]) -> int:

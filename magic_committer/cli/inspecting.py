@@ -81,27 +81,20 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     kind, content = _look(shell, file)
     if validate:
         row = _row(file, kind, content)
-        hint = content.hint if isinstance(content, FormatError) else ""
-        valid = f"valid: a {kind}, {row['holds']}"
-        words = (
-            valid if row["valid"] else ". ".join(filter(None, (f"not valid: {row['why']}", hint)))
-        )
+        words = f"valid: a {kind}, {row['holds']}"
+        if isinstance(content, FormatError):
+            words = ". ".join(filter(None, (f"not valid: {row['why']}", content.hint)))
         told = {name: row[name] for name in FIELDS}
         shell.output.document("validation", told, [(file, words)])
         return exits.OK if row["valid"] else exits.BAD_STATE
     if isinstance(content, FormatError):
         raise content
-    assert kind is not None
-    _print(shell.output, file, kind, content)
+    _print(shell.output, file, str(kind), content)
     return exits.OK
 
 
 def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]:
-    """Read one file: its kind, and its content or why that is not valid.
-
-    Raises:
-        MagicError: it cannot be read.
-    """
+    """Read one file: its kind, and its content or why that is not valid."""
     kind = kind_by_name(file)
     try:
         data = _read(shell, file, BYTES_MAX[kind] if kind else UNNAMED_BYTES_MAX)
@@ -112,14 +105,13 @@ def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]
 
 
 def _row(file: str, kind: FileKind | None, content: File | FormatError) -> dict[str, Any]:
-    field = reason = holds = why = ""
+    row = dict.fromkeys(("field", "reason", "holds", "why"), "")
     if isinstance(content, FormatError):
-        field, reason = content.field, content.reason
-        why = f"{field or 'document'}: {reason}"
+        why = f"{content.field or 'document'}: {content.reason}"
+        row |= {"field": content.field, "reason": content.reason, "why": why}
     else:
-        holds = _measure(content)
-    row = {"file": file, "as": kind, "valid": not why, "field": field, "reason": reason}
-    return {**row, "holds": holds, "why": why}
+        row["holds"] = _measure(content)
+    return {**row, "file": file, "as": kind, "valid": not row["why"]}
 
 
 def _tell_each(shell: Shell, files: list[str]) -> int:
@@ -147,12 +139,7 @@ def _tell_each(shell: Shell, files: list[str]) -> int:
 
 
 def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
-    """The bytes of a file, at most ``bytes_max``.
-
-    Raises:
-        FormatError: it is larger.
-        MagicError: it cannot be read.
-    """
+    """The bytes of a file; raise `FormatError` if it is larger than ``bytes_max``."""
     too_large = FormatError(file, "", f"is larger than {bytes_max} bytes, as many as are read")
     if "://" in file:
         location = parse_url(file)
@@ -180,7 +167,7 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
 # Printing -----------------------------------------------------------------------------------------
 
 
-def _print(output: Output, file: str, kind: FileKind, content: File) -> None:
+def _print(output: Output, file: str, kind: str, content: File) -> None:
     """A document; of a set or a plan its head, and a row for each upload or set."""
     head = _document(content)
     if not isinstance(content, PendingSet | Plan):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from magic_committer._quantities import age_words, bytes_words, counted, name_some, pending_words
 from magic_committer._runtime import Progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import group
+from magic_committer.cli.app import F, group
 from magic_committer.cli.output import Column, Prose
 from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, recursive
@@ -32,8 +32,6 @@ from magic_committer.maintenance.reports import (
     Recovery,
 )
 from magic_committer.protocol.record import JobReport, State
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 job = group("job", "job list s3://bucket --recursive", "job show s3://bucket/table nightly")
 
@@ -103,9 +101,8 @@ def list_jobs(shell: Shell, paths: tuple[Destination, ...], deep: bool) -> int:
                     reach.codes.append(exits.BAD_STATE)
                 for number, dest in enumerate(dests, 1):
                     with reach.trying(dest.url):
-                        for one in inspect_all(
-                            shell.runtime(dest.bucket), dest, DEAD_AFTER_SECONDS
-                        ):
+                        runtime = shell.runtime(dest.bucket)
+                        for one in inspect_all(runtime, dest, DEAD_AFTER_SECONDS):
                             counts[one.kind] += 1
                             yield one.to_dict()
                     shell.progress(Progress("look at", number, len(dests), "destinations"))
@@ -219,10 +216,9 @@ def abort(shell: Shell, revert: bool, force: bool, **job: Any) -> int:
     a Hadoop job, the files that its JVM made visible stay, and the rest is aborted.
     """
 
-    def plan(ending: Ending) -> ActionPlan[Any]:
-        return ending.abort_or_give_up() if force else ending.abort(revert)
-
-    return _run(shell, plan, **job)
+    if force:
+        return _run(shell, Ending.abort_or_give_up, **job)
+    return _run(shell, lambda ending: ending.abort(revert), **job)
 
 
 @command(
@@ -282,49 +278,42 @@ _KINDS = {JobReport: "job.report", Recovery: "job.recovery", GivenUp: "job.given
 
 def code_of(done: JobReport | Recovery | GivenUp | None) -> int:
     """Whether something of the job is left: its uploads, or its record."""
-    match done:
-        case Recovery():
-            return code_of(done.report)
-        case GivenUp():
-            return exits.BAD_STATE if done.left_open or done.unread else exits.OK
-        case JobReport():
-            ended = done.state in (State.ABSENT, State.CLOSED)
-            return exits.OK if ended and not done.left_open else exits.BAD_STATE
-    return exits.OK
+    left: Any = ()
+    if isinstance(done, Recovery):
+        return code_of(done.report)
+    if isinstance(done, GivenUp):
+        left = done.left_open or done.unread
+    elif done is not None:
+        left = done.left_open or done.state not in (State.ABSENT, State.CLOSED)
+    return exits.BAD_STATE if left else exits.OK
 
 
 def _told(done: JobReport | Recovery | GivenUp) -> Iterator[tuple[str, str]]:
     """What became of a job, for people: name and words of each line."""
-    match done:
-        case Recovery():
-            yield "job", done.job_id
-            yield "found", done.found
-            yield "did", Prose(done.did)
-            yield "record", done.state
-            yield "outcome", done.outcome or "not known"
-            if done.report is not None:
-                yield from (line for line in report_lines(done.report) if line[0] not in _SAID)
-        case GivenUp():
-            yield "job", done.job_id
-            yield "found", done.found
-            yield "record", done.state
-            yield "outcome", done.outcome or "not known"
-            yield "problem", Prose(done.why)
-            if done.report is None:
-                yield "aborted", counted(done.aborted, "upload")
-                yield "deleted", counted(done.deleted, "file")
-            yield from (("visible", key) for key in done.visible)
-            if done.visible_files > len(done.visible):
-                yield "visible", f"{done.visible_files - len(done.visible)} more"
-            yield from (("left open", upload) for upload in done.left_open)
-            yield from (("left alone", key) for key in done.unread)
-            for warning in done.report.warnings if done.report is not None else ():
-                yield "warning", Prose(warning)
-        case JobReport():
-            yield from report_lines(done)
-
-
-_SAID = ("job", "outcome", "record")
+    if isinstance(done, JobReport):
+        yield from report_lines(done)
+        return
+    yield "job", done.job_id
+    yield "found", done.found
+    if isinstance(done, Recovery):
+        yield "did", Prose(done.did)
+    yield "record", done.state
+    yield "outcome", done.outcome or "not known"
+    if isinstance(done, Recovery):
+        report = report_lines(done.report) if done.report is not None else ()
+        yield from (line for line in report if line[0] not in ("job", "outcome", "record"))
+        return
+    yield "problem", Prose(done.why)
+    if done.report is None:
+        yield "aborted", counted(done.aborted, "upload")
+        yield "deleted", counted(done.deleted, "file")
+    yield from (("visible", key) for key in done.visible)
+    if done.visible_files > len(done.visible):
+        yield "visible", f"{done.visible_files - len(done.visible)} more"
+    yield from (("left open", upload) for upload in done.left_open)
+    yield from (("left alone", key) for key in done.unread)
+    for warning in done.report.warnings if done.report is not None else ():
+        yield "warning", Prose(warning)
 
 
 def report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
@@ -335,10 +324,8 @@ def report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
     yield "requests by", report.transport
     if report.tasks or report.files:
         yield "published", pending_words(report.tasks, report.files, report.bytes)
-    for warning in report.warnings:
-        yield "warning", Prose(warning)
-    for upload in report.left_open:
-        yield "left open", upload
+    yield from (("warning", Prose(warning)) for warning in report.warnings)
+    yield from (("left open", upload) for upload in report.left_open)
     if report.unattributed:
         uploads = counted(report.unattributed, "open upload")
         yield "unattributed", f"{uploads} under the destination: their names tell no job"

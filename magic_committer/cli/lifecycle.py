@@ -17,7 +17,6 @@ from magic_committer.errors import StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.lifecycle import (
     Change,
-    Configuration,
     Rule,
     abort_days,
     ensure,
@@ -48,8 +47,8 @@ _bucket = click.argument("dest", metavar="BUCKET|URL", type=DIRECTORY)
 def show(shell: Shell, dest: Destination) -> None:
     """Show the lifecycle rules of BUCKET; with s3://BUCKET/PREFIX whether they cover it."""
     configuration = _wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
-    covered = _days_of(configuration, dest.prefix)
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
+    covered = min((row["abort_days"] for row in rows if row["covers"]), default=None)
     told = (
         f"Uploads below {dest.url} are aborted {_after(covered)}"
         if covered is not None
@@ -78,7 +77,8 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
         _warn(shell, dest, days)
         if not dry_run:
             if not yes:
-                shell.confirm(f"{_would(merged.change, merged.rule)}. Go on?")
+                verb = "A rule is added" if merged.change == "added" else "Our rule is changed"
+                shell.confirm(f"{verb} that aborts uploads {_after(days)}. Go on?")
             merged = ensure(settings, dest.prefix, days, shell.runtime(dest.bucket).clock)
     done = merged.change != "nothing" and not dry_run
     value = {"dest": dest.url, "change": merged.change, "done": done, "days": days}
@@ -123,22 +123,7 @@ def _row(rule: Rule, dest: Destination) -> dict[str, Any]:
     }
 
 
-def _days_of(configuration: Configuration, prefix: str) -> int | None:
-    """After how many days the rules abort an upload below a prefix."""
-    found = (
-        abort_days(rule)
-        for rule in rules_of(configuration)
-        if (reach := prefix_of(rule)) is not None and prefix.startswith(reach)
-    )
-    return min((days for days in found if days is not None), default=None)
-
-
 # Words --------------------------------------------------------------------------------------------
-
-
-def _would(change: Change, rule: Rule) -> str:
-    verb = {"added": "A rule is added", "changed": "Our rule is changed"}[change]
-    return f"{verb} that aborts uploads {_after(abort_days(rule))}"
 
 
 def _after(days: int | None) -> str:

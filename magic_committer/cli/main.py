@@ -7,7 +7,6 @@ one that nobody expected; that one is told with its kind, and with how to see al
 from __future__ import annotations
 
 import sys
-import traceback
 from typing import NoReturn
 
 import click
@@ -41,7 +40,7 @@ def run(arguments: list[str]) -> int:
         return error.exit_code
     except Exception as error:
         if "--debug" in arguments:
-            traceback.print_exc()
+            sys.excepthook(type(error), error, error.__traceback__)
         note(f"magic-committer: {type(error).__name__}: {error}. --debug shows where")
         return exits.FAILED
     return code if isinstance(code, int) else exits.OK

@@ -35,8 +35,7 @@ import orjson
 from magic_committer.cli.plain import Format, clean, note
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.table import Table
+    from rich.console import Console
 
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
@@ -84,12 +83,6 @@ class Column:
     prose: bool = False
 
 
-def _shown(text: object) -> str:
-    """`clean`, for text that is nearly always clean."""
-    told = str(text)
-    return told if told.isprintable() else clean(told)
-
-
 def clean_json(document: str) -> str:
     """The same JSON, with JSON's own escapes for control and format characters; the new lines of a
     laid out document stay."""
@@ -131,15 +124,16 @@ class Output:
         Args:
             kind: of one row, e.g. ``"upload"``; its plural names the whole.
             columns: of the table. fields: of the other formats, in order, for each row.
-            summary: asked after the last row, for programs. closing: the same, in a sentence; it
+            summary, closing: asked after the last row: for programs, and in a sentence, which
                 stands above a table.
         """
         if self.format == "jsonl":
             for row in rows:
-                self._line(_typed(kind, _chosen(row, fields)))
+                self._line(_typed(kind, {name: row.get(name) for name in fields}))
             self._line(_typed(f"{kind}s.summary", summary()))
         elif self.format == "json":
-            self._json(f"{kind}s", (_chosen(row, fields) for row in rows), summary)
+            chosen = ({name: row.get(name) for name in fields} for row in rows)
+            self._whole(f"{kind}s", chosen, summary)
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerow(fields)
@@ -151,7 +145,7 @@ class Output:
         else:
             self._table(columns, rows, closing)
 
-    def _json(
+    def _whole(
         self, kind: str, rows: Iterator[Mapping[str, Any]], summary: Callable[[], Mapping[str, Any]]
     ) -> None:
         head = f'{{\n  "schema": {SCHEMA},\n  "type": "{kind}",\n  "rows": ['
@@ -193,32 +187,31 @@ class Output:
                 self.text(told)
 
     def _lines(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The lines of a table."""
+        """The lines of a table, then the reasons."""
+        from rich.console import Console  # late: only tables need it
+
         reasons: dict[str, int] = {}
 
         def cell(column: Column, row: Mapping[str, Any]) -> str:
-            told = _shown(column.words(row.get(column.field, "")))
+            told = clean(column.words(row.get(column.field, "")))
             if not (column.reason and told):
                 return told
             return f"[{reasons.setdefault(told, len(reasons) + 1)}]"
 
         cells = [[cell(column, row) for row in rows] for column in columns]
-        shown = [n for n, some in enumerate(cells) if any(some) or n == len(columns) - 1]
-        console = self._console()
-        last = cells[-1]
-
-        def lines(numbers: Sequence[int]) -> tuple[list[str], bool]:
-            table = _grid([(columns[n], cells[n]) for n in numbers])
-            return _printed(console, table), _width(console, table) <= console.width
-
-        told, fits = lines(shown)
-        if not fits and not any(columns[n].prose for n in shown):
-            head, *beside = lines(shown[:-1])[0] or [""]
+        shown = [pair for pair in zip(columns, cells, strict=True) if any(pair[1])]
+        if not any(cells[-1]):
+            shown.append((columns[-1], cells[-1]))
+        width = self._width()
+        console = Console(file=self.stream, width=width, markup=False, emoji=False, highlight=False)
+        told, fits = _laid_out(console, shown)
+        if not fits and not any(column.prose for column, _ in shown):
+            head, *beside = _laid_out(console, shown[:-1])[0] or [""]
             told = [head, f"  {columns[-1].title or columns[-1].field}"]
-            for line, key in zip(beside or [""] * len(rows), last, strict=True):
-                told += [line, _alone(key, console.width)]
+            for line, key in zip(beside or [""] * len(rows), cells[-1], strict=True):
+                told += [line, _alone(key, width)]
         for reason, number in reasons.items():
-            told += wrapped(f"[{number}] ", reason, console.width)
+            told += wrapped(f"[{number}] ", reason, width)
         return told
 
     def document(
@@ -229,7 +222,7 @@ class Output:
             pairs = [(name, words) for name, words in lines if words]
             most = max((len(name) for name, _ in pairs), default=0)
             for name, words in pairs:
-                for line in _beside(f"{_shown(name):<{most}}  ", words, self._width()):
+                for line in _beside(f"{clean(name):<{most}}  ", words, self._width()):
                     self.stream.write(f"{line}\n")
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
@@ -237,26 +230,17 @@ class Output:
         elif self.format == "jsonl":
             self._line(_typed(kind, value))
         else:
-            option = orjson.OPT_INDENT_2
-            document = orjson.dumps(_typed(kind, value), default=str, option=option).decode()
-            self.stream.write(clean_json(document) + "\n")
+            self.stream.write(_json(_typed(kind, value), orjson.OPT_INDENT_2) + "\n")
 
     def text(self, line: str, *, indent: str = "", prose: bool = True) -> None:
         """A line for people, wrapped if it is prose; nothing in the other formats."""
         if self.format == "table":
-            for part in wrapped(indent, _shown(line), self._width() if prose else PIPE_COLUMNS):
+            for part in wrapped(indent, clean(line), self._width() if prose else PIPE_COLUMNS):
                 self.stream.write(f"{part}\n")
 
     def _width(self) -> int:
         """Of the terminal that is written to."""
         return shutil.get_terminal_size().columns if self.stream.isatty() else PIPE_COLUMNS
-
-    def _console(self) -> Console:
-        from rich.console import Console  # late: only tables need it
-
-        return Console(
-            file=self.stream, width=self._width(), markup=False, emoji=False, highlight=False
-        )
 
     def _line(self, value: Mapping[str, Any]) -> None:
         self.stream.write(_json(value) + "\n")
@@ -266,7 +250,10 @@ class Output:
 # Laying out ---------------------------------------------------------------------------------------
 
 
-def _grid(filled: Sequence[tuple[Column, Sequence[str]]]) -> Table:
+def _laid_out(
+    console: Console, filled: Sequence[tuple[Column, Sequence[str]]]
+) -> tuple[list[str], bool]:
+    """The lines of some columns with their cells, and whether the console is wide enough."""
     from rich.table import Table
     from rich.text import Text
 
@@ -279,19 +266,11 @@ def _grid(filled: Sequence[tuple[Column, Sequence[str]]]) -> Table:
         )
     for row in zip(*(cells for _, cells in filled), strict=True):
         table.add_row(*map(Text, row))
-    return table
-
-
-def _printed(console: Console, shown: RenderableType) -> list[str]:
     with console.capture() as capture:
-        console.print(shown)
-    return [line.rstrip() for line in capture.get().splitlines()]
-
-
-def _width(console: Console, table: Table) -> int:
-    """The places that a table needs."""
-    options = console.options.update(max_width=PIPE_COLUMNS)
-    return console.measure(table, options=options).maximum
+        console.print(table)
+    wide = console.options.update(max_width=PIPE_COLUMNS)
+    fits = console.measure(table, options=wide).maximum <= console.width
+    return [line.rstrip() for line in capture.get().splitlines()], fits
 
 
 def _alone(key: str, width: int) -> str:
@@ -303,7 +282,7 @@ def _alone(key: str, width: int) -> str:
 
 def _beside(before: str, words: str, width: int) -> list[str]:
     """The lines of a name and what is told of it; below the name where it does not fit beside."""
-    told = _shown(words)
+    told = clean(words)
     if isinstance(words, Prose):
         return wrapped(before, told, width)
     fits = len(before) + len(told) <= width
@@ -326,8 +305,8 @@ def wrapped(before: str, told: str, width: int) -> list[str]:
 # Values -------------------------------------------------------------------------------------------
 
 
-def _json(value: Mapping[str, Any]) -> str:
-    return clean_json(orjson.dumps(value, default=str).decode())
+def _json(value: Any, option: int = 0) -> str:
+    return clean_json(orjson.dumps(value, default=str, option=option).decode())
 
 
 def _typed(kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -336,18 +315,14 @@ def _typed(kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
     return told
 
 
-def _chosen(row: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    return {name: row.get(name) for name in fields}
-
-
 def _cell(value: Any) -> Any:
     if value is None:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict | list | tuple):
-        return clean_json(orjson.dumps(value, default=str).decode())
+        return _json(value)
     if isinstance(value, int | float):
         return value
     told = str(value)
-    return f"'{_shown(told)}" if told[:1] in FORMULA_STARTS else _shown(told)
+    return f"'{clean(told)}" if told[:1] in FORMULA_STARTS else clean(told)

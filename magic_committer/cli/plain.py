@@ -13,7 +13,10 @@ FORMATS: tuple[str, ...] = tuple(how for how in get_args(Format) if how != "prom
 
 def clean(text: object) -> str:
     """Text that does nothing to a terminal: control and format characters are escaped."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    told = str(text)
+    if told.isprintable():  # nearly always
+        return told
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in told)
 
 
 def note(line: str) -> None:

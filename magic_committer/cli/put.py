@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -50,13 +50,9 @@ LOOKING_IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What of the destination matters to a job that is about to be started.
-
-    Attributes:
-        over: objects or files at names that the job writes.
-        deleted: other ones, which the mode deletes.
-        refused: the key or file because of which the mode refuses; "": there is none.
-    """
+    """What of the destination matters to a job that is about to be started: objects or files at
+    names that it writes, other ones that its mode deletes, and the first because of which the mode
+    refuses ("": none)."""
 
     over: int = 0
     deleted: int = 0
@@ -65,13 +61,11 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Putting:
-    """What is to be put.
+    """What is to be put, and the names that are left out.
 
     Attributes:
         source: the path of a directory, or the URL of objects.
-        dest, mode: the destination, and the library's word for the mode.
-        files: what is put.
-        left_out: names that are left out.
+        mode: the library's word for it.
         unique: the names get the job's UUID: none of them is there.
     """
 
@@ -112,14 +106,12 @@ class Putting:
         what = f"{counted(len(self.files), 'file')}, {bytes_words(self.bytes)}"
         if present.refused:
             return f"Refuse to put {what} into {self.dest.url}: there is data, {present.refused}"
-        told = f"Put {what} into {self.dest.url}"
         kind = "file" if is_tree(self.dest.bucket) else "object"
-        fate = []
-        if present.over:
-            fate.append(f"write over {counted(present.over, kind)} there")
-        if present.deleted:
-            fate.append(f"delete {counted(present.deleted, f'other {kind}')}")
-        return f"{told}, {' and '.join(fate)}" if fate else told
+        over = f"write over {counted(present.over, kind)} there" if present.over else ""
+        others = counted(present.deleted, f"other {kind}")
+        deleted = f"delete {others}" if present.deleted else ""
+        fate = " and ".join(filter(None, (over, deleted)))
+        return f"Put {what} into {self.dest.url}{fate and f', {fate}'}"
 
 
 OPTIONS = (
@@ -219,7 +211,22 @@ def _publish(
     if putting.mode not in FAILING and not yes:
         present = putting.look(shell.runtime(dest.bucket))
         shell.confirm(f"{putting.would(present)}?")
-    return _put(shell, putting, mode, hidden, no_success, content_type)
+    attributes = None if content_type is None else Attributes(content_type=content_type)
+    writing = write(
+        dest.url,
+        mode=mode,  # type: ignore[arg-type]  # `MODE` has read it
+        mark_success=not no_success,
+        s3=shell.s3,
+        progress=shell.progress,
+    )
+    with writing as job:
+        put = job.copy if is_s3_url(source) else job.put_directory
+        done = put(source, hidden=hidden, unique=unique, attributes=attributes)
+        _refuse_changes(putting, done)
+    report = writing.report
+    lines = (*report_lines(report), ("left out", name_some(done.left_out)))
+    shell.output.document("put", {**report.to_dict(), "left_out": list(done.left_out)}, lines)
+    return code_of(report)
 
 
 def _tell(shell: Shell, putting: Putting, present: Present) -> int:
@@ -231,40 +238,11 @@ def _tell(shell: Shell, putting: Putting, present: Present) -> int:
         "files": len(putting.files),
         "bytes": putting.bytes,
         "left_out": list(putting.left_out),
-        "over": present.over,
-        "deleted": present.deleted,
-        "refused": present.refused,
+        **asdict(present),
     }
     lines = (("would", Prose(would)), ("left out", name_some(putting.left_out)))
     shell.output.document("put.dry_run", told, lines)
     return exits.BAD_STATE if present.refused else exits.OK
-
-
-def _put(
-    shell: Shell,
-    putting: Putting,
-    said_mode: str,
-    hidden: bool,
-    no_success: bool,
-    content_type: str | None,
-) -> int:
-    attributes = None if content_type is None else Attributes(content_type=content_type)
-    writing = write(
-        putting.dest.url,
-        mode=said_mode,  # type: ignore[arg-type]  # `MODE` has read it
-        mark_success=not no_success,
-        s3=shell.s3,
-        progress=shell.progress,
-    )
-    with writing as job:
-        put = job.copy if is_s3_url(putting.source) else job.put_directory
-        done = put(putting.source, hidden=hidden, unique=putting.unique, attributes=attributes)
-        _refuse_changes(putting, done)
-    report = writing.report
-    left_out = (("left out", name_some(done.left_out)),)
-    told = {**report.to_dict(), "left_out": list(done.left_out)}
-    shell.output.document("put", told, (*report_lines(report), *left_out))
-    return code_of(report)
 
 
 def _refuse_changes(putting: Putting, done: PutReport) -> None:

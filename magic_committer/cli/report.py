@@ -74,8 +74,7 @@ class ReportData:
     """All that a report tells.
 
     Attributes:
-        dest: URL of the directory. store: its identity, without secrets.
-        made: seconds since the epoch.
+        store: its identity, without secrets. made: seconds since the epoch.
         sums: of the open uploads; None if the store has no listing of them.
         notes: what could not be found out.
         unlooked: there are directories below ``dest`` whose jobs were not looked for.
@@ -128,8 +127,8 @@ def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int
             raise MagicError(f"{file} could not be written: {error.strerror}") from error
     if file != "-":
         shell.output.document("report", plain(data), lines(data))
-        for one in data.removing:
-            shell.advise(one)
+        for words, line in data.removing:
+            shell.advise(words, line)
         reach.tell()
     if file not in (None, "-"):
         shell.note(f"The page is in {file}")
@@ -137,11 +136,7 @@ def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int
 
 
 def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
-    """Find out all that a report tells.
-
-    Raises:
-        StoreError: the jobs or the uploads could not be listed, or the store failed.
-    """
+    """Find out all that a report tells."""
     runtime = shell.runtime(dest.bucket)
     dests, notes = reach.destinations(dest)
     sums: Sums | None = Sums(UPLOADS_SHOWN)
@@ -183,9 +178,7 @@ def plain(data: ReportData) -> dict[str, Any]:
             "largest": [upload.to_dict() for upload in sums.largest()],
         }
     return {
-        "dest": data.dest,
-        "store": data.store,
-        "made": data.made,
+        **{name: getattr(data, name) for name in ("dest", "store", "made")},
         "uploads": uploads,
         "jobs": [job.to_dict() for job in data.jobs],
         "removing": [{"words": words, "command": line} for words, line in data.removing],
@@ -230,19 +223,16 @@ def needs_care(job: FoundJob) -> bool:
 def page(data: ReportData) -> str:
     """The whole page."""
     held = [] if data.sums is None else [(key, data.sums.of(key)) for key in CLASSES]
-    return (
-        _environment()
-        .get_template(TEMPLATE)
-        .render(
-            data=data,
-            policy=POLICY,
-            classes=CLASSES,
-            kinds=KINDS,
-            jobs_max=JOBS_MAX,
-            key_chars=KEY_CHARS_MAX,
-            figures=_figures(data),
-            held_classes=[(key, one) for key, one in held if one.uploads],
-        )
+    template = _environment().get_template(TEMPLATE)
+    return template.render(
+        data=data,
+        policy=POLICY,
+        classes=CLASSES,
+        kinds=KINDS,
+        jobs_max=JOBS_MAX,
+        key_chars=KEY_CHARS_MAX,
+        figures=_figures(data),
+        held_classes=[(key, one) for key, one in held if one.uploads],
     )
 
 
@@ -252,12 +242,9 @@ def _environment() -> Environment:
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # late: only a page needs it
     from markupsafe import Markup
 
-    def finalized(value: object) -> object:
-        return value if isinstance(value, Markup) else clean(value)
-
     made = Environment(
         autoescape=True,
-        finalize=finalized,
+        finalize=lambda value: value if isinstance(value, Markup) else clean(value),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

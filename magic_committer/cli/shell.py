@@ -28,7 +28,7 @@ from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.below import has_deeper, jobs_below
 from magic_committer.maintenance.reports import ActionPlan
-from magic_committer.options import S3Options
+from magic_committer.options import S3Options, S3Place
 from magic_committer.remedy import Remedy, as_command, reword_notes, sentence
 
 
@@ -55,35 +55,30 @@ class Shell:
         if not self.quiet:
             note(line)
 
-    def advise(self, advice: tuple[str, str] | None) -> None:
+    def advise(self, words: str, command: str) -> None:
         """The same of a sentence and the command that does it, which has a line of its own."""
-        if advice is None:
-            return
-        words, command = advice
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else PIPE_COLUMNS
         for line in (*wrapped("", words, width), f"  {command}"):
             self.note(line)
 
     def ask(self, plan: ActionPlan[Any], *, yes: bool, told: bool = False) -> None:
-        """Go on only if the user says yes to a plan, here or by ``--yes``.
+        """Go on only if the user says yes to a plan, here or by ``--yes``. ``told``: with ``--yes``
+        the question is a note, for a log. Raises as `confirm`."""
+        question = f"{plan.warning} {plan.question}".strip()
+        if not plan.question:
+            return
+        if not yes:
+            self.confirm(question)
+        elif told:  # who is asked reads it in the question
+            self.note(f"magic-committer: {question}")
 
-        Args:
-            told: with ``--yes`` the question is a note, for a log.
+    def confirm(self, question: str) -> None:
+        """Go on only if the user says yes.
 
         Raises:
             click.UsageError: there is nobody to ask.
             click.Abort: the answer is another.
         """
-        if not plan.question:
-            return
-        question = f"{plan.warning} {plan.question}".strip()
-        if yes and told:  # who is asked reads it in the question
-            self.note(f"magic-committer: {question}")
-        elif not yes:
-            self.confirm(question)
-
-    def confirm(self, question: str) -> None:
-        """Go on only if the user says yes. Raises as `ask`."""
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
         hide_progress()
@@ -92,11 +87,8 @@ class Shell:
 
 @contextmanager
 def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
-    """A function for the library's ``progress=``; its bars go when the block ends.
-
-    Args:
-        quiet: show nothing, on a terminal too.
-    """
+    """A function for the library's ``progress=``; its bars go when the block ends. ``quiet``: show
+    nothing, on a terminal too."""
     if quiet or not sys.stderr.isatty():
         yield no_progress
         return
@@ -105,14 +97,10 @@ def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
     from rich.progress import Progress as Bars
 
     bars = Bars(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(file=sys.stderr),
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+        console=Console(file=sys.stderr), transient=True,
         redirect_stdout=False,  # results stay on stdout
-        transient=True,
-    )
+    )  # fmt: skip
     known: dict[str, Any] = {}
 
     def tell(step: Progress) -> None:
@@ -153,16 +141,14 @@ def told(error: MagicError, s3: S3Options) -> str:
 
 def _unfinished(error: CommitIncomplete, s3: S3Options) -> dict[str, Any]:
     """For programs: which keys, and what may be done."""
+    keys = ("unresolved", "refused", "unfinished", "outstanding")
     remedies = [{**one.to_dict(), "command": as_command(one, way_of(s3))} for one in error.remedies]
     return {
         "job_id": error.job_id,
         "dest": error.remedies[0].dest if error.remedies else "",
         "outcome": "committed",
         "state": error.state,
-        "unresolved": list(error.unresolved),
-        "refused": list(error.refused),
-        "unfinished": list(error.unfinished),
-        "outstanding": list(error.outstanding),
+        **{name: list(getattr(error, name)) for name in keys},
         "remedies": remedies,
     }
 
@@ -193,9 +179,7 @@ def command(
                 logging.getLogger("magic_committer").setLevel(logging.DEBUG)
             s3 = S3Options()
             try:
-                s3 = S3Options(
-                    **{one: shared[one] for one in ("profile", "region", "endpoint_url")}
-                )
+                s3 = S3Options(**{name: shared[name] for name in S3Place.__annotations__})
                 with shown_progress(quiet) as progress:
                     code = function(Shell(s3, output, quiet, debug, progress), **given)
             except MagicError as error:
@@ -247,8 +231,8 @@ class Reach:
     all-clear only for what it has seen, so what was not looked at is told.
 
     Attributes:
-        many: a path that fails is told and does not stop the others; else its error is the
-            command's. deep: the directories below the paths are looked at too.
+        many: a path that fails does not stop the others; else its error is the command's.
+        deep: the directories below the paths are looked at too.
         not_looked_at: URLs of what failed, and of the paths below which something was left out.
         codes: the exit codes of the parts.
     """
@@ -279,15 +263,10 @@ class Reach:
 
     def destinations(self, path: Destination) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
         """The destinations to be looked at for a path: it alone, or all below it that have jobs;
-        and why not all are known.
-
-        Raises:
-            StoreError: the objects below it could not be listed.
-        """
+        and why not all are known."""
         if not self.deep:
             return (path,), ()
-        below = jobs_below(self.shell.runtime(path.bucket), path)
-        return tuple(below.jobs), below.problems
+        return jobs_below(self.shell.runtime(path.bucket), path)
 
     def found_nothing(self, path: Destination) -> bool:
         """A look at a path found nothing. Whether there are directories below it that were not

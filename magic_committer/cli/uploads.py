@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
 from magic_committer._quantities import age_words, bytes_words, counted, duration, name_some
 from magic_committer.cli import exits
-from magic_committer.cli.app import group
+from magic_committer.cli.app import F, group
 from magic_committer.cli.output import Column
 from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, way_of
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import OpenUploads, by_class, planned
-from magic_committer.maintenance.uploads import (
-    FIELDS,
-    OLD_SECONDS,
-    Filters,
-    FoundUpload,
-    Sums,
-)
+from magic_committer.maintenance.uploads import FIELDS, Filters, Sums
 from magic_committer.remedy import Remedy, as_command
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 uploads = group(
     "uploads", "uploads list s3://bucket/table", "uploads abort s3://bucket/table --dry-run"
@@ -67,16 +59,19 @@ def filters(function: F) -> F:
 no_sizes = click.option("--no-sizes", is_flag=True, help="Do not ask for parts and bytes: faster.")
 
 
-def _problems(found: OpenUploads) -> None:
+def _look(shell: Shell, path: Destination, asked: Filters, *, sizes: bool) -> OpenUploads:
+    """Look at the uploads under a path, and say what cannot be read."""
+    found = OpenUploads(shell.runtime(path.bucket), path, asked, sizes=sizes)
     for problem in found.problems[:PROBLEMS_SHOWN_MAX]:
         note(problem)
     if (more := len(found.problems) - PROBLEMS_SHOWN_MAX) > 0:
         note(f"and {more} more that cannot be read")
+    return found
 
 
-def _sees_all(why: str) -> bool:
+def _sees_all(found: OpenUploads) -> bool:
     """Whether the listing can be believed; if not, it is said."""
-    if why:
+    if why := found.unseen():
         note(why)
     return not why
 
@@ -84,16 +79,11 @@ def _sees_all(why: str) -> bool:
 def advice(
     path: str, way: Sequence[str], old: Mapping[str, str], asked: Filters
 ) -> tuple[str, str] | None:
-    """What is old and of other programs, and the command that removes it; None if nothing is.
-
-    Args:
-        way: options that lead to the same store.
-        old: by class, how many in words.
-        asked: the filters, which the command keeps.
-    """
+    """What is old and of other programs, by class in words, and the command that removes it, by the
+    same way to the store and with the same filters; None if nothing is."""
     if not old:
         return None
-    age = duration(max(asked.older_than or 0.0, OLD_SECONDS))
+    age = duration(asked.old_from)
     line = [*way, "uploads", "abort", path, *(f"--{name}" for name in old), "--older-than", age]
     for name in ("job", "key_glob"):
         if (value := getattr(asked, name)) is not None:
@@ -137,14 +127,13 @@ def list_uploads(
     def found() -> Iterator[dict[str, Any]]:
         for path in paths:
             with reach.trying(path.url):
-                runtime = shell.runtime(path.bucket)
-                survey = OpenUploads(runtime, path, asked, sizes=not no_sizes)
-                _problems(survey)
-                mine = sums[path] = Sums(older_than=max(asked.older_than or 0.0, OLD_SECONDS))
+                survey = _look(shell, path, asked, sizes=not no_sizes)
+                mine = sums[path] = Sums(older_than=asked.old_from)
                 for one in survey:
                     total.add(one)
                     mine.add(one)
-                    yield _listed(path.bucket, one)
+                    url = f"s3://{path.bucket}/{one.key}"
+                    yield {**one.to_dict(), "bucket": path.bucket, "url": url}
                 looked[path] = survey
 
     def closing() -> str:
@@ -171,16 +160,12 @@ def list_uploads(
             "not_looked_at": reach.not_looked_at,
         },
     )  # fmt: skip
-    for one in advised():
-        shell.advise(one)
+    for words, line in advised():
+        shell.advise(words, line)
     for survey in looked.values():
-        if not _sees_all(survey.unseen()):
+        if not _sees_all(survey):
             reach.codes.append(exits.BAD_STATE)
     return reach.code
-
-
-def _listed(bucket: str, found: FoundUpload) -> dict[str, Any]:
-    return {**found.to_dict(), "bucket": bucket, "url": f"s3://{bucket}/{found.key}"}
 
 
 @command(
@@ -218,24 +203,21 @@ def abort_uploads(
     A dead job is aborted as a whole. Without --older-than what is younger than 1 h stays.
     """
     asked = Filters(**chosen)
-    runtime = shell.runtime(path.bucket)
-    survey = OpenUploads(runtime, path, asked, sizes=not no_sizes)
-    _problems(survey)
-    clearing, plan = planned(survey, foreign, hadoop, max_aborts)
+    survey = _look(shell, path, asked, sizes=not no_sizes)
+    plan = planned(survey, foreign, hadoop, max_aborts)
     for line in plan.advice:
         shell.note(line)
     if plan.advice:
         shell.note(f"To recover a job: {as_command(Remedy('recover', 'PATH', 'JOB'))}")
-    question = plan.question(path)
-    if question and not dry_run and not yes:
-        shell.confirm(question)
+    if plan.question and not dry_run and not yes:
+        shell.confirm(plan.question)
     actions: Counter[str] = Counter()
     sums = Sums()
     old = {name: counted(n, f"{name} upload") for name, n in sorted(plan.old.items()) if n}
     others = advice(path.url, way_of(shell.s3), old, asked)
 
     def rows() -> Iterator[dict[str, Any]]:
-        for one in clearing.run(plan, dry_run=dry_run):
+        for one in plan.run(dry_run=dry_run):
             actions[one.action] += 1
             if one.action in ("aborted", "would abort"):
                 sums.add(one.found)
@@ -254,18 +236,18 @@ def abort_uploads(
         summary=lambda: {
             **sums.to_dict(),
             "actions": dict(actions),
-            "chosen": plan.uploads,
+            "chosen": plan.chosen.total(),
             "not_touched": dict(plan.left),
             "jobs": [job.id for job in plan.jobs.values()],
             "advice": [*plan.advice, *([" ".join(others)] if others else [])],
             "problems": list(survey.problems),
         },
     )  # fmt: skip
-    for line in clearing.unfinished:
+    for line in plan.unfinished:
         note(line)
-    shell.advise(others)
-    seen = _sees_all(survey.unseen())
-    done = seen and not actions["left"] and not clearing.unfinished
+    if others:
+        shell.advise(*others)
+    done = _sees_all(survey) and not actions["left"] and not plan.unfinished
     return exits.OK if done else exits.BAD_STATE
 
 
@@ -280,16 +262,14 @@ def expect_uploads(shell: Shell, path: Destination, expected: int, **chosen: Any
     that nobody sees. Where the listing does not prove the contrary, two are begun and aborted below
     PATH to find out.
     """
-    asked = Filters(**chosen)
-    survey = OpenUploads(shell.runtime(path.bucket), path, asked, sizes=False)
-    _problems(survey)
+    survey = _look(shell, path, Filters(**chosen), sizes=False)
     found = sum(1 for _ in survey)
     told = {"path": path.url, "expected": expected, "found": found}
     shell.output.document("expectation", told)
     if found != expected:
         note(f"Expected upload count under {path.url}: {expected}, found {found}")
         return exits.BAD_STATE
-    if not _sees_all(survey.unseen()):
+    if not _sees_all(survey):
         return exits.BAD_STATE
     shell.output.text(f"Found {found} under {path.url}, as expected")
     return exits.OK

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from magic_committer._modes import mode_of
 from magic_committer._quantities import duration
+from magic_committer.cli.app import F
 from magic_committer.errors import OptionError, PathError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.stores.urls import is_tree_url
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _BARE = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?\Z", re.DOTALL)
 """A bucket's name as S3 takes it for new buckets, with or without a path."""
@@ -40,11 +39,8 @@ def _on_s3(text: str) -> Destination:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of ``36h``, ``1d12h``, ``90m``, ``1.5h`` or ``0``; sums are allowed, signs are not.
-
-    Raises:
-        OptionError: it is no duration; a number without a unit, other than 0, is none.
-    """
+    """Seconds of ``36h``, ``1d12h``, ``90m``, ``1.5h`` or ``0``; sums are allowed, signs are not,
+    nor a number without a unit."""
     words = text.strip().lower().replace(" ", "")
     if words == "0":
         return 0.0
@@ -77,17 +73,12 @@ class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new relea
             raise click.BadParameter(str(error), ctx, param) from error
 
 
-def _checked_mode(text: str) -> str:
-    mode_of(text)
-    return text
-
-
 DIRECTORY = _Value("s3 path", _on_s3)
 """``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
 ``dataset10``."""
 PLACE = _Value("path", lambda text: Destination.parse(text if is_tree_url(text) else s3_url(text)))
 """The same, or ``file:///path``: where jobs may be."""
-MODE = _Value("mode", _checked_mode)
+MODE = _Value("mode", lambda text: text if mode_of(text) else "")
 """A word for a mode, this library's or Spark's, as it was given."""
 DURATION = _Value("duration", parse_duration)
 """Seconds, of ``36h``, ``2d``, ``90m``."""

@@ -8,13 +8,13 @@ them with jobs on stores that behave like real servers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from typing import get_args
 
 from magic_committer.commit.probe import WHOLE_KEYS_ONLY, Capabilities
 from magic_committer.doctor.policies import ABORT, DELETE, GET, LIST_UPLOADS, PUT, actions_of
-from magic_committer.options import FAILING, REPLACING, Mode
+from magic_committer.options import FAILING, Mode
 
 TO_PROBE = frozenset({PUT, GET, DELETE, ABORT})
 """The actions that are needed to ask the store for its ways, and by every job."""
@@ -22,12 +22,8 @@ TO_PROBE = frozenset({PUT, GET, DELETE, ABORT})
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is promised for one thing, in a sentence.
-
-    Attributes:
-        subject: a mode, or another thing that a job does.
-        works: whether it works; None: it was not found out.
-    """
+    """What is promised for one thing (a mode, say), in a sentence. ``works``: None: it was not
+    found out."""
 
     subject: str
     works: bool | None
@@ -41,38 +37,28 @@ UNLESS_KILLED = (
 )
 """What `append` promises on a store that may lose a file whose Complete was cut."""
 _OFF = "Options(conditional_writes='off')"
-_ON_PUT: Mapping[str, str] = {
-    "conditional_put": "PUT If-None-Match",
-    "swap": "PUT If-Match",
-}
+_UNKNOWN = "was not found out"
 
 
 def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
-    """What the library promises with such a store and such permissions. Pure.
-
-    Args:
-        can: what the store can do.
-        denied: the actions that a committer needs and that are denied.
-    """
+    """What the library promises on such a store, where these actions are denied that a committer
+    needs. Pure."""
     decided = _decided(can, denied)
     lost = tuple(_hung_up(can))
     if decided.works and lost:
         decided = replace(decided, sentence=UNLESS_KILLED)
     for mode in get_args(Mode):
         yield _mode(mode, can, decided)
+    helps = True
     if denied & TO_PROBE:
-        off = Verdict(_OFF, False, f"does not help: {_wants(denied)}")
+        helps, off = False, f"does not help: {_wants(denied)}"
     elif can.metadata_kept is False:
-        off = Verdict(_OFF, False, "does not help: without its metadata no file can be told")
+        helps, off = False, "does not help: without its metadata no file can be told"
     elif decided.works:
-        off = Verdict(
-            _OFF, True, "works, and is not needed: the store keeps what a decision rests on"
-        )
+        off = "works, and is not needed: the store keeps what a decision rests on"
     else:
-        off = Verdict(
-            _OFF, True, "helps: S3A's guarantees only, one driver a job and no recovery beside it"
-        )
-    yield off
+        off = "helps: S3A's guarantees only, one driver a job and no recovery beside it"
+    yield Verdict(_OFF, helps, off)
     yield _again(can)
     yield from lost
     yield _killed(can, denied)
@@ -86,7 +72,7 @@ def _decided(can: Capabilities, denied: Set[str]) -> Verdict:
     """What every mode needs; `append` needs no more."""
     if needed := denied & actions_of("committer"):
         return Verdict("append", False, f"does not work: {_wants(needed)}")
-    for name, verb in _ON_PUT.items():
+    for name, verb in (("conditional_put", "PUT If-None-Match"), ("swap", "PUT If-Match")):
         if getattr(can, name) is False:
             how = can.notes.get(name, "does not keep it")
             sentence = f"is refused: of {verb} the store {how}, so no job could be decided once"
@@ -96,43 +82,35 @@ def _decided(can: Capabilities, denied: Set[str]) -> Verdict:
         sentence = f"is refused: the store, or a proxy before it, {how}, so a job's files could not"
         return Verdict("append", False, f"{sentence} be told from others'")
     if None in (can.conditional_put, can.swap, can.metadata_kept):
-        return Verdict("append", None, "was not found out")
+        return Verdict("append", None, _UNKNOWN)
     return Verdict("append", True, WORKS)
 
 
 def _mode(mode: Mode, can: Capabilities, decided: Verdict) -> Verdict:
     if mode == "append" or not decided.works:
         return replace(decided, subject=mode)
-    if mode in FAILING:
-        if can.conditional_complete is None:
-            return Verdict(mode, None, "was not found out")
-        if can.conditional_complete:
-            return Verdict(mode, True, "works: nothing is ever written over")
-        how = can.notes.get("conditional_complete", "does not keep it")
-        return Verdict(
-            mode,
-            False,
-            f"is refused: of Complete If-None-Match the store {how}, so a job could write over what"
-            " somebody else wrote",
-        )
-    assert mode in REPLACING
-    if can.conditional_delete is None:
-        return Verdict(mode, None, "was not found out")
-    if can.conditional_delete:
+    fails = mode in FAILING
+    name = "conditional_complete" if fails else "conditional_delete"
+    kept, how = getattr(can, name), can.notes.get(name, "does not keep it")
+    if kept is None:
+        return Verdict(mode, None, _UNKNOWN)
+    if fails and kept:
+        return Verdict(mode, True, "works: nothing is ever written over")
+    if fails:
+        sentence = f"is refused: of Complete If-None-Match the store {how}, so a job could write"
+        return Verdict(mode, False, f"{sentence} over what somebody else wrote")
+    if kept:
         return Verdict(mode, True, "works: only what was there when it was planned is deleted")
-    how = can.notes.get("conditional_delete", "does not keep it")
+    sentence = f"works, with a warning: of DELETE If-Match the store {how}; a job looks before it"
     return Verdict(
-        mode,
-        True,
-        f"works, with a warning: of DELETE If-Match the store {how}; a job looks before it deletes,"
-        " and what somebody writes between the two is lost",
+        mode, True, f"{sentence} deletes, and what somebody writes between the two is lost"
     )
 
 
 def _again(can: Capabilities) -> Verdict:
     subject = "finishing a job again"
     if can.second_complete is None:
-        return Verdict(subject, None, "was not found out")
+        return Verdict(subject, None, _UNKNOWN)
     how = {
         "idempotent": "a second Complete is answered as the first",
         "forgetful": "a second Complete is answered with 404, and the object tells by its token",

@@ -78,14 +78,8 @@ ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The result for one S3 action.
-
-    Attributes:
-        on: where it was tried, a URL.
-        use: what it is needed for.
-        roles: which roles need it.
-        detail: what the store said, unless the action is ok.
-    """
+    """The result for one S3 action: on which URL it was tried, what it is needed for and by whom,
+    and what the store said, unless the action is ok."""
 
     action: str
     on: str
@@ -105,8 +99,7 @@ class Diagnosis:
         clock_ahead: how many seconds this machine's clock is ahead of the store's, to the second;
             None if the store did not say. Nothing depends on it: all ages are the store's.
         left: scratch objects and uploads that could not be removed.
-        transport: what sends the requests, ``"fast"`` or ``"boto3 (why)"``; "" if the store does
-            not say.
+        transport: what sends the requests, ``"fast"`` or ``"boto3 (why)"``; "": not known.
     """
 
     dest: str
@@ -119,9 +112,9 @@ class Diagnosis:
     left: tuple[str, ...] = ()
     transport: str = ""
 
-    def lacking(self, role: Role, *answers: Answer) -> tuple[Asked, ...]:
-        """The actions that a role needs and that got one of these answers."""
-        return tuple(a for a in self.permissions if role in a.roles and a.answer in answers)
+    def lacks(self, role: Role, answer: Answer) -> bool:
+        """Whether an action that a role needs got this answer."""
+        return any(role in a.roles and a.answer == answer for a in self.permissions)
 
 
 def diagnose(
@@ -222,16 +215,10 @@ class _Trial:
         absent: tuple[type[StoreError], ...] = (),
         first: bool = False,
     ) -> Asked:
-        """Try a request and give the result.
-
-        Args:
-            action: the S3 action.
-            send: sends the request.
-            absent: errors that only say that the thing does not exist: a caller that gets them is
-                allowed to ask.
-            first: whether it is the first of all requests. If nobody answers, or our credentials
-                are wrong, all others would say the same: then it raises.
-        """
+        """Try a request and give the result. ``absent``: errors that only say that the thing does
+        not exist: a caller that gets them is allowed to ask. ``first``: it is the first of all
+        requests; if nobody answers, or our credentials are wrong, all others would say the same:
+        then it raises."""
         blank = self.asked(action)
         try:
             send()
@@ -246,8 +233,7 @@ class _Trial:
 
     def ask(self) -> Iterator[Asked]:
         """All actions under the destination."""
-        listing = self.tried(LIST, partial(self._first_page, self._directory), first=True)
-        yield listing
+        yield self.tried(LIST, partial(self._first_page, self._directory), first=True)
         yield self.tried(LIST_UPLOADS, self._uploads_page)
         delete = self.tried(DELETE, self._delete)
         put, abort, parts = self._ask_upload()
@@ -272,21 +258,15 @@ class _Trial:
         absent = (NotFound, InvalidRequest)
         abort = self.tried(ABORT, lambda: self._abort(NO_UPLOAD), absent=absent)
         if abort.answer == "denied":
-            part = Part(1, NO_ETAG, 1)
-            put = self.tried(
-                PUT,
-                lambda: self._store.complete_upload(self._key, NO_UPLOAD, [part]),
-                absent=absent,
-            )
+            none = partial(self._store.complete_upload, self._key, NO_UPLOAD, [Part(1, NO_ETAG, 1)])
+            put = self.tried(PUT, none, absent=absent)
         else:
             put = self.tried(PUT, self._create)
         if not self._uploads:
-            parts = self.tried(
-                PARTS, lambda: self._store.list_parts(self._key, NO_UPLOAD), absent=absent
-            )
-            return put, abort, parts
+            look = partial(self._store.list_parts, self._key, NO_UPLOAD)
+            return put, abort, self.tried(PARTS, look, absent=absent)
         upload = self._uploads[0]
-        parts = self.tried(PARTS, lambda: self._store.list_parts(self._key, upload))
+        parts = self.tried(PARTS, partial(self._store.list_parts, self._key, upload))
         return put, self.tried(ABORT, lambda: self._abort(upload)), parts
 
     def _ask_object(self) -> tuple[Asked, Asked, Asked]:

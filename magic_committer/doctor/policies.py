@@ -33,11 +33,7 @@ POLICY_VERSION = "2012-10-17"
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """One S3 action (Service Authorization Reference), and what it is needed for.
-
-    Attributes:
-        roles: which roles need it.
-    """
+    """One S3 action (Service Authorization Reference), what it is needed for, and by whom."""
 
     action: str
     use: str
@@ -63,12 +59,7 @@ _ON_OBJECTS = (PUT, GET, DELETE, ABORT, PARTS)
 
 
 def actions_of(role: Role, track: Track = "s3") -> frozenset[str]:
-    """The actions that a role needs.
-
-    Args:
-        role: the role.
-        track: the ``track`` of the jobs whose tasks a ``writer`` runs; ignored for other roles.
-    """
+    """The actions that a role needs. ``track``: of the jobs whose tasks a ``writer`` runs."""
     needed = frozenset(one.action for one in PERMISSIONS if role in one.roles)
     return needed & OF_THE_MEMORY_TRACK if (role, track) == ("writer", "memory") else needed
 
@@ -78,53 +69,33 @@ def policy(role: Role, dest: Destination, track: Track = "s3") -> dict[str, Any]
 
     It is for AWS's ordinary partition: elsewhere replace ``arn:aws`` (``arn:aws-cn``). It does not
     contain what encryption by KMS, tags and ACLs need (README, "Permissions").
-
-    Args:
-        role: the role.
-        dest: the destination.
-        track: as for `actions_of`.
     """
     needed = actions_of(role, track)
     bucket = f"arn:aws:s3:::{dest.bucket}"
     below = f"{_literal(dest.prefix)}*"
     above = list(map(_literal, directories_above(dest.prefix))) if role == "cleaner" else []
+    prefixes = [below, *(f"{one}{MAGIC}*" for one in above)]
+    within = {"StringLike": {"s3:prefix": prefixes if above else below}}
     statements: list[dict[str, Any]] = [
         {
             "Sid": "FilesRecordsAndUploads",
-            "Effect": "Allow",
             "Action": [action for action in _ON_OBJECTS if action in needed],
             "Resource": f"{bucket}/{below}",
         }
     ]
     if above:
-        statements.append(
-            {
-                "Sid": "RecordsAbove",
-                "Effect": "Allow",
-                "Action": GET,
-                "Resource": [f"{bucket}/{one}{MAGIC_JOB_PREFIX}*/{RECORD}" for one in above],
-            }
-        )
-    if LIST in needed:
-        prefixes = [f"{one}{MAGIC}*" for one in above]
-        statements.append(
-            {
-                "Sid": "FindObjects",
-                "Effect": "Allow",
-                "Action": LIST,
-                "Resource": bucket,
-                "Condition": {
-                    "StringLike": {"s3:prefix": [below, *prefixes] if prefixes else below}
-                },
-            }
-        )
+        records = [f"{bucket}/{one}{MAGIC_JOB_PREFIX}*/{RECORD}" for one in above]
+        statements.append({"Sid": "RecordsAbove", "Action": GET, "Resource": records})
     for sid, action in (
+        ("FindObjects", LIST),
         ("FindUploads", LIST_UPLOADS),
         ("LookAtTheLifecycle", LIFECYCLE),
     ):
         if action in needed:
-            statements.append({"Sid": sid, "Effect": "Allow", "Action": action, "Resource": bucket})
-    return {"Version": POLICY_VERSION, "Statement": statements}
+            condition = {"Condition": within} if action == LIST else {}
+            statements.append({"Sid": sid, "Action": action, "Resource": bucket, **condition})
+    allowed = [{"Sid": one.pop("Sid"), "Effect": "Allow", **one} for one in statements]
+    return {"Version": POLICY_VERSION, "Statement": allowed}
 
 
 def directories_above(prefix: str) -> Iterator[str]:

@@ -51,7 +51,6 @@ from magic_committer.maintenance.reports import (
 from magic_committer.maintenance.uploads import (
     ABORTED,
     CLASSES,
-    OLD_SECONDS,
     Filters,
     FoundUpload,
     Rules,
@@ -89,12 +88,7 @@ class Cleared:
 
 @dataclass(slots=True)
 class DeadJob:
-    """A dead job with uploads in the scope.
-
-    Attributes:
-        seen: how many of its uploads were found.
-        chosen: its uploads that are to be aborted.
-    """
+    """A dead job: how many of its uploads were ``seen`` in the scope, and those to be aborted."""
 
     id: str
     uuid: str
@@ -103,48 +97,24 @@ class DeadJob:
     chosen: list[FoundUpload] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class ClearingPlan:
-    """What a run would do.
+class Clearing:
+    """A plan to abort the open uploads under a scope. The constructor looks at all of them, and
+    changes nothing; `run` aborts those that were chosen.
+
+    Args:
+        filters, rules: which uploads are meant, and which of them may be aborted.
+        sizes: ask for parts and bytes of each upload before its abort.
 
     Attributes:
         chosen: how many uploads are to be aborted, by class.
         left: how many uploads are not, by class: because of the rules or the filters.
         old: how many of those that the filters choose are left and old (`is_old`), by class.
-        named: the uploads to be aborted that do not belong to a dead job.
         jobs: dead jobs that are aborted as a whole, by UUID.
         advice: what the operator may want to do about those that are left, a sentence each.
-    """
+        unfinished: jobs that a run has aborted and that have leftovers, a sentence each.
 
-    chosen: Counter[str] = field(default_factory=Counter)
-    left: Counter[str] = field(default_factory=Counter)
-    old: Counter[str] = field(default_factory=Counter)
-    named: KeySet = field(default_factory=KeySet)
-    jobs: dict[str, DeadJob] = field(default_factory=dict)
-    advice: dict[str, None] = field(default_factory=dict)
-
-    @property
-    def uploads(self) -> int:
-        """How many uploads are to be aborted."""
-        return self.chosen.total()
-
-    def question(self, dest: Destination) -> str:
-        """What to ask before the run; "" if nothing is to be aborted."""
-        if not self.uploads:
-            return ""
-        jobs = [job.id for job in self.jobs.values()]
-        dead = f"dead job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} dead jobs"
-        also = f", and with them {dead}" if jobs else ""
-        return f"Abort {self.uploads:,} uploads under {dest.url} ({by_class(self.chosen)}){also}?"
-
-
-class Clearing:
-    """One clean-up of the open uploads under a scope.
-
-    Args:
-        filters: which uploads are meant.
-        rules: which of them may be aborted.
-        sizes: ask for parts and bytes of each upload before its abort.
+    Raises:
+        StoreError: the uploads could not be listed.
     """
 
     def __init__(
@@ -158,63 +128,63 @@ class Clearing:
     ) -> None:
         self._survey = survey
         self._runtime = survey.runtime
-        self._filters = filters
         self._rules = rules
         self._options = options
         self._sizes = sizes
-        self._total = self._done = 0
+        self._done = 0
         self._remover = UploadRemover(survey.runtime)
+        self.chosen: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
+        self.old: Counter[str] = Counter()
+        self.jobs: dict[str, DeadJob] = {}
+        self.advice: dict[str, None] = {}
         self.unfinished: list[str] = []
-        """Jobs that were aborted and have leftovers, a sentence each."""
-
-    # Planning -------------------------------------------------------------------------------------
-
-    def plan(self) -> ClearingPlan:
-        """Look at all uploads. Changes nothing.
-
-        Raises:
-            StoreError: the uploads could not be listed.
-        """
-        plan = ClearingPlan()
-        dest = self._survey.dest
-        for found in chain.from_iterable(self._survey.pages()):
-            of_dead_job = _of_dead_job(found)
-            if of_dead_job or _began_meanwhile(found):
-                new = DeadJob(found.job, found.uuid, found.dest)
-                plan.jobs.setdefault(found.uuid, new).seen += 1
-            elif found.owner_class == "over" and found.job_state != State.CLOSED:
-                where = f"s3://{dest.bucket}/{found.dest}"
-                told = f"job {found.job} under {where} is {found.job_state}: recover it"
-                plan.advice.setdefault(told)
-            if not self._filters.fits(found, dest):
-                plan.left[found.owner_class] += 1
-            elif deed(found, self._rules)[0] == "leave":
-                plan.left[found.owner_class] += 1
-                plan.old[found.owner_class] += is_old(found, self.old_from)
-            elif of_dead_job:
-                plan.jobs[found.uuid].chosen.append(found)
-            else:
-                plan.chosen[found.owner_class] += 1
-                plan.named.add(upload_name(found.key, found.upload_id))
-        self._drop_partial(plan)
-        for job in plan.jobs.values():
-            plan.chosen["over"] += len(job.chosen)
-        return plan
+        self._named = KeySet()  # chosen, and not of a dead job
+        for found in chain.from_iterable(survey.pages()):
+            self._count(found, filters)
+        self._drop_partial()
+        for job in self.jobs.values():
+            self.chosen["over"] += len(job.chosen)
 
     @property
-    def old_from(self) -> float:
-        """The age in seconds from which uploads of other programs are told of."""
-        return max(self._filters.older_than or 0.0, OLD_SECONDS)
+    def question(self) -> str:
+        """What to ask before a run; "" if nothing is to be aborted."""
+        if not self.chosen.total():
+            return ""
+        jobs = [job.id for job in self.jobs.values()]
+        dead = f"dead job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} dead jobs"
+        also = f", and with them {dead}" if jobs else ""
+        what = f"{self.chosen.total():,} uploads under {self._survey.dest.url}"
+        return f"Abort {what} ({by_class(self.chosen)}){also}?"
 
-    def _drop_partial(self, plan: ClearingPlan) -> None:
+    def _count(self, found: FoundUpload, filters: Filters) -> None:
+        dest, of_dead_job = self._survey.dest, _of_dead_job(found)
+        if of_dead_job or _began_meanwhile(found):
+            new = DeadJob(found.job, found.uuid, found.dest)
+            self.jobs.setdefault(found.uuid, new).seen += 1
+        elif found.owner_class == "over" and found.job_state != State.CLOSED:
+            where = f"s3://{dest.bucket}/{found.dest}"
+            self.advice[f"job {found.job} under {where} is {found.job_state}: recover it"] = None
+        if not filters.fits(found, dest):
+            self.left[found.owner_class] += 1
+        elif deed(found, self._rules)[0] == "leave":
+            self.left[found.owner_class] += 1
+            self.old[found.owner_class] += is_old(found, filters.old_from)
+        elif of_dead_job:
+            self.jobs[found.uuid].chosen.append(found)
+        else:
+            self.chosen[found.owner_class] += 1
+            self._named.add(upload_name(found.key, found.upload_id))
+
+    def _drop_partial(self) -> None:
         """Leave the dead jobs if only a part of them is meant."""
         scope = self._survey.dest
-        for uuid, job in list(plan.jobs.items()):
+        for uuid, job in list(self.jobs.items()):
             whole = job.dest.startswith(scope.prefix)
             if whole and len(job.chosen) == job.seen:
                 continue
-            del plan.jobs[uuid]
-            plan.left["over"] += len(job.chosen)
+            del self.jobs[uuid]
+            self.left["over"] += len(job.chosen)
             if job.chosen:
                 why = (
                     f"{job.seen - len(job.chosen)} of its {counted_are(job.seen, 'upload')} not"
@@ -223,57 +193,50 @@ class Clearing:
                     else "it lies above the path, and is aborted as a whole or not at all"
                 )
                 where = f"s3://{scope.bucket}/{job.dest}"
-                plan.advice.setdefault(f"dead job {job.id} under {where}: {why}: recover it")
-
-    def _sized(self, page: list[FoundUpload]) -> list[FoundUpload]:
-        if not self._sizes:
-            return page
-        return sized(self._runtime, page, self._survey.in_flight)
+                self.advice[f"dead job {job.id} under {where}: {why}: recover it"] = None
 
     # Doing ----------------------------------------------------------------------------------------
 
-    def run(self, plan: ClearingPlan, *, dry_run: bool = False) -> Iterator[Cleared]:
-        """Abort the uploads that the plan names, and no others. Works while the result is iterated.
-        Repeatable.
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Give the rows of the plan: the uploads that it would abort, looked at each time."""
+        return (one.to_dict() for one in self.run(dry_run=True))
 
-        Args:
-            plan: what `plan` gave.
-            dry_run: change nothing; say ``would abort``.
+    def run(self, *, dry_run: bool = False) -> Iterator[Cleared]:
+        """Abort the chosen uploads, and no others, while the result is iterated; with ``dry_run``
+        change nothing, and say ``would abort``. Repeatable.
 
         Raises:
             StoreError: the uploads could not be listed. A failure with one of them is ``left``.
         """
-        self._total, self._done = plan.uploads, 0
-        for job in plan.jobs.values():
-            chosen, gone = self._still_open(job.chosen)
-            yield from gone
-            if dry_run:
-                yield from (Cleared(found, "would abort") for found in chosen)
-                continue
-            ended = self._abort_job(job)
-            if ended.why:
-                yield from (Cleared(found, "left", ended.why) for found in chosen)
-            else:
-                yield from self._each(chosen, ended)
+        self._done = 0
+        for job in self.jobs.values():
+            yield from self._some(job.chosen, job, dry_run)
         for page in self._survey.pages():
             meant = [
                 one
                 for one in page
-                if upload_name(one.key, one.upload_id) in plan.named and not _of_dead_job(one)
+                if upload_name(one.key, one.upload_id) in self._named and not _of_dead_job(one)
             ]
-            chosen, gone = self._still_open(meant)
-            yield from gone
-            if dry_run:
-                yield from (Cleared(found, "would abort") for found in chosen)
-            else:
-                yield from self._each(chosen)
+            yield from self._some(meant, None, dry_run)
 
-    def _still_open(self, page: list[FoundUpload]) -> tuple[list[FoundUpload], list[Cleared]]:
-        """The uploads with their sizes, and those that have ended meanwhile."""
-        chosen = self._sized(page)
-        names = {(found.key, found.upload_id) for found in chosen}
-        ended = [found for found in page if (found.key, found.upload_id) not in names]
-        return chosen, [Cleared(found, "gone") for found in ended]
+    def _some(
+        self, meant: list[FoundUpload], job: DeadJob | None, dry_run: bool
+    ) -> Iterator[Cleared]:
+        """Abort some uploads; those of a dead job, after the job."""
+        in_flight = self._survey.in_flight
+        chosen = sized(self._runtime, meant, in_flight) if self._sizes else meant
+        still = {(found.key, found.upload_id) for found in chosen}
+        for found in meant:
+            if (found.key, found.upload_id) not in still:
+                yield Cleared(found, "gone")
+        if dry_run:
+            yield from (Cleared(found, "would abort") for found in chosen)
+            return
+        ended = self._abort_job(job) if job is not None else _Ended()
+        if ended.why:
+            yield from (Cleared(found, "left", ended.why) for found in chosen)
+        else:
+            yield from self._each(chosen, ended)
 
     def _abort_job(self, job: DeadJob) -> _Ended:
         """Abort a dead job, if it is still dead and not decided to commit."""
@@ -297,19 +260,19 @@ class Clearing:
             return _Ended(why=f"its job could not be aborted: {error.message}")
         return _Ended(by_us=True, swept=swept)
 
-    def _each(self, chosen: list[FoundUpload], by: _Ended | None = None) -> Iterator[Cleared]:
-        by = by or _Ended()
+    def _each(self, chosen: list[FoundUpload], by: _Ended) -> Iterator[Cleared]:
+        runtime, in_flight = self._runtime, self._survey.in_flight
         works = (
             (found, self._to_clear(found, by)) for found in chosen if found.owner_class != "hadoop"
         )
-        with closing(steps.each(self._runtime, works, in_flight=self._survey.in_flight)) as ended:
+        with closing(steps.each(runtime, works, in_flight=in_flight)) as ended:
             for _, cleared in ended:
                 yield self._told(cleared)
         # By verbs: the record of its job is read in between, and a batch waits for no such read.
-        outcomes = self._runtime.pool.each(
-            lambda found: steps.by_verbs(self._runtime, self._clearing(found, by)),
+        outcomes = runtime.pool.each(
+            lambda found: steps.by_verbs(runtime, self._clearing(found, by)),
             (found for found in chosen if found.owner_class == "hadoop"),
-            in_flight=self._survey.in_flight,
+            in_flight=in_flight,
         )
         with closing(outcomes):
             for outcome in outcomes:
@@ -317,7 +280,8 @@ class Clearing:
 
     def _told(self, cleared: Cleared) -> Cleared:
         self._done += 1
-        self._runtime.progress(Progress("abort", self._done, self._total, "uploads"))
+        total = self.chosen.total()
+        self._runtime.progress(Progress("abort", self._done, total, "uploads"))
         return cleared
 
     def _to_clear(self, found: FoundUpload, by: _Ended) -> steps.Start[Cleared]:
@@ -328,18 +292,16 @@ class Clearing:
         self, found: FoundUpload, by: _Ended, *, aborted: bool = False
     ) -> steps.Steps[Cleared]:
         """Look for one upload again; abort it, if it is still open and still old enough. Raises no
-        `MagicError`.
-
-        Args:
-            found: the upload.
-            by: how its job was just aborted. A successful abort of the job has removed the upload.
-            aborted: an earlier try has found it open, and its abort may have taken effect.
-        """
+        `MagicError`. ``by``: how its job was just aborted, which has removed the upload if it
+        succeeded. ``aborted``: an earlier try has found it open, and its abort may have taken
+        effect."""
         try:
             page: UploadPage = yield FindUpload(found.key, found.upload_id)
             if not page.uploads:
                 return (yield from self._not_listed(found, by, aborted))
-            age = _age_on(page, found)
+            began = page.uploads[0].initiated
+            seen = None if began is None else age_of(page.seen_at, began)
+            age = replace(found, age=seen).limit_age
             limit = self._rules.older_than
             if limit and (age is None or age < limit):
                 return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
@@ -377,14 +339,6 @@ class _Ended:
     by_us: bool = False
     swept: bool = False
     why: str = ""
-
-
-def _age_on(page: UploadPage, found: FoundUpload) -> float | None:
-    """The age for the limits, as a page with the upload tells it. Pure."""
-    (upload,) = page.uploads
-    began = upload.initiated
-    age = found.named_age if began is None else age_of(page.seen_at, began)
-    return age if age is None or found.job_age is None else min(age, found.job_age)
 
 
 def _name_of(found: FoundUpload) -> UploadName:
@@ -514,12 +468,12 @@ class OpenUploads:
             MagicError: there are more than ``max_aborts``.
             StoreError: the uploads could not be listed.
         """
-        clearing, plan = planned(self, foreign, hadoop, max_aborts)
+        clearing = planned(self, foreign, hadoop, max_aborts)
 
         def run() -> AbortedUploads:
             counts: Counter[str] = Counter()
             stays: list[FoundUpload] = []
-            for one in clearing.run(plan):
+            for one in clearing.run():
                 counts[one.action] += 1
                 if one.action == "left" and len(stays) < NAMED_MAX:
                     stays.append(replace(one.found, note=one.why))
@@ -528,14 +482,12 @@ class OpenUploads:
                 tuple(clearing.unfinished),
             )  # fmt: skip
 
-        return ActionPlan(plan.question(self.survey.dest), PlannedRows(clearing, plan), "", run)
+        return ActionPlan(clearing.question, clearing, "", run)
 
 
-def planned(
-    found: OpenUploads, foreign: bool, hadoop: bool, max_aborts: int | None
-) -> tuple[Clearing, ClearingPlan]:
+def planned(found: OpenUploads, foreign: bool, hadoop: bool, max_aborts: int | None) -> Clearing:
     """What `OpenUploads.abort` plans, for who looks at each upload while it runs. Raises alike."""
-    survey, filters = found.survey, found.filters
+    filters = found.filters
     if (foreign or hadoop) and filters.older_than is None:
         raise OptionError(
             "uploads of other programs and of Hadoop are aborted from an age only: nothing else"
@@ -544,25 +496,13 @@ def planned(
         )
     limit = LEFTOVER_AFTER_SECONDS if filters.older_than is None else filters.older_than
     rules = Rules(limit, foreign, hadoop)
-    clearing = Clearing(survey, filters, rules, options=found.options, sizes=found.sizes)
-    plan = clearing.plan()
-    if max_aborts is not None and plan.uploads > max_aborts:
+    made = Clearing(found.survey, filters, rules, options=found.options, sizes=found.sizes)
+    if max_aborts is not None and made.chosen.total() > max_aborts:
         raise MagicError(
-            f"{plan.uploads:,} uploads are to be aborted under {survey.dest.url}"
-            f" ({by_class(plan.chosen)}), more than the {max_aborts:,} that are allowed: none was"
+            f"{made.chosen.total():,} uploads are to be aborted under {found.survey.dest.url}"
+            f" ({by_class(made.chosen)}), more than the {max_aborts:,} that are allowed: none was"
         )
-    return clearing, plan
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRows:
-    """The rows of a plan: the uploads that it would abort, looked at each time."""
-
-    clearing: Clearing
-    plan: ClearingPlan
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (one.to_dict() for one in self.clearing.run(self.plan, dry_run=True))
+    return made
 
 
 def by_class(counts: Mapping[str, int]) -> str:

@@ -41,7 +41,7 @@ from magic_committer.errors import (
     PathError,
 )
 from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
-from magic_committer.maintenance.inspect import Listing, measure, with_token
+from magic_committer.maintenance.inspect import Listing, directories, measure, with_token
 from magic_committer.maintenance.reports import Adoption, refuse_younger
 from magic_committer.options import Options
 from magic_committer.protocol.record import Decider, JobRecord, ObjectRef, StartedJob, State, Terms
@@ -155,34 +155,21 @@ def _refuse_ours(runtime: Runtime, paths: JobPaths) -> None:
 
 
 def _ours(dest: Destination, job_id: str, message: str) -> JobExists:
-    return JobExists(
-        message,
-        job_id=job_id,
-        hint="It needs no adoption any more",
-        remedies=(
-            Remedy("commit", dest.url, job_id, "commit it"),
-            end(dest.url, job_id, "abort it"),
-        ),
-    )
+    commit = Remedy("commit", dest.url, job_id, "commit it")
+    remedies = (commit, end(dest.url, job_id, "abort it"))
+    hint = "It needs no adoption any more"
+    return JobExists(message, job_id=job_id, hint=hint, remedies=remedies)
 
 
 def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
-    """Choose the directory whose pendingsets count.
-
-    Args:
-        runtime: the components.
-        home: holds a directory for each application attempt; up to Hadoop 3.3.4, the pendingsets.
-
-    Returns:
-        The directory, the number of its pendingsets, the older directories that have pendingsets
-        too, and the number of those.
-    """
-    directories = {-1: home}
-    for page in runtime.store.list(home, delimiter="/"):
-        for prefix in page.prefixes:
-            if (number := prefix[len(home) : -1]).isdecimal() and number.isascii():
-                directories[int(number)] = prefix
-    newest_first = [directories[number] for number in sorted(directories, reverse=True)]
+    """Choose the directory whose pendingsets count. ``home`` holds one for each application
+    attempt; up to Hadoop 3.3.4, the pendingsets. Gives it and the number of its pendingsets, then
+    the older directories that have some too, and the number of those."""
+    attempts = {-1: home}
+    for prefix in directories(runtime, home):
+        if (number := prefix[len(home) : -1]).isdecimal() and number.isascii():
+            attempts[int(number)] = prefix
+    newest_first = [attempts[number] for number in sorted(attempts, reverse=True)]
     counts = {
         directory: sum(
             info.key.endswith(PENDINGSET_SUFFIX)

@@ -14,7 +14,7 @@ Anyone may call them, from any machine, as often as needed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Unpack
 
@@ -33,8 +33,7 @@ from magic_committer.maintenance.abort_uploads import AbortedUploads, OpenUpload
 from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import Ending, recover_job
-from magic_committer.maintenance.giving_up import give_up_job
+from magic_committer.maintenance.ending import Ending, give_up_job, recover_job
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
@@ -121,14 +120,11 @@ def inspect(
         FormatError: there are jobs below ``dest`` that cannot be looked at; the reason names them.
         WrongType, PathError, OptionError: as for `start`.
     """
-    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    dests: Iterable[Destination] = (destination,)
-    if below:
-        found = jobs_below(runtime, destination)
-        if found.problems:
-            raise FormatError(destination.url, "", "; ".join(found.problems))
-        dests = found.jobs
     limit = seconds("dead_after", dead_after)
+    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
+    dests, problems = jobs_below(runtime, destination) if below else ((destination,), ())
+    if problems:
+        raise FormatError(destination.url, "", "; ".join(problems))
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
     return [replace(job, _ending=_EndingAt(job.dest, job.id, s3_of(s3, place))) for job in jobs]
 
@@ -217,19 +213,14 @@ def recover(
         >>> mc.recover("s3://bucket/table", "nightly", dead_after=0).outcome
         'aborted'
 
-    What it does depends on the state of the job's record:
-
-    * ``running``: it aborts the job, if nothing of it has changed for ``dead_after``.
-    * ``committing`` and ``completed``: it completes the files, marks the destination, and sweeps
-      the rest.
-    * ``reverting``, ``reverted`` and ``aborting``: it undoes the job.
-    * ``closed``: nothing is left to do.
-    * No record: it does nothing. The outcome is "" (unknown), unless `_SUCCESS` says that the job
-      has committed. This is no error, so that a second call is none.
+    A ``running`` job is aborted, if nothing of it has changed for ``dead_after``. One that is
+    ``committing`` or ``completed`` is finished: its files are completed, the destination is marked,
+    the rest is swept. One that is ``reverting``, ``reverted`` or ``aborting`` is undone. Without a
+    record nothing is done. The outcome is then "" (unknown), unless `_SUCCESS` says that the job
+    has committed. This is no error, so that a second call is none.
 
     Args:
-        dest: the destination that the job was started with.
-        job_id: the job's id.
+        dest, job_id: the destination and the id of the job.
         dead_after: a `timedelta` or seconds, by the store's clock; 24 hours by default. 0 means:
             you promise that the driver is dead. If it lives all the same, it gets an error that its
             job was aborted.
@@ -255,16 +246,11 @@ def recover(
         StoreError: the store refused a request, or cannot be reached.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
+    limit = seconds("dead_after", dead_after)
     return recover_job(
-        runtime,
-        destination,
-        job_id,
-        dead_after=seconds("dead_after", dead_after),
-        accept=accept,
-        leave_visible=leave_visible,
-        dry_run=dry_run,
-        options=options,
-    )
+        runtime, destination, job_id, dead_after=limit, accept=accept,
+        leave_visible=leave_visible, dry_run=dry_run, options=options,
+    )  # fmt: skip
 
 
 @patient()
@@ -287,13 +273,11 @@ def abort(
         'aborted'
 
     Args:
-        dest: the destination that the job was started with.
-        job_id: the job's id.
+        dest, job_id: the destination and the id of the job.
         revert: True: abort the job even if it was decided to commit but has not completed. Its open
             uploads are aborted, its visible files are deleted. **Objects that its files replaced do
-            not come back**: if one of its files is visible at a key that held another object, that
-            object is gone. A completed job is refused, because it may have deleted the objects that
-            it replaces. False (default): a committed job is refused.
+            not come back**. A completed job is refused, because it may have deleted the objects
+            that it replaces. False (default): a committed job is refused.
         leave_visible: for an adopted Hadoop job with visible files, whose JVM died during its
             commit. True: abort the other files. **The visible files stay**: the table holds only a
             part of the job for ever. False (default): refuse; `Job.commit` finishes the job
@@ -351,8 +335,7 @@ def force_abort(
     touched, and nothing of another job.
 
     Args:
-        dest: the destination that the job was started with.
-        job_id: the job's id.
+        dest, job_id: the destination and the id of the job.
         dead_after: a `timedelta` or seconds, by the store's clock; 1 hour by default. It matters
             for a job that is ``completed`` or whose record cannot be read: if something of the job
             is younger, the call is refused. 0 means: you promise that the driver is dead.
@@ -372,13 +355,9 @@ def force_abort(
         WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
+    limit = seconds("dead_after", dead_after)
     return give_up_job(
-        runtime,
-        destination,
-        job_id,
-        dead_after=seconds("dead_after", dead_after),
-        dry_run=dry_run,
-        options=options,
+        runtime, destination, job_id, dead_after=limit, dry_run=dry_run, options=options
     )
 
 
@@ -411,8 +390,7 @@ def adopt(
     Not repeatable: a second call raises `JobExists`.
 
     Args:
-        dest: the destination of the Hadoop job.
-        job_id: the id in the name of its directory.
+        dest, job_id: the destination of the Hadoop job, and the id in its directory's name.
         dead_after: a `timedelta` or seconds; 1 hour by default. If something of the job is younger,
             the call is refused: requests that the JVM sent last may still arrive for some minutes.
             0 means: you know that none can arrive.
@@ -488,7 +466,6 @@ def cleanup(
         StoreError: the jobs could not be listed. All other failures are in ``report.errors``.
         WrongType, PathError, OptionError: as for `start`.
     """
-    s3 = s3_of(s3, place)
     limits = Limits(
         dead_after=seconds("dead_after", dead_after),
         leftover_after=seconds("leftover_after", leftover_after),
@@ -496,9 +473,9 @@ def cleanup(
         forget_given_after=seconds("forget_given_after", forget_given_after),
         finish=finish,
     )
-    runtime, destination = _reach(dest, s3, progress)
-    options = options_of(options)
-    return Cleaning(runtime, destination, limits, dry_run=dry_run, options=options).run()
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
+    cleaning = Cleaning(runtime, destination, limits, dry_run=dry_run, options=options_of(options))
+    return cleaning.run()
 
 
 @patient()
@@ -531,9 +508,8 @@ def read_stream(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached.
     """
-    s3 = s3_of(s3, place)
     query = StreamBatch(query, 0).query
-    runtime, destination = _reach(dest, s3, no_progress)
+    runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     return stream_state(Ledgers(runtime, destination), destination.url, query)
 
 
@@ -570,9 +546,8 @@ def abort_stream(
         WrongType, PathError, OptionError: as for `start`.
         StoreError: the store refused a request, or cannot be reached. Call it again.
     """
-    s3 = s3_of(s3, place)
+    runtime, destination = _reach(dest, s3_of(s3, place), progress)
     options = options_of(options)
-    runtime, destination = _reach(dest, s3, progress)
     return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
 
 

@@ -18,45 +18,32 @@ that a control object names (some 250 bytes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import age_of
-from magic_committer.commit.load import each_listed
 from magic_committer.commit.ready import from_pending, upload_name
-from magic_committer.errors import FormatError, MagicError, NotFound, PathError
+from magic_committer.commit.records import Seen
+from magic_committer.errors import FormatError, MagicError, PathError
 from magic_committer.hadoop.formats import Pending
 from magic_committer.hadoop.paths import (
     JOB_PREFIX,
     MAGIC,
     MAGIC_JOB_PREFIX,
     RECORD,
-    SAVED_SUFFIXES,
     Destination,
 )
-from magic_committer.maintenance.inspect import Listing, pendings_of
+from magic_committer.maintenance.inspect import Listing, directories, each, each_saved
 from magic_committer.maintenance.reports import NAMED_MAX
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import ObjectInfo
 from magic_committer.stores.urls import url_of
-
-
-def each(
-    runtime: Runtime, function: Callable[[Any], Any], items: Iterable[Any], in_flight: int
-) -> Iterator[tuple[Any, Any]]:
-    """Give each item with the function's result, or with the error of ours that it raised."""
-    outcomes = runtime.pool.each(function, items, in_flight=in_flight)
-    with closing(outcomes):
-        for outcome in outcomes:
-            failed = isinstance(outcome.error, MagicError)
-            yield outcome.item, outcome.error if failed else outcome.unwrap()
 
 
 def directory_of(key: str) -> str:
@@ -81,46 +68,38 @@ class Place:
 
     Attributes:
         directories: the committers' directories in it: ``__magic_job-…/`` and ``__magic/``.
-        records: the readable records, by their job's UUID.
-        unread: the directories whose record could not be read.
-        problems: the reasons. Also set if the place itself could not be listed: it may then hold
-            any job.
+        records, record_in: the readable records, by their job's UUID, and by directory.
+        unread: the directories whose record could not be read; ``problems``: why. If the place
+            itself could not be listed, it may hold any job.
     """
 
     directories: tuple[str, ...] = ()
-    records: dict[str, records.Seen] = field(default_factory=dict)
+    records: dict[str, Seen] = field(default_factory=dict)
+    record_in: dict[str, Seen] = field(default_factory=dict)
     unread: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
 
 class Places:
-    """The job records at and above directories. Each is read once.
-
-    Args:
-        in_flight: how many requests at once.
-    """
+    """The job records at and above directories; ``known``: by directory. Each is read once."""
 
     def __init__(self, runtime: Runtime, in_flight: int) -> None:
         self._runtime = runtime
         self._in_flight = in_flight
-        self._known: dict[str, Place] = {}
+        self.known: dict[str, Place] = {}
 
     @property
     def problems(self) -> list[str]:
         """What could not be read so far, a sentence each; only the first ones."""
-        found = (problem for place in self._known.values() for problem in place.problems)
+        found = (problem for place in self.known.values() for problem in place.problems)
         return list(islice(found, NAMED_MAX))
 
     def look(self, directories: Iterable[str]) -> None:
         """Read the records at and above these directories, if they were not read before."""
-        new = {
-            place
-            for directory in directories
-            for place in at_and_above(directory)
-            if place not in self._known
-        }
-        for prefix, listed in each(self._runtime, self._list, sorted(new), self._in_flight):
-            place = self._known[prefix] = Place()
+        found = {place for directory in directories for place in at_and_above(directory)}
+        new = sorted(found - set(self.known))
+        for prefix, listed in each(self._runtime, self._list, new, self._in_flight):
+            place = self.known[prefix] = Place()
             if isinstance(listed, MagicError):
                 where = url_of(self._runtime.store.bucket, prefix)
                 place.problems.append(f"the jobs under {where} cannot be told: {listed}")
@@ -128,28 +107,24 @@ class Places:
                 place.directories = listed
         ours = (
             (prefix, directory)
-            for prefix in sorted(new)
-            for directory in self._known[prefix].directories
+            for prefix in new
+            for directory in self.known[prefix].directories
             if directory[len(prefix) :].startswith(MAGIC_JOB_PREFIX)
         )
         for (prefix, directory), seen in each(self._runtime, self._read, ours, self._in_flight):
-            place = self._known[prefix]
+            place = self.known[prefix]
             if isinstance(seen, MagicError):
                 place.unread.add(directory)
                 place.problems.append(f"the job of {directory} cannot be told: {seen}")
             elif seen is not None:
-                place.records[seen.record.uuid] = seen
-
-    def all(self) -> Mapping[str, Place]:
-        """All places that were looked at, by directory."""
-        return self._known
+                place.records[seen.record.uuid] = place.record_in[directory] = seen
 
     def around(self, directory: str) -> list[Place]:
         """The places at and above a directory."""
         self.look((directory,))
-        return [self._known[place] for place in at_and_above(directory)]
+        return [self.known[place] for place in at_and_above(directory)]
 
-    def record(self, directory: str, uuid: str) -> tuple[records.Seen | None, bool]:
+    def record(self, directory: str, uuid: str) -> tuple[Seen | None, bool]:
         """The record of a job with an upload in a directory. If there is none: whether that is
         certain."""
         closed, certain = None, True
@@ -175,14 +150,11 @@ class Places:
             Destination(self._runtime.store.bucket, prefix)
         except PathError:
             return ()  # no job can be there
-        return tuple(
-            found
-            for page in self._runtime.store.list(f"{prefix}{MAGIC}", delimiter="/")
-            for found in page.prefixes
-            if found == f"{prefix}{MAGIC}/" or found.startswith(f"{prefix}{MAGIC_JOB_PREFIX}")
-        )
+        ours = f"{prefix}{MAGIC_JOB_PREFIX}"
+        listed = directories(self._runtime, f"{prefix}{MAGIC}")
+        return tuple(one for one in listed if one == f"{prefix}{MAGIC}/" or one.startswith(ours))
 
-    def _read(self, place: tuple[str, str]) -> records.Seen | None:
+    def _read(self, place: tuple[str, str]) -> Seen | None:
         prefix, directory = place
         seen = records.read(self._runtime, f"{directory}{RECORD}")
         if seen is not None:
@@ -205,7 +177,7 @@ class Named:
         directory: the magic directory that holds the object.
         job: the job's id in that directory.
         token, multipart_etag: they identify the object that the upload became.
-        age: the age of the control object, in seconds; the upload is older.
+        age: of the control object, in seconds; the upload is older.
     """
 
     uuid: str
@@ -217,42 +189,34 @@ class Named:
 
 
 class Index:
-    """The open uploads that control objects name, and the ages of the jobs' directories.
+    """The open uploads (``wanted``, by `upload_name`) that control objects in these places name.
 
-    Args:
-        places: whose control objects are read, by their directories.
-        wanted: `upload_name`s of the open uploads: others are passed over.
+    Attributes:
+        ages: seconds since the last change in each magic directory, by the store's clock; 0 if that
+            is not known.
+        unread: the directories of which not everything could be read.
+        signed: whether a directory holds pendings of jobs of ours and no others. Without a record
+            such a directory is a leftover of a job that is over.
     """
 
     def __init__(self, runtime: Runtime, places: Mapping[str, Place], wanted: KeySet) -> None:
         self._runtime = runtime
         self._wanted = wanted
         self._named: dict[bytes, tuple[Named, ...]] = {}
-        self._ages: dict[str, float] = {}
-        self._unread: set[str] = set()
-        self._signed: dict[str, bool] = {}
+        self.ages: defaultdict[str, float] = defaultdict(float)
+        self.unread: set[str] = set()
+        self.signed: dict[str, bool] = {}
         self.problems: list[str] = []
         for prefix, place in places.items():
             for directory in place.directories:
-                self._read_directory(prefix, place, directory)
+                try:
+                    self._read_directory(prefix, place, directory)
+                except MagicError as error:  # from the listing itself
+                    self._missed(directory, error)
 
     def get(self, key: str, upload_id: str) -> tuple[Named, ...]:
         """What names an upload: one item for each job that does."""
         return self._named.get(_digest(upload_name(key, upload_id)), ())
-
-    def age(self, directory: str) -> float:
-        """Seconds since the last change in a magic directory, by the store's clock; 0 if that is
-        not known."""
-        return self._ages.get(directory, 0.0)
-
-    def is_whole(self, directory: str) -> bool:
-        """Whether everything that a magic directory names could be read."""
-        return directory not in self._unread
-
-    def is_litter(self, directory: str) -> bool:
-        """Whether a magic directory holds pendings of jobs of ours and no others. Without a record
-        such a directory is a leftover of a job that is over."""
-        return self._signed.get(directory, False)
 
     def _read_directory(self, prefix: str, place: Place, directory: str) -> None:
         dest = Destination(self._runtime.store.bucket, prefix)
@@ -262,67 +226,43 @@ class Index:
             if seen.record.adopted and seen.record.state is not State.CLOSED
         }
         listing = Listing(self._runtime, directory)
+        for info, saved in each_saved(self._runtime, listing):
+            if isinstance(saved, MagicError):
+                self._missed(directory, saved)
+                continue
+            pendings, metadata = saved
+            uuid = metadata.get(JOB_METADATA, "")
+            self.signed[directory] = bool(uuid) and self.signed.get(directory, True)
+            for tree in adopted if not uuid else ():
+                if info.key.startswith(tree):
+                    uuid = adopted[tree]
+            try:
+                self._add(dest, directory, uuid, info, pendings)
+            except MagicError as error:
+                self._missed(directory, error)
+        self.ages[directory] = listing.age
 
-        def naming() -> Iterator[ObjectInfo]:
-            for info in listing:
-                if info.key.endswith(SAVED_SUFFIXES):
-                    yield info
-
-        outcomes = each_listed(
-            self._runtime, lambda info: pendings_of(self._runtime, info), naming()
-        )
-        try:
-            with closing(outcomes):
-                for outcome in outcomes:
-                    try:
-                        pendings, metadata = outcome.unwrap()
-                        uuid = metadata.get(JOB_METADATA, "")
-                        self._signed[directory] = bool(uuid) and self._signed.get(directory, True)
-                        for tree in adopted if not uuid else ():
-                            if outcome.item.key.startswith(tree):
-                                uuid = adopted[tree]
-                        self._add(dest, directory, uuid, outcome.item, pendings)
-                    except NotFound:
-                        continue  # committed or aborted meanwhile
-                    except MagicError as error:
-                        self._missed(directory, str(error))
-        except MagicError as error:  # from the listing itself
-            self._missed(directory, str(error))
-        else:
-            self._ages[directory] = listing.age
-
-    def _missed(self, directory: str, why: str) -> None:
-        self._unread.add(directory)
+    def _missed(self, directory: str, why: MagicError) -> None:
+        self.unread.add(directory)
         if len(self.problems) < NAMED_MAX:
             self.problems.append(f"{directory}: not all that it names is known: {why}")
 
     def _add(
-        self,
-        dest: Destination,
-        directory: str,
-        uuid: str,
-        info: ObjectInfo,
-        pendings: Iterable[Pending],
+        self, dest: Destination, directory: str, uuid: str, info: ObjectInfo, named: list[Pending]
     ) -> None:
         age = age_of(info.seen_at, info.last_modified)
-        for number, pending in enumerate(pendings):
+        for number, pending in enumerate(named):
             if pending.bucket != dest.bucket or not dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
             name = upload_name(pending.destination_key, pending.upload_id)
             if name not in self._wanted:
                 continue
             upload = from_pending(pending, f"{info.key}: {number}")
-            named = Named(
-                uuid=uuid,
-                directory=directory,
-                job=job_id_of(directory, info.key),
-                token=upload.token,
-                multipart_etag=upload.multipart_etag,
-                age=age,
-            )
+            job = job_id_of(directory, info.key)
             others = self._named.get(_digest(name), ())
             if all((one.uuid, one.directory) != (uuid, directory) for one in others):
-                self._named[_digest(name)] = (*others, named)
+                one = Named(uuid, directory, job, upload.token, upload.multipart_etag, age)
+                self._named[_digest(name)] = (*others, one)
 
 
 def job_id_of(directory: str, key: str) -> str:

@@ -8,9 +8,6 @@ or done, is the work of the calls for one destination.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.errors import PathError
 from magic_committer.hadoop.paths import (
@@ -29,31 +26,13 @@ DEEPER_PAGES_MAX = 2
 """Pages of a listing in which `has_deeper` looks for a directory, in requests."""
 
 
-@dataclass(frozen=True, slots=True)
-class Below:
-    """The jobs under a path and below it.
-
-    Attributes:
-        jobs: the ids of the jobs of each destination, both in the order of their keys. Ours and
-            Hadoop's, of either layout.
-        objects: how many objects were listed.
-        problems: why not all is known, a sentence each: directories of jobs that nobody can look
-            into, or that there are more objects than are listed.
-    """
-
-    jobs: Mapping[Destination, tuple[str, ...]]
-    objects: int
-    problems: tuple[str, ...]
-
-
-def jobs_below(runtime: Runtime, dest: Destination) -> Below:
-    """List all objects below a path once, and tell the jobs that have a directory there. Memory
-    grows with the number of jobs, not of objects. Changes nothing; repeatable.
-
-    Raises:
-        StoreError: the objects could not be listed.
-    """
-    jobs: dict[str, dict[str, None]] = {}
+def jobs_below(
+    runtime: Runtime, dest: Destination
+) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
+    """List all objects below a path once. Gives the destinations that have jobs there, ours or
+    Hadoop's, in the order of their keys; and why not all is known, a sentence each. Memory grows
+    with the number of destinations, not of objects."""
+    found: dict[str, None] = {}
     problems: list[str] = []
     objects, last = 0, ""
     for page in runtime.store.list(dest.prefix):
@@ -65,34 +44,30 @@ def jobs_below(runtime: Runtime, dest: Destination) -> Below:
             break
         for info in page.objects:
             last = info.key
-            found = job_of(info.key)
-            if found is not None:
-                jobs.setdefault(found[0], {})[found[1]] = None
+            if (prefix := destination_of(last)) is not None:
+                found[prefix] = None
         objects += len(page.objects)
         runtime.progress(Progress("list", objects, None, "objects"))
-    by_destination: dict[Destination, tuple[str, ...]] = {}
-    for prefix, ids in jobs.items():
+    destinations: list[Destination] = []
+    for prefix in found:
         try:
-            by_destination[Destination(dest.bucket, prefix).alone] = tuple(ids)
+            destinations.append(Destination(dest.bucket, prefix).alone)
         except PathError as error:
             where = url_of(dest.bucket, prefix)
             problems.append(f"there are jobs under {where} that cannot be looked at: {error}")
-    return Below(by_destination, objects, tuple(problems))
+    return tuple(destinations), tuple(problems)
 
 
-def job_of(key: str) -> tuple[str, str] | None:
-    """The destination's prefix and the id of the job in whose directory a key lies; None for every
-    other key. The first such directory counts: what lies in one is nobody's destination. Pure."""
+def destination_of(key: str) -> str | None:
+    """The destination's prefix of the job in whose directory a key lies; None for every other key.
+    The first such directory counts: what lies in one is nobody's destination. Pure."""
     if MAGIC not in key:  # nearly all keys: they are not taken apart
         return None
     elements = key.split("/")
     for index, element in enumerate(elements[:-1]):
-        if element.startswith(MAGIC_JOB_PREFIX):
-            return "/".join((*elements[:index], "")), element.removeprefix(MAGIC_JOB_PREFIX)
-        if element == MAGIC and elements[index + 1].startswith(JOB_PREFIX):
-            older = index + 2 < len(elements)
-            job = elements[index + 1].removeprefix(JOB_PREFIX)
-            return ("/".join((*elements[:index], "")), job) if older else None
+        older = element == MAGIC and elements[index + 1].startswith(JOB_PREFIX)
+        if element.startswith(MAGIC_JOB_PREFIX) or (older and index + 2 < len(elements)):
+            return "/".join((*elements[:index], ""))
         if is_control_element(element):
             return None
     return None
@@ -100,11 +75,7 @@ def job_of(key: str) -> tuple[str, str] | None:
 
 def has_deeper(runtime: Runtime, dest: Destination) -> bool:
     """Whether a path has directories of data below it, in which a look at the path itself sees no
-    job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests.
-
-    Raises:
-        StoreError: the path could not be listed.
-    """
+    job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests."""
     for number, page in enumerate(runtime.store.list(dest.prefix, delimiter="/"), 1):
         below = (prefix[len(dest.prefix) : -1] for prefix in page.prefixes)
         if not all(map(is_control_element, below)) or number > DEEPER_PAGES_MAX:

@@ -51,9 +51,9 @@ from magic_committer.hadoop.paths import (
     Destination,
     owner_of,
 )
-from magic_committer.maintenance.attribution import Places, directory_of, each
+from magic_committer.maintenance.attribution import Places, directory_of
 from magic_committer.maintenance.ending import recover_job
-from magic_committer.maintenance.inspect import Listing, job_directories, pendings_of
+from magic_committer.maintenance.inspect import Listing, directories, each, pendings_of
 from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery
 from magic_committer.maintenance.uploads import OLD_SECONDS, Survey, blind_spot
 from magic_committer.options import Options
@@ -70,11 +70,8 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The ages in seconds from which things are removed; see `magic_committer.cleanup`.
-
-    Attributes:
-        finish: whether decided jobs are finished; otherwise they are only reported.
-    """
+    """The ages in seconds from which things are removed, and whether decided jobs are finished; see
+    `magic_committer.cleanup`."""
 
     dead_after: float
     leftover_after: float
@@ -126,7 +123,7 @@ class Cleaning:
             self._errors.append("the store cannot list uploads: those that nothing names stay open")
         except StoreError as error:
             self._errors.append(f"uploads could not be listed: {error}")
-        for directory in job_directories(self._runtime, self._dest):
+        for directory in directories(self._runtime, self._dest.jobs_prefix):
             try:
                 self._job(directory)
             except MagicError as error:
@@ -164,19 +161,16 @@ class Cleaning:
 
     def _recover(self, directory: str, seen: records.Seen) -> None:
         running = seen.record.state is State.RUNNING  # then `recover_job` asks for its age
-        if not running and self._age(directory) < self._limits.leftover_after:
+        if not running and self._is_young(directory):
             self._counts["jobs_left"] += 1
             return
         only_told = not running and not self._limits.finish
         try:
             recovery = recover_job(
-                self._runtime,
-                self._dest,
-                seen.record.id,
-                dead_after=self._limits.dead_after,
-                dry_run=self._dry_run or only_told,
+                self._runtime, self._dest, seen.record.id,
+                dead_after=self._limits.dead_after, dry_run=self._dry_run or only_told,
                 options=self._options,
-            )
+            )  # fmt: skip
         except JobTooYoung:
             self._counts["jobs_left"] += 1
             return
@@ -192,8 +186,8 @@ class Cleaning:
         if len(self._recovered) <= NAMED_MAX:
             self._did.append(f"job {recovery.job_id} ({recovery.found}): {recovery.did}")
 
-    def _age(self, directory: str) -> float:
-        return Listing(self._runtime, directory).to_end().age
+    def _is_young(self, directory: str) -> bool:
+        return Listing(self._runtime, directory).to_end().age < self._limits.leftover_after
 
     def _forget(self, seen: records.Seen) -> None:
         """Delete a closed record that is old enough."""
@@ -216,20 +210,16 @@ class Cleaning:
 
     def _litter(self, directory: str, known_over: str) -> None:
         """Remove leftovers of jobs that are over from a directory: by token, each only if it is old
-        itself.
-
-        Args:
-            directory: the directory.
-            known_over: the UUID of the closed record there; "": there is no record.
-        """
+        itself. ``known_over``: the UUID of the closed record there; "": there is no record."""
         seen_any = False
 
         def candidates() -> Iterator[ObjectInfo]:
             nonlocal seen_any
             for info in Listing(self._runtime, directory):
-                seen_any = seen_any or info.key != f"{directory}{RECORD}"
-                if info.key != f"{directory}{RECORD}" and self._old(info):
-                    yield info
+                if info.key != f"{directory}{RECORD}":
+                    seen_any = True
+                    if self._old(info):
+                        yield info
 
         taken = 0
         for info, outcome in each(
@@ -328,19 +318,22 @@ class Cleaning:
     def _waiting_litter(self) -> None:
         """Remove the directories of waiting files of jobs that are over: each only if it is old.
         The records are read after the directories were listed: a job may have begun meanwhile."""
-        store, here = self._runtime.store, directory_of(self._dest.prefix)
-        listed = store.list(f"{self._dest.prefix}{TEMPORARY}/", delimiter="/")
-        found = [directory for page in listed for directory in page.prefixes]
+        here, waiting = directory_of(self._dest.prefix), f"{self._dest.prefix}{TEMPORARY}/"
+        try:
+            found = list(directories(self._runtime, waiting))
+        except StoreError as error:
+            self._errors.append(f"{waiting}: {error}")
+            return
         places = Places(self._runtime, self._in_flight)
         for directory in found:
             uuid = owner_of("", directory)
             if uuid is None or places.is_over(here, uuid) is not True:
                 continue
-            if self._age(directory) < self._limits.leftover_after:
-                continue
             try:
+                if self._is_young(directory):
+                    continue
                 if not self._dry_run:
-                    cast("DirectoryStore", store).clear(directory)
+                    cast("DirectoryStore", self._runtime.store).clear(directory)
                 self._note("objects_deleted", f"{directory}: a job that is over left it")
             except StoreError as error:
                 self._errors.append(f"{directory}: {error}")

@@ -10,26 +10,70 @@ runs.
   judge whether its driver is dead: by age.
 * A Hadoop job has no record. Its ending needs the operator's word that its JVM is dead (``adopt``);
   the job then gets a record, and is one like all others (`magic_committer.maintenance.adopt`).
-* A job that can be neither finished nor undone is given up
-  (`magic_committer.maintenance.giving_up`).
+* A job that can be neither finished nor undone is given up: the way out for every record.
+
+To give a job up is to abort or undo it in the usual way first. Only what that leaves is given up:
+uploads that cannot be aborted, files that cannot be deleted, a plan that is gone, a record that
+nobody can read. Each is named in the report. The job's control objects are deleted, its record
+last. Afterwards the answer to every question about the job is "unknown" (I10). Invariants:
+
+* Nothing is touched except two things: what the job's own directory names below the destination,
+  with a token of this job; and uploads whose names carry its UUID, if no other record has that
+  UUID.
+* Files of a ``completed`` job are never deleted: the job may have deleted what they replace (I7).
+  Files of a job whose record cannot be read are not deleted either, because it may be such a job.
+* A live driver loses nothing that it was told to have. A readable record says ``aborting``,
+  ``reverting``, ``reverted`` or ``completed`` before anything is given up. An unreadable record is
+  first replaced by a *claim*, if it is still the one that was looked at: from then on no swap wins,
+  and every task finds that it is late. A record is deleted only after it was replaced by a claim,
+  so a store without conditional DELETE is enough. Before the claim a DELETE of a key that nobody
+  has asks for the right: who may not delete would leave a record that nobody can read.
+* Repeatable after any crash: the record goes last, and a claim can be given up like any other
+  record.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import orjson
 
 from magic_committer._quantities import age_words, counted, name_some, pending_words
 from magic_committer._runtime import Runtime
-from magic_committer.commit import records
-from magic_committer.commit.outcome import committed_by_marker, dead, ended_by_record, outcome_of
+from magic_committer.commit import records, steps
+from magic_committer.commit.batches import Ledgers, publish_batch
+from magic_committer.commit.outcome import (
+    committed_by_marker,
+    dead,
+    ended_by_record,
+    look_again,
+    outcome_of,
+)
 from magic_committer.commit.prepare import ACCEPT_EACH
 from magic_committer.commit.published import refuse_if_published
+from magic_committer.commit.ready import ReadyUpload, from_pending
+from magic_committer.commit.revert import delete_if_same
+from magic_committer.commit.sweep import job_records
+from magic_committer.commit.upload_state import (
+    Removal,
+    Removed,
+    UploadName,
+    UploadRemover,
+    UploadState,
+    became,
+    object_at,
+    to_look,
+)
 from magic_committer.committers.magic import MagicCommitter, Prospect
 from magic_committer.errors import (
+    AbortIncomplete,
     AlreadyVisible,
+    CommitIncomplete,
     CommitRefused,
     FormatError,
     InvalidRequest,
@@ -38,15 +82,28 @@ from magic_committer.errors import (
     JobNotFound,
     JobNotRunning,
     MagicError,
+    NotFound,
+    NotSupported,
     OptionError,
     OutcomeUnknown,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    WriteConflict,
 )
-from magic_committer.hadoop.paths import Destination, JobPaths
+from magic_committer.hadoop.formats import Pending
+from magic_committer.hadoop.paths import (
+    MAGIC_JOB_PREFIX,
+    PLAN_PREFIX,
+    Destination,
+    JobPaths,
+    owner_of,
+)
 from magic_committer.maintenance.adopt import adopt_job, started_of
-from magic_committer.maintenance.giving_up import UNREADABLE, give_up_job
 from magic_committer.maintenance.inspect import (
     Listing,
-    PlanProgress,
+    each,
+    each_saved,
     inspect_job,
     job_ids,
     progress_of,
@@ -55,6 +112,7 @@ from magic_committer.maintenance.inspect import (
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
+    NAMED_MAX,
     ActionPlan,
     Adoption,
     FoundJob,
@@ -63,17 +121,33 @@ from magic_committer.maintenance.reports import (
     refuse_younger,
 )
 from magic_committer.options import FAILING, Options
-from magic_committer.protocol.record import JobReport, StartedJob, State, Terms
+from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.record import (
+    JOB_METADATA,
+    RECORD_BYTES_MAX,
+    JobReport,
+    StartedJob,
+    State,
+    Terms,
+)
 from magic_committer.remedy import DEAD_AFTER, Call, Remedy
+from magic_committer.stores.base import ObjectInfo, same_etag
 from magic_committer.upload import BlockSource
 
 T = TypeVar("T")
 
+UNREADABLE = "unreadable"
+"""The word for the state of a record that this version cannot read."""
+IN_FLIGHT = 32
+"""Requests at once of a job that is given up."""
+_CLAIM = "given_up"
+_UUID = re.compile(r"[0-9a-f]{32}")
 LOOKS_MAX = 4
 """How often the record is read again because another process has moved it on. There are no more
 arrows from ``running`` to its end."""
 
-NAMED_MAX = 10
+IDS_MAX = 10
 """Ids that are named to who asks for a job that is not there."""
 PROBLEMS_MAX = 5
 """Problems of a job that cannot be committed, and keys of one that is given up, that are named."""
@@ -95,8 +169,7 @@ class Ending:
         dead_after: seconds for which nothing of the job must have changed; None: what each verb has
             by default.
         verb: the call that is planned.
-        seen: the job's record; None: it has none yet.
-        adoption: what will be adopted.
+        seen: the job's record; None: it has none yet. adoption: what will be adopted.
     """
 
     runtime: Runtime
@@ -114,10 +187,6 @@ class Ending:
         self, expect: int | Collection[str] | None = None, accept: Collection[str] = ()
     ) -> ActionPlan[JobReport]:
         """Plan to publish what the job's tasks committed, or to finish it."""
-
-        def run() -> JobReport:
-            return self._committer().commit_job(None, expect, accept)
-
         with self._calling("commit"):
             self._find()
             prospect = None
@@ -127,28 +196,28 @@ class Ending:
                 prospect = self._prospect(expect, accept)
                 many = pending_words(len(prospect.tasks), prospect.files, prospect.bytes)
                 question = f"Commit job {self.job_id}: make visible {many}?"
-            elif self.outcome == "committed":
-                question = f"Finish job {self.job_id}, which is {self.state}?"
             else:
-                assert self.seen is not None
-                raise ended_by_record(self.dest.url, self.seen.record)
-            return self._plan(question, run, prospect=prospect)
+                self._refuse_ended(self.outcome != "committed")
+                question = f"Finish job {self.job_id}, which is {self.state}?"
+            return self._plan(
+                question,
+                lambda: self._committer().commit_job(None, expect, accept),
+                prospect=prospect,
+            )
 
     def abort(self, revert: bool = False, leave_visible: bool = False) -> ActionPlan[JobReport]:
         """Plan to make sure that nothing of the job is visible."""
-
-        def run() -> JobReport:
-            return self._committer().abort_job(
-                revert=revert, leave_visible=leave_visible, role="recovery"
-            )
-
         with self._calling("abort"):
             self._find()
             reverting = self.state is State.COMMITTING and revert
-            if self.outcome == "committed" and not reverting:
-                assert self.seen is not None
-                raise ended_by_record(self.dest.url, self.seen.record)
-            return self._plan(self._abort_question(leave_visible), run, self._loss())
+            self._refuse_ended(self.outcome == "committed" and not reverting)
+            return self._plan(
+                self._abort_question(leave_visible),
+                lambda: self._committer().abort_job(
+                    revert=revert, leave_visible=leave_visible, role="recovery"
+                ),
+                self._loss(),
+            )
 
     def recover(
         self, accept: Collection[str] = (), leave_visible: bool = False
@@ -185,16 +254,8 @@ class Ending:
 
     def adopting(self) -> ActionPlan[Adoption]:
         """Plan to give a Hadoop job a record, and to do nothing else."""
-        settled = self._settled()
-        look = adopt_job(self.runtime, self.dest, self.job_id, dead_after=settled, dry_run=True)
-
-        def run() -> Adoption:
-            return adopt_job(
-                self.runtime, self.dest, self.job_id, dead_after=settled, options=self.options
-            )
-
-        self.adoption, self.verb = look, "adopt"
-        return self._plan(f"Adopt job {self.job_id}?", run)
+        self.adoption, self.verb = self._adopt(dry_run=True), "adopt"
+        return self._plan(f"Adopt job {self.job_id}?", lambda: self._adopt(dry_run=False))
 
     def give_up(self) -> ActionPlan[GivenUp]:
         """Plan to give up what can be neither finished nor undone."""
@@ -217,14 +278,10 @@ class Ending:
 
     def abort_or_give_up(self) -> ActionPlan[JobReport] | ActionPlan[GivenUp]:
         """Plan to end the job whatever its record says: what cannot be undone is left."""
-        with (
-            self._calling("abort"),
-            suppress(FormatError, InvalidRequest),
-        ):  # the record cannot be read
-            self.seen = records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
-        seen = self.seen
-        running = seen is not None and seen.record.state is State.RUNNING
-        if self.adopt or (running and seen is not None and seen.record.adopted):
+        with self._calling("abort"), suppress(FormatError, InvalidRequest):  # it cannot be read
+            self.seen = self._read()
+        adopted = self.seen is not None and bool(self.seen.record.adopted)
+        if self.adopt or (adopted and self.state is State.RUNNING):
             return self.abort(leave_visible=True)
         return self.give_up()
 
@@ -241,43 +298,38 @@ class Ending:
         return outcome_of(self.seen.record) if self.seen is not None else ""
 
     def _find(self) -> None:
-        """Read the record, or look at what would be adopted.
-
-        Raises:
-            JobNotFound: with the ids that there are.
-            JobError: it is Hadoop's, and nobody said that it is dead; or it cannot be adopted.
-        """
-        self.seen = records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
+        """Read the record, or look at what would be adopted; raise `JobError` if it is Hadoop's,
+        and nobody said that it is dead."""
+        self.seen = self._read()
         if self.seen is not None:
             return
         self._hadoops = True
         if not self.adopt and (found := self.look()).kind == "hadoop":
-            raise JobError(
-                f"job {self.job_id!r} is a Hadoop job with"
-                f" {pending_words(found.tasks, found.files, found.bytes)}; it changed"
-                f" {age_words(found.age)} ago",
-                job_id=self.job_id,
-                remedies=(
-                    self._remedy("show", "look at it first"),
-                    self._remedy(self.verb, "if its JVM is dead, adopt it"),
-                ),
+            raise self._refused(
+                f"is a Hadoop job with {pending_words(found.tasks, found.files, found.bytes)}; it"
+                f" changed {age_words(found.age)} ago",
+                self._remedy("show", "look at it first"),
+                self._remedy(self.verb, "if its JVM is dead, adopt it"),
             )
         try:
-            self.adoption = adopt_job(
-                self.runtime, self.dest, self.job_id, dead_after=self._settled(), dry_run=True
-            )
+            self.adoption = self._adopt(dry_run=True)
         except JobNotFound as error:
             raise self._not_found() from error
+
+    def _read(self) -> records.Seen | None:
+        return records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
+
+    def _adopt(self, *, dry_run: bool) -> Adoption:
+        return adopt_job(
+            self.runtime, self.dest, self.job_id,
+            dead_after=self._settled(), dry_run=dry_run, options=self.options,
+        )  # fmt: skip
 
     def _settled(self) -> float:
         return LEFTOVER_AFTER_SECONDS if self.dead_after is None else self.dead_after
 
     def look(self) -> FoundJob:
-        """What the job's directory holds.
-
-        Raises:
-            JobNotFound: there is none; with the ids that there are.
-        """
+        """What the job's directory holds; `JobNotFound` says which jobs there are."""
         found = inspect_job(self.runtime, self.dest, self.job_id, DEAD_AFTER_SECONDS)
         if found is None:
             raise self._not_found()
@@ -288,18 +340,15 @@ class Ending:
         return JobNotFound(
             f"there is no job {self.job_id!r} under {self.dest.url}",
             job_id=self.job_id,
-            hint=f"There are: {name_some(ids, NAMED_MAX)}" if ids else "There is none at all",
+            hint=f"There are: {name_some(ids, IDS_MAX)}" if ids else "There is none at all",
         )
 
     def _take(self) -> records.Seen:
         """The job's record, after it was adopted if it has to be."""
         if self.adoption is not None:
-            adopt_job(
-                self.runtime, self.dest, self.job_id,
-                dead_after=self._settled(), options=self.options,
-            )  # fmt: skip
+            self._adopt(dry_run=False)
             self.adoption, self._hadoops = None, False
-            self.seen = records.read(self.runtime, JobPaths(self.dest, self.job_id).record)
+            self.seen = self._read()
         if self.seen is None:
             raise self._not_found()
         return self.seen
@@ -315,6 +364,11 @@ class Ending:
         return StartedJob.attached(self.seen.record, self.dest.url, self.seen.etag)
 
     # Questions and refusals -----------------------------------------------------------------------
+
+    def _refuse_ended(self, refused: bool) -> None:
+        """Raise `JobNotRunning` if the record says that the job ended in another way."""
+        if refused and self.seen is not None:
+            raise ended_by_record(self.dest.url, self.seen.record)
 
     def _plan(
         self,
@@ -355,19 +409,13 @@ class Ending:
         return ActionPlan(question, (row,), warning, calling)
 
     def _prospect(self, expect: int | Collection[str] | None, accept: Collection[str]) -> Prospect:
-        """What a commit would publish now.
-
-        Raises:
-            CommitRefused: something is wrong with the job; nothing was decided.
-            JobError: it may not be committed from a listing, or no task has committed.
-        """
+        """What a commit would publish now; raise `JobError` if it would be refused."""
         job = self._job()
         if job.terms.accept == "results":
-            raise JobError(
-                f"job {self.job_id!r} can be committed by its driver only: which attempts count was"
-                " told to it in messages, and what lies on the store may be cut short",
-                job_id=self.job_id,
-                remedies=(self._remedy("abort", "if its driver is dead, abort and run it again"),),
+            raise self._refused(
+                "can be committed by its driver only: which attempts count was told to it in"
+                " messages, and what lies on the store may be cut short",
+                self._remedy("abort", "if its driver is dead, abort and run it again"),
             )
         committer = MagicCommitter(self.runtime, job, self.options or Options(), BlockSource())
         found = committer.driver(accept=accept).look(expect)
@@ -381,13 +429,10 @@ class Ending:
                 remedies=(self._remedy("abort", "abort it"),),
             )
         if not found.tasks and expect is None:
-            raise JobError(
-                f"job {self.job_id!r} has no committed task",
-                job_id=self.job_id,
-                remedies=(
-                    self._remedy("abort", "abort it"),
-                    self._remedy("commit", "if it is right that it has none", expect=0),
-                ),
+            raise self._refused(
+                "has no committed task",
+                self._remedy("abort", "abort it"),
+                self._remedy("commit", "if it is right that it has none", expect=0),
             )
         return found
 
@@ -398,22 +443,20 @@ class Ending:
         )
 
     def _abort_question(self, leave_visible: bool) -> str:
-        """What to ask before the job is aborted or undone.
-
-        Raises:
-            JobError: Hadoop has committed it, wholly or (`AlreadyVisible`) in part.
-        """
+        """What to ask before the job is aborted or undone; raise `JobError` if Hadoop has
+        committed it, wholly or (`AlreadyVisible`) in part."""
         if self.adoption is not None and self.adoption.committed:
-            raise JobError(
-                f"job {self.job_id!r} has committed: _SUCCESS names it, so there is nothing to"
-                " abort",
-                job_id=self.job_id,
-                remedies=(self._remedy("commit", "take away what it left"),),
+            raise self._refused(
+                "has committed: _SUCCESS names it, so there is nothing to abort",
+                self._remedy("commit", "take away what it left"),
             )
         undecided = self.state in (State.RUNNING, State.ABSENT)
         if not undecided and self.state is not State.COMMITTING:
             return f"Finish undoing job {self.job_id}, which is {self.state}?"
-        stays = self._stays(leave_visible) if undecided else ""
+        job, stays = self._job(), ""
+        if undecided and job.adopted:  # of other jobs nothing is visible
+            threads = (self.options or Options()).commit_threads
+            stays = refuse_if_published(self.runtime, job, threads, leave_visible=leave_visible)
         found = self.look()
         if not undecided:
             return (
@@ -424,14 +467,6 @@ class Ending:
         many = pending_words(found.tasks, found.files, found.bytes)
         return f"Abort job {self.job_id}{changed}: {many}{stays and f'; {stays}'}?"
 
-    def _stays(self, leave_visible: bool) -> str:
-        """What an abort leaves visible; only of a Hadoop job there is something."""
-        job = self._job()
-        if not job.adopted:
-            return ""
-        threads = (self.options or Options()).commit_threads
-        return refuse_if_published(self.runtime, job, threads, leave_visible=leave_visible)
-
     def _loss(self) -> str:
         """What is said before a decided job is undone; "" if it could write over nothing."""
         if self.seen is None or self.state not in (State.COMMITTING, State.REVERTING):
@@ -439,6 +474,10 @@ class Ending:
         return "" if self.seen.record.terms.mode in FAILING else WRITTEN_OVER
 
     # Remedies -------------------------------------------------------------------------------------
+
+    def _refused(self, what: str, *remedies: Remedy) -> JobError:
+        words = f"job {self.job_id!r} {what}"
+        return JobError(words, job_id=self.job_id, remedies=remedies)
 
     def _remedy(self, call: Call, why: str, **options: object) -> Remedy:
         return Remedy(call, self.dest.url, self.job_id, why, options)
@@ -521,16 +560,9 @@ def recover_job(
             return _absent(runtime, dest, job_id, found, dry_run)
         state = seen.record.state
         found = found or str(state)
-        recovery = Recovery(
-            job_id=job_id,
-            dest=dest.url,
-            found=found,
-            state=str(state),
-            outcome=outcome_of(seen.record),
-            did=would_do(seen.record, 0.0, 0.0),
-            uuid=seen.record.uuid,
-            dry_run=dry_run,
-        )
+        did, uuid = would_do(seen.record, 0.0, 0.0), seen.record.uuid
+        outcome = outcome_of(seen.record)
+        recovery = Recovery(job_id, dest.url, found, str(state), outcome, did, uuid, dry_run)
         if state is State.CLOSED:
             return recovery
         if state is State.RUNNING:
@@ -550,15 +582,10 @@ def recover_job(
 
 
 def _refuse_young(
-    runtime: Runtime,
-    dest: Destination,
-    seen: records.Seen,
-    dead_after: float,
-    leave_visible: bool,
+    runtime: Runtime, dest: Destination, seen: records.Seen, dead_after: float, leave_visible: bool
 ) -> None:
     age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
-    stays = {"leave_visible": True} if leave_visible else {}
-    ways = dead(dest.url, seen.record.id, **stays)
+    ways = dead(dest.url, seen.record.id, **({"leave_visible": True} if leave_visible else {}))
     refuse_younger(seen.record.id, age, dead_after, "it is running, and may be alive", *ways)
 
 
@@ -581,7 +608,7 @@ def _planned(
         return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery
     if seen.record.state is not State.COMMITTING:
         return recovery
-    progress: PlanProgress = progress_of(runtime, dest, seen)
+    progress = progress_of(runtime, dest, seen)
     unresolved = tuple(key for key in progress.missing_keys if key not in accept)
     progress.missing -= len(progress.missing_keys) - len(unresolved)
     did = would_do(seen.record, 0.0, 0.0, progress)
@@ -594,15 +621,415 @@ def _absent(
     """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
     job's UUID."""
     job = StartedJob(job_id, job_id, dest.url, Terms(), False, "", False)
-    committed = committed_by_marker(runtime, job)
+    outcome = did = ""
+    if committed_by_marker(runtime, job):
+        outcome, did = "committed", "nothing: it has committed and is finished"
+    absent = str(State.ABSENT)
+    never = "nothing: there is no record of it; it may have ended, either way, or never been"
     return Recovery(
-        job_id=job_id,
-        dest=dest.url,
-        found=found or str(State.ABSENT),
-        state=str(State.ABSENT),
-        outcome="committed" if committed else "",
-        did="nothing: it has committed and is finished"
-        if committed
-        else "nothing: there is no record of it; it may have ended, either way, or never been",
-        dry_run=dry_run,
+        job_id, dest.url, found or absent, absent, outcome, did or never, dry_run=dry_run
     )
+
+
+# Giving up ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class GivingUp:
+    """The work on one job, and what to report about it.
+
+    Attributes:
+        uuids: the job's UUIDs: the tokens of its uploads and control objects carry them.
+        others: UUIDs of other jobs there. They are never ours, whatever an object says.
+        by_directory: whether the objects of the job's directory tell its UUIDs.
+        adopted: whether objects without a token belong to the job too.
+        undo: whether visible files are deleted.
+        counts, named: what `GivenUp` counts, and what it names.
+    """
+
+    runtime: Runtime
+    dest: Destination
+    job_id: str
+    key: str
+    dry_run: bool
+    options: Options | None
+    uuids: set[str] = field(default_factory=set)
+    others: frozenset[str] = frozenset()
+    by_directory: bool = False
+    adopted: bool = False
+    undo: bool = False
+    directories: tuple[str, ...] = ()
+    known: KeySet = field(default_factory=KeySet)
+    counts: Counter[str] = field(default_factory=Counter)
+    named: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def told(
+        self,
+        found: str,
+        state: str,
+        outcome: str = "",
+        why: str = "",
+        report: JobReport | None = None,
+    ) -> GivenUp:
+        """Make the report."""
+        named = {name: tuple(some) for name, some in self.named.items()}
+        more: dict[str, Any] = {**self.counts, **named, "dry_run": self.dry_run, "report": report}
+        return GivenUp(self.job_id, self.dest.url, str(found), str(state), outcome, why, **more)
+
+    def name(self, what: str, words: str) -> None:
+        """Name one more thing that stays; the first `NAMED_MAX` of a kind."""
+        if len(self.named[what]) < NAMED_MAX:
+            self.named[what].append(words)
+
+    def refuse_young(self, why: str, dead_after: float) -> None:
+        """Raise `JobTooYoung` if something of the job changed lately and nothing else tells whether
+        its driver lives. Not with ``dry_run``."""
+        age = Listing(self.runtime, JobPaths(self.dest, self.job_id).directory).to_end().age
+        if not self.dry_run:
+            known = "if you know that its driver is dead, give it up"
+            way = Remedy("force_abort", self.dest.url, self.job_id, known, {DEAD_AFTER: 0})
+            refuse_younger(self.job_id, age, dead_after, f"it may be alive, {why}", way)
+
+    # Whose is it? ---------------------------------------------------------------------------------
+
+    def own_unread(self, told: str) -> None:
+        """Take the names of a job whose record cannot be read: from its directory, and from the
+        record's metadata (``told``). Its UUID is its id, if the id was drawn; otherwise its objects
+        tell it. It is never a UUID that another record under the destination has."""
+        self.directories = JobPaths(self.dest, self.job_id).directories
+        others = set[str]()
+        for key in job_records(self.runtime, self.dest):
+            if key == self.key:
+                continue
+            others.add(key.split("/")[-2].removeprefix(MAGIC_JOB_PREFIX))
+            with suppress(FormatError, InvalidRequest):  # InvalidRequest: too large for a record
+                seen = records.read(self.runtime, key)
+                others |= {seen.record.uuid} if seen is not None else set()
+        self.others, self.by_directory = frozenset(others), True
+        self.uuids = {uuid for uuid in (self.job_id, told) if self._may_be_ours(uuid)}
+
+    def _may_be_ours(self, uuid: str) -> bool:
+        return bool(_UUID.fullmatch(uuid)) and uuid not in self.others
+
+    def _owns(self, uuid: str) -> bool:
+        """Whether an object of the job's directory belongs to the job, by the UUID in its
+        metadata."""
+        if uuid in self.uuids or (not uuid and self.adopted):
+            return True
+        if self.by_directory and self._may_be_ours(uuid):
+            self.uuids.add(uuid)
+            return True
+        return False
+
+    def _listed(self) -> Iterator[ObjectInfo]:
+        listing = Listing(self.runtime, *self.directories)
+        return (info for info in listing if info.key != self.key)
+
+    # Uploads --------------------------------------------------------------------------------------
+
+    def uploads(self) -> None:
+        """End the job's uploads and go on after single failures; with ``dry_run``, only look at
+        them."""
+        for targets in (self._by_sets(), self._by_name()):
+            fresh = (upload for upload in targets if self.known.add(upload.name))
+            if self.dry_run:
+                self._look_at(fresh)
+            else:
+                self._end(fresh)
+
+    def _by_sets(self) -> Iterator[UploadName]:
+        """Give the uploads that the control objects name."""
+        for info, saved in each_saved(self.runtime, self._listed()):
+            try:
+                if isinstance(saved, MagicError):
+                    raise saved
+                yield from self._mine(info.key, *saved)
+            except (FormatError, StoreError) as error:
+                self.name("unread", f"{info.key}: {error.message}")
+
+    def _by_name(self) -> Iterator[UploadName]:
+        """Give the uploads that a listing shows. This comes second: the sets have told the UUIDs by
+        then."""
+        with suppress(NotSupported):
+            for page in self.runtime.store.list_uploads(self.dest.prefix):
+                for listed in page.uploads:
+                    if owner_of(listed.key, listed.upload_id) in self.uuids:
+                        yield UploadName(listed.key, listed.upload_id)
+
+    def _mine(
+        self, key: str, pendings: list[Pending], metadata: dict[str, str]
+    ) -> list[UploadName]:
+        """The job's uploads that one control object names."""
+        uploads = [from_pending(pending, key) for pending in pendings]
+        if not self._owns(metadata.get(JOB_METADATA, "")):
+            return []
+        mine = [UploadName.of(upload) for upload in uploads if self._is_ours(upload)]
+        if others := len(uploads) - len(mine):
+            self.name("unread", f"{key}: names {counted(others, 'upload')} of others")
+        return mine
+
+    def _is_ours(self, upload: ReadyUpload) -> bool:
+        token = upload.token.partition(".")[0]
+        ours = token in self.uuids or (not token and self.adopted)
+        by_name = owner_of(upload.key, upload.upload_id)
+        return ours and self.dest.contains(upload.key) and by_name in (None, *self.uuids)
+
+    def _look_at(self, uploads: Iterator[UploadName]) -> None:
+        looks = ((upload, to_look(self.runtime, upload)) for upload in uploads)
+        with closing(steps.each(self.runtime, looks, in_flight=IN_FLIGHT)) as ended:
+            for upload, look in ended:
+                if look.state is UploadState.VISIBLE:
+                    self.stays(upload.key)
+                else:
+                    self.counts["open"] += look.state is not UploadState.GONE
+
+    def _end(self, uploads: Iterator[UploadName]) -> None:
+        remover = UploadRemover(self.runtime)
+        removals = ((upload, remover.to_remove(upload)) for upload in uploads)
+        with (
+            closing(steps.each(self.runtime, removals, in_flight=IN_FLIGHT)) as ended,
+            closing(self.runtime.pool.each(self._undone, ended, in_flight=IN_FLIGHT)) as outcomes,
+        ):
+            for outcome in outcomes:
+                (upload, removed), stays = outcome.item, outcome.unwrap()
+                if removed.removal is Removal.LEFT:
+                    self.name("left_open", f"{upload.key} {upload.upload_id}: {removed.why}")
+                elif stays:
+                    self.stays(upload.key)
+                else:
+                    self.counts["aborted"] += removed.removal is Removal.ABORTED
+                    self.counts["deleted"] += removed.removal is Removal.VISIBLE
+
+    def _undone(self, end: tuple[UploadName, Removed]) -> bool:
+        """Whether a file of an upload stays, or may; asked in a thread."""
+        upload, removed = end
+        if removed.removal is Removal.LEFT:
+            return False
+        may_be_visible = removed.removal is Removal.VISIBLE or removed.error is not None
+        return may_be_visible and not (self.undo and self._deleted(upload))
+
+    def _deleted(self, upload: UploadName) -> bool:
+        """Delete the object that an upload became. Whether it is gone."""
+        try:
+            info = object_at(self.runtime, upload.key)
+            if info is not None and became(upload, info):
+                delete_if_same(
+                    self.runtime, info.key, info.etag, info.version_id, modified=info.last_modified
+                )
+                info = object_at(self.runtime, upload.key)
+        except StoreError:
+            return False
+        return info is None or not became(upload, info)
+
+    def stays(self, key: str) -> None:
+        """Note a file that stays and is visible, or may be."""
+        self.counts["visible_files"] += 1
+        self.name("visible", key)
+
+    # Control objects ------------------------------------------------------------------------------
+
+    def control_objects(self) -> None:
+        """Delete the job's control objects but not the record; plans first. Go on after single
+        failures."""
+        plans: list[str] = []
+        others: list[str] = []
+        for info, uuid in each(self.runtime, self._uuid_of, self._listed(), IN_FLIGHT):
+            if isinstance(uuid, NotFound):
+                continue
+            if isinstance(uuid, MagicError):
+                self.name("unread", f"{info.key}: {uuid.message}")
+            elif self._owns(uuid):
+                is_plan = info.key.rpartition("/")[2].startswith(PLAN_PREFIX)
+                (plans if is_plan else others).append(info.key)
+        for keys in (plans, others):
+            failed = self.runtime.store.delete(keys) if keys else {}
+            for key, why in failed.items():
+                self.name("unread", f"{key}: {why.message}")
+
+    def _uuid_of(self, info: ObjectInfo) -> str:
+        return (self.runtime.store.head(info.key).metadata or {}).get(JOB_METADATA, "")
+
+    # The record -----------------------------------------------------------------------------------
+
+    def is_claimed(self) -> bool:
+        """Whether the record is the claim of an earlier call that died."""
+        try:
+            told = orjson.loads(self._body())
+        except (NotFound, InvalidRequest, orjson.JSONDecodeError):
+            return False
+        return isinstance(told, dict) and set(told) == {_CLAIM}
+
+    def claim(self, etag: str) -> str:
+        """Replace the record if it still has that ETag, so that nobody's swap can win any more.
+        First it deletes a key that nobody has: who may not delete could not take the claim away
+        again, and nobody could read the job's state. Gives the ETag of the claim.
+
+        Raises:
+            JobError: the record has changed. Nothing was given up.
+            StoreError: the store refused a request, or gave no answer: do it again.
+        """
+        try:
+            self.runtime.store.delete_one(f"{self.key}-{self.runtime.ids()}")
+        except PermissionDenied as error:
+            error.advice = (
+                "The record is as it was: a job is given up by who may delete its control objects"
+                f" (s3:DeleteObject below {self.dest.url})"
+            )
+            raise
+        body = orjson.dumps({_CLAIM: self.runtime.ids()})
+        metadata = {JOB_METADATA: min(self.uuids)} if self.uuids else None
+        for wanted in (etag, records.other_quoting(etag)):  # Ceph RGW knows unquoted ETags only
+            try:
+                written = self.runtime.store.put(self.key, body, metadata=metadata, if_match=wanted)
+                return written.etag
+            except (PreconditionFailed, NotFound, WriteConflict):
+                now = self._record_now()
+                if now is None or not same_etag(now.etag, etag):
+                    break
+        if now is not None and self._body() == body:
+            return now.etag  # the reply was lost, and the request was sent again
+        raise JobError(
+            f"the record of job {self.job_id!r} was changed by another process meanwhile",
+            job_id=self.job_id,
+            remedies=(look_again(self.dest.url, self.job_id),),
+        )
+
+    def remove_record(self, claimed: str) -> None:
+        """Delete the claim. Repeatable; after a `StoreError` it may still be there."""
+        for wanted in (claimed, records.other_quoting(claimed)):
+            try:
+                self.runtime.store.delete_one(self.key, if_match=wanted)
+                return
+            except (PreconditionFailed, WriteConflict):
+                now = self._record_now()
+                if now is None or not same_etag(now.etag, claimed):
+                    return  # another call has deleted it, and the id may be in use again
+            except (InvalidRequest, NotSupported):
+                break
+        # No conditional DELETE. The claim belongs to this call: another process creates a record
+        # only if there is none.
+        self.runtime.store.delete_one(self.key)
+
+    def _body(self) -> bytes:
+        return self.runtime.store.get(self.key, max_bytes=RECORD_BYTES_MAX).body
+
+    def _record_now(self) -> ObjectInfo | None:
+        try:
+            return self.runtime.store.head(self.key)
+        except NotFound:
+            return None
+
+    # The whole ------------------------------------------------------------------------------------
+
+    def readable(self, seen: records.Seen, dead_after: float) -> GivenUp:
+        """Give up a job whose record can be read, if it cannot be undone."""
+        found, why = seen.record.state, ""
+        if found is State.CLOSED:
+            return self.told(found, found, outcome=seen.record.outcome)
+        if found is State.COMPLETED:
+            self.refuse_young(f"for it is {found}: its files are visible", dead_after)
+        elif not self.dry_run:
+            report, why = self._undo(seen)
+            if report is not None:
+                return self.told(found, report.state, outcome=report.outcome, report=report)
+            now = records.read(self.runtime, seen.key)
+            if now is None or now.record.state is State.CLOSED:
+                state = now.record.state if now else State.ABSENT
+                return self.told(found, state, outcome=outcome_of(now.record) if now else "")
+            if now.record.state not in (State.ABORTING, State.REVERTING, State.REVERTED):
+                raise JobError(
+                    f"job {self.job_id!r} is {now.record.state}, and was {found} when it was looked"
+                    f" at: it was not given up{why and f' ({why})'}",
+                    job_id=self.job_id,
+                    remedies=(look_again(self.dest.url, self.job_id),),
+                )
+            seen = now
+        record, job = seen.record, StartedJob.attached(seen.record, self.dest.url, seen.etag)
+        self.uuids, self.adopted = {job.uuid}, bool(job.adopted)
+        self.directories = job.paths.directories
+        self.undo = record.state is State.REVERTING
+        self.runtime = MagicCommitter.found(self.runtime, self.dest, seen, self.options).runtime
+        self.uploads()
+        if not self.dry_run:
+            if found is State.COMPLETED and record.batch is not None:
+                why = self._say_published(job, record.batch)
+            self.control_objects()
+            self.remove_record(self.claim(seen.etag))
+        state = record.state if self.dry_run else State.ABSENT
+        committed = "committed" if record.state is State.COMPLETED else ""
+        return self.told(found, state, outcome=committed, why=why)
+
+    def _undo(self, seen: records.Seen) -> tuple[JobReport | None, str]:
+        """Abort or undo the job in the usual way. Gives its report, or what keeps it from being
+        undone. If nobody knows what its record says, the error goes on: nothing is given up."""
+        try:
+            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
+            report = committer.abort_job(revert=True, role="recovery")
+        except JobNotRunning as error:
+            return None, error.message
+        except (AbortIncomplete, CommitIncomplete, FormatError) as error:
+            return None, str(error.__cause__ or error)
+        if report.state in (State.ABSENT, State.CLOSED):
+            return report, ""
+        return None, "; ".join(report.warnings)
+
+    def _say_published(self, job: StartedJob, batch: StreamBatch) -> str:
+        """Tell the query's ledger that the batch of a ``completed`` job is published: its files
+        stay. Gives why that could not be done: the query may then publish the batch once more."""
+        try:
+            ledgers = Ledgers(self.runtime, job.paths.dest)
+            return publish_batch(ledgers, job, batch)
+        except (StoreError, FormatError) as error:
+            return f"the ledger does not say that {batch} is published: {error.message}"
+
+    def unreadable(self, stored: ObjectInfo, error: FormatError, dead_after: float) -> GivenUp:
+        """Give up a job whose record this version cannot read: damaged, forged, a newer version's,
+        or a claim."""
+        if not self.is_claimed():
+            self.refuse_young(
+                f"for its record cannot be read ({error.message}); if a newer version of the"
+                " library runs it, use that",
+                dead_after,
+            )
+        self.own_unread((stored.metadata or {}).get(JOB_METADATA, ""))
+        claimed = "" if self.dry_run else self.claim(stored.etag)
+        self.uploads()
+        if self.dry_run:
+            return self.told(UNREADABLE, UNREADABLE, why=str(error))
+        self.control_objects()
+        self.remove_record(claimed)
+        return self.told(UNREADABLE, State.ABSENT, why=str(error))
+
+
+def give_up_job(
+    runtime: Runtime,
+    dest: Destination,
+    job_id: str,
+    *,
+    dead_after: float,
+    dry_run: bool = False,
+    options: Options | None = None,
+) -> GivenUp:
+    """End a job whatever its record says; see `magic_committer.force_abort`. ``dead_after`` is in
+    seconds."""
+    key = JobPaths(dest, job_id).record
+    try:
+        stored = runtime.store.head(key)  # first: what is read after it is no older
+    except NotFound:
+        raise JobNotFound(
+            f"there is no record of job {job_id!r} under {dest.url}",
+            job_id=job_id,
+            hint="There is nothing to give up",
+            remedies=(Remedy("cleanup", dest.url, why="take away what it left, if anything"),),
+        ) from None
+    giving = GivingUp(runtime, dest, job_id, key, dry_run, options)
+    try:
+        if stored.size > RECORD_BYTES_MAX:
+            why = f"has {stored.size} bytes: no record has over {RECORD_BYTES_MAX}"
+            raise FormatError(key, "", why)
+        seen = records.read(runtime, key)
+    except FormatError as error:
+        return giving.unreadable(stored, error, dead_after)
+    if seen is None:
+        return giving.told(State.ABSENT, State.ABSENT)
+    return giving.readable(seen, dead_after)

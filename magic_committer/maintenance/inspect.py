@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-import orjson
-
+from magic_committer._pool import Outcome
 from magic_committer._quantities import age_words, counted, counted_are
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -33,16 +33,10 @@ from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.ready import (
     EXTRA_ABORTED,
     EXTRA_JOB,
-    ReadyUpload,
     is_tombstone,
     upload_name,
 )
-from magic_committer.commit.upload_state import (
-    UploadLook,
-    UploadState,
-    lacks_parts,
-    upload_state,
-)
+from magic_committer.commit.upload_state import UploadState, lacks_parts, upload_state
 from magic_committer.errors import (
     FormatError,
     MagicError,
@@ -74,10 +68,30 @@ from magic_committer.protocol.record import (
     StartedJob,
     State,
 )
+from magic_committer.protocol.strict import read_document, read_fields
 from magic_committer.stores.base import ObjectInfo, objects
 from magic_committer.stores.urls import is_tree, url_of
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 SIGN_BYTES_MAX = 64 * 1024
+SIGN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """The content of ``_alive.json``: which process last said that a job lives."""
+
+    job: str
+    role: str
+    host: str
+    pid: int
+
+    @classmethod
+    def decode(cls, data: bytes, source: str) -> Sign:
+        """Read ``_alive.json``; raise `FormatError` if it is none, or of a newer version."""
+        return read_fields(cls, read_document(data, source, SIGN_BYTES_MAX, SIGN_VERSION), source)
 
 
 class Listing:
@@ -111,36 +125,55 @@ class Listing:
         return age_of(self._seen_at, self._newest) if self.objects else 0.0
 
 
-def job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
-    """The directories of all jobs directly under a destination."""
-    for page in runtime.store.list(dest.jobs_prefix, delimiter="/"):
-        yield from page.prefixes
-
-
-def older_job_directories(runtime: Runtime, dest: Destination) -> Iterator[str]:
-    """The same for jobs of Hadoop up to 3.3."""
-    for page in runtime.store.list(dest.older_jobs_prefix, delimiter="/"):
+def directories(runtime: Runtime, prefix: str) -> Iterator[str]:
+    """The directories whose names begin with a prefix, by one listing."""
+    for page in runtime.store.list(prefix, delimiter="/"):
         yield from page.prefixes
 
 
 def job_ids(runtime: Runtime, dest: Destination) -> Iterator[str]:
-    """The ids of all jobs that have a directory under a destination, in the order of the
-    listing."""
-    for directory in job_directories(runtime, dest):
-        yield directory[len(dest.jobs_prefix) : -1]
-    for directory in older_job_directories(runtime, dest):
-        yield directory[len(dest.older_jobs_prefix) : -1]
+    """The ids of all jobs that have a directory under a destination, also of Hadoop up to 3.3."""
+    for prefix in (dest.jobs_prefix, dest.older_jobs_prefix):
+        for directory in directories(runtime, prefix):
+            yield directory[len(prefix) : -1]
 
 
-def pendings_of(runtime: Runtime, info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
-    """The pendings in a `.pending` or `.pendingset`, and the object's metadata. The metadata has
-    the job's token even if only ``extraData`` has kept it, and `EXTRA_ABORTED` for a tombstone. One
-    GET.
+def outcomes_of(
+    outcomes: Generator[Outcome[T, R], None, None],
+) -> Iterator[tuple[T, R | MagicError]]:
+    """Give each item of the pool's work with its result, or with the error of ours."""
+    with closing(outcomes):
+        for outcome in outcomes:
+            error = outcome.error
+            yield outcome.item, error if isinstance(error, MagicError) else outcome.unwrap()
 
-    Raises:
-        FormatError: the object cannot be read.
-        StoreError: the store did not answer.
-    """
+
+def each(
+    runtime: Runtime,
+    function: Callable[[T], R],
+    items: Iterable[T],
+    in_flight: int = LOADING_SETS_MAX,
+) -> Iterator[tuple[T, R | MagicError]]:
+    """Give each item with the function's result, or with the error of ours that it raised."""
+    return outcomes_of(runtime.pool.each(function, items, in_flight=in_flight))
+
+
+Saved = tuple[list[Pending], dict[str, str]]
+"""The pendings in a `.pending` or `.pendingset`, and the object's metadata."""
+
+
+def each_saved(
+    runtime: Runtime, infos: Iterable[ObjectInfo]
+) -> Iterator[tuple[ObjectInfo, Saved | MagicError]]:
+    """Read what tasks saved, side by side; pass over other objects, and those that are gone."""
+    saved = (info for info in infos if info.key.endswith(SAVED_SUFFIXES))
+    reading = each_listed(runtime, lambda info: pendings_of(runtime, info), saved)
+    return (one for one in outcomes_of(reading) if not isinstance(one[1], NotFound))
+
+
+def pendings_of(runtime: Runtime, info: ObjectInfo) -> Saved:
+    """Read one such object. Its metadata has the job's token even if only ``extraData`` has kept
+    it, and `EXTRA_ABORTED` for a tombstone. One GET."""
     stored = runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
     metadata = dict(stored.info.metadata or {})
     if info.key.endswith(PENDING_SUFFIX):
@@ -168,8 +201,10 @@ class Measured:
     Attributes:
         ours: a key that carries a token of this library; "": none was seen.
         failure: why something could not be read, so that ``ours`` is not certain.
+        sign: the last sign of life.
     """
 
+    listing: Listing
     tasks: KeySet = field(default_factory=KeySet)
     files: int = 0
     bytes: int = 0
@@ -179,52 +214,42 @@ class Measured:
     problem: str = ""
     sign: ObjectInfo | None = None
 
-    def add(self, info: ObjectInfo, pendings: list[Pending], metadata: dict[str, str]) -> None:
-        """Count one control object."""
-        if metadata.get(JOB_METADATA):
-            self.ours = info.key
-        if info.key.endswith(SET_SUFFIXES) and EXTRA_ABORTED not in metadata:
-            self.tasks.add(metadata.get(TASK_METADATA) or info.key)
-        self.files += len(pendings)
-        self.bytes += sum(pending.length for pending in pendings)
-
-    def could_not_read(
-        self, runtime: Runtime, info: ObjectInfo, error: FormatError | StoreError
-    ) -> None:
-        """Count an object whose content is not known."""
-        self.problems += 1
-        self.problem = self.problem or str(error)
-        if isinstance(error, StoreError):
-            self.failure = error
-        elif _carries_token(runtime, info):
-            self.ours = info.key
+    def on(self, found: FoundJob) -> FoundJob:
+        """The same job with these numbers."""
+        problem = f"{self.problems} unreadable, e.g. {self.problem}" if self.problem else ""
+        return replace(
+            found, age=self.listing.age, objects=self.listing.objects, tasks=len(self.tasks),
+            files=self.files, bytes=self.bytes, problem=problem,
+        )  # fmt: skip
 
 
 def measure(runtime: Runtime, listing: Listing, owns: Owns | None = None) -> Measured:
     """Count what the tasks left: of one job, or of all owners if there is no record."""
-    measured = Measured()
+    measured = Measured(listing)
 
-    def worth_reading() -> Iterator[ObjectInfo]:
+    def infos() -> Iterator[ObjectInfo]:
         for info in listing:
-            if info.key.endswith(SAVED_SUFFIXES):
-                yield info
-            elif info.key.endswith(f"/{ALIVE}"):
+            if info.key.endswith(f"/{ALIVE}"):
                 measured.sign = info
+            yield info
 
-    def read(info: ObjectInfo) -> tuple[list[Pending], dict[str, str]]:
-        return pendings_of(runtime, info)
-
-    with closing(each_listed(runtime, read, worth_reading())) as outcomes:
-        for outcome in outcomes:
-            try:
-                pendings, metadata = outcome.unwrap()
-            except NotFound:
-                continue
-            except (FormatError, StoreError) as error:
-                measured.could_not_read(runtime, outcome.item, error)
-                continue
-            if owns is None or owns(metadata):
-                measured.add(outcome.item, pendings, metadata)
+    for info, saved in each_saved(runtime, infos()):
+        if isinstance(saved, MagicError):
+            measured.problems += 1
+            measured.problem = measured.problem or str(saved)
+            if isinstance(saved, StoreError):
+                measured.failure = saved
+            elif _carries_token(runtime, info):
+                measured.ours = info.key
+            continue
+        pendings, metadata = saved
+        if owns is None or owns(metadata):
+            if metadata.get(JOB_METADATA):
+                measured.ours = info.key
+            if info.key.endswith(SET_SUFFIXES) and EXTRA_ABORTED not in metadata:
+                measured.tasks.add(metadata.get(TASK_METADATA) or info.key)
+            measured.files += len(pendings)
+            measured.bytes += sum(pending.length for pending in pendings)
     return measured
 
 
@@ -235,8 +260,7 @@ class PlanProgress:
     Attributes:
         missing: uploads that are gone or have lost their parts, and did not become the object at
             their key.
-        unknown: uploads about which nobody can tell now; ``why`` says the reason. They are never
-            counted as missing.
+        unknown: uploads about which nobody can tell now, and ``why``: they are never missing.
     """
 
     files: int = 0
@@ -248,10 +272,8 @@ class PlanProgress:
 
 
 def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> PlanProgress:
-    """Look for each upload of the plan: open, visible, or neither.
-
-    It lists the uploads under the destination and asks `upload_state` for each one that the listing
-    does not show: the listing is only a hint.
+    """Look for each upload of the plan: open, visible, or neither. A listing of the uploads is only
+    a hint: `upload_state` is asked for each one that it does not show.
 
     Raises:
         StoreError, FormatError: the plan or a pendingset cannot be read, perhaps because the job
@@ -264,34 +286,24 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Plan
     shown = KeySet()  # not sized by the plan's count, which nobody has checked
     with suppress(NotSupported):
         for page in runtime.store.list_uploads(dest.prefix):
-            for upload in page.uploads:
-                shown.add(upload_name(upload.key, upload.upload_id))
-
-    def unlisted() -> Iterator[ReadyUpload]:
-        for uploads, _ in source.uploads():
-            yield from (upload for upload in uploads if upload.name not in shown)
-
+            for listed in page.uploads:
+                shown.add(upload_name(listed.key, listed.upload_id))
     progress = PlanProgress(plan.files)
-    outcomes = runtime.pool.each(
-        lambda upload: upload_state(runtime, upload), unlisted(), in_flight=LOADING_SETS_MAX
-    )
-    with closing(outcomes):
-        for outcome in outcomes:
-            _count(progress, outcome.item, outcome.unwrap())
+    unlisted = (one for some, _ in source.uploads() for one in some if one.name not in shown)
+    for upload, look in each(runtime, lambda one: upload_state(runtime, one), unlisted):
+        if isinstance(look, MagicError):
+            raise look
+        if isinstance(look.error, Unanswered):
+            raise look.error  # the others will fail in the same way
+        progress.visible += look.state is UploadState.VISIBLE
+        if look.error is not None:
+            progress.unknown += 1
+            progress.why = progress.why or f"{upload.key}: {look.error}"
+        elif look.state is UploadState.GONE or lacks_parts(upload, look):
+            progress.missing += 1
+            if len(progress.missing_keys) < NAMED_MAX:
+                progress.missing_keys.append(upload.key)
     return progress
-
-
-def _count(progress: PlanProgress, upload: ReadyUpload, look: UploadLook) -> None:
-    if isinstance(look.error, Unanswered):
-        raise look.error  # the others will fail in the same way
-    progress.visible += look.state is UploadState.VISIBLE
-    if look.error is not None:
-        progress.unknown += 1
-        progress.why = progress.why or f"{upload.key}: {look.error}"
-    elif look.state is UploadState.GONE or lacks_parts(upload, look):
-        progress.missing += 1
-        if len(progress.missing_keys) < NAMED_MAX:
-            progress.missing_keys.append(upload.key)
 
 
 # Inspecting ---------------------------------------------------------------------------------------
@@ -300,14 +312,14 @@ def _count(progress: PlanProgress, upload: ReadyUpload, look: UploadLook) -> Non
 def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Iterator[FoundJob]:
     """Every job directory under a destination, ours and Hadoop's of either layout."""
     adopted: set[str] = set()
-    for directory in job_directories(runtime, dest):
+    for directory in directories(runtime, dest.jobs_prefix):
         found = inspect_one(runtime, dest, directory, dead_after)
         if found.adopted:
             adopted.add(JobPaths(dest, found.id, found.adopted).tree)
         yield found
-    for directory in older_job_directories(runtime, dest):
+    for directory in directories(runtime, dest.older_jobs_prefix):
         if directory not in adopted:
-            yield _older(runtime, dest, directory)
+            yield inspect_one(runtime, dest, directory, dead_after, older=True)
     if is_tree(runtime.store.bucket):
         yield from _of_the_version_before(runtime, dest)
 
@@ -324,107 +336,82 @@ _ENDS = {
 def _of_the_version_before(runtime: Runtime, dest: Destination) -> Iterator[FoundJob]:
     """Jobs on a file system whose record is a file for each version. No call ends them."""
     store, jobs = runtime.store, f"{dest.prefix}{TEMPORARY}/{MANIFEST_JOB_PREFIX}"
-    for page in store.list(jobs, delimiter="/"):
-        for directory in page.prefixes:
-            versions = [one.key for one in objects(store, f"{directory}_job-")]
-            if not versions:
-                continue
-            newest = store.get(
-                max(versions, key=lambda key: (len(key), key)), max_bytes=RECORD_BYTES_MAX
-            )
-            found = re.search(rb'"state": ?"([a-z]+)"', newest.body)
-            state = found[1].decode() if found else "absent"
-            path = shlex.quote(unquote(urlsplit(url_of(store.bucket, directory)).path))
-            first = _ENDS.get(state, "").format(dest=dest.url)
-            listing = Listing(runtime, directory).to_end()
-            yield FoundJob(
-                directory[len(jobs) : -1],
-                dest.url,
-                "unreadable",
-                state=state,
-                age=listing.age,
-                objects=listing.objects,
-                directory=directory[len(dest.prefix) :],
-                problem="its record is one of the version before, which kept it in _job-1.json",
-                would=f"nothing: if its driver is dead, {first}rm -r {path}",
-            )
+    for directory in directories(runtime, jobs):
+        versions = [one.key for one in objects(store, f"{directory}_job-")]
+        if not versions:
+            continue
+        newest = max(versions, key=lambda key: (len(key), key))
+        body = store.get(newest, max_bytes=RECORD_BYTES_MAX).body
+        found = re.search(rb'"state": ?"([a-z]+)"', body)
+        state = found[1].decode() if found else "absent"
+        path = shlex.quote(unquote(urlsplit(url_of(store.bucket, directory)).path))
+        first = _ENDS.get(state, "").format(dest=dest.url)
+        listing = Listing(runtime, directory).to_end()
+        yield FoundJob(
+            directory[len(jobs) : -1],
+            dest.url,
+            "unreadable",
+            state=state,
+            age=listing.age,
+            objects=listing.objects,
+            directory=directory[len(dest.prefix) :],
+            problem="its record is one of the version before, which kept it in _job-1.json",
+            would=f"nothing: if its driver is dead, {first}rm -r {path}",
+        )
 
 
 def inspect_job(
     runtime: Runtime, dest: Destination, job_id: str, dead_after: float
 ) -> FoundJob | None:
-    """One job, ours or Hadoop's in either layout. None if there is none with that id.
-
-    Raises:
-        PathError: the id cannot be used.
-    """
-    directory = JobPaths(dest, job_id).directory
-    found = inspect_one(runtime, dest, directory, dead_after)
-    if found.objects:
-        return found
-    found = _older(runtime, dest, f"{dest.older_jobs_prefix}{job_id}/")
+    """One job, ours or Hadoop's in either layout. None if there is none with that id."""
+    found = inspect_one(runtime, dest, JobPaths(dest, job_id).directory, dead_after)
+    if not found.objects:
+        older = f"{dest.older_jobs_prefix}{job_id}/"
+        found = inspect_one(runtime, dest, older, dead_after, older=True)
     return found if found.objects else None
 
 
-def _older(runtime: Runtime, dest: Destination, directory: str) -> FoundJob:
-    job_id = directory[len(dest.older_jobs_prefix) : -1]
-    found = FoundJob(job_id, dest.url, "hadoop", directory=directory[len(dest.prefix) :])
-    try:
-        return _without_record(runtime, found, directory)
-    except MagicError as error:
-        return _unreadable(runtime, found, directory, error)
-
-
-def inspect_one(runtime: Runtime, dest: Destination, directory: str, dead_after: float) -> FoundJob:
-    """Look at one directory. What cannot be read is in ``problem``, not raised."""
-    job_id, below = directory[len(dest.jobs_prefix) : -1], directory[len(dest.prefix) :]
+def inspect_one(
+    runtime: Runtime, dest: Destination, directory: str, dead_after: float, *, older: bool = False
+) -> FoundJob:
+    """Look at one directory; ``older``: of a job of Hadoop up to 3.3, which has no record. What
+    cannot be read is in ``problem``, not raised."""
+    jobs = dest.older_jobs_prefix if older else dest.jobs_prefix
+    job_id, below = directory[len(jobs) : -1], directory[len(dest.prefix) :]
     found = FoundJob(job_id, dest.url, "unreadable", directory=below)
     try:
-        seen = records.read(runtime, f"{directory}{RECORD}")
+        seen = None if older else records.read(runtime, f"{directory}{RECORD}")
         if seen is None:
             return _without_record(runtime, found, directory)
         return _with_record(runtime, dest, found, seen, dead_after)
     except MagicError as error:
-        return _unreadable(runtime, found, directory, error)
-
-
-def _unreadable(runtime: Runtime, found: FoundJob, directory: str, error: MagicError) -> FoundJob:
-    with suppress(StoreError):
-        listing = Listing(runtime, directory).to_end()
-        found = replace(found, age=listing.age, objects=listing.objects)
-    why = "nothing: it cannot be read"
-    return replace(found, kind="unreadable", problem=str(error), would=why)
+        with suppress(StoreError):
+            listing = Listing(runtime, directory).to_end()
+            found = replace(found, age=listing.age, objects=listing.objects)
+        return replace(found, problem=str(error), would="nothing: it cannot be read")
 
 
 def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
-    listing = Listing(runtime, directory)
-    measured = measure(runtime, listing)
-    ours = measured.ours or with_token(runtime, directory)
-    kind: JobKind = "litter" if ours else "hadoop"
-    would = (
-        "nothing: its job is over; cleanup takes what it left"
-        if ours
-        else "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
-    )
-    return replace(_measured(found, listing, measured), kind=kind, would=would)
+    measured = measure(runtime, Listing(runtime, directory))
+    if measured.ours or with_token(runtime, directory):
+        kind: JobKind = "litter"
+        would = "nothing: its job is over; cleanup takes what it left"
+    else:
+        kind = "hadoop"
+        would = "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
+    return replace(measured.on(found), kind=kind, would=would)
 
 
 def with_token(runtime: Runtime, directory: str) -> str:
     """A key that carries a job's token; "" if there is none. Objects whose metadata `measure` has
     read are not looked at again."""
-
-    def others() -> Iterator[ObjectInfo]:
-        for info in Listing(runtime, directory):
-            if not info.key.endswith(SAVED_SUFFIXES):
-                yield info
-
-    outcomes = runtime.pool.each(
-        lambda info: _carries_token(runtime, info), others(), in_flight=LOADING_SETS_MAX
-    )
-    with closing(outcomes):
-        for outcome in outcomes:
-            if outcome.unwrap():
-                return outcome.item.key
+    listing = Listing(runtime, directory)
+    others = (info for info in listing if not info.key.endswith(SAVED_SUFFIXES))
+    for info, carries in each(runtime, lambda one: _carries_token(runtime, one), others):
+        if isinstance(carries, MagicError):
+            raise carries
+        if carries:
+            return info.key
     return ""
 
 
@@ -443,10 +430,10 @@ def _with_record(
     dead_after: float,
 ) -> FoundJob:
     record = seen.record
-    listing = Listing(runtime, *record.paths(dest).directories)
-    measured = measure(runtime, listing, StartedJob.attached(record, dest.url, "").owns)
+    job = StartedJob.attached(record, dest.url, "")
+    measured = measure(runtime, Listing(runtime, *record.paths(dest).directories), job.owns)
     found = replace(
-        _measured(found, listing, measured),
+        measured.on(found),
         id=record.id,
         kind="ours",
         uuid=record.uuid,
@@ -467,18 +454,20 @@ def _with_record(
         who = record.decider
         found = replace(found, role=who.role, host=who.host, pid=who.pid)
     elif measured.sign is not None:
-        found = _signed(runtime, found, measured.sign)
+        with suppress(StoreError, FormatError):  # a sign that cannot be read is ignored
+            key = measured.sign.key
+            sign = Sign.decode(runtime.store.get(key, max_bytes=SIGN_BYTES_MAX).body, key)
+            found = replace(found, role=sign.role, host=sign.host, pid=sign.pid)
     progress: PlanProgress | None = None
     try:
         if record.plan is not None and record.state is not State.CLOSED:
-            found = _planned(runtime, dest, found, record)
+            plan = load_plan(runtime, job, record.plan)
+            found = replace(found, tasks=len(plan.sets), files=plan.files, bytes=plan.data_bytes)
         if record.state is State.COMMITTING:
             progress = progress_of(runtime, dest, seen)
+            missing = tuple(progress.missing_keys)
             found = replace(
-                found,
-                visible=progress.visible,
-                missing=progress.missing,
-                missing_keys=tuple(progress.missing_keys),
+                found, visible=progress.visible, missing=progress.missing, missing_keys=missing
             )
             if progress.unknown:
                 found = replace(
@@ -490,34 +479,6 @@ def _with_record(
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
             found = replace(found, problem=str(error))
     return replace(found, would=would_do(record, found.age, dead_after, progress))
-
-
-def _measured(found: FoundJob, listing: Listing, measured: Measured) -> FoundJob:
-    problem = f"{measured.problems} unreadable, e.g. {measured.problem}" if measured.problem else ""
-    return replace(
-        found,
-        age=listing.age,
-        objects=listing.objects,
-        tasks=len(measured.tasks),
-        files=measured.files,
-        bytes=measured.bytes,
-        problem=problem,
-    )
-
-
-def _planned(runtime: Runtime, dest: Destination, found: FoundJob, record: JobRecord) -> FoundJob:
-    assert record.plan is not None
-    plan = load_plan(runtime, StartedJob.attached(record, dest.url, ""), record.plan)
-    return replace(found, tasks=len(plan.sets), files=plan.files, bytes=plan.data_bytes)
-
-
-def _signed(runtime: Runtime, found: FoundJob, sign: ObjectInfo) -> FoundJob:
-    """Add which process last gave a sign of life. A sign that cannot be read is ignored."""
-    try:
-        told = orjson.loads(runtime.store.get(sign.key, max_bytes=SIGN_BYTES_MAX).body)
-        return replace(found, role=str(told["role"]), host=str(told["host"]), pid=int(told["pid"]))
-    except (StoreError, ValueError, TypeError, KeyError):
-        return found
 
 
 def would_do(

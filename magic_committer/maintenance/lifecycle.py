@@ -29,9 +29,9 @@ from magic_committer._quantities import counted
 from magic_committer._runtime import Clock, Runtime
 from magic_committer._wiring import BucketSettings
 from magic_committer.commit import records
+from magic_committer.commit.sweep import job_records
 from magic_committer.errors import FormatError, MagicError, OptionError
-from magic_committer.hadoop.paths import RECORD, Destination
-from magic_committer.maintenance.inspect import job_directories
+from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS
 from magic_committer.protocol.record import State
 
@@ -65,12 +65,8 @@ class LifecycleChanged(MagicError):
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A configuration that aborts uploads below a prefix in time.
-
-    Attributes:
-        change: what had to be changed.
-        rule: the rule that aborts the uploads.
-    """
+    """A configuration that aborts uploads below a prefix in time, what had to be changed, and the
+    rule that aborts them."""
 
     configuration: Configuration
     change: Change
@@ -125,53 +121,35 @@ def merge(configuration: Configuration, prefix: str, days: int) -> Merged:
     merge changes nothing.
 
     Our own rule for the prefix gets these days, even if it had fewer. If another rule is as early
-    or earlier, ours is not needed.
-
-    Args:
-        configuration: the present one.
-        prefix: the beginning of the keys.
-        days: after how many days.
-
-    Raises:
-        OptionError: S3 does not accept this number of days.
+    or earlier, ours is not needed. `OptionError`: S3 does not accept this number of days.
     """
     if isinstance(days, bool) or not isinstance(days, int) or not 1 <= days <= DAYS_MAX:
         raise OptionError(f"days is a whole number from 1 to {DAYS_MAX}, not {days!r}")
     rules = rules_of(configuration)
     ours = next((n for n, rule in enumerate(rules) if _is_ours(rule, prefix)), None)
-    if ours is not None:
-        kept = rules[ours]
-        if abort_days(kept) == days:
-            return Merged(configuration, "nothing", kept)
-        rules[ours] = {**kept, "Status": "Enabled", _ABORT: {_DAYS: days}}
+    if ours is not None and abort_days(rules[ours]) != days:
+        rules[ours] = {**rules[ours], "Status": "Enabled", _ABORT: {_DAYS: days}}
         return Merged({**configuration, "Rules": rules}, "changed", rules[ours])
-    there = covering(configuration, prefix, days)
+    there = covering(configuration, prefix, days) if ours is None else rules[ours]
     if there is not None:
         return Merged(configuration, "nothing", there)
     # S3 refuses a configuration with rules of the old form and rules of the new form.
     old_form = any("Prefix" in r for r in rules) and not any("Filter" in r for r in rules)
     reach = {"Prefix": prefix} if old_form else {"Filter": {"Prefix": prefix}}
-    added = {"ID": _free_id(rules, prefix), "Status": "Enabled", **reach, _ABORT: {_DAYS: days}}
+    wanted, taken = rule_id(prefix), {rule.get("ID") for rule in rules}
+    others = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
+    free = next(one for one in (wanted, *others) if one not in taken)
+    added = {"ID": free, "Status": "Enabled", **reach, _ABORT: {_DAYS: days}}
     return Merged({**configuration, "Rules": [*rules, added]}, "added", added)
 
 
 def _is_ours(rule: Rule, prefix: str) -> bool:
-    wanted = rule_id(prefix)
-    named = rule.get("ID", "")
-    of_ours = named == wanted or re.fullmatch(rf"{re.escape(wanted)}-\d+", named)
     return (
-        bool(of_ours)
+        re.fullmatch(rf"{re.escape(rule_id(prefix))}(-\d+)?", rule.get("ID", "")) is not None
         and set(rule) <= {"ID", "Status", "Filter", "Prefix", _ABORT}
         and set(rule.get(_ABORT, ())) == {_DAYS}
         and prefix_of(rule) == prefix
     )
-
-
-def _free_id(rules: list[Rule], prefix: str) -> str:
-    wanted = rule_id(prefix)
-    taken = {rule.get("ID") for rule in rules}
-    others = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
-    return next(one for one in (wanted, *others) if one not in taken)
 
 
 # Reading and writing ------------------------------------------------------------------------------
@@ -180,12 +158,6 @@ def _free_id(rules: list[Rule], prefix: str) -> str:
 def ensure(settings: BucketSettings, prefix: str, days: int, clock: Clock) -> Merged:
     """Make sure that uploads below ``prefix`` are aborted after ``days`` days: read, merge, write,
     read back. Repeatable; if nothing is needed, nothing is written.
-
-    Args:
-        settings: the bucket's settings.
-        prefix: the beginning of the keys.
-        days: after how many days.
-        clock: for the pauses.
 
     Raises:
         LifecycleChanged: something else is stored afterwards. Look at it, and call it again.
@@ -236,15 +208,11 @@ def _plain(rule: Rule) -> dict[str, Any]:
 
 def longest_live(runtime: Runtime, dest: Destination) -> float:
     """How long the oldest live job under a destination has been running, in seconds; 0 if there is
-    none. By the store's clock; for decided jobs by their starter's clock.
-
-    Raises:
-        StoreError: the jobs could not be listed or read.
-    """
+    none. By the store's clock; for decided jobs by their starter's clock."""
     longest = 0.0
-    for directory in job_directories(runtime, dest):
+    for key in job_records(runtime, dest):
         with suppress(FormatError):  # from a newer version, or no record
-            seen = records.read(runtime, f"{directory}{RECORD}")
+            seen = records.read(runtime, key)
             if seen is None or seen.record.state not in (State.RUNNING, State.COMMITTING):
                 continue
             running = seen.record.state is State.RUNNING
@@ -254,12 +222,8 @@ def longest_live(runtime: Runtime, dest: Destination) -> float:
 
 
 def too_short(days: int, longest: float) -> str:
-    """Why a rule with so few days may do harm, in a sentence; "" if it should not. Pure.
-
-    Args:
-        days: the rule's days.
-        longest: as `longest_live` gives.
-    """
+    """Why a rule with so few days may do harm where a job has lived as ``longest_live`` says, in a
+    sentence; "" if it should not. Pure."""
     after = counted(days, "day")
     if days * DAY_SECONDS < longest:
         return (

@@ -7,8 +7,7 @@ its kind. If it does not, the content does: the kind of which it has the most fi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import orjson
 
@@ -35,72 +34,45 @@ from magic_committer.hadoop.paths import (
     RECORD,
     SUCCESS,
 )
-from magic_committer.maintenance.inspect import SIGN_BYTES_MAX
+from magic_committer.maintenance.inspect import SIGN_BYTES_MAX, Sign
 from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
 from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
-from magic_committer.protocol.strict import read_document, read_fields
 
 FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive", "ledger"]
 FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
-SIGN_VERSION = 1
 FIELDS_MIN = 2
 """A document with fewer of a kind's own fields is not of that kind."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """The content of ``_alive.json``: which process last said that a job lives."""
-
-    job: str
-    role: str
-    host: str
-    pid: int
-
-    @classmethod
-    def decode(cls, data: bytes, source: str) -> Sign:
-        """Read ``_alive.json``.
-
-        Raises:
-            FormatError: it is not a sign of life, or a newer version of the library wrote it.
-        """
-        return read_fields(cls, read_document(data, source, SIGN_BYTES_MAX, SIGN_VERSION), source)
-
-
 File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
 
-_DECODE: Mapping[FileKind, Callable[[bytes, str], File]] = {
-    "pending": decode_pending,
-    "pendingset": decode_pendingset,
-    "success": decode_success,
-    "plan": Plan.decode,
-    "record": JobRecord.decode,
-    "alive": Sign.decode,
-    "ledger": Ledger.decode,
-}
-BYTES_MAX: Mapping[FileKind, int] = {
-    "pending": PENDING_BYTES_MAX,
-    "pendingset": PENDINGSET_BYTES_MAX,
-    "success": SUCCESS_BYTES_MAX,
-    "plan": PLAN_BYTES_MAX,
-    "record": RECORD_BYTES_MAX,
-    "alive": SIGN_BYTES_MAX,
-    "ledger": LEDGER_BYTES_MAX,
-}
+
+class _Form(NamedTuple):
+    """How a kind is read, how large it may be, and the fields that tell it."""
+
+    decode: Callable[[bytes, str], File]
+    bytes_max: int
+    own: str
+
+
+_FORMS: Mapping[FileKind, _Form] = {
+    "pending": _Form(
+        decode_pending, PENDING_BYTES_MAX, "uploadId destinationKey uri etags bucket taskId"
+    ),
+    "pendingset": _Form(decode_pendingset, PENDINGSET_BYTES_MAX, "commits jobId extraData"),
+    "success": _Form(
+        decode_success, SUCCESS_BYTES_MAX,
+        "committer timestamp filenames success metrics diagnostics hostname",
+    ),
+    "plan": _Form(Plan.decode, PLAN_BYTES_MAX, "sets deletes partitions nonce uuid job_id"),
+    "record": _Form(JobRecord.decode, RECORD_BYTES_MAX, "terms state nonce uuid given_id started"),
+    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, "job role host pid"),
+    "ledger": _Form(Ledger.decode, LEDGER_BYTES_MAX, "query nonce done done_by claim"),
+}  # fmt: skip
+BYTES_MAX: Mapping[FileKind, int] = {kind: one.bytes_max for kind, one in _FORMS.items()}
 UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
 """The greatest size of a file whose content must tell its kind."""
-
-_OWN_FIELDS: Mapping[FileKind, frozenset[str]] = {
-    "pending": frozenset({"uploadId", "destinationKey", "uri", "etags", "bucket", "taskId"}),
-    "pendingset": frozenset({"commits", "jobId", "extraData"}),
-    "success": frozenset(
-        {"committer", "timestamp", "filenames", "success", "metrics", "diagnostics", "hostname"}
-    ),
-    "plan": frozenset({"sets", "deletes", "partitions", "nonce", "uuid", "job_id"}),
-    "record": frozenset({"terms", "state", "nonce", "uuid", "given_id", "started"}),
-    "alive": frozenset({"job", "role", "host", "pid"}),
-    "ledger": frozenset({"query", "nonce", "done", "done_by", "claim"}),
-}
 
 _TASK_MANIFEST = "TaskManifest/1"
 
@@ -121,11 +93,7 @@ def kind_by_name(name: str) -> FileKind | None:
 
 
 def kind_by_content(data: bytes, source: str) -> FileKind:
-    """The kind of which a document has the most fields.
-
-    Raises:
-        FormatError: it is not a JSON object, or of no kind of ours.
-    """
+    """The kind of which a document has the most fields; raise `FormatError` if it has of none."""
     document: dict[str, Any] = {}
     try:
         refuse_crowded(data)
@@ -139,7 +107,7 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
         raise FormatError(source, "", "is not a JSON object")
     if str(document.get("type", "")).endswith(_TASK_MANIFEST):
         raise FormatError(source, "type", "is of Hadoop's manifest committer, which has no uploads")
-    score = {kind: len(own & set(document)) for kind, own in _OWN_FIELDS.items()}
+    score = {kind: len(set(one.own.split()) & set(document)) for kind, one in _FORMS.items()}
     best = max(FILE_KINDS, key=lambda kind: (score[kind], kind == "success"))
     if score[best] < FIELDS_MIN:
         raise FormatError(
@@ -150,9 +118,5 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
 
 
 def decode(kind: FileKind, data: bytes, source: str) -> File:
-    """Read a file of that kind.
-
-    Raises:
-        FormatError: it cannot be trusted. The error names object, field and reason.
-    """
-    return _DECODE[kind](data, source)
+    """Read a file of that kind; raise `FormatError` with object, field and reason."""
+    return _FORMS[kind].decode(data, source)

@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from magic_committer._quantities import age_words, counted, name_some
 from magic_committer.errors import JobTooYoung, OptionError
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import Remedy
+
+if TYPE_CHECKING:
+    from magic_committer.maintenance.ending import Ending
 
 T = TypeVar("T")
 
@@ -38,11 +41,7 @@ Age = timedelta | float
 
 
 def seconds(name: str, value: Age) -> float:
-    """Give a limit in seconds.
-
-    Raises:
-        OptionError: the value is not a duration, or it is below 0.
-    """
+    """Give a limit in seconds; raise `OptionError` if it is no duration, or below 0."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not number >= 0:
         raise OptionError(f"{name} is a timedelta or seconds from 0 on, not {value!r}")
@@ -50,11 +49,7 @@ def seconds(name: str, value: Age) -> float:
 
 
 def refuse_younger(job_id: str, age: float, limit: float, why: str, *ways: Remedy) -> None:
-    """Refuse a job of which something changed lately.
-
-    Raises:
-        JobTooYoung: ``age`` is less than ``limit``; ``ways`` are the ways out beside waiting.
-    """
+    """Raise `JobTooYoung` if something of a job changed lately; ``ways``: out, beside waiting."""
     if age < limit:
         told = f"job {job_id!r} changed {age_words(age)} ago, less than {age_words(limit)}: {why}"
         raise JobTooYoung(told, job_id=job_id, age=age, limit=limit, hint="Wait", remedies=ways)
@@ -159,7 +154,7 @@ class FoundJob(Told):
     query: str = ""
     batch: int | None = None
     checkpoint: str = ""
-    _ending: Callable[[bool, float | None], Any] | None = field(
+    _ending: Callable[[bool, float | None], Ending] | None = field(
         default=None, repr=False, compare=False
     )
 
@@ -187,8 +182,7 @@ class FoundJob(Told):
             JobError: the job cannot be ended in this way; the error says why, and what can be done.
             StoreError: the store refused a request, or cannot be reached.
         """
-        plan: ActionPlan[Recovery] = self._end(adopt, dead_after).recover(accept, leave_visible)
-        return plan
+        return self._end(adopt, dead_after).recover(accept, leave_visible)
 
     def abort(
         self,
@@ -211,8 +205,7 @@ class FoundJob(Told):
         Raises:
             JobError, StoreError: as for `recover`.
         """
-        plan: ActionPlan[JobReport] = self._end(adopt, dead_after).abort(revert, leave_visible)
-        return plan
+        return self._end(adopt, dead_after).abort(revert, leave_visible)
 
     def commit(
         self,
@@ -235,8 +228,7 @@ class FoundJob(Told):
         Raises:
             JobError, StoreError: as for `recover`.
         """
-        plan: ActionPlan[JobReport] = self._end(adopt, dead_after).commit(expect, accept)
-        return plan
+        return self._end(adopt, dead_after).commit(expect, accept)
 
     def adopt(self, *, dead_after: Age | None = None) -> ActionPlan[Adoption]:
         """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once.
@@ -250,8 +242,7 @@ class FoundJob(Told):
         Raises:
             JobError, StoreError: as for `magic_committer.adopt`.
         """
-        plan: ActionPlan[Adoption] = self._end(True, dead_after).adopting()
-        return plan
+        return self._end(True, dead_after).adopting()
 
     def give_up(self, *, dead_after: Age | None = None) -> ActionPlan[GivenUp]:
         """Plan to give the job up, as `magic_committer.force_abort` does at once.
@@ -265,10 +256,9 @@ class FoundJob(Told):
         Raises:
             JobError, StoreError: as for `magic_committer.force_abort`.
         """
-        plan: ActionPlan[GivenUp] = self._end(False, dead_after).give_up()
-        return plan
+        return self._end(False, dead_after).give_up()
 
-    def _end(self, adopt: bool, dead_after: Age | None) -> Any:
+    def _end(self, adopt: bool, dead_after: Age | None) -> Ending:
         if self._ending is None:
             raise OptionError("this job was not found by `inspect`: only its values are known")
         limit = None if dead_after is None else seconds("dead_after", dead_after)

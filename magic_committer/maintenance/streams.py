@@ -56,34 +56,22 @@ def stream_state(ledgers: Ledgers, dest: str, query: str) -> StreamState | None:
     if ledger is None:
         return None
     claim = ledger.claim
-    return StreamState(
-        query=query,
-        dest=dest,
-        done=ledger.done,
-        done_by=ledger.done_by,
-        claim=claim.job_id if claim is not None else "",
-        claimed=claim.number if claim is not None else None,
-        checkpoint=ledger.checkpoint,
-    )
+    by, number = (claim.job_id, claim.number) if claim is not None else ("", None)
+    return StreamState(query, dest, ledger.done, ledger.done_by, by, number, ledger.checkpoint)
 
 
 def abort_jobs_of(
     runtime: Runtime, dest: Destination, checkpoint: str, options: Options
 ) -> list[JobReport]:
-    """Abort the running jobs of a query; see `magic_committer.abort_stream`.
-
-    Args:
-        runtime, dest, options: the components, the destination and the options.
-        checkpoint: the hash of the query's checkpoint.
-    """
-    states = (State.RUNNING, State.ABORTING)
-    found = [seen for seen in runs_of(runtime, dest, checkpoint) if seen.record.state in states]
+    """Abort the running jobs of a query, by the hash of its checkpoint; see
+    `magic_committer.abort_stream`."""
     reports = []
-    for seen in found:
+    for seen in list(runs_of(runtime, dest, checkpoint)):
+        if seen.record.state not in (State.RUNNING, State.ABORTING):
+            continue
         try:
-            reports.append(
-                MagicCommitter.found(runtime, dest, seen, options).abort_job(role="recovery")
-            )
+            committer = MagicCommitter.found(runtime, dest, seen, options)
+            reports.append(committer.abort_job(role="recovery"))
         except JobNotRunning as error:  # decided meanwhile, or ended
             logger.info("job %s was not aborted: %s", seen.record.id, error.message)
         except OutcomeUnknown as error:

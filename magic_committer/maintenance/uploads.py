@@ -34,8 +34,8 @@ from magic_committer.commit.closed import age_of
 from magic_committer.commit.probe import hides_uploads
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.steps import Ahead
-from magic_committer.commit.upload_state import UploadLook, UploadName, to_look
-from magic_committer.errors import StoreError
+from magic_committer.commit.upload_state import UploadName, to_look
+from magic_committer.errors import OptionError, StoreError
 from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of
 from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
@@ -137,12 +137,8 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the operator allows to be aborted.
-
-    Attributes:
-        older_than: an age in seconds. 0: any age, also an unknown one.
-        foreign, hadoop: whether uploads of these classes may be aborted too.
-    """
+    """What the operator allows to be aborted: from which age in seconds (0: any age, also an
+    unknown one), and whether uploads of the classes ``foreign`` and ``hadoop`` too."""
 
     older_than: float = LEFTOVER_AFTER_SECONDS
     foreign: bool = False
@@ -191,12 +187,16 @@ class Filters:
     Attributes:
         older_than: an age in seconds. An unknown age is not older than anything but 0.
         job: an id or a UUID.
-        key_glob: a glob for the key below the path; ``*`` matches "/" too.
+        key_glob: for the key below the path; ``*`` matches "/" too.
     """
 
     older_than: float | None = None
     job: str | None = None
     key_glob: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.job == "":  # `--job "$JOB"` of a script: it would fit all that have no job's id
+            raise OptionError("job is the id or the UUID of a job, and is empty")
 
     def fits(self, found: FoundUpload, dest: Destination) -> bool:
         """Whether an upload is meant. Pure."""
@@ -206,6 +206,11 @@ class Filters:
             and (self.job is None or self.job in (found.job, found.uuid))
             and (self.key_glob is None or fnmatchcase(below, self.key_glob))
         )
+
+    @property
+    def old_from(self) -> float:
+        """The age in seconds from which uploads of other programs are told of."""
+        return max(self.older_than or 0.0, OLD_SECONDS)
 
 
 def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
@@ -224,12 +229,7 @@ def blind_spot(runtime: Runtime, dest: Destination) -> str:
     """Why uploads may be open below a path although no listing shows them; "" if there is no
     reason. Ask this only if a listing does not prove the contrary (`shows_more_than_keys`). The
     first time in a process it creates two uploads in a job's directory there, lists them and aborts
-    them: 9 requests. Repeatable.
-
-    Raises:
-        StoreError: it could not be found out. `PermissionDenied`: the caller may not create
-            uploads.
-    """
+    them: 9 requests. Repeatable. `PermissionDenied`: the caller may not create uploads."""
     try:
         how = hides_uploads(runtime, dest.prefix)
     except StoreError as error:
@@ -256,8 +256,6 @@ class Survey:
     of `pages` lists them again.
 
     Args:
-        dead_after: a job is dead if nothing of it has changed for this many seconds.
-        in_flight: how many requests at once.
         by_name: only the uploads' names and the records tell owners, no control object is read:
             what has no job's name is ``foreign``, a running job is ``live``.
 
@@ -298,7 +296,7 @@ class Survey:
                 runtime.progress(Progress("list", self.listed, None, "uploads"))
         self.places = Places(runtime, in_flight)
         self.places.look(directories)
-        self._index = Index(runtime, {} if by_name else self.places.all(), self._first)
+        self._index = Index(runtime, {} if by_name else self.places.known, self._first)
         self._by_job: dict[tuple[str, str], FoundUpload] = {}
         self._by_place: dict[str, FoundUpload] = {}
 
@@ -350,14 +348,7 @@ class Survey:
         verdicts += [self._of_hadoop(one) for one in named if not one.uuid]
         if not verdicts:
             verdicts.append(_verdict("foreign") if self.by_name else self._of_nobody(directory))
-        verdict = min(
-            verdicts,
-            key=lambda v: (
-                _rank(v),
-                v.job_state not in FINISHED_BY_RECOVERY,
-                v.job_state == State.CLOSED,
-            ),
-        )
+        verdict = min(verdicts, key=_rank)
         judged = upload_name(upload.key, upload.upload_id) in self._first
         if judged or verdict.owner_class == "live":
             return verdict
@@ -397,36 +388,32 @@ class Survey:
         place = self.places.around(dest)[-1]
         if named.directory in place.unread:
             return _verdict("unknown", named.job, note="the record of its job cannot be read")
-        seen = _record_in(place.records.values(), named.directory)
+        seen = place.record_in.get(named.directory)
         if seen is not None and seen.record.state is not State.CLOSED:
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
-        age = self._index.age(named.directory)
+        age = self._index.ages[named.directory]
         return _verdict("hadoop", named.job, dest=dest, job_age=age)
 
     def _of_nobody(self, directory: str) -> FoundUpload:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
         if directory not in self._by_place:
-            self._by_place[directory] = min(
-                self._neighbours(directory),
-                key=lambda v: (not v.near, not v.note),
-                default=_verdict("foreign"),
-            )
+            near, nobody = self._neighbours(directory), _verdict("foreign")
+            self._by_place[directory] = min(near, key=lambda v: not v.near, default=nobody)
         return self._by_place[directory]
 
     def _neighbours(self, directory: str) -> Iterator[FoundUpload]:
         for place in self.places.around(directory):
             for problem in place.problems:
                 yield _verdict("foreign", near=True, note=f"it may be of a job: {problem}")
-            by_key = {seen.key: seen for seen in place.records.values()}
             for below in place.directories:
-                seen = by_key.get(f"{below}{RECORD}")
+                seen = place.record_in.get(below)
                 over = seen is not None and seen.record.state is State.CLOSED
-                whole = self._index.is_whole(below) and below not in place.unread
-                if over or (seen is None and whole and self._index.is_litter(below)):
+                whole = below not in self._index.unread and below not in place.unread
+                if over or (seen is None and whole and self._index.signed.get(below)):
                     continue
-                age = self._index.age(below) if seen is None else self._job_age(seen)
+                age = self._index.ages[below] if seen is None else self._job_age(seen)
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
@@ -434,30 +421,24 @@ class Survey:
 
     def _job_age(self, seen: records.Seen) -> float:
         dest = Destination(self.dest.bucket, _dest_of(seen))
-        paths = seen.record.paths(dest)
-        ages = [self._index.age(paths.directory)]
-        if paths.tree != paths.directory:  # adopted from Hadoop 3.3: all jobs share a directory
-            ages.append(self._index.age(f"{dest.prefix}{MAGIC}/"))
-        return min(ages)
+        paths, ages = seen.record.paths(dest), self._index.ages
+        if paths.tree == paths.directory:
+            return ages[paths.directory]
+        # Adopted from Hadoop 3.3: all jobs share a directory.
+        return min(ages[paths.directory], ages[f"{dest.prefix}{MAGIC}/"])
 
 
-def _rank(verdict: FoundUpload) -> int:
+def _rank(verdict: FoundUpload) -> tuple[int, bool]:
     """How strongly a verdict protects: the lower, the stronger."""
-    if verdict.owner_class == "hadoop":
-        return 2
-    finished = verdict.job_state in FINISHED_BY_RECOVERY
-    return {"live": 0, "unknown": 1, "over": 1 if finished else 3, "orphan": 4}.get(
-        verdict.owner_class, 5
-    )
+    name, state = verdict.owner_class, verdict.job_state
+    if name == "over":
+        return 1 if state in FINISHED_BY_RECOVERY else 3, state == State.CLOSED
+    return {"live": 0, "unknown": 1, "hadoop": 2, "orphan": 4, "foreign": 5}[name], True
 
 
 def _dest_of(seen: records.Seen) -> str:
     """The prefix of the destination of a record."""
     return directory_of(seen.key.removesuffix(f"/{RECORD}"))
-
-
-def _record_in(found: Iterable[records.Seen], directory: str) -> records.Seen | None:
-    return next((seen for seen in found if seen.key == f"{directory}{RECORD}"), None)
 
 
 # Sizes --------------------------------------------------------------------------------------------
@@ -466,25 +447,22 @@ def _record_in(found: Iterable[records.Seen], directory: str) -> records.Seen | 
 def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[FoundUpload]:
     """The same uploads with their parts and bytes: one ListParts each. Uploads that have
     ended meanwhile are left out. If the store does not tell about one, its note says why."""
-
-    def measured(found: FoundUpload, look: UploadLook) -> FoundUpload | None:
-        if look.ended:
-            return None
-        if look.error is not None:
-            why = f"its size is not known: {look.error.code or type(look.error).__name__}"
-            return replace(found, note=f"{found.note}; {why}" if found.note else why)
-        size = sum(part.size for part in look.parts)
-        return replace(found, parts=len(look.parts), bytes=size)
-
     looks = (
         (number, to_look(runtime, UploadName(found.key, found.upload_id)))
         for number, found in enumerate(page)
     )
-    told: dict[int, FoundUpload | None] = {}
+    told: dict[int, FoundUpload] = {}
     with closing(steps.each(runtime, looks, in_flight=in_flight)) as ended:
         for number, look in ended:
-            told[number] = measured(page[number], look)
-    return [found for number in range(len(page)) if (found := told[number]) is not None]
+            found = page[number]
+            if look.error is not None and not look.ended:
+                why = f"its size is not known: {look.error.code or type(look.error).__name__}"
+                note = f"{found.note}; {why}" if found.note else why
+                told[number] = replace(found, note=note)
+            elif not look.ended:
+                size = sum(part.size for part in look.parts)
+                told[number] = replace(found, parts=len(look.parts), bytes=size)
+    return [told[number] for number in sorted(told)]
 
 
 # Sums ---------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from magic_committer._runtime import Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.below import has_deeper, job_of, jobs_below
+from magic_committer.maintenance.below import destination_of, has_deeper, jobs_below
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command
@@ -79,13 +79,13 @@ def test_hadoops_jobs_of_both_layouts_are_found(command: Command, s3: MemoryStor
 
 
 @pytest.mark.parametrize(
-    ("key", "job"),
+    ("key", "destination"),
     [
-        ("t/__magic_job-1/_job.json", ("t/", "1")),
-        ("__magic_job-1/job-1/00/a.pendingset", ("", "1")),
-        ("a/b/__magic/job-7/00/x.pending", ("a/b/", "7")),
-        ("t/__magic_job-1/job-1/00/tasks/a/__base/__magic_job-2/x", ("t/", "1")),
-        ("t/__magic_job-1/", ("t/", "1")),
+        ("t/__magic_job-1/_job.json", "t/"),
+        ("__magic_job-1/job-1/00/a.pendingset", ""),
+        ("a/b/__magic/job-7/00/x.pending", "a/b/"),
+        ("t/__magic_job-1/job-1/00/tasks/a/__base/__magic_job-2/x", "t/"),
+        ("t/__magic_job-1/", "t/"),
         ("t/__magic_job-1", None),
         ("t/__magic/job-7", None),
         ("t/__magic/x/y", None),
@@ -94,9 +94,9 @@ def test_hadoops_jobs_of_both_layouts_are_found(command: Command, s3: MemoryStor
         ("t/x.csv", None),
     ],
 )
-def test_a_key_tells_its_destination(key: str, job: tuple[str, str] | None) -> None:
+def test_a_key_tells_its_destination(key: str, destination: str | None) -> None:
     """By the first directory of a job that it lies in, whole elements only."""
-    assert job_of(key) == job
+    assert destination_of(key) == destination
 
 
 def test_a_path_is_a_directory_below_too(command: Command, lake: MemoryStore) -> None:
@@ -115,8 +115,8 @@ def test_one_flat_listing_finds_them(clock: PatientClock) -> None:
             store.put_object(f"t{number:02}/__magic_job-1/_job.json", b"{}")
         listed: list[Request] = []
         store.before = listed.append
-        below = jobs_below(runtime(), ROOT)
-        assert (len(below.jobs), below.objects, below.problems) == (40, 40, ())
+        below, problems = jobs_below(runtime(), ROOT)
+        assert (len(below), problems) == (40, ())
         assert [request.verb for request in listed] == ["list"] * 4
 
 
@@ -129,12 +129,11 @@ def test_a_listing_that_meets_its_limit_is_no_all_clear(
         for name in "abcd":
             store.put_object(f"{name}/__magic_job-1/_job.json", b"{}")
         monkeypatch.setattr("magic_committer.maintenance.below.OBJECTS_MAX", 4)
-        assert jobs_below(runtime(), ROOT).problems == ()
+        assert jobs_below(runtime(), ROOT)[1] == ()
         monkeypatch.setattr("magic_committer.maintenance.below.OBJECTS_MAX", 2)
-        cut = jobs_below(runtime(), ROOT)
-        (problem,) = cut.problems
+        cut, (problem,) = jobs_below(runtime(), ROOT)
         assert "up to the key b/__magic_job-1/_job.json" in problem
-        assert len(cut.jobs) == 2
+        assert len(cut) == 2
 
 
 def test_a_directory_that_no_destination_can_be_is_told(command: Command, s3: MemoryStore) -> None:

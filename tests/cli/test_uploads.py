@@ -203,6 +203,20 @@ def test_wrong_words_are_told_by_their_codes(command: Command, shop: Shop) -> No
         assert command("uploads", "abort", T, "--yes", *wrong).code == 2, wrong
 
 
+@pytest.mark.parametrize(
+    "words", [("list", T), ("expect", T, 0), ("abort", T, "--yes", "--older-than", "0")]
+)
+def test_an_empty_job_is_not_that_of_all_without_one(
+    command: Command, shop: Shop, words: tuple[str, ...]
+) -> None:
+    """``--job "$JOB"`` of a script whose variable is not set is refused: it would fit each upload
+    of which no job's id is known."""
+    orphans = shop.orphans(1)
+    ran = command("uploads", *words, "--job", "")
+    assert (ran.code, shop.open()) == (2, orphans)
+    assert "is empty" in ran.err
+
+
 # abort --------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit.steps import LOOK_SECONDS_MAX
 from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination, unique_name
-from magic_committer.maintenance.abort_uploads import Clearing, ClearingPlan
+from magic_committer.maintenance.abort_uploads import Clearing
 from magic_committer.maintenance.uploads import Filters, Rules, Survey
 from magic_committer.options import Options, S3Options
 from magic_committer.stores.base import Part, UploadPage
@@ -84,12 +84,11 @@ def orphans(store: Store, count: int) -> dict[str, str]:
     return made
 
 
-def planned(progress: Callable[[Progress], None] = no_progress) -> tuple[Clearing, ClearingPlan]:
+def planned(progress: Callable[[Progress], None] = no_progress) -> Clearing:
     """A run, as it is told to the operator before it begins."""
     runtime = _wiring.runtime_for("bucket", S3Options(), progress)
     survey = Survey(runtime, Destination("bucket", "t/"), in_flight=4)
-    clearing = Clearing(survey, Filters(), Rules(DAY / 2), options=Options(), sizes=False)
-    return clearing, clearing.plan()
+    return Clearing(survey, Filters(), Rules(DAY / 2), options=Options(), sizes=False)
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -102,7 +101,7 @@ def test_every_answer_is_the_same_by_verbs_and_at_once(at_once: bool) -> None:
         uploads = orphans(store, 40)
         keys = list(uploads)
         clock.ahead += DAY
-        clearing, plan = planned(noted.append)
+        plan = planned(noted.append)
         store.drop_upload(uploads[keys[3]])
         part = store.list_parts(keys[7], uploads[keys[7]])[0]
         store.complete_upload(keys[7], uploads[keys[7]], [Part(1, part.etag, 1)])
@@ -122,7 +121,7 @@ def test_every_answer_is_the_same_by_verbs_and_at_once(at_once: bool) -> None:
 
         store.before, store.after = refuse, lose
         noted.clear()
-        told = {one.found.key: (one.action, one.why) for one in clearing.run(plan)}
+        told = {one.found.key: (one.action, one.why) for one in plan.run()}
         store.before = store.after = None
         still_open = {one.key for one in store.open_uploads()}
         objects, costs = store.keys("t/"), store.lost
@@ -146,14 +145,14 @@ def test_what_is_completed_while_the_caller_pauses_is_not_aborted(at_once: bool)
     with bucket(at_once=at_once) as (store, clock):
         uploads = orphans(store, 40)
         clock.ahead += DAY
-        clearing, plan = planned()
+        plan = planned()
 
         def note(request: Request, answer: object) -> None:
             store.seen[request.key].append((request.verb, clock.now()))
 
         store.after = note
         told = {}
-        with closing(clearing.run(plan)) as cleared:  # type: ignore[type-var]  # a generator
+        with closing(plan.run()) as cleared:  # type: ignore[type-var]  # a generator
             for one in cleared:
                 told[one.found.key] = one.action
                 if len(told) > 1:
@@ -178,11 +177,11 @@ def test_each_abort_has_its_own_look_right_before_it(at_once: bool) -> None:
     with bucket(at_once=at_once) as (store, clock):
         uploads = orphans(store, 12)
         clock.ahead += DAY
-        clearing, plan = planned()
+        plan = planned()
         store.after = lambda request, answer: store.seen[request.key].append(
             (request.verb, clock.now())
         )
-        assert {one.action for one in clearing.run(plan)} == {"aborted"}
+        assert {one.action for one in plan.run()} == {"aborted"}
         store.after = None
         for key in uploads:
             verbs = [verb for verb, _ in store.seen[key]]

@@ -39,9 +39,6 @@ EXPLAINED: dict[str, str] = {
     "committers/magic/saved.py:SavedFiles.give_up:drop call:775adfb5": (
         "the abort of the file asks once more and comes to the same: a line more in the log"
     ),
-    "maintenance/abort_uploads.py:Clearing.run:without part 2:b74907e0": (
-        "equivalent: the plan names no upload of a dead job, and its verdicts are kept"
-    ),
     "maintenance/attribution.py:Places.record:without part 2:29e73bbc": (
         "equivalent: both callers ask whether it is certain only if there is no record"
     ),

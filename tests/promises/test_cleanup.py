@@ -562,3 +562,22 @@ def test_a_job_that_begins_beside_a_cleanup_keeps_the_files_of_its_tasks(tmp_pat
         mc.cleanup(DEST, dead_after=0, leftover_after=0)
         begun[0].commit(results)
         assert visible(store) == {"t/a": b"1"}
+
+
+@pytest.mark.parametrize("hidden", ["one directory", "all of them"])
+def test_waiting_files_that_cannot_be_listed_stop_no_cleanup(tmp_path: Path, hidden: str) -> None:
+    """What a job left that is over is named as an error, and the rest is taken: a cleanup ends with
+    its report."""
+    with jobs_of_renames(tmp_path / "t", clock=PatientClock()) as store:
+        for _ in range(2):
+            job = mc.start(DEST)
+            committed_task(job, "0", {"a": b"1"})
+            store.delete_one(f"__magic_job-{job.id}/_job.json")
+        (page,) = store.list("_temporary/", delimiter="/")
+        lost = page.prefixes[0] if hidden == "one directory" else "_temporary/"
+        failing(store, "list", f"t/{lost}", PermissionDenied("not this one"))
+        report = mc.cleanup(DEST, leftover_after=0)
+        store.before = None
+        assert [error.partition(": ")[0] for error in report.errors] == [lost]
+        stays = page.prefixes[:1] if hidden == "one directory" else page.prefixes
+        assert [one.prefixes for one in store.list("_temporary/", delimiter="/")] == [stays]

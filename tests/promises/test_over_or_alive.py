@@ -107,14 +107,13 @@ class Dead:
         self.job = machine.job("running")
         machine.later(2 * DAY)
         survey = Survey(runtime(machine), Destination.parse(DEST), in_flight=1)
-        self.clearing = Clearing(survey, Filters(), Rules(), options=Options())
-        self.plan = self.clearing.plan()
-        assert self.plan.uploads == 3
+        self.plan = Clearing(survey, Filters(), Rules(), options=Options())
+        assert self.plan.chosen.total() == 3
         assert list(self.plan.jobs) == [self.job.uuid]
 
     def run(self) -> set[tuple[str, str]]:
         """What was done, and why."""
-        return {(one.action, one.why.partition(":")[0]) for one in self.clearing.run(self.plan)}
+        return {(one.action, one.why.partition(":")[0]) for one in self.plan.run()}
 
 
 def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine) -> None:
