@@ -30,7 +30,7 @@ from magic_committer.maintenance.api import abort_stream, read_stream
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.spark.driver import QUERY_PROPERTY, Order, checkpoint_of
-from magic_committer.spark.formats import format_name
+from magic_committer.spark.files import format_name
 from magic_committer.spark.frame import write_dataframe
 
 logger = logging.getLogger("magic_committer")

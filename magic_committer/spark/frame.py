@@ -35,7 +35,7 @@ from magic_committer.spark.driver import (
     warn_of_idle_kill,
     write_job,
 )
-from magic_committer.spark.formats import FrameFiles, format_name
+from magic_committer.spark.files import FrameFiles, format_name
 from magic_committer.spark.staged import layout_of, write_staged
 from magic_committer.spark.types import needs
 from magic_committer.spark.worker import from_messages, spark_attempt, to_message

@@ -47,7 +47,7 @@ from magic_committer.errors import (
 )
 from magic_committer.job import Job, give_up
 from magic_committer.spark.driver import Order, SaveMode
-from magic_committer.spark.formats import TIME_ZONE, FrameFiles
+from magic_committer.spark.files import TIME_ZONE, FrameFiles
 from magic_committer.spark.frame import results_of
 from magic_committer.spark.source_options import SourceOptions, read_options
 from magic_committer.spark.types import needs

@@ -24,7 +24,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from magic_committer._modes import mode_of
 from magic_committer.errors import OptionError
 from magic_committer.options import SECRET_FIELDS, Options, S3Options
-from magic_committer.spark.text_formats import OPTIONS
+from magic_committer.spark.formats import OPTIONS
 
 T = TypeVar("T", Options, S3Options)
 

@@ -35,7 +35,7 @@ from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.job import Job, Task
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.driver import Order, run_action, write_job
-from magic_committer.spark.formats import CASE_SENSITIVE
+from magic_committer.spark.files import CASE_SENSITIVE
 from magic_committer.spark.partitioning import resolve
 from magic_committer.spark.scratch import ScratchPlace, StagedFile, Staging, remove_dead
 from magic_committer.spark.types import needs

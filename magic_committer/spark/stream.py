@@ -37,7 +37,7 @@ from magic_committer.maintenance.api import abort_stream
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.spark.batches import end_earlier_runs
 from magic_committer.spark.driver import QUERY_PROPERTY
-from magic_committer.spark.formats import FrameFiles
+from magic_committer.spark.files import FrameFiles
 from magic_committer.spark.source import WrittenPartition, abort_undecided, hand_over, write_attempt
 from magic_committer.spark.source_options import SourceOptions
 from magic_committer.spark.worker import from_messages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.handwork import Hand
 
-FORMATS, PARTITIONING, TYPES = "spark/formats.py", "spark/partitioning.py", "spark/types.py"
+FILES, PARTITIONING, TYPES = "spark/files.py", "spark/partitioning.py", "spark/types.py"
 
 SPARK = (
     Hand(
@@ -21,7 +21,7 @@ SPARK = (
         "Hive's layout: a directory 'p=', which Spark reads as another value, or not at all",
     ),
     Hand(
-        "an open file is closed after an error", FORMATS, "_OpenFiles._give_up",
+        "an open file is closed after an error", FILES, "_OpenFiles._give_up",
         ((
             "one.file.__exit__(type(why), why, why.__traceback__)",
             "one.file.__exit__(None, None, None)",
@@ -29,7 +29,7 @@ SPARK = (
         "a file of a task that failed counts as whole",
     ),
     Hand(
-        "a partition that comes again has its name again", FORMATS, "_OpenFiles._begin",
+        "a partition that comes again has its name again", FILES, "_OpenFiles._begin",
         (("self._begun.get(directory, 0)", "0"),),
         "no row is lost: the second file of a partition replaces the first one",
     ),

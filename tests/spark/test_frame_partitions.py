@@ -27,8 +27,8 @@ from pyspark.sql.types import (
 )
 
 import magic_committer as mc
-from magic_committer.spark import formats, write_dataframe
-from magic_committer.spark.formats import FrameFiles
+from magic_committer.spark import write_dataframe
+from magic_committer.spark.files import FrameFiles
 from magic_committer.spark.partitioning import DEFAULT_PARTITION, Partitioning, value_text
 from tests.spark.lake import Lake
 
@@ -285,7 +285,7 @@ def test_mixed_rows_go_to_their_partitions() -> None:
 def test_a_bounded_number_of_files_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of mixed rows at most so many files are open; a partition that comes again gets another
     file, and no row is lost."""
-    monkeypatch.setattr(formats, "OPEN_FILES_MAX", 2)
+    monkeypatch.setattr("magic_committer.spark.files.OPEN_FILES_MAX", 2)
     task: Any = Task()
     planned().write(task, [batch("a", "b"), batch("c", "b"), batch("a")])
     assert {name: len(rows) for name, rows in task.rows().items()} == {
@@ -298,7 +298,7 @@ def test_a_bounded_number_of_files_is_open(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_too_many_files_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that would write files without end is told what to do."""
-    monkeypatch.setattr(formats, "FILES_PER_TASK_MAX", 3)
+    monkeypatch.setattr("magic_committer.spark.files.FILES_PER_TASK_MAX", 3)
     task: Any = Task()
     with pytest.raises(mc.OptionError, match=r"more than 3 files.*columns of fewer values"):
         planned().write(task, [batch("a", "b", "c", "d")])
