@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from magic_committer._modes import SparkMode
     from magic_committer._runtime import Progress, ProgressFunction
     from magic_committer.api import attach, open, open_magic, start, write
+    from magic_committer.engines.executors import run
+    from magic_committer.engines.items import RunReport
     from magic_committer.errors import (
         AbortIncomplete,
         AlreadyVisible,
@@ -86,7 +88,6 @@ if TYPE_CHECKING:
     from magic_committer.protocol.record import State, TaskCommit
     from magic_committer.remedy import Remedy
     from magic_committer.report import Decider, JobReport
-    from magic_committer.running.call import RunReport, run
     from magic_committer.stores.base import Attributes
     from magic_committer.upload import FileState, LocalFile, TaskFile, TextUpload, UploadStream
     from magic_committer.writing import Writing
@@ -204,7 +205,8 @@ _NAMES_OF = {
     "protocol.record": "State TaskCommit",
     "remedy": "Remedy",
     "report": "Decider JobReport",
-    "running.call": "RunReport run",
+    "engines.executors": "run",
+    "engines.items": "RunReport",
     "stores.base": "Attributes",
     "upload": "FileState LocalFile TaskFile TextUpload UploadStream",
     "writing": "Writing",

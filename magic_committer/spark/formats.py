@@ -19,7 +19,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -310,16 +310,13 @@ class ParquetFiles(ColumnFiles):
         from pyarrow.parquet import ParquetFile
 
         leaves = ParquetFile(BytesIO(self.without_rows())).schema
-        paths = [leaves.column(n).path for n in range(len(leaves))]
-        return {
-            **self.options,
-            "use_dictionary": [one for one in paths if one not in many] or False,
-        }
+        paths = [leaves.column(n).path for n in range(len(leaves)) if n not in many]
+        return {**self.options, "use_dictionary": paths or False}
 
 
-def columns_of_many_values(table: Any, dictionary_bytes_max: int) -> set[str]:
-    """The columns whose dictionary would be given up, or would save nothing. Nested ones are not
-    looked at. Pure.
+def columns_of_many_values(table: Any, dictionary_bytes_max: int) -> set[int]:
+    """The numbers of those columns of a file whose dictionary would be given up, or would save
+    nothing; columns inside of nested ones are counted as Parquet does, from left to right. Pure.
 
     A sample tells: if a column had just so many values as a dictionary can hold, all equally
     frequent, the sample would hold a certain number of them. It holds more: the column has more.
@@ -327,26 +324,41 @@ def columns_of_many_values(table: Any, dictionary_bytes_max: int) -> set[str]:
     tried.
     """
     import numpy
-    from pyarrow import compute, types
+    from pyarrow import compute
 
     if table.num_rows < SAMPLE_ROWS:
         return set()
     # At random, as data often has a period; always the same rows.
     rows = numpy.random.default_rng(0).choice(table.num_rows, SAMPLE_ROWS, False, shuffle=False)
+    sample = table.take(rows).combine_chunks()
+    columns = [leaf for column in sample.columns for leaf in _leaves(column.combine_chunks())]
     many = set()
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if types.is_nested(column.type) or types.is_boolean(column.type):
-            continue
-        sample = column.take(rows)
-        values = len(sample) - sample.null_count
+    for number, column in enumerate(columns):
+        values = len(column) - column.null_count
         if values:
             held_max = min(
-                dictionary_bytes_max * values / sample.nbytes,
+                dictionary_bytes_max * values / column.nbytes,
                 table.num_rows * values / SAMPLE_ROWS / 2,
             )
-            if compute.count_distinct(sample).as_py() > held_max * (1 - exp(-values / held_max)):
-                many.add(name)
+            if compute.count_distinct(column).as_py() > held_max * (1 - exp(-values / held_max)):
+                many.add(number)
     return many
+
+
+def _leaves(column: Any) -> Iterator[Any]:
+    """The columns of a Parquet file that a column becomes, in their order."""
+    from pyarrow import types
+
+    if types.is_struct(column.type):
+        for child in column.flatten():
+            yield from _leaves(child)
+    elif types.is_map(column.type):
+        yield from _leaves(column.keys)
+        yield from _leaves(column.items)
+    elif types.is_list(column.type):
+        yield from _leaves(column.flatten())
+    else:
+        yield column
 
 
 # Arrow --------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.handwork import Hand
 
-TRIES, CALL, ITEM = "running/tries.py", "running/call.py", "running/item.py"
-WORKERS, PUT = "running/workers.py", "cli/put.py"
+TRIES, CALL, ITEMS = "engines/tries.py", "engines/executors.py", "engines/items.py"
+PUT = "cli/put.py"
 
 RUNNING = (
     Hand(
@@ -62,56 +62,56 @@ RUNNING = (
     ),
     Hand(
         "run: a broken executor stays",
-        WORKERS,
-        "Workers.broke",
-        (("number == self.number", "False"),),
+        CALL,
+        "Executors._broke",
+        (("number == self._number", "False"),),
         "one killed worker ends the job, though another executor could be made",
     ),
     Hand(
         "run: each call that broke makes an executor",
-        WORKERS,
-        "Workers.broke",
-        (("number == self.number", "True"),),
+        CALL,
+        "Executors._broke",
+        (("number == self._number", "True"),),
         "a pool is shut down for the break of the one before it",
     ),
     Hand(
         "run: the caller's executor is shut down",
-        WORKERS,
-        "Workers.close",
+        CALL,
+        "Executors.close",
         (("self._make is not None and self._executor is not None", "self._executor is not None"),),
         "the caller's next job has no executor",
     ),
     Hand(
         "run: an ended job is tried again",
         CALL,
-        "_Run._failed",
-        (("isinstance(error, JobNotRunning) and error.job_id == self.job.id", "False"),),
+        "Executors._failed",
+        (("isinstance(error, JobNotRunning) and error.job_id == self._work.job.id", "False"),),
         "an operator's abort is told as the failure of an item",
     ),
     Hand(
         "run: nothing returned is too much",
-        CALL,
-        "_Run._accept",
-        (("self._returned_bytes > RETURNED_BYTES_MAX", "False"),),
+        ITEMS,
+        "_Accepted.__call__",
+        (("self.size > RETURNED_BYTES_MAX", "False"),),
         "the caller's memory ends the job",
     ),
     Hand(
         "run: no items are no error",
         CALL,
-        "_Run.go",
-        (("not self.tries.taken", "False"),),
+        "Executors.run",
+        (("not self._tries.taken", "False"),),
         "a wrong list with mode replace empties the table",
     ),
     Hand(
         "run: nothing is cancelled",
         CALL,
-        "_Run._stop",
+        "Executors._stop",
         (("future.cancel()", "pass"),),
         "after Ctrl-C all that was handed over still runs",
     ),
     Hand(
         "run: what is returned is pickled after the commit",
-        ITEM,
+        ITEMS,
         "ItemWriter._write",
         (("pickled = self._pickled(returned)", "pickled = pickle.dumps(returned)"),),
         "a value of any size is sent",

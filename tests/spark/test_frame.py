@@ -223,6 +223,8 @@ def many_kinds() -> pyarrow.Table:
     rows = range(MANY_ROWS)
     keys = pyarrow.array(rows, "int64")
     few = pyarrow.array([row % 1000 for row in rows], "int32")
+    each = pyarrow.array(range(MANY_ROWS + 1), "int32")
+    inner = pyarrow.StructArray.from_arrays([keys, few], ["key", "few"])
     return pyarrow.table(
         {
             "key": keys,
@@ -235,20 +237,29 @@ def many_kinds() -> pyarrow.Table:
             "sparse": pyarrow.array([row if row % 4 == 0 else None for row in rows], "int64"),
             "nothing": pyarrow.nulls(MANY_ROWS, "int64"),
             "flag": pyarrow.array([row % 2 == 0 for row in rows]),
-            "nested.few": pyarrow.StructArray.from_arrays([few], ["few"]),
+            "nested.key": pyarrow.StructArray.from_arrays([keys], ["key"]),
+            "deep": pyarrow.MapArray.from_arrays(
+                each, keys, pyarrow.ListArray.from_arrays(each, inner)
+            ),
         }
     )
 
 
+NESTED_FEW = ["deep.key_value.value.list.element.few"]
+"""Columns inside of `many_kinds` that have few values."""
+
+
 def test_only_columns_of_few_values_get_a_dictionary() -> None:
     """A column whose dictionary would be given up is written without one; few values get one, also
-    where they come again after a period, and inside of nested columns."""
+    where they come again after a period; the same inside of nested columns."""
     table = many_kinds()
     metadata = written_by(formats.ParquetFiles(table.schema, {}), table.to_batches(10_000))
-    few = ["some", "few", "day", "periodic", "nothing", "nested.few.few"]
-    assert with_dictionary(metadata) == few
+    assert with_dictionary(metadata) == ["some", "few", "day", "periodic", "nothing", *NESTED_FEW]
     many = formats.columns_of_many_values(table, 2**20)
-    assert many == {"key", "price", "name", "sparse"}
+    assert [metadata.schema.column(number).path for number in sorted(many)] == [
+        *("key", "price", "name", "sparse", "nested.key.key"),
+        *("deep.key_value.key", "deep.key_value.value.list.element.key"),
+    ]
 
 
 @pytest.mark.parametrize(("values", "dictionary"), [(34_000, False), (3_000, False), (500, True)])
@@ -264,7 +275,7 @@ def test_a_sample_of_wide_rows_tells(values: int, dictionary: bool) -> None:
         }
     )
     many = formats.columns_of_many_values(table, 2**20)
-    assert many == ({"key"} if dictionary else {"key", "body"})
+    assert many == ({0} if dictionary else {0, 2})
 
 
 def test_a_file_without_a_chosen_dictionary_holds_the_same_rows() -> None:

@@ -1,21 +1,15 @@
-"""`run`: a function for each item, on somebody's executor, then one commit.
+"""`run`: a function for each item, on somebody's executor: an engine of `items`.
 
-Each item is a task of one job (``accept="results"``, ``track="memory"``), each try of it an attempt
-in the process that the executor chose. Invariants:
+Invariants, beside those of `items`:
 
-* **What a try wrote counts if its result has arrived here**, and only the first result of an item
-  counts. So a worker may be killed, an item tried twice, and a lost try may end whenever it likes:
-  it can publish nothing, and finds out at its own commit that the job is over.
-* The caller's process drives the job: it gives signs of life, commits when each item has a result,
-  and aborts if anything else ends the call (`Job.__enter__`).
+* Each item is a task of one job (``accept="results"``, ``track="memory"``), each try of it an
+  attempt in the process that the executor chose. The first result of an item counts.
 * Futures are heard by their callbacks, which put a number into a queue and do nothing else. So any
   executor does whose futures have callbacks. Every wait is a wait for that queue, ends after a
   second at the latest, and hears Ctrl-C.
 * A worker that was killed breaks a process pool. Nobody can tell whose fault it was: each item that
-  was in flight has failed once more. With an executor of the caller the call then ends; where the
-  caller has told how to make one, another one goes on.
-* What the function returned is read before the job commits, and bounded: nobody gets an error about
-  it for a job that is committed.
+  was in flight has failed once more. With an executor of the caller, which is left as it is, the
+  call then ends; where the caller has told how to make one, another one goes on.
 """
 
 from __future__ import annotations
@@ -23,10 +17,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
-from dataclasses import dataclass, field, fields
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, TypeVar, Unpack
+from typing import Any, Generic, NoReturn, TypeVar, Unpack, cast
 
 import tenacity
 from tenacity import BaseRetrying
@@ -36,34 +29,25 @@ from magic_committer._arguments import shown
 from magic_committer._modes import SparkMode
 from magic_committer._pool import LOOK_SECONDS, taken
 from magic_committer._quantities import name_some
-from magic_committer._runtime import (
-    Clock,
-    Progress,
-    ProgressFunction,
-    SystemClock,
-    no_progress,
-)
+from magic_committer._runtime import Progress, ProgressFunction, SystemClock, no_progress
 from magic_committer.api import start
-from magic_committer.errors import (
-    CommitIncomplete,
-    IncompleteJob,
-    JobNotRunning,
-    OptionError,
-    TaskFailed,
-    WrongType,
+from magic_committer.engines.items import (
+    AcceptResult,
+    Engine,
+    ItemWriter,
+    RunReport,
+    TryResult,
+    commit_items,
+    refuse_lazy_function,
 )
-from magic_committer.job import Job, Task
+from magic_committer.engines.tries import Tries, Try
+from magic_committer.errors import IncompleteJob, JobNotRunning, OptionError, TaskFailed, WrongType
+from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place
-from magic_committer.protocol.record import JobReport, TaskCommit
-from magic_committer.running.item import ItemWriter, TryResult, refuse_lazy_function, too_large
-from magic_committer.running.tries import Tries, Try
-from magic_committer.running.workers import Workers
 
 Item = TypeVar("Item")
 Returned = TypeVar("Returned")
 
-RETURNED_BYTES_MAX = 64 * 1024**2
-"""Bytes of all that the function returned, pickled: it passes through the caller's process."""
 IN_FLIGHT = 64
 """Tries that are handed to the executor at once, unless the caller says another number."""
 TRIES_MAX = 3
@@ -73,26 +57,6 @@ QUIET_SECONDS_MAX = 24 * 3600.0
 STOP_SECONDS = 1.0
 """Seconds for tries that run when a run fails. Ctrl-C reaches local workers, too: they then have
 aborted their uploads themselves. Tries that take longer are left alone, and abort theirs later."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunReport(JobReport, Generic[Returned]):
-    """What became of a job of `run`, and what its function returned.
-
-    Attributes:
-        returned: what the function returned for each item, in the order of the items. Only accepted
-            tries count.
-        tries: how many tries there were: the items, those that failed, and those that were doubled.
-    """
-
-    returned: tuple[Returned, ...] = ()
-    tries: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the report as plain JSON values, without ``returned``, which may be anything."""
-        values = JobReport.to_dict(self)
-        del values["returned"]
-        return values
 
 
 def run(
@@ -174,27 +138,31 @@ def run(
         themselves: they publish nothing, and abort their uploads when they commit.
     """
     refuse_lazy_function(fn)
-    workers = Workers(executor)
+    make, given = _executor(executor)
     tries = _tries(items, in_flight, tries_max, retry, speculate)
     quiet = _seconds("quiet_seconds_max", quiet_seconds_max)
-    done: _Run[Item] | None = None
+    total = len(items) if isinstance(items, Sized) else None
+    engine = Executors(make, given, tries, quiet, partial(_tell, _wiring.harmless(progress), total))
     try:
-        with start(
+        job = start(
             dest, mode=mode, committer=committer, accept="results", track="memory",
             mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
-        ) as job:  # fmt: skip
-            total = len(items) if isinstance(items, Sized) else None
-            tell = partial(_tell, _wiring.harmless(progress), total)
-            done = _Run(job, ItemWriter(job, fn, RETURNED_BYTES_MAX), workers, tries, quiet, tell)
-            done.go()
-            report = job.commit(done.results, expect=tries.taken)
-            return with_returned(report, done.returned, tries.begun)
-    except CommitIncomplete as error:
-        if error.report is not None and done is not None:
-            error.report = with_returned(error.report, done.returned, tries.begun)
-        raise
+        )  # fmt: skip
+        return commit_items(job, engine, ItemWriter(job, fn), items)
     finally:
-        workers.close(wait=not tries.flying)
+        engine.close(wait=not tries.flying)
+
+
+def _executor(given: object) -> tuple[Callable[[], Executor] | None, Executor | None]:
+    """What makes executors, or the one that the caller gave. Dask's only looks like one."""
+    if callable(getattr(given, "submit", None)) and not isinstance(given, type):
+        return None, cast(Executor, given)
+    if callable(given):
+        return given, None
+    raise WrongType(
+        f"executor takes an executor, not {shown(given)}",
+        hint="Pass executor=lambda: concurrent.futures.ProcessPoolExecutor(8)",
+    )
 
 
 def _tries(
@@ -236,62 +204,71 @@ def _tell(progress: ProgressFunction, total: int | None, done: int) -> None:
     progress(Progress("run", done, total, "items"))
 
 
-def with_returned(report: JobReport, returned: Iterable[Any], tries: int = 0) -> RunReport[Any]:
-    """The report of a job, with what the function returned. Pure."""
-    told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
-    return RunReport(**told, returned=tuple(returned), tries=tries)
+class Executors(Engine, Generic[Item]):
+    """The engine that executors of `concurrent.futures` are."""
 
-
-@dataclass(eq=False)
-class _Run(Generic[Item]):
-    """The driver's side of a run.
-
-    Attributes:
+    def __init__(
+        self,
+        make: Callable[[], Executor] | None,
+        executor: Executor | None,
+        tries: Tries[Item],
+        quiet: float,
+        tell: Callable[[int], None],
+    ) -> None:
+        """Args:
+        make: makes an executor, also when one broke; None: there is only ``executor``.
         quiet: seconds without the end of any try.
-        tell: is told how many items are done.
-        results, returned: of the accepted tries; ``returned`` is in the order of the items.
-    """
+        tell: called with the number of items that are done.
+        """
+        self._make = make
+        self._executor = executor
+        self._number = 0
+        self._tries = tries
+        self._quiet = quiet
+        self._tell = tell
+        self._clock = SystemClock()
+        self._flying: dict[int, tuple[Try[Item], Future[TryResult], int]] = {}
+        self._ended: SimpleQueue[int] = SimpleQueue()
 
-    job: Job
-    writer: ItemWriter
-    workers: Workers
-    tries: Tries[Item]
-    quiet: float
-    tell: Callable[[int], None]
-    clock: Clock = field(default_factory=SystemClock)
-    results: list[TaskCommit] = field(default_factory=list)
-    returned: list[object] = field(default_factory=list)
-    _returned_bytes: int = 0
-    _flying: dict[int, tuple[Try[Item], Future[TryResult], int]] = field(default_factory=dict)
-    _ended: SimpleQueue[int] = field(default_factory=SimpleQueue)
-
-    def go(self) -> None:
+    def run(self, work: ItemWriter, items: Any, accept: AcceptResult) -> int:
         """Run all items. Raises when one has failed for good; then nothing runs that could be
         stopped."""
+        self._work, self._accept = work, accept
         try:
-            heard = self.clock.monotonic()
+            heard = self._clock.monotonic()
             while True:
                 self._begin()
-                if self.tries.done:
+                if self._tries.done:
                     break
                 heard = self._hear(heard)
-            if not self.tries.taken:
+            if not self._tries.taken:
                 raise IncompleteJob(
                     "there is no item to run: a job without tasks would publish nothing, or empty"
                     " what it replaces",
-                    job_id=self.job.id,
+                    job_id=work.job.id,
                     hint="Check the items; if none is right, do not call run()",
                 )
         except BaseException:
             self._stop(STOP_SECONDS)
             raise
         self._stop(0.0)  # the slower tries of items that are done
+        self.begun = self._tries.begun
+        return self._tries.taken
+
+    def close(self, *, wait: bool) -> None:
+        """Shut down what was made here. ``wait``: nothing runs in it any more."""
+        if self._make is not None and self._executor is not None:
+            executor, self._executor = self._executor, None
+            executor.shutdown(wait=wait)  # loky's knows no `cancel_futures`; nothing is left
 
     def _begin(self) -> None:
-        while (one := self.tries.next(self.clock.monotonic())) is not None:
-            number = self.workers.number
+        while (one := self._tries.next(self._clock.monotonic())) is not None:
+            number = self._number
             try:
-                future = self.workers.submit(self.writer, one.of.number, one.of.item)
+                if self._executor is None:
+                    assert self._make is not None
+                    self._executor = self._make()
+                future = self._executor.submit(self._work, one.of.number, one.of.item)
             except BrokenExecutor as broken:
                 self._broke(one, broken, number)
                 continue
@@ -301,47 +278,42 @@ class _Run(Generic[Item]):
 
     def _hear(self, heard: float) -> float:
         """Wait until a try ends, or there is something else to do. Gives when the last ended."""
-        now = self.clock.monotonic()
-        seconds = max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS))
+        now = self._clock.monotonic()
+        seconds = max(0.001, self._tries.wait_seconds(now, LOOK_SECONDS))
         if (order := taken(self._ended, seconds)) is None:
-            if self.tries.flying and now - heard > self.quiet:
+            if self._tries.flying and now - heard > self._quiet:
                 self._give_up_waiting()
-            return heard if self.tries.flying else now
+            return heard if self._tries.flying else now
         one, future, number = self._flying.pop(order)
-        now = self.clock.monotonic()
+        now = self._clock.monotonic()
         error = _error_of(future)
         if error is None:
-            self._accept(one, future.result(), now)
+            self._well(one, future.result(), now)
         elif isinstance(error, BrokenExecutor):
             self._broke(one, error, number)
         else:
             self._failed(one, error, now)
         return now
 
-    def _accept(self, one: Try[Item], written: TryResult, now: float) -> None:
-        if not self.tries.ended_well(one, written.seconds, now):
+    def _well(self, one: Try[Item], written: TryResult, now: float) -> None:
+        if not self._tries.ended_well(one, written.seconds, now):
             return
         for other, future, _ in self._flying.values() if one.of.flying else ():
             if other.of is one.of:
                 future.cancel()
-        self._returned_bytes += len(written.returned)
-        if self._returned_bytes > RETURNED_BYTES_MAX:
-            raise too_large(f"{self._returned_bytes:,} bytes", RETURNED_BYTES_MAX)
-        self.returned += [None] * (one.of.number + 1 - len(self.returned))
-        self.returned[one.of.number] = pickle.loads(written.returned)
-        self.results.append(written.result)
-        self.tell(self.tries.accepted)
+        self._accept(one.of.number, written)
+        self._tell(self._tries.accepted)
 
     def _failed(self, one: Try[Item], error: BaseException, now: float) -> None:
-        if isinstance(error, JobNotRunning) and error.job_id == self.job.id:
+        if isinstance(error, JobNotRunning) and error.job_id == self._work.job.id:
             if one.of.accepted:
-                self.tries.ended_badly(one, error, now, ask=False)
+                self._tries.ended_badly(one, error, now, ask=False)
                 return
             raise error  # somebody else has ended the job
         if isinstance(error, KeyboardInterrupt):
             raise error  # Ctrl-C reaches the workers of a terminal, too, perhaps before us
         final = not isinstance(error, Exception) or _cannot_travel(error)
-        if self.tries.ended_badly(one, error, now, ask=True) and not final:
+        if self._tries.ended_badly(one, error, now, ask=True) and not final:
             return
         if one.of.accepted:
             return
@@ -350,19 +322,21 @@ class _Run(Generic[Item]):
         raise TaskFailed(
             f"item {item.number} ({shown(item.item)}) failed {times}:"
             f" {type(error).__name__}: {error}",
-            job_id=self.job.id,
+            job_id=self._work.job.id,
             hint=_advice(error),
         ) from error
 
     def _broke(self, one: Try[Item], broken: BrokenExecutor, number: int) -> None:
         """The executor broke while a try was in flight: one of its workers was killed."""
-        self.workers.broke(number)
-        goes_on = self.tries.ended_badly(one, broken, self.clock.monotonic(), ask=False)
-        if goes_on and self.workers.renewable:
+        if number == self._number:  # each call of the broken one says so
+            self._number += 1
+            self.close(wait=False)
+        goes_on = self._tries.ended_badly(one, broken, self._clock.monotonic(), ask=False)
+        if goes_on and self._make is not None:
             return
-        if one.of.accepted and self.tries.done:
+        if one.of.accepted and self._tries.done:
             return
-        if self.workers.renewable:
+        if self._make is not None:
             told = (
                 f"item {one.of.number} ({shown(one.of.item)}) was in flight {one.of.failures} times"
                 " when a worker was killed or could not start"
@@ -376,15 +350,17 @@ class _Run(Generic[Item]):
                 " on"
             )
         raise TaskFailed(
-            f"{told}: {type(broken).__name__}: {broken}".rstrip(": "), job_id=self.job.id, hint=hint
+            f"{told}: {type(broken).__name__}: {broken}".rstrip(": "),
+            job_id=self._work.job.id,
+            hint=hint,
         ) from broken
 
     def _give_up_waiting(self) -> NoReturn:
-        there = sorted({one.of.number for one in self.tries.flying})
+        there = sorted({one.of.number for one in self._tries.flying})
         raise TaskFailed(
-            f"no try has ended for {self.quiet:,.0f} s; in flight: items"
+            f"no try has ended for {self._quiet:,.0f} s; in flight: items"
             f" {name_some([str(number) for number in there])}",
-            job_id=self.job.id,
+            job_id=self._work.job.id,
             hint="If they may take longer, give quiet_seconds_max",
         )
 
@@ -392,8 +368,8 @@ class _Run(Generic[Item]):
         """Cancel what has not begun, and wait for what runs, for so many seconds."""
         for _, future, _ in self._flying.values():
             future.cancel()
-        until = self.clock.monotonic() + seconds
-        while self._flying and (left := until - self.clock.monotonic()) > 0:
+        until = self._clock.monotonic() + seconds
+        while self._flying and (left := until - self._clock.monotonic()) > 0:
             if (order := taken(self._ended, left)) is None:
                 return
             self._flying.pop(order, None)
