@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 try:
     import dask
@@ -138,7 +138,10 @@ def write_delayed(
         mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
     )  # fmt: skip
     engine = DelayedCalls(dict(compute or {}))
-    return commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"), given)
+    return cast(
+        RunReport[Returned],
+        commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"), given),
+    )
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,9 @@
     ds.write_datasink(MagicDatasink("s3://bucket/table", "parquet", partition_by=["day"]))
 
 The job is started on the driver, each write task of Ray is a task of the job, each try of it an
-attempt. Invariants:
-
-* What a write task wrote counts if its message has arrived on the driver as its result. So a worker
-  may be killed, Ray may try a task again, or run it twice: a lost try publishes nothing.
-* A failed write aborts the job, and the error that Ray raises stays the one that the user sees. A
-  decided job is never aborted.
-* What travels to workers is the job and how files are written; no secret, no progress function.
-* The tasks give the signs of life, and the driver during the commit: a sink that a notebook keeps
-  after Ctrl-C keeps no job alive.
+attempt: an `EngineSink`. What a write task wrote counts if its message has arrived on the driver as
+its result. The error that Ray raises stays the one that the user sees. What travels to workers is
+the job and how files are written; no secret, no progress function.
 
 It rests on these facts, read in Ray 2.54.0 and 2.60.0 (``ray/data``); tests/engines runs it in the
 Ray that is installed:
@@ -40,6 +34,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 try:
@@ -59,16 +54,11 @@ from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
 from magic_committer.committers.registry import committer_for
-from magic_committer.errors import (
-    CommitIncomplete,
-    IncompleteJob,
-    MagicError,
-    OptionError,
-    WrongType,
-)
-from magic_committer.job import Job, Task, give_up
+from magic_committer.engines.sink import EngineSink
+from magic_committer.errors import IncompleteJob, MagicError, OptionError, WrongType
+from magic_committer.job import Job, Task
 from magic_committer.options import Mode, Options, S3Options, S3Place
-from magic_committer.protocol.record import JobReport, TaskCommit
+from magic_committer.protocol.record import JobReport
 
 logger = logging.getLogger("magic_committer")
 
@@ -211,22 +201,18 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
             raise _leaves_out()
         self.job = self._begin()
         if self._interrupted is not None:  # meanwhile: Ray calls this in a thread of its own
-            give_up(self.job, self._interrupted)
+            self.on_write_failed(self._interrupted)
             raise MagicError("the write was interrupted when its job had just been started")
         logger.info("Ray Data writes to %s as job %s", self.job.dest, self.job.id)
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> str:
         """Write the blocks of a task, as one attempt. Ray calls it on a worker, for each try."""
-        job = self.job
-        assert job is not None
+        tables = (BlockAccessor.for_block(one).to_arrow() for one in blocks)
+        result = self._sink().attempt(
+            lambda job: job.task(ctx.task_idx), lambda task: self._files(task, tables)
+        )
         may_leave_out = bool(DataContext.get_current().max_errored_blocks)
-        end_life = job.keep_alive()
-        try:
-            with job.task(ctx.task_idx) as task:
-                self._files(task, (BlockAccessor.for_block(one).to_arrow() for one in blocks))
-            return json.dumps({"result": task.result.to_dict(), "leaves_out": may_leave_out})
-        finally:
-            end_life()
+        return json.dumps({"result": result, "leaves_out": may_leave_out})
 
     def on_write_complete(self, write_result: Any) -> None:
         """Commit. Ray calls it on the driver, when each task has a result.
@@ -236,39 +222,32 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
 
             What `Job.commit` raises.
         """
-        if self.job is None:  # there was no block
+        no_block = self.job is None
+        if no_block:
             self.on_write_start()
-            expect: int | None = 0
-        else:
-            expect = None
         assert self.job is not None
         told = [json.loads(text) for text in write_result.write_returns]
         if any(one["leaves_out"] for one in told):
             raise _leaves_out()
-        results = [TaskCommit.from_dict(one["result"]) for one in told]
-        if expect is None and not results:
+        if not told and not no_block:
             raise IncompleteJob(
                 "Ray ran write tasks, and gave the result of none",
                 job_id=self.job.id,
                 hint="Leave DataContext.max_errored_blocks at 0",
             )
-        end_life = self.job.keep_alive()
-        try:
-            logger.info("%s", self.job.commit(results, expect=expect))
-        finally:
-            end_life()
+        self._sink().complete([one["result"] for one in told], () if no_block else None)
 
     def on_write_failed(self, error: BaseException) -> None:
         """Abort the job, unless it is decided. Ray calls it on the driver, and raises ``error``
         afterwards: what the abort has to say becomes a note on it. Repeatable."""
         if not isinstance(error, Exception):
             self._interrupted = error  # before the look: the job may be starting at this moment
-        job = self.job
-        if job is None or self._begin is None:
-            return
-        if isinstance(error, CommitIncomplete) and error.job_id == job.id:
-            return
-        give_up(job, error)
+        if self.job is not None and self._begin is not None:
+            self._sink().failed(error)
+
+    def _sink(self) -> EngineSink:
+        assert self.job is not None
+        return EngineSink(partial(_itself, self.job))
 
 
 def write_datasink(
@@ -317,6 +296,11 @@ def write_datasink(
         raise
     assert sink.report is not None
     return sink.report
+
+
+def _itself(job: Job) -> Job:
+    """The job as this process has it: on the driver the one that was started."""
+    return job
 
 
 # Files --------------------------------------------------------------------------------------------

@@ -148,7 +148,7 @@ def run(
             dest, mode=mode, committer=committer, accept="results", track="memory",
             mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
         )  # fmt: skip
-        return commit_items(job, engine, ItemWriter(job, fn), items)
+        return cast(RunReport[Returned], commit_items(job, engine, ItemWriter(job, fn), items))
     finally:
         engine.close(wait=not tries.flying)
 

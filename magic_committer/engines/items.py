@@ -89,31 +89,40 @@ class Engine:
 
 def commit_items(
     job: Job, engine: Engine, work: ItemWriter, items: Any, *, batch: StreamBatch | None = None
-) -> RunReport[Any]:
-    """Run a job that was just started: each item, then the commit, or an abort.
+) -> JobReport:
+    """Run a job that was just started: each item, then the commit, or an abort. Give a `RunReport`,
+    unless what the function returns is dropped.
 
     Raises:
         CommitIncomplete: with a report that holds what the function returned.
 
         What the engine and `Job.commit` raise.
     """
-    accepted = _Accepted(f"the function given to {work.caller}")
+    accepted = _Accepted(work)
     try:
         with job:
             expect = engine.run(work, items, accepted)
             report = job.commit(accepted.results, expect=expect, batch=batch)
     except CommitIncomplete as error:
         if error.report is not None:
-            error.report = accepted.told(error.report, engine.begun)
+            error.report = accepted.told(error.report, engine)
         raise
-    return accepted.told(report, engine.begun)
+    return accepted.told(report, engine)
+
+
+def with_returned(
+    report: JobReport, returned: Iterable[Any] = (), tries: int = 0
+) -> RunReport[Any]:
+    """The report of a job, with what the function returned. Pure."""
+    told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
+    return RunReport(**told, returned=tuple(returned), tries=tries)
 
 
 @dataclass(eq=False)
 class _Accepted:
     """The results that count, and what the function returned with them."""
 
-    function: str
+    work: ItemWriter
     results: list[TaskCommit] = field(default_factory=list)
     returned: dict[int, object] = field(default_factory=dict)
     size: int = 0
@@ -121,15 +130,15 @@ class _Accepted:
     def __call__(self, number: int, one: TryResult) -> None:
         self.size += len(one.returned)
         if self.size > RETURNED_BYTES_MAX:
-            raise too_large(self.function, f"{self.size:,} bytes")
+            raise too_large(self.work.caller, f"{self.size:,} bytes")
         self.returned[number] = pickle.loads(one.returned) if one.returned else None
         self.results.append(one.result)
 
-    def told(self, report: JobReport, tries: int) -> RunReport[Any]:
-        """The report of the job, with what was returned."""
-        told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
-        returned = tuple(self.returned[number] for number in sorted(self.returned))
-        return RunReport(**told, returned=returned, tries=tries)
+    def told(self, report: JobReport, engine: Engine) -> JobReport:
+        if self.work.bytes_max == 0:
+            return report
+        returned = (self.returned[number] for number in sorted(self.returned))
+        return with_returned(report, returned, engine.begun)
 
 
 # In a worker --------------------------------------------------------------------------------------
@@ -194,26 +203,27 @@ class ItemWriter:
     def _pickled(self, returned: object) -> bytes:
         if self.bytes_max == 0:
             return b""
-        function, kind = f"the function given to {self.caller}", type(returned).__name__
+        kind = type(returned).__name__
         try:
             pickled = self.dumps(returned)
         except Exception as error:
             raise TaskFailed(
-                f"{function} returned a {kind} that cannot be pickled: {error}",
+                f"the function given to {self.caller} returned a {kind} that cannot be pickled:"
+                f" {error}",
                 job_id=self.job.id,
                 hint="Return plain values (numbers, texts, lists, dicts), or nothing",
             ) from error
         if len(pickled) > (self.bytes_max or RETURNED_BYTES_MAX):
-            raise too_large(function, f"a {kind} of {len(pickled):,} bytes", self.bytes_max)
+            raise too_large(self.caller, f"a {kind} of {len(pickled):,} bytes", self.bytes_max)
         return pickled
 
 
-def too_large(function: str, what: str, share: int | None = None) -> TaskFailed:
+def too_large(caller: str, what: str, share: int | None = None) -> TaskFailed:
     """The error for values that do not fit through the caller's process."""
     each = "" if share is None else f", each {share:,} of them"
     return TaskFailed(
-        f"{function} returned {what}; all items together may return {RETURNED_BYTES_MAX:,} bytes,"
-        f" pickled{each}",
+        f"the function given to {caller} returned {what}; all items together may return"
+        f" {RETURNED_BYTES_MAX:,} bytes, pickled{each}",
         hint="Write it into a file of the task, and return the file's name",
     )
 

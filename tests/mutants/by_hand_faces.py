@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.handwork import Hand
 
 SOURCE, STREAM, SAID = "spark/source.py", "spark/stream.py", "spark/source_options.py"
-BATCHES, FRAME = "spark/batches.py", "spark/frame.py"
+BATCHES, SINK = "spark/batches.py", "engines/sink.py"
 
 FACES = (
     Hand(
@@ -15,35 +15,30 @@ FACES = (
         "Spark calls no abort when the planner raises: a job stays that nobody ends",
     ),
     Hand(
-        "magic: the commit's process is nobody", SOURCE, "hand_over",
+        "magic: the commit's process is nobody", SINK, "EngineSink.begin",
         (("job._hand_over()", "partial(pickle.loads, pickle.dumps(job))"),),
         "each save leaves a closed record at the destination",
         imports="import pickle\nfrom functools import partial",
     ),
     Hand(
-        "magic: a record that is gone is an error", SOURCE, "abort_undecided",
+        "magic: a record that is gone is an error", SINK, "EngineSink.failed",
         (("except JobNotFound:", "except KeyError:"),),
         "Spark's abort after a refused commit tells 'unknown' over what the commit has told",
     ),
     Hand(
-        "magic: what is not answered has ended", SOURCE, "abort_undecided",
+        "magic: what is not answered has ended", SINK, "EngineSink.failed",
         (("attach(job.dest, job.id, s3=job._s3)", "raise JobNotFound('')"),),
         "I10: an abort that nobody answered is told as done",
     ),
     Hand(
-        "magic: an abort of a committed job raises", SOURCE, "abort_undecided",
+        "magic: an abort of a committed job raises", SINK, "EngineSink.failed",
         (("decided.outcome != 'committed'", "True"),),
         "Spark tells the abort's error in place of the commit's, which says how to finish the job",
     ),
     Hand(
-        "magic: tasks give no signs of life", SOURCE, "write_attempt",
+        "magic: tasks and commits give no signs of life", SINK, "EngineSink._living",
         (("job.keep_alive()", "lambda: None"),),
         "cleanup takes a job for dead whose tasks upload for two days",
-    ),
-    Hand(
-        "magic: the commit gives no signs of life", SOURCE, "MagicWriter.commit",
-        (("job.keep_alive()", "lambda: None"),),
-        "the same, while a large job is checked",
     ),
     Hand(
         "magic: ignore raises", SOURCE, "MagicWriter.commit",
@@ -72,7 +67,7 @@ FACES = (
     ),
     Hand(
         "stream: every writer starts a job", STREAM, "stream_writer",
-        (("_start(said) if is_planner else None", "_start(said)"),),
+        (("not is_planner", "False"),),
         "each commit leaves a running job",
     ),
     Hand(
@@ -109,7 +104,7 @@ FACES = (
     Hand(
         "stream: a number of results is enough", STREAM, "MagicStreamWriter.commit",
         (("[message.text for message in sent]", "[message.text for message in sent[:1]]"),
-         ("[str(number) for number in range(len(messages))]", "['0']")),
+         ("map(str, range(len(messages)))", "['0']")),
         "I2: rows of the other tasks are lost",
     ),
     Hand(

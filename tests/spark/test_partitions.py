@@ -16,8 +16,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
+from magic_committer.engines.items import ItemWriter
 from magic_committer.spark import PartitionsReport, write_dataframe, write_partitions
-from magic_committer.spark.partitions import PartitionWriter
 from tests.spark.lake import BUCKET, Gate, Lake
 
 
@@ -216,7 +216,7 @@ def test_only_what_accepted_attempts_returned_counts(
     [
         (
             lambda: bytes(3000),
-            r"returned a bytes of 30\d\d bytes; each partition .* may return 1000",
+            r"returned a bytes of 3,0\d\d bytes; all items .* 2,000 bytes, pickled, each 1,000",
         ),
         (threading.Lock, "returned a lock that cannot be pickled"),
     ],
@@ -232,7 +232,7 @@ def test_what_cannot_travel_fails_the_task(
             file.write("written")
         return returned() if task.task_id == "1" else bytes(900)
 
-    monkeypatch.setattr("magic_committer.spark.partitions.RETURNED_BYTES_MAX", 2000)
+    monkeypatch.setattr("magic_committer.engines.items.RETURNED_BYTES_MAX", 2000)
     with pytest.raises(Exception, match=told):
         write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
     assert lake.is_untouched()
@@ -278,7 +278,7 @@ def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake) -> None:
     assert report.files == 2
     job = mc.start(lake.dest, accept="results", track="memory", s3=s3)
     dumps: Any = cloudpickle.dumps
-    assert b"SENTINEL" not in dumps(PartitionWriter(job, write_lines))
+    assert b"SENTINEL" not in dumps(ItemWriter(job, write_lines))
     job.abort()
 
 
