@@ -40,6 +40,7 @@ from magic_committer._arguments import shown
 from magic_committer._modes import SparkMode
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
+from magic_committer.engines.arguments import column_names
 from magic_committer.engines.items import (
     AcceptResult,
     Engine,
@@ -238,16 +239,12 @@ class ParquetParts:
         of_format: Mapping[str, Any] | None,
     ) -> ParquetParts:
         """Check what the user said."""
-        if isinstance(partition_on, str) or not isinstance(partition_on, Sequence):
-            raise WrongType(
-                f"partition_on is a list of columns, not {shown(partition_on)}",
-                hint=f"Pass [{partition_on!r}]",
-            )
+        parts = column_names("partition_on", partition_on)
         there = list(columns)
-        missing = [name for name in partition_on if name not in there]
+        missing = [name for name in parts if name not in there]
         if missing:
             raise OptionError(f"partition_on: the frame has no column {missing[0]!r:.80}")
-        if not (write_index or set(there) - set(partition_on)):
+        if not (write_index or set(there) - set(parts)):
             raise OptionError(
                 "the files would have no columns, and no rows: partition_on has all of the frame's",
                 hint="Leave a column out of partition_on, or write the index: write_index=True",
@@ -259,7 +256,7 @@ class ParquetParts:
                 f"of_format: {taken[0]!r} is decided by to_parquet itself",
                 hint="Leave it out; or write the files yourself: write_delayed(...)",
             )
-        return cls(tuple(partition_on), bool(write_index), given)
+        return cls(parts, bool(write_index), given)
 
     def __call__(self, task: Task, part: Any) -> None:
         if not len(part):

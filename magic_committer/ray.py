@@ -54,6 +54,7 @@ from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
 from magic_committer.committers.registry import committer_for
+from magic_committer.engines.arguments import column_names, whole_number
 from magic_committer.engines.sink import EngineSink
 from magic_committer.errors import IncompleteJob, MagicError, OptionError, WrongType
 from magic_committer.job import Job, Task
@@ -146,7 +147,9 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
             )
         else:
             self._files = _own_function(write, format, partition_by, of_format, rows_per_file_max)
-        self._rows_min = _rows("rows_per_file_min", rows_per_file_min)
+        if rows_per_file_min is not None:
+            whole_number("rows_per_file_min", rows_per_file_min, "1_000_000")
+        self._rows_min = rows_per_file_min
         self._progress = progress
         self._s3 = s3 = s3_of(s3, place)
         options = options_of(options)
@@ -327,23 +330,15 @@ class TableFiles:
         of_format: Mapping[str, Any] | None,
         rows_max: object,
     ) -> TableFiles:
-        """Check what the user said.
-
-        Raises:
-            WrongType, OptionError: it cannot be used.
-        """
+        """Check what the user said."""
         if format not in FORMATS:
             raise OptionError(
                 f"there is no format {format!r:.80} here; there is {', '.join(FORMATS)}",
                 hint="Or write the files yourself: MagicDatasink(dest, write=fn)",
             )
-        if isinstance(partition_by, str) or not isinstance(partition_by, Sequence):
-            raise WrongType(
-                f"partition_by is a list of columns, not {shown(partition_by)}",
-                hint=f"Pass [{partition_by!r}]",
-            )
-        columns = tuple(map(str, partition_by))
-        files = cls(str(format), columns, dict(of_format or {}), _rows("", rows_max) or 0)
+        columns = column_names("partition_by", partition_by)
+        most = 0 if rows_max is None else whole_number("rows_per_file_max", rows_max, "1_000_000")
+        files = cls(str(format), columns, dict(of_format or {}), most)
         try:
             files._options()
         except TypeError as error:
@@ -398,17 +393,6 @@ def _own_function(write: object, format: str, *others: object) -> WriteTables:
             hint="Leave them out: the function given as write makes the files",
         )
     return write
-
-
-def _rows(name: str, given: object) -> int | None:
-    if given is None:
-        return None
-    name = name or "rows_per_file_max"
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise WrongType(f"{name} is a whole number, not {shown(given)}", hint=f"{name}=1_000_000")
-    if given < 1:
-        raise OptionError(f"{name}={given}: it is 1 or more")
-    return given
 
 
 def _leaves_out() -> OptionError:

@@ -31,6 +31,7 @@ from magic_committer._pool import LOOK_SECONDS, taken
 from magic_committer._quantities import name_some
 from magic_committer._runtime import Progress, ProgressFunction, SystemClock, no_progress
 from magic_committer.api import start
+from magic_committer.engines.arguments import seconds, whole_number
 from magic_committer.engines.items import (
     AcceptResult,
     Engine,
@@ -140,7 +141,7 @@ def run(
     refuse_lazy_function(fn)
     make, given = _executor(executor)
     tries = _tries(items, in_flight, tries_max, retry, speculate)
-    quiet = _seconds("quiet_seconds_max", quiet_seconds_max)
+    quiet = seconds("quiet_seconds_max", quiet_seconds_max)
     total = len(items) if isinstance(items, Sized) else None
     engine = Executors(make, given, tries, quiet, partial(_tell, _wiring.harmless(progress), total))
     try:
@@ -175,11 +176,8 @@ def _tries(
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise WrongType(f"items is a list of items, not {shown(items)}", hint="Pass [item]")
     for name, value in (("in_flight", in_flight), ("tries_max", tries_max)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise WrongType(f"{name} is a whole number, not {shown(value)}", hint=f"{name}=3")
-        if value < 1:
-            raise OptionError(f"{name}={value}: it is 1 or more")
-    if speculate is not None and _seconds("speculate", speculate) < 1:
+        whole_number(name, value)
+    if speculate is not None and seconds("speculate", speculate) < 1:
         raise OptionError(f"speculate={speculate}: it is 1 or more, times the median of all tries")
     if retry is None:
         wait = tenacity.wait_exponential(multiplier=0.5, max=30)
@@ -190,14 +188,6 @@ def _tries(
             hint="Pass retry=tenacity.Retrying(wait=tenacity.wait_fixed(5))",
         )
     return Tries(items, in_flight, tries_max, retry, speculate)
-
-
-def _seconds(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise WrongType(f"{name} is a number, not {shown(value)}", hint=f"Pass {name}=3.0")
-    if not value > 0:
-        raise OptionError(f"{name}={value}: it is more than 0")
-    return float(value)
 
 
 def _tell(progress: ProgressFunction, total: int | None, done: int) -> None:
@@ -279,8 +269,8 @@ class Executors(Engine, Generic[Item]):
     def _hear(self, heard: float) -> float:
         """Wait until a try ends, or there is something else to do. Gives when the last ended."""
         now = self._clock.monotonic()
-        seconds = max(0.001, self._tries.wait_seconds(now, LOOK_SECONDS))
-        if (order := taken(self._ended, seconds)) is None:
+        wait = max(0.001, self._tries.wait_seconds(now, LOOK_SECONDS))
+        if (order := taken(self._ended, wait)) is None:
             if self._tries.flying and now - heard > self._quiet:
                 self._give_up_waiting()
             return heard if self._tries.flying else now
@@ -364,11 +354,11 @@ class Executors(Engine, Generic[Item]):
             hint="If they may take longer, give quiet_seconds_max",
         )
 
-    def _stop(self, seconds: float) -> None:
-        """Cancel what has not begun, and wait for what runs, for so many seconds."""
+    def _stop(self, most: float) -> None:
+        """Cancel what has not begun, and wait for what runs, ``most`` seconds."""
         for _, future, _ in self._flying.values():
             future.cancel()
-        until = self._clock.monotonic() + seconds
+        until = self._clock.monotonic() + most
         while self._flying and (left := until - self._clock.monotonic()) > 0:
             if (order := taken(self._ended, left)) is None:
                 return

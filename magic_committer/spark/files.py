@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
+from magic_committer.engines.arguments import whole_number
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Task
 from magic_committer.spark.formats import FORMATS, Conf, FileBody, FileEncoder
@@ -340,8 +341,4 @@ def records_max(given: object, conf: Conf) -> int:
     """The largest number of rows of a file; 0: no limit."""
     if given is None:
         return max(0, int(conf(MAX_RECORDS) or 0))
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise WrongType(f"max_records_per_file is a whole number, not {type(given).__name__}")
-    if given < 1:
-        raise OptionError(f"max_records_per_file is {given}, not a number of rows above 0")
-    return given
+    return whole_number("max_records_per_file", given, "1_000_000")

@@ -6,18 +6,13 @@
 
 Spark runs a batch again when it is not sure that it was written. Invariants:
 
-* Each run of a micro-batch is a job of its own. Whether it is published is decided by the ledger of
-  its query, at the destination (`magic_committer.StreamBatch`), and not by Spark's checkpoint.
+* Each run of a micro-batch is a job of its own; the ledger decides whether it is published.
 * Spark makes one writer in the planner, which starts the job, and another one in the process that
   commits, out of a pickled source. That one starts nothing (`MagicSource.is_planner`).
 * The process that commits learns the job, and the id of the query, from the messages of the tasks.
   If no task sent one, there is nothing to commit, and the abort finds the job by the checkpoint
   location, of which the job's record holds a hash.
-* An abort never undoes a decision.
-* A killed driver aborts nothing. So the first planner of a driver aborts what earlier runs of its
-  query have left running. Later ones do not: an old driver that wakes would abort the live job of
-  its successor. Of one driver, no two batches of a query run at once: it hits no live run but
-  another driver's, which fails then, and is right to.
+* The first planner of a driver aborts what earlier runs of its query have left running (`batches`).
 """
 
 from __future__ import annotations

@@ -51,12 +51,12 @@ FACES = (
         "I7: .mode('append') deletes the table",
     ),
     Hand(
-        "magic: secrets are options", SAID, "_fields",
+        "magic: secrets are options", SAID, "_read",
         (("name in SECRET_FIELDS or (name == 'endpoint_url' and '@' in text)", "False"),),
         "a secret stands in Spark's event log",
     ),
     Hand(
-        "magic: an endpoint may hold a password", SAID, "_fields",
+        "magic: an endpoint may hold a password", SAID, "_read",
         (("name == 'endpoint_url' and '@' in text", "False"),),
         "a secret stands in Spark's event log",
     ),

@@ -217,7 +217,7 @@ def test_partitions_that_no_path_can_tell_are_refused(spark: SparkSession, lake:
         write_dataframe(spark.range(2), lake.dest, partition_by=["id"])
     with pytest.raises(mc.OptionError, match="two columns of one name: A, a"):
         write_dataframe(spark.range(2).selectExpr("id AS a", "id AS A"), lake.dest)
-    for most, told in ((0, "above 0"), (True, "whole number"), ("5", "whole number")):
+    for most, told in ((0, "1 or more"), (True, "whole number"), ("5", "whole number")):
         with pytest.raises(mc.OptionError, match=told):
             write_dataframe(df, lake.dest, max_records_per_file=most)  # type: ignore[arg-type]
     assert lake.is_untouched()
