@@ -17,8 +17,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, Generic, NoReturn, TypeVar, Unpack, cast
 
 import tenacity
@@ -29,7 +31,7 @@ from magic_committer._arguments import shown
 from magic_committer._modes import SparkMode
 from magic_committer._pool import LOOK_SECONDS, taken
 from magic_committer._quantities import name_some
-from magic_committer._runtime import Progress, ProgressFunction, SystemClock, no_progress
+from magic_committer._runtime import Progress, ProgressFunction, no_progress
 from magic_committer.api import start
 from magic_committer.engines.arguments import seconds, whole_number
 from magic_committer.engines.items import (
@@ -194,44 +196,37 @@ def _tell(progress: ProgressFunction, total: int | None, done: int) -> None:
     progress(Progress("run", done, total, "items"))
 
 
+@dataclass(eq=False)
 class Executors(Engine, Generic[Item]):
-    """The engine that executors of `concurrent.futures` are."""
+    """The engine that executors of `concurrent.futures` are.
 
-    def __init__(
-        self,
-        make: Callable[[], Executor] | None,
-        executor: Executor | None,
-        tries: Tries[Item],
-        quiet: float,
-        tell: Callable[[int], None],
-    ) -> None:
-        """Args:
+    Attributes:
         make: makes an executor, also when one broke; None: there is only ``executor``.
         quiet: seconds without the end of any try.
         tell: called with the number of items that are done.
-        """
-        self._make = make
-        self._executor = executor
-        self._number = 0
-        self._tries = tries
-        self._quiet = quiet
-        self._tell = tell
-        self._clock = SystemClock()
-        self._flying: dict[int, tuple[Try[Item], Future[TryResult], int]] = {}
-        self._ended: SimpleQueue[int] = SimpleQueue()
+    """
+
+    make: Callable[[], Executor] | None
+    executor: Executor | None
+    tries: Tries[Item]
+    quiet: float
+    tell: Callable[[int], None]
+    _number: int = 0
+    _flying: dict[int, tuple[Try[Item], Future[TryResult], int]] = field(default_factory=dict)
+    _ended: SimpleQueue[int] = field(default_factory=SimpleQueue)
 
     def run(self, work: ItemWriter, items: Any, accept: AcceptResult) -> int:
         """Run all items. Raises when one has failed for good; then nothing runs that could be
         stopped."""
         self._work, self._accept = work, accept
         try:
-            heard = self._clock.monotonic()
+            heard = monotonic()
             while True:
                 self._begin()
-                if self._tries.done:
+                if self.tries.done:
                     break
                 heard = self._hear(heard)
-            if not self._tries.taken:
+            if not self.tries.taken:
                 raise IncompleteJob(
                     "there is no item to run: a job without tasks would publish nothing, or empty"
                     " what it replaces",
@@ -242,23 +237,23 @@ class Executors(Engine, Generic[Item]):
             self._stop(STOP_SECONDS)
             raise
         self._stop(0.0)  # the slower tries of items that are done
-        self.begun = self._tries.begun
-        return self._tries.taken
+        self.begun = self.tries.begun
+        return self.tries.taken
 
     def close(self, *, wait: bool) -> None:
         """Shut down what was made here. ``wait``: nothing runs in it any more."""
-        if self._make is not None and self._executor is not None:
-            executor, self._executor = self._executor, None
+        if self.make is not None and self.executor is not None:
+            executor, self.executor = self.executor, None
             executor.shutdown(wait=wait)  # loky's knows no `cancel_futures`; nothing is left
 
     def _begin(self) -> None:
-        while (one := self._tries.next(self._clock.monotonic())) is not None:
+        while (one := self.tries.next(monotonic())) is not None:
             number = self._number
             try:
-                if self._executor is None:
-                    assert self._make is not None
-                    self._executor = self._make()
-                future = self._executor.submit(self._work, one.of.number, one.of.item)
+                if self.executor is None:
+                    assert self.make is not None
+                    self.executor = self.make()
+                future = self.executor.submit(self._work, one.of.number, one.of.item)
             except BrokenExecutor as broken:
                 self._broke(one, broken, number)
                 continue
@@ -268,14 +263,14 @@ class Executors(Engine, Generic[Item]):
 
     def _hear(self, heard: float) -> float:
         """Wait until a try ends, or there is something else to do. Gives when the last ended."""
-        now = self._clock.monotonic()
-        wait = max(0.001, self._tries.wait_seconds(now, LOOK_SECONDS))
+        now = monotonic()
+        wait = max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS))
         if (order := taken(self._ended, wait)) is None:
-            if self._tries.flying and now - heard > self._quiet:
+            if self.tries.flying and now - heard > self.quiet:
                 self._give_up_waiting()
-            return heard if self._tries.flying else now
+            return heard if self.tries.flying else now
         one, future, number = self._flying.pop(order)
-        now = self._clock.monotonic()
+        now = monotonic()
         error = _error_of(future)
         if error is None:
             self._well(one, future.result(), now)
@@ -286,24 +281,24 @@ class Executors(Engine, Generic[Item]):
         return now
 
     def _well(self, one: Try[Item], written: TryResult, now: float) -> None:
-        if not self._tries.ended_well(one, written.seconds, now):
+        if not self.tries.ended_well(one, written.seconds, now):
             return
         for other, future, _ in self._flying.values() if one.of.flying else ():
             if other.of is one.of:
                 future.cancel()
         self._accept(one.of.number, written)
-        self._tell(self._tries.accepted)
+        self.tell(self.tries.accepted)
 
     def _failed(self, one: Try[Item], error: BaseException, now: float) -> None:
         if isinstance(error, JobNotRunning) and error.job_id == self._work.job.id:
             if one.of.accepted:
-                self._tries.ended_badly(one, error, now, ask=False)
+                self.tries.ended_badly(one, error, now, ask=False)
                 return
             raise error  # somebody else has ended the job
         if isinstance(error, KeyboardInterrupt):
             raise error  # Ctrl-C reaches the workers of a terminal, too, perhaps before us
         final = not isinstance(error, Exception) or _cannot_travel(error)
-        if self._tries.ended_badly(one, error, now, ask=True) and not final:
+        if self.tries.ended_badly(one, error, now, ask=True) and not final:
             return
         if one.of.accepted:
             return
@@ -321,12 +316,12 @@ class Executors(Engine, Generic[Item]):
         if number == self._number:  # each call of the broken one says so
             self._number += 1
             self.close(wait=False)
-        goes_on = self._tries.ended_badly(one, broken, self._clock.monotonic(), ask=False)
-        if goes_on and self._make is not None:
+        goes_on = self.tries.ended_badly(one, broken, monotonic(), ask=False)
+        if goes_on and self.make is not None:
             return
-        if one.of.accepted and self._tries.done:
+        if one.of.accepted and self.tries.done:
             return
-        if self._make is not None:
+        if self.make is not None:
             told = (
                 f"item {one.of.number} ({shown(one.of.item)}) was in flight {one.of.failures} times"
                 " when a worker was killed or could not start"
@@ -346,9 +341,9 @@ class Executors(Engine, Generic[Item]):
         ) from broken
 
     def _give_up_waiting(self) -> NoReturn:
-        there = sorted({one.of.number for one in self._tries.flying})
+        there = sorted({one.of.number for one in self.tries.flying})
         raise TaskFailed(
-            f"no try has ended for {self._quiet:,.0f} s; in flight: items"
+            f"no try has ended for {self.quiet:,.0f} s; in flight: items"
             f" {name_some([str(number) for number in there])}",
             job_id=self._work.job.id,
             hint="If they may take longer, give quiet_seconds_max",
@@ -358,8 +353,8 @@ class Executors(Engine, Generic[Item]):
         """Cancel what has not begun, and wait for what runs, ``most`` seconds."""
         for _, future, _ in self._flying.values():
             future.cancel()
-        until = self._clock.monotonic() + most
-        while self._flying and (left := until - self._clock.monotonic()) > 0:
+        until = monotonic() + most
+        while self._flying and (left := until - monotonic()) > 0:
             if (order := taken(self._ended, left)) is None:
                 return
             self._flying.pop(order, None)

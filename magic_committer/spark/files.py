@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import types as spark_types
@@ -59,7 +58,6 @@ class FrameFiles:
         partitioning: the partition columns, by their places in a batch.
         max_records_per_file: rows after which another file is begun; 0: no limit.
         open_files_max: how many files a task has open at a time.
-        prepared: whether batches come of `prepare`.
         data: the places of the columns that files hold, in the DataFrame. parts: of the partition
             columns. sort: of the columns that a file is sorted by.
     """
@@ -68,7 +66,6 @@ class FrameFiles:
     partitioning: Partitioning
     max_records_per_file: int
     open_files_max: int
-    prepared: bool
     data: tuple[int, ...]
     parts: tuple[int, ...]
     sort: tuple[int, ...]
@@ -99,7 +96,7 @@ class FrameFiles:
         parts = resolve(partition_by, names, exact=exact, what="partition_by")
         sort = resolve(sort_by, names, exact=exact, what="sort_by")
         if not prepared:
-            refuse_unprepared(name, spark_schema, sort)
+            refuse_unprepared(name, spark_schema)
         refuse_partitions([spark_schema[place] for place in parts], len(names), prepared)
         data = [place for place in range(len(names)) if place not in parts]
         kinds = StructType([spark_schema[place] for place in data])
@@ -112,7 +109,6 @@ class FrameFiles:
             partitioning=Partitioning(tuple(partition_by), places, zone),  # as the user spells it
             max_records_per_file=records_max(max_records_per_file, conf),
             open_files_max=OPEN_FILES_MAX if parts and not prepared else 1,
-            prepared=prepared,
             data=tuple(data),
             parts=tuple(parts),
             sort=tuple(sort),
@@ -144,27 +140,23 @@ class FrameFiles:
     def write(self, task: Task, batches: Iterable[Any]) -> None:
         """Write the record batches of a task into its files. After an error no file of the task is
         complete."""
-        with _OpenFiles(self, task) as files:
+        files = _OpenFiles(self, task)
+        try:
             for batch in batches:
                 if batch.num_rows:
                     for directory, rows in self.partitioning.split(batch):
                         files.add(directory, rows)
+            files.end()
+        except BaseException as error:
+            files.give_up(error)
+            raise
 
-    def write_empty(self, task: Task) -> bool:
+    def write_empty(self, task: Task) -> None:
         """Write the file of a DataFrame without rows, where Spark writes one: not where there are
-        partition columns. Give whether it was written."""
-        if self.parts:
-            return False
-        with task.open(file_name(0, self.encoder.extension), unique=True) as file:
-            file.write(self.encoder.without_rows())
-        return True
-
-
-def file_name(partition: int, extension: str, number: int = 0) -> str:
-    """The name of a partition's file, without the job's UUID. The first in a directory has no
-    number."""
-    counter = f".c{number:03d}" if number else ""
-    return f"part-{partition:05d}{counter}{extension}"
+        partition columns."""
+        if not self.parts:
+            with task.open(f"part-00000{self.encoder.extension}", unique=True) as file:
+                file.write(self.encoder.without_rows())
 
 
 @dataclass
@@ -185,24 +177,6 @@ class _OpenFiles:
         self._open: OrderedDict[str, _Open] = OrderedDict()
         self._begun: dict[str, int] = {}
         self._written = 0
-
-    def __enter__(self) -> _OpenFiles:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            while error is None and self._open:
-                self._close(next(iter(self._open)))
-        except BaseException as failed:
-            self._give_up(failed)
-            raise
-        if error is not None:
-            self._give_up(error)
 
     def add(self, directory: str, rows: Any) -> None:
         """Write rows into the file of a directory that is open, or into a new one."""
@@ -227,8 +201,9 @@ class _OpenFiles:
                 hint="Partition by columns of fewer values, or let more rows go into a file",
             )
         number = self._begun.get(directory, 0)
-        name = file_name(int(self._task.task_id), self._files.encoder.extension, number)
-        file = self._task.open(f"{directory}{name}", unique=True).__enter__()
+        counter = f".c{number:03d}" if number else ""
+        name = f"part-{int(self._task.task_id):05d}{counter}{self._files.encoder.extension}"
+        file = self._task.open(directory + name, unique=True).__enter__()
         self._begun[directory] = number + 1
         self._written += 1
         self._open[directory] = one = _Open(file, self._files.encoder.begin(file))
@@ -240,7 +215,12 @@ class _OpenFiles:
         del self._open[directory]
         one.file.__exit__(None, None, None)
 
-    def _give_up(self, why: BaseException) -> None:
+    def end(self) -> None:
+        """Close all files."""
+        while self._open:
+            self._close(next(iter(self._open)))
+
+    def give_up(self, why: BaseException) -> None:
         """Leave all files: none of them is closed as if it were whole."""
         while self._open:
             _, one = self._open.popitem()
@@ -280,7 +260,7 @@ def refuse_columns(names: Sequence[str], *, exact: bool) -> None:
         )
 
 
-def refuse_unprepared(name: str, schema: StructType, sort: Sequence[int]) -> None:
+def refuse_unprepared(name: str, schema: StructType) -> None:
     """Refuse what needs a DataFrame that can be changed (`OptionError`)."""
     if name in ENCODED_BY_JVM:
         raise OptionError(
@@ -293,10 +273,6 @@ def refuse_unprepared(name: str, schema: StructType, sort: Sequence[int]) -> Non
                 f"column {field.name}: a year-month interval cannot be written here",
                 hint="Call write_dataframe, or cast it to a number of months",
             )
-    if sort:
-        raise OptionError(
-            "sort_by cannot be used here", hint="Sort before: df.sortWithinPartitions(...)"
-        )
 
 
 def refuse_partitions(

@@ -37,7 +37,7 @@ from magic_committer.spark.driver import (
 )
 from magic_committer.spark.files import FrameFiles, format_name
 from magic_committer.spark.types import needs
-from magic_committer.spark.via import layout_of, write_via
+from magic_committer.spark.via import write_via
 
 SCHEMA_TASK = "schema"
 """The task of the driver's own file. The driver writes it if no partition had rows."""
@@ -92,8 +92,8 @@ def write_dataframe(
             ``parquet.block.size``; for the rest Spark's, like ``{"header": True}``. None (default):
             as Spark's configuration says, else Spark's defaults.
         via: None (default): Python encodes the files. An existing directory that driver and
-            executors share, ``file:///…`` or ``hdfs://…``: Spark's own writer encodes there, each
-            of its formats, by its options (docs/spark.md). Not with Spark Connect.
+            executors share, ``file:///…``: Spark's own writer encodes there, each of its formats,
+            by its options (docs/spark.md). Not with Spark Connect.
         batch: the micro-batch of a stream that these rows are: it is published once, however often
             it is written (`foreach_batch` names it for you). A batch without rows becomes no file.
             None (default): the rows are no micro-batch.
@@ -112,8 +112,9 @@ def write_dataframe(
             `Path`, and so on. Nothing was started.
         OptionError: the format, mode or a column does not exist, ``df`` is a stream, or a file
             cannot hold a column's type, or no path can tell a partition column's, or ``via`` cannot
-            be used. Nothing was started. Also if an executor does not see ``via``: the job is
-            aborted.
+            be used. Nothing was started.
+        MagicError: ``via`` does not hold what Spark's tasks wrote: an executor does not share it.
+            The job is aborted.
 
         What pyarrow or Spark raises for wrong ``writer_options``. Nothing was started.
 
@@ -132,8 +133,8 @@ def write_dataframe(
     if is_remote():
         needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:
-        layout = layout_of(df, format, writer_options, partition_by, sort_by, max_records_per_file)
-        return write_via(df, order, via, layout)
+        rows = max_records_per_file
+        return write_via(df, order, via, format, writer_options, partition_by, sort_by, rows)
     conf = df.sparkSession.conf
     planned = FrameFiles.plan(
         df.schema,

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.utils import is_remote
 
 from magic_committer.engines.items import AcceptResult, Engine, ItemWriter
@@ -81,51 +81,62 @@ class ViaFile(NamedTuple):
     mtime_ns: int
 
 
-@dataclass(frozen=True)
-class ViaLayout:
-    """How Spark's writer writes: in lower case one of `FORMATS`, and Spark's options for it."""
-
-    format: str
-    options: Mapping[str, Any]
-    partition_by: tuple[str, ...] = ()
-    max_records_per_file: int | None = None
-    sort_by: tuple[str, ...] = ()
-
-
-def layout_of(
+def write_via(
     df: DataFrame,
+    order: Order,
+    via: str,
     format: str,
     options: Mapping[str, Any] | None,
     partition_by: Sequence[str],
     sort_by: Sequence[str],
     max_records_per_file: int | None,
-) -> ViaLayout:
-    """Check the arguments of `write_dataframe` that say how files are written."""
+) -> JobReport:
+    """Write a DataFrame by Spark's own writer and a temporary directory: `write_dataframe`, which
+    says what the arguments are."""
+    if is_remote():
+        raise OptionError(
+            "via= needs classic Spark: with Spark Connect the driver and its files are elsewhere",
+            hint="Leave via out",
+        )
+    needs((4, 1), "via=", "Call write_dataframe without it")
+    exact = df.sparkSession.conf.get(CASE_SENSITIVE, None) == "true"
+
+    def named(names: Sequence[str], what: str) -> list[str]:
+        return [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
+
+    parts, sort = named(partition_by, "partition_by"), named(sort_by, "sort_by")
+    refuse_layout(format, parts)
+    if sort:
+        quoted = (f"`{name.replace('`', '``')}`" for name in (*parts, *sort))
+        df = df.sortWithinPartitions(*quoted)
+    writer = df.write.format(format.lower()).mode("errorifexists")
+    if parts:
+        writer = writer.partitionBy(*parts)
+    if max_records_per_file is not None:
+        rows = records_max(max_records_per_file, lambda key: None)
+        writer = writer.option("maxRecordsPerFile", rows)
+    for name, value in (options or {}).items():
+        refuse_option(name, value)
+        if value is not None:
+            writer = writer.option(name, value)
+    writer = writer.options(**OURS)
+    return write_job(order, ViaEngine(folder_of(via), writer, order), upload_files, df)
+
+
+def refuse_layout(format: object, parts: Sequence[str]) -> None:
+    """Refuse a format that is none of Spark's, and directories that nobody would read."""
     if not isinstance(format, str):
         raise WrongType(f"format is a text, not {format!r}", hint="Pass format='parquet'")
     if format.lower() not in FORMATS:
         raise OptionError(
             f"via= does not know the format {format.lower()!r}; it knows {', '.join(FORMATS)}"
         )
-    for name, value in (options or {}).items():
-        refuse_option(name, value)
-    if max_records_per_file is not None:
-        records_max(max_records_per_file, lambda key: None)
-    exact = df.sparkSession.conf.get(CASE_SENSITIVE, None) == "true"
-
-    def named(names: Sequence[str], what: str) -> tuple[str, ...]:
-        return tuple(df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what))
-
-    parts = named(partition_by, "partition_by")
     if hidden := [name for name in parts if name.startswith(("_", "."))]:
         raise OptionError(
             f"partition_by: {', '.join(hidden)}: readers take directories whose names begin with _"
             " or . for hidden ones",
             hint="Rename the column: df.withColumnRenamed(...)",
         )
-    return ViaLayout(
-        format.lower(), dict(options or {}), parts, max_records_per_file, named(sort_by, "sort_by")
-    )
 
 
 def refuse_option(name: str, value: object) -> None:
@@ -160,28 +171,12 @@ def folder_of(via: object) -> str:
     return path
 
 
-def write_via(df: DataFrame, order: Order, via: str, layout: ViaLayout) -> JobReport:
-    """Write a DataFrame by Spark's own writer and a temporary directory.
-
-    Raises:
-        WrongType, OptionError: ``via`` cannot be used. Nothing was started.
-        MagicError: the directory does not hold what Spark wrote. The job is aborted.
-    """
-    if is_remote():
-        raise OptionError(
-            "via= needs classic Spark: with Spark Connect the driver and its files are elsewhere",
-            hint="Leave via out",
-        )
-    needs((4, 1), "via=", "Call write_dataframe without it")
-    return write_job(order, ViaEngine(folder_of(via), layout, order), upload_files, df)
-
-
 @dataclass(frozen=True)
 class ViaEngine(Engine):
     """The engine that Spark's writer and tasks that upload are: an item is a group of files."""
 
     folder: str
-    layout: ViaLayout
+    writer: DataFrameWriter
     order: Order
 
     def run(self, work: ItemWriter, items: DataFrame, accept: AcceptResult) -> Iterable[str]:
@@ -189,7 +184,7 @@ class ViaEngine(Engine):
         context = items.sparkSession.sparkContext
         with scratch(self.folder, work.job.uuid) as path:
             data = f"{path}/data"
-            write = partial(encode, items, f"file://{data}", self.layout)
+            write = partial(encode, items.sparkSession, self.writer, f"file://{data}")
             files = listed(data, run_action(context, work.job, write, self.order.progress))
             groups = [(data, group) for group in balanced(files, context.defaultParallelism)]
             if not groups:
@@ -217,24 +212,13 @@ def scratch(folder: str, uuid: str) -> Iterator[str]:
             logger.warning("the scratch directory %s could not be removed: remove it", path)
 
 
-def encode(df: DataFrame, url: str, layout: ViaLayout) -> tuple[int, int]:
+def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
     """Run Spark's own writer, on the driver. Give how many files and bytes its tasks counted.
 
     Raises:
         MagicError: Spark does not tell what it wrote.
     """
-    if layout.sort_by:
-        names = (*layout.partition_by, *layout.sort_by)
-        df = df.sortWithinPartitions(*(f"`{name.replace('`', '``')}`" for name in names))
-    writer = df.write.format(layout.format).mode("errorifexists")
-    if layout.partition_by:
-        writer = writer.partitionBy(*layout.partition_by)
-    options = {"maxRecordsPerFile": layout.max_records_per_file, **layout.options, **OURS}
-    for name, value in options.items():
-        if value is not None:
-            writer = writer.option(name, value)
     # What `writer.save(url)` does. But that forgets the plan, which has the counts.
-    session: Any = df.sparkSession
     try:
         command = writer._jwrite.saveCommand(session._jvm.scala.Some(url))
         state = session._jsparkSession.sessionState()

@@ -78,7 +78,7 @@ RUNNING = (
         "run: the caller's executor is shut down",
         CALL,
         "Executors.close",
-        (("self._make is not None and self._executor is not None", "self._executor is not None"),),
+        (("self.make is not None and self.executor is not None", "self.executor is not None"),),
         "the caller's next job has no executor",
     ),
     Hand(
@@ -99,7 +99,7 @@ RUNNING = (
         "run: no items are no error",
         CALL,
         "Executors.run",
-        (("not self._tries.taken", "False"),),
+        (("not self.tries.taken", "False"),),
         "a wrong list with mode replace empties the table",
     ),
     Hand(

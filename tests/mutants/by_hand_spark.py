@@ -21,7 +21,7 @@ SPARK = (
         "Hive's layout: a directory 'p=', which Spark reads as another value, or not at all",
     ),
     Hand(
-        "an open file is closed after an error", FILES, "_OpenFiles._give_up",
+        "an open file is closed after an error", FILES, "_OpenFiles.give_up",
         ((
             "one.file.__exit__(type(why), why, why.__traceback__)",
             "one.file.__exit__(None, None, None)",

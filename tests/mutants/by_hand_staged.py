@@ -34,7 +34,7 @@ STAGING = (
         "I2: the files of an executor that does not share the directory are missing",
     ),
     Hand(
-        "staged: hidden partitions pass", VIA, "layout_of",
+        "staged: hidden partitions pass", VIA, "refuse_layout",
         (("[name for name in parts if name.startswith(('_', '.'))]", "[]"),),
         "I2: the files of a partition are taken for hidden ones, and are not uploaded",
     ),

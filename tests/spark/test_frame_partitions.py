@@ -349,8 +349,6 @@ def test_what_only_the_jvm_knows_is_refused_there() -> None:
             planned(schema(kind))
     for taken in (DateType(), TimestampType(), DecimalType(5, 2)):
         assert planned(schema(taken)).partitioning.columns == ("p",)
-    with pytest.raises(mc.OptionError, match="sort_by"):
-        planned(sort_by=["id"])
 
 
 def test_a_plan_travels_without_rows_of_its_own() -> None:
