@@ -63,7 +63,11 @@ from magic_committer.protocol.record import JobReport
 
 logger = logging.getLogger("magic_committer")
 
-FORMATS = {"parquet": "parquet", "csv": "csv", "feather": "arrow"}
+FORMATS = {
+    "parquet": ("parquet", pyarrow.dataset.ParquetFileFormat),
+    "csv": ("csv", pyarrow.dataset.CsvFileFormat),
+    "feather": ("arrow", pyarrow.dataset.IpcFileFormat),
+}
 """The formats that pyarrow writes, each with the end of its files' names."""
 ROWS_PER_GROUP_MAX = 1024 * 1024
 """pyarrow's own default."""
@@ -150,25 +154,17 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         if rows_per_file_min is not None:
             whole_number("rows_per_file_min", rows_per_file_min, "1_000_000")
         self._rows_min = rows_per_file_min
-        self._progress = progress
-        self._s3 = s3 = s3_of(s3, place)
-        options = options_of(options)
-        job_id = name_of("job_id", job_id)
-
-        def begin() -> Job:
-            return start(
-                dest, mode=mode, committer=committer, accept="results", track="memory",
-                job_id=job_id, mark_success=mark_success, s3=s3, options=options, progress=progress,
-            )  # fmt: skip
-
-        self._begin: Callable[[], Job] | None = begin
+        self._begin: Callable[[], Job] | None = partial(
+            start, dest, mode=mode, committer=committer, accept="results", track="memory",
+            job_id=name_of("job_id", job_id), mark_success=mark_success, s3=s3_of(s3, place),
+            options=options_of(options), progress=progress,
+        )  # fmt: skip
         self._interrupted: BaseException | None = None
         self.job: Job | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # What a worker needs. Secrets and the driver's functions do not travel.
-        left = {"_begin": None, "_s3": None, "_progress": no_progress, "_interrupted": None}
-        return {**self.__dict__, **left}
+        return {**self.__dict__, "_begin": None, "_interrupted": None}
 
     @property
     def report(self) -> JobReport | None:
@@ -349,12 +345,7 @@ class TableFiles:
         return files
 
     def _options(self) -> Any:
-        kinds = {
-            "parquet": pyarrow.dataset.ParquetFileFormat,
-            "csv": pyarrow.dataset.CsvFileFormat,
-            "feather": pyarrow.dataset.IpcFileFormat,
-        }
-        return kinds[self.format]().make_write_options(**self.of_format)
+        return FORMATS[self.format][1]().make_write_options(**self.of_format)
 
     def __call__(self, task: Task, tables: Iterable[pyarrow.Table]) -> None:
         whole = [table for table in tables if table.num_rows]
@@ -375,7 +366,7 @@ class TableFiles:
             filesystem=task.filesystem(unique=True, keep_bytes_max=0),
             format=options.format,
             file_options=options,
-            basename_template=f"part-{int(task.task_id):05d}-{{i}}.{FORMATS[self.format]}",
+            basename_template=f"part-{int(task.task_id):05d}-{{i}}.{FORMATS[self.format][0]}",
             partitioning=list(self.partition_by) or None,
             partitioning_flavor="hive" if self.partition_by else None,
             existing_data_behavior="overwrite_or_ignore",
