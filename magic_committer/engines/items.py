@@ -144,11 +144,6 @@ class _Accepted:
 # In a worker --------------------------------------------------------------------------------------
 
 
-def job_task(job: Job, number: int) -> Task:
-    """The attempt of an engine that does not name its attempts."""
-    return job.task(number)
-
-
 @dataclass(frozen=True)
 class ItemWriter:
     """One try of one item, as an attempt. It is a class, so that only its fields travel.
@@ -165,7 +160,7 @@ class ItemWriter:
     fn: Callable[[Task, Any], object]
     caller: str = "run()"
     bytes_max: int | None = None
-    attempt: Callable[[Job, int], Task] = job_task
+    attempt: Callable[[Job, int], Task] = Job.task
     dumps: Callable[[Any], bytes] = pickle.dumps
 
     def __call__(self, number: int, item: object) -> TryResult:

@@ -27,14 +27,6 @@ from magic_committer.protocol.record import JobReport, TaskCommit
 
 logger = logging.getLogger("magic_committer")
 
-Last = Callable[[Job, list[TaskCommit]], list[TaskCommit]]
-"""Makes one more task in the process that commits, where the others need one."""
-
-
-def no_more(job: Job, results: list[TaskCommit]) -> list[TaskCommit]:
-    """No more tasks."""
-    return []
-
 
 @dataclass(frozen=True)
 class EngineSink:
@@ -65,12 +57,12 @@ class EngineSink:
         tasks: Iterable[str] | None,
         *,
         batch: StreamBatch | None = None,
-        last: Last = no_more,
+        last: Callable[[Job, list[TaskCommit]], list[TaskCommit]] | None = None,
     ) -> JobReport:
-        """Commit. ``tasks`` are those that there must be, beside those that ``last`` makes."""
+        """Commit. ``tasks`` are those that there must be, beside those that ``last`` makes here."""
         with self._living() as job:
             results = from_messages(messages)
-            more = last(job, results)
+            more = [] if last is None else last(job, results)
             if tasks is not None:
                 tasks = [*tasks, *(one.task for one in more)]
             report = job.commit([*results, *more], expect=tasks, batch=batch)
