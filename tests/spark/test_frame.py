@@ -105,26 +105,6 @@ def test_an_empty_dataframe_becomes_its_schema(spark: SparkSession, lake: Lake, 
     assert without.schema.equals(with_rows.schema, check_metadata=True)
 
 
-def test_append_twice_is_the_union(spark: SparkSession, lake: Lake) -> None:
-    """Two jobs that append leave the rows of both."""
-    for _ in range(2):
-        write_dataframe(spark.range(0, 10, 1, 2), lake.dest, mode="append")
-    found = pyarrow.concat_tables(lake.tables())["id"].to_pylist()
-    assert sorted(found) == sorted([*range(10), *range(10)])
-
-
-def test_error_and_ignore_heed_existing_data(spark: SparkSession, lake: Lake) -> None:
-    """The default mode raises where there is data, `ignore` writes nothing and says so; hidden
-    files are no data."""
-    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/_hidden/x", Body=b"")
-    write_dataframe(spark.range(3), lake.dest)
-    found = lake.data()
-    with pytest.raises(mc.DestinationExists):
-        write_dataframe(spark.range(3), lake.dest)
-    assert write_dataframe(spark.range(3), lake.dest, mode="ignore").skipped
-    assert lake.data() == found
-
-
 def test_ignore_heeds_data_that_comes_meanwhile(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

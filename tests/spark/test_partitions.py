@@ -89,58 +89,6 @@ def test_partitions_without_files(spark: SparkSession, lake: Lake) -> None:
     assert lake.keys() == ["_SUCCESS"]
 
 
-def test_append_twice_is_the_union(spark: SparkSession, lake: Lake) -> None:
-    """Two jobs that append, with unique names, leave the files of both."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
-            file.writelines(f"{row}\n" for row in rows)
-
-    for _ in range(2):
-        rows = spark.sparkContext.parallelize(range(6), 2)
-        write_partitions(rows, lake.dest, write, mode="append")
-    assert sorted(lake.data().values()) == [lines(range(3))] * 2 + [lines(range(3, 6))] * 2
-
-
-@pytest.mark.parametrize("mode", ["error", "errorifexists"])
-def test_existing_data_is_an_error(spark: SparkSession, lake: Lake, mode: Any) -> None:
-    """Where there is data, mode `error` raises before any task runs, and leaves all as it was."""
-    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/old.csv", Body=b"old")
-    with pytest.raises(mc.DestinationExists, match=r"old\.csv"):
-        write_partitions(spark.sparkContext.range(4), lake.dest, write_lines, mode=mode)
-    assert lake.data() == {"old.csv": b"old"}
-    assert lake.keys() == ["old.csv"]
-
-
-def test_existing_data_is_left_alone_by_ignore(spark: SparkSession, lake: Lake) -> None:
-    """Mode `ignore` writes where there is nothing; where there is data it says so and does not."""
-    rows = spark.sparkContext.parallelize(range(4), 1)
-    first = write_partitions(rows, lake.dest, write_lines, mode="ignore")
-    found = lake.data()
-    second = write_partitions(rows.map(lambda row: row + 1), lake.dest, write_lines, mode="ignore")
-    assert (first.skipped, first.files, second.skipped, second.files) == (False, 1, True, 0)
-    assert lake.data() == found == {"part-0.csv": lines(range(4))}
-
-
-@pytest.mark.parametrize("mode", ["overwrit", "update", ""])
-def test_a_mode_that_is_not_there_is_refused(spark: SparkSession, lake: Lake, mode: Any) -> None:
-    """A mode that nobody knows is an error that names those that there are; nothing is written."""
-    known = "append, error, errorifexists, overwrite, overwrite_partitions, ignore, fail"
-    with pytest.raises(ValueError, match=known):
-        write_partitions(spark.sparkContext.range(4), lake.dest, write_lines, mode=mode)
-    assert lake.is_untouched()
-
-
-def test_overwrite_replaces_what_was_there(spark: SparkSession, lake: Lake) -> None:
-    """Mode ``overwrite``: exactly the new files are there afterwards."""
-    write_partitions(spark.sparkContext.range(4, numSlices=2), lake.dest, write_lines)
-    report = write_partitions(
-        spark.sparkContext.range(9, numSlices=1), lake.dest, write_lines, mode="overwrite"
-    )
-    assert report.mode == "replace"
-    assert lake.data() == {"part-0.csv": lines(range(9))}
-
-
 def test_a_generator_is_refused_at_once(spark: SparkSession, lake: Lake) -> None:
     """A function that yields would never run: it is refused before anything is started."""
 

@@ -161,20 +161,6 @@ def test_files_are_cut_and_sorted(spark: SparkSession, lake: Lake, via: str) -> 
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_the_modes_are_those_of_write_dataframe(spark: SparkSession, lake: Lake, via: str) -> None:
-    """Error, ignore, append and overwrite do with present data what they do elsewhere."""
-    df = spark.range(0, 4, 1, 2)
-    write_dataframe(df, lake.dest, via=via)
-    with pytest.raises(mc.DestinationExists):
-        write_dataframe(df, lake.dest, via=via)
-    assert write_dataframe(df, lake.dest, mode="ignore", via=via).skipped
-    write_dataframe(df, lake.dest, mode="append", via=via)
-    assert rows_of(lake) == sorted([*range(4), *range(4)])
-    write_dataframe(spark.range(7, 9), lake.dest, mode="overwrite", via=via)
-    assert rows_of(lake) == [7, 8]
-    assert left_in(via) == []
-
-
 def test_a_failing_query_leaves_nothing(spark: SparkSession, lake: Lake, via: str) -> None:
     """When Spark fails in the middle of a partition, nothing is visible, no upload was made, and
     the scratch directory is gone."""
