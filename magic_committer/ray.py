@@ -307,11 +307,7 @@ def _itself(job: Job) -> Job:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """How the rows of a write task become files, by ``pyarrow.dataset``.
-
-    Attributes:
-        rows_max: the largest number of rows of a file; 0: no limit.
-    """
+    """How the rows of a write task become files, by ``pyarrow.dataset``. ``rows_max`` 0: any."""
 
     format: str
     partition_by: tuple[str, ...]

@@ -61,11 +61,7 @@ class Order:
 
     @property
     def url(self) -> str:
-        """The destination as jobs write it.
-
-        Raises:
-            PathError, WrongType: there is no committer for it.
-        """
+        """The destination as jobs write it."""
         return committer_for(self.dest, self.committer).destination(self.dest)
 
     @property
@@ -198,8 +194,8 @@ def register(spark: SparkSession) -> None:
 
 
 def warn_of_idle_kill(setting: str | None) -> None:
-    """Warn of a setting by which Spark kills workers that send nothing for a while. Our workers
-    send nothing until their last file is uploaded."""
+    """Warn of a setting by which Spark kills workers that send nothing for a while, as ours do
+    until their last file is uploaded."""
     if setting == "true":
         logger.warning(
             "spark.python.worker.killOnIdleTimeout is on: Spark may kill tasks while they upload."

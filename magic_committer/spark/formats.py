@@ -109,13 +109,8 @@ class FileEncoder:
 
 @dataclass(frozen=True)
 class ColumnFiles(FileEncoder):
-    """Files of groups of rows, encoded by pyarrow.
-
-    Attributes:
-        schema: the Arrow schema, with the keys of the footer as its metadata.
-        options: arguments for pyarrow's writer.
-        row_group_bytes: bytes of Arrow data in a group.
-    """
+    """Files of groups of rows, encoded by pyarrow: by ``options`` of its writer. The metadata of
+    the Arrow ``schema`` are the keys of the footer."""
 
     schema: Any
     options: Mapping[str, Any]
@@ -146,11 +141,8 @@ class GroupedBody:
         self._encoding: Future[None] | None = None
 
     def add(self, batch: Any) -> None:
-        """Take rows. A group that is full is encoded beside the caller.
-
-        Raises:
-            What the encoding of the group before raised, once.
-        """
+        """Take rows. A group that is full is encoded beside the caller; what the encoding of the
+        one before raised is raised here, once."""
         self._group.append(batch)
         self._gathered += batch.nbytes
         if self._gathered >= self._encoder.row_group_bytes:
@@ -423,17 +415,9 @@ OPTIONS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class TextFiles(FileEncoder):
-    """How to write files of lines.
-
-    Attributes:
-        kind: ``"csv"``, ``"json"`` or ``"text"``.
-        names: the columns.
-        options: the options for the JVM's generator.
-        line_end: the bytes after each line.
-        codec: one of `LINE_CODECS`.
-        with_header: whether a CSV file begins with the names of its columns.
-        header: that line, once the JVM has made it.
-    """
+    """Files of lines: of ``kind`` ``"csv"``, ``"json"`` or ``"text"``. ``options`` are for the
+    JVM's generator, ``codec`` is one of `LINE_CODECS`, ``header`` the first line, once the JVM has
+    made it."""
 
     kind: str
     names: tuple[str, ...]
@@ -576,11 +560,7 @@ def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: 
 
 
 def known_options(kind: str, options: Mapping[str, Any]) -> dict[str, str]:
-    """The options as Spark takes them: names in lower case, values as text.
-
-    Raises:
-        OptionError: the format has no such option.
-    """
+    """The options as Spark takes them: names in lower case, values as text."""
     known = {name.lower(): name for name in OPTIONS[kind]}
     given = {}
     for name, value in options.items():

@@ -59,13 +59,7 @@ class MagicSource(DataSource):
         return "magic"
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Check the options, start the job. Called once for each write, in the planner.
-
-        Raises:
-            OptionError: an option, or a type of the schema. Nothing was started.
-
-            What `magic_committer.start` raises.
-        """
+        """Check the options, start the job. Called once for each write, in the planner."""
         said = read_options(self.options, overwrite)
         files = planned(said, schema)
         order = order_of(said)
@@ -75,13 +69,7 @@ class MagicSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """Check the options; in the planner, start the job of a micro-batch. Called for each batch,
-        and again in the process that commits.
-
-        Raises:
-            OptionError: an option, a type of the schema, or Spark 4.0, whose writers of streams
-                take rows only. Nothing was started.
-
-            What `magic_committer.start` raises.
+        and again in the process that commits. The writers of streams of Spark 4.0 take rows only.
         """
         needs((4, 1), 'writeStream.format("magic")', "Call foreach_batch")
         from magic_committer.spark.stream import stream_writer
@@ -90,19 +78,11 @@ class MagicSource(DataSource):
         return stream_writer(said, planned(said, schema), is_planner=self.is_planner)
 
     def schema(self) -> StructType:
-        """Refuse: Spark asks for a schema when it reads.
-
-        Raises:
-            OptionError: always.
-        """
+        """Refuse: Spark asks for a schema when it reads."""
         raise _only_writes()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Refuse: the files are plain files of their format.
-
-        Raises:
-            OptionError: always.
-        """
+        """Refuse: the files are plain files of their format."""
         raise _only_writes()
 
 
@@ -116,11 +96,8 @@ def _only_writes() -> OptionError:
 
 @dataclass(frozen=True)
 class WrittenPartition(WriterCommitMessage):
-    """What a task sends to the process that commits: some 300 bytes, whatever it wrote.
-
-    Attributes:
-        text: the attempt's result as JSON; "" where nothing was to be written.
-    """
+    """What a task sends to the process that commits: the attempt's message; "": it had nothing to
+    write."""
 
     text: str
 

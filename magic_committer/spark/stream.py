@@ -89,13 +89,7 @@ class MagicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def stream_writer(said: SourceOptions, files: FrameFiles, *, is_planner: bool) -> MagicStreamWriter:
-    """Make the writer of a micro-batch; in the planner start its job, last of all.
-
-    Raises:
-        OptionError: the stream has no checkpoint location. Nothing was started.
-
-        What `magic_committer.start` raises.
-    """
+    """Make the writer of a micro-batch; in the planner start its job, last of all."""
     if not said.checkpoint:
         raise OptionError(
             "the stream has no checkpointLocation: a batch that is run again would be another one",

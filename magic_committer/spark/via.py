@@ -213,11 +213,7 @@ def scratch(folder: str, uuid: str) -> Iterator[str]:
 
 
 def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
-    """Run Spark's own writer, on the driver. Give how many files and bytes its tasks counted.
-
-    Raises:
-        MagicError: Spark does not tell what it wrote.
-    """
+    """Run Spark's own writer, on the driver. Give how many files and bytes its tasks counted."""
     # What `writer.save(url)` does. But that forgets the plan, which has the counts.
     try:
         command = writer._jwrite.saveCommand(session._jvm.scala.Some(url))
@@ -246,12 +242,8 @@ def _silent(version: str) -> MagicError:
 
 
 def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
-    """List what Spark's writer committed, without what is hidden.
-
-    Raises:
-        MagicError: the writer's own marker is not there: what is there may be a part; or it is not
-            what Spark's tasks ``counted``, files and bytes.
-    """
+    """List what Spark's writer committed, without what is hidden. Refuse what has no marker of the
+    writer, for it may be a part, and what is not what Spark's tasks ``counted``: files, bytes."""
     files = []
     for folder, _, names in os.walk(data):
         for name in names:
@@ -302,11 +294,7 @@ def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> Non
 
 
 def upload_file(task: Task, data: str, file: ViaFile) -> None:
-    """Upload a file as it was listed.
-
-    Raises:
-        MagicError: it has changed, or is not seen here.
-    """
+    """Upload a file as it was listed; `MagicError`: it has changed, or is not seen here."""
     path = f"{data}/{file.name}"
     _refuse_changed(path, file)
     name = final_name(file.name, task._job.uuid)
