@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import shutil
 import stat
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import magic_committer as mc
 from magic_committer.spark import via as module
-from magic_committer.spark.via import ViaFile, balanced, final_name, folder_of, refuse_option
+from magic_committer.spark.via import (
+    ViaFile,
+    balanced,
+    final_name,
+    folder_of,
+    refuse_layout,
+    refuse_option,
+    upload_file,
+)
+from magic_committer.testing import memory_store
 
 UUID = "0" * 32
 
@@ -93,6 +106,62 @@ def test_a_write_that_did_not_finish_is_not_listed(tmp_path: Path) -> None:
     for data in (tmp_path, tmp_path / "none"):
         with pytest.raises(mc.MagicError, match="left no _SUCCESS"):
             module.listed(str(data), (1, 4))
+
+
+def test_hidden_partition_columns_are_refused() -> None:
+    """A column whose directories readers would not see cannot be partitioned by."""
+    for name in ("_day", ".day"):
+        with pytest.raises(mc.OptionError, match="take directories whose names begin"):
+            refuse_layout("parquet", ("team", name))
+
+
+def longer(path: Path) -> None:
+    """More bytes at the same time."""
+    at = path.stat().st_mtime_ns
+    path.write_text("rowsrows")
+    os.utime(path, ns=(at, at))
+
+
+def later(path: Path) -> None:
+    """The same bytes at another time."""
+    os.utime(path, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [longer, later, Path.unlink])
+@pytest.mark.parametrize("when", ["before", "while it is read"])
+def test_a_file_is_uploaded_as_it_was_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None], when: str
+) -> None:
+    """One of another size or time, or none, before or after it was read, fails the task; what is
+    packed stays packed."""
+    packed = tmp_path / "part.csv.gz"
+    packed.write_bytes(gzip.compress(b"rows"))
+    (tmp_path / "_SUCCESS").touch()
+    (file,) = module.listed(str(tmp_path), (1, packed.stat().st_size))
+    with memory_store() as store:
+        job = mc.start("s3://bucket/t")
+        with job.task(1) as task:
+            upload_file(task, str(tmp_path), file)
+        job.commit([task.result])
+        (key,) = (key for key in store.keys() if key.endswith(".gz"))
+        assert gzip.decompress(store.body(key)) == b"rows"
+        copy = shutil.copyfileobj
+
+        def changing(*given: Any) -> None:
+            copy(*given)
+            change(packed)
+
+        if when == "before":
+            change(packed)
+        else:
+            monkeypatch.setattr("shutil.copyfileobj", changing)
+        again = mc.start("s3://bucket/t")
+        with (
+            pytest.raises(mc.MagicError, match=r"is not what Spark's writer left"),
+            again.task(1) as task,
+        ):
+            upload_file(task, str(tmp_path), file)
+        again.abort()
 
 
 def test_tasks_get_about_as_many_bytes() -> None:

@@ -321,8 +321,6 @@ def test_ctrl_c_while_spark_writes_leaves_nothing(
         ({"writer_options": {"compression": ["x"]}}, r"option compression=\['x'\] is neither text"),
         ({"via": "s3://bucket/scratch"}, "is no directory that Spark's writer and our tasks"),
         ({"via": "file:///no/such/place"}, "there is no such directory on the driver"),
-        ({"partition_by": ["_day"]}, "take directories whose names begin"),
-        ({"partition_by": [".day"]}, "take directories whose names begin"),
     ],
 )
 def test_a_mistake_is_told_before_anything_starts(
@@ -330,9 +328,8 @@ def test_a_mistake_is_told_before_anything_starts(
 ) -> None:
     """An unknown format, an option of ours, a value that is none and a ``via`` that cannot be used
     cost no Spark job and no request."""
-    df = spark.range(3).selectExpr("id", "id AS _day", "id AS `.day`")
     with pytest.raises(mc.OptionError, match=told):
-        write_dataframe(df, lake.dest, **{"via": via, **wrong})
+        write_dataframe(spark.range(3), lake.dest, **{"via": via, **wrong})
     assert lake.is_untouched()
     assert left_in(via) == []
 
