@@ -18,7 +18,6 @@ import pickle
 from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
-from functools import partial
 from queue import SimpleQueue
 from time import monotonic
 from typing import Any, Generic, NoReturn, TypeVar, Unpack, cast
@@ -145,7 +144,12 @@ def run(
     tries = _tries(items, in_flight, tries_max, retry, speculate)
     quiet = seconds("quiet_seconds_max", quiet_seconds_max)
     total = len(items) if isinstance(items, Sized) else None
-    engine = Executors(make, given, tries, quiet, partial(_tell, _wiring.harmless(progress), total))
+    harmless = _wiring.harmless(progress)
+
+    def tell(done: int) -> None:
+        harmless(Progress("run", done, total, "items"))
+
+    engine = Executors(make, given, tries, quiet, tell)
     try:
         job = start(
             dest, mode=mode, committer=committer, accept="results", track="memory",
@@ -190,10 +194,6 @@ def _tries(
             hint="Pass retry=tenacity.Retrying(wait=tenacity.wait_fixed(5))",
         )
     return Tries(items, in_flight, tries_max, retry, speculate)
-
-
-def _tell(progress: ProgressFunction, total: int | None, done: int) -> None:
-    progress(Progress("run", done, total, "items"))
 
 
 @dataclass(eq=False)
