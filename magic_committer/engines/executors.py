@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from time import monotonic
 from typing import Any, Generic, NoReturn, TypeVar, Unpack, cast
 
 import tenacity
@@ -30,7 +29,7 @@ from magic_committer._arguments import shown
 from magic_committer._modes import SparkMode
 from magic_committer._pool import LOOK_SECONDS, taken
 from magic_committer._quantities import name_some
-from magic_committer._runtime import Progress, ProgressFunction, no_progress
+from magic_committer._runtime import Progress, ProgressFunction, SystemClock, no_progress
 from magic_committer.api import start
 from magic_committer.engines.arguments import seconds, whole_number
 from magic_committer.engines.items import (
@@ -46,6 +45,8 @@ from magic_committer.engines.tries import Tries, Try
 from magic_committer.errors import IncompleteJob, JobNotRunning, OptionError, TaskFailed, WrongType
 from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place
+
+monotonic = SystemClock().monotonic
 
 Item = TypeVar("Item")
 Returned = TypeVar("Returned")

@@ -26,9 +26,9 @@ import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
-from time import monotonic
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from magic_committer._runtime import SystemClock
 from magic_committer.errors import CommitIncomplete, TaskFailed, WrongType
 from magic_committer.job import Job, Task
 from magic_committer.protocol.ledger import StreamBatch
@@ -182,7 +182,8 @@ class ItemWriter:
     def _write(self, number: int, item: object) -> TryResult:
         if self.job.uuid in _interrupted:
             raise KeyboardInterrupt
-        began = monotonic()
+        clock = SystemClock()
+        began = clock.monotonic()
         try:
             with self.attempt(self.job, number) as task:
                 returned = self.fn(task, item)
@@ -192,7 +193,7 @@ class ItemWriter:
         except KeyboardInterrupt:
             _interrupted.append(self.job.uuid)
             raise
-        return TryResult(task.result, pickled, monotonic() - began)
+        return TryResult(task.result, pickled, clock.monotonic() - began)
 
     def _pickled(self, returned: object) -> bytes:
         if self.bytes_max == 0:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import shutil
 import sys
 import tempfile
+import weakref
 from pathlib import Path
 
 import pyspark
@@ -61,7 +61,7 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     if found.bundled:
         home = Path(tempfile.mkdtemp(prefix="magic-committer-java-"))
         # As long as this process lives: Spark's JVM may start another one.
-        atexit.register(shutil.rmtree, home, ignore_errors=True)
+        weakref.finalize(session, shutil.rmtree, home, ignore_errors=True)
         write_wrapper(home, found)
     else:
         home = found.home
