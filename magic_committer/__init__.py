@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         start as start,
         write as write,
     )
+    from magic_committer.engines.executors import run as run
+    from magic_committer.engines.items import RunReport as RunReport
     from magic_committer.errors import (
         AbortIncomplete as AbortIncomplete,
         AlreadyVisible as AlreadyVisible,
@@ -99,7 +101,6 @@ if TYPE_CHECKING:
     from magic_committer.protocol.record import State as State, TaskCommit as TaskCommit
     from magic_committer.remedy import Remedy as Remedy
     from magic_committer.report import Decider as Decider, JobReport as JobReport
-    from magic_committer.running.call import RunReport as RunReport, run as run
     from magic_committer.stores.base import Attributes as Attributes
     from magic_committer.upload import (
         FileState as FileState,
@@ -134,7 +135,8 @@ _NAMES_OF = {
     "protocol.record": "State TaskCommit",
     "remedy": "Remedy",
     "report": "Decider JobReport",
-    "running.call": "RunReport run",
+    "engines.executors": "run",
+    "engines.items": "RunReport",
     "stores.base": "Attributes",
     "upload": "FileState LocalFile TaskFile TextUpload UploadStream",
     "writing": "Writing",

@@ -6,16 +6,8 @@
 
     report = to_parquet(frame, "s3://bucket/table", partition_on=["day"], mode="overwrite")
 
-The caller's process starts the job, computes one delayed call for each partition, and commits with
-their results. Invariants:
-
-* What a call wrote counts if its result has come back from ``dask.compute``, which gives one result
-  for each call, however often Dask ran it. So a worker may be killed, a call tried again, and a
-  lost one may end whenever it likes: it publishes nothing, and finds at its own commit that the job
-  is over.
-* An error or Ctrl-C that ends ``dask.compute`` aborts the job (`Job.__enter__`).
-* A call runs what each try of `run` does (`ItemWriter`): so what the user's function returned is
-  pickled before the attempt commits, and bounded.
+Dask is an engine of `items`: one delayed call for each partition, whose result counts if it has
+come back from ``dask.compute``, which gives one for each call, however often Dask ran it.
 
 It rests on these facts, read in Dask and distributed 2026.8.0; tests/engines runs it in the Dask
 that is installed:
@@ -32,10 +24,9 @@ that is installed:
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, cast
 
 try:
     import dask
@@ -49,12 +40,20 @@ from magic_committer._arguments import shown
 from magic_committer._modes import SparkMode
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
-from magic_committer.errors import CommitIncomplete, IncompleteJob, OptionError, WrongType
+from magic_committer.engines.arguments import column_names
+from magic_committer.engines.items import (
+    AcceptResult,
+    Engine,
+    ItemWriter,
+    RunReport,
+    TryResult,
+    commit_items,
+    refuse_lazy_function,
+)
+from magic_committer.errors import IncompleteJob, OptionError, WrongType
 from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place
 from magic_committer.protocol.record import JobReport
-from magic_committer.running.call import RETURNED_BYTES_MAX, RunReport, with_returned
-from magic_committer.running.item import ItemWriter, TryResult, refuse_lazy_function, too_large
 
 Returned = TypeVar("Returned")
 
@@ -120,7 +119,7 @@ def write_delayed(
 
         Otherwise as `start` and `Job.commit`.
     """
-    refuse_lazy_function(fn)
+    refuse_lazy_function(fn, "write_delayed()")
     # To go through a collection itself would give the names of a frame's columns.
     collection = dask.is_dask_collection(parts)
     if collection or isinstance(parts, str | bytes) or not isinstance(parts, Iterable):
@@ -135,25 +134,31 @@ def write_delayed(
             " replaces",
             hint="Check the collection; if that is right, do not call write_delayed()",
         )
-    with start(
+    job = start(
         dest, mode=mode, committer=committer, accept="results", track="memory", job_id=job_id,
         mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
-    ) as job:  # fmt: skip
-        call = dask.delayed(ItemWriter(job, fn, RETURNED_BYTES_MAX), pure=False)
-        written: Sequence[TryResult] = dask.compute(
-            *(call(number, part) for number, part in enumerate(given)), **dict(compute or {})
-        )
-        size = sum(len(one.returned) for one in written)
-        if size > RETURNED_BYTES_MAX:
-            raise too_large(f"{size:,} bytes", RETURNED_BYTES_MAX)
-        returned = [pickle.loads(one.returned) for one in written]
-        try:
-            report = job.commit([one.result for one in written], expect=len(given))
-        except CommitIncomplete as error:
-            if error.report is not None:
-                error.report = with_returned(error.report, returned)
-            raise
-        return with_returned(report, returned)
+    )  # fmt: skip
+    engine = DelayedCalls(dict(compute or {}))
+    return cast(
+        RunReport[Returned],
+        commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"), given),
+    )
+
+
+@dataclass(frozen=True)
+class DelayedCalls(Engine):
+    """The engine that ``dask.compute`` is, with its arguments."""
+
+    compute: dict[str, Any]
+
+    def run(self, work: ItemWriter, items: list[object], accept: AcceptResult) -> int:
+        """Compute one call for each item."""
+        call = dask.delayed(work, pure=False)
+        calls = (call(number, part) for number, part in enumerate(items))
+        written: Sequence[TryResult] = dask.compute(*calls, **self.compute)
+        for number, one in enumerate(written):
+            accept(number, one)
+        return len(items)
 
 
 def to_parquet(
@@ -233,21 +238,13 @@ class ParquetParts:
         write_index: bool,
         of_format: Mapping[str, Any] | None,
     ) -> ParquetParts:
-        """Check what the user said.
-
-        Raises:
-            WrongType, OptionError: it cannot be used.
-        """
-        if isinstance(partition_on, str) or not isinstance(partition_on, Sequence):
-            raise WrongType(
-                f"partition_on is a list of columns, not {shown(partition_on)}",
-                hint=f"Pass [{partition_on!r}]",
-            )
+        """Check what the user said."""
+        parts = column_names("partition_on", partition_on)
         there = list(columns)
-        missing = [name for name in partition_on if name not in there]
+        missing = [name for name in parts if name not in there]
         if missing:
             raise OptionError(f"partition_on: the frame has no column {missing[0]!r:.80}")
-        if not (write_index or set(there) - set(partition_on)):
+        if not (write_index or set(there) - set(parts)):
             raise OptionError(
                 "the files would have no columns, and no rows: partition_on has all of the frame's",
                 hint="Leave a column out of partition_on, or write the index: write_index=True",
@@ -259,7 +256,7 @@ class ParquetParts:
                 f"of_format: {taken[0]!r} is decided by to_parquet itself",
                 hint="Leave it out; or write the files yourself: write_delayed(...)",
             )
-        return cls(tuple(partition_on), bool(write_index), given)
+        return cls(parts, bool(write_index), given)
 
     def __call__(self, task: Task, part: Any) -> None:
         if not len(part):

@@ -5,15 +5,9 @@
     ds.write_datasink(MagicDatasink("s3://bucket/table", "parquet", partition_by=["day"]))
 
 The job is started on the driver, each write task of Ray is a task of the job, each try of it an
-attempt. Invariants:
-
-* What a write task wrote counts if its message has arrived on the driver as its result. So a worker
-  may be killed, Ray may try a task again, or run it twice: a lost try publishes nothing.
-* A failed write aborts the job, and the error that Ray raises stays the one that the user sees. A
-  decided job is never aborted.
-* What travels to workers is the job and how files are written; no secret, no progress function.
-* The tasks give the signs of life, and the driver during the commit: a sink that a notebook keeps
-  after Ctrl-C keeps no job alive.
+attempt: an `EngineSink`. What a write task wrote counts if its message has arrived on the driver as
+its result. The error that Ray raises stays the one that the user sees. What travels to workers is
+the job and how files are written; no secret, no progress function.
 
 It rests on these facts, read in Ray 2.54.0 and 2.60.0 (``ray/data``); tests/engines runs it in the
 Ray that is installed:
@@ -40,6 +34,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 try:
@@ -59,20 +54,20 @@ from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
 from magic_committer.committers.registry import committer_for
-from magic_committer.errors import (
-    CommitIncomplete,
-    IncompleteJob,
-    MagicError,
-    OptionError,
-    WrongType,
-)
-from magic_committer.job import Job, Task, give_up
+from magic_committer.engines.arguments import column_names, whole_number
+from magic_committer.engines.sink import EngineSink
+from magic_committer.errors import IncompleteJob, MagicError, OptionError, WrongType
+from magic_committer.job import Job, Task
 from magic_committer.options import Mode, Options, S3Options, S3Place
-from magic_committer.protocol.record import JobReport, TaskCommit
+from magic_committer.protocol.record import JobReport
 
 logger = logging.getLogger("magic_committer")
 
-FORMATS = {"parquet": "parquet", "csv": "csv", "feather": "arrow"}
+FORMATS = {
+    "parquet": ("parquet", pyarrow.dataset.ParquetFileFormat),
+    "csv": ("csv", pyarrow.dataset.CsvFileFormat),
+    "feather": ("arrow", pyarrow.dataset.IpcFileFormat),
+}
 """The formats that pyarrow writes, each with the end of its files' names."""
 ROWS_PER_GROUP_MAX = 1024 * 1024
 """pyarrow's own default."""
@@ -156,26 +151,20 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
             )
         else:
             self._files = _own_function(write, format, partition_by, of_format, rows_per_file_max)
-        self._rows_min = _rows("rows_per_file_min", rows_per_file_min)
-        self._progress = progress
-        self._s3 = s3 = s3_of(s3, place)
-        options = options_of(options)
-        job_id = name_of("job_id", job_id)
-
-        def begin() -> Job:
-            return start(
-                dest, mode=mode, committer=committer, accept="results", track="memory",
-                job_id=job_id, mark_success=mark_success, s3=s3, options=options, progress=progress,
-            )  # fmt: skip
-
-        self._begin: Callable[[], Job] | None = begin
+        if rows_per_file_min is not None:
+            whole_number("rows_per_file_min", rows_per_file_min, "1_000_000")
+        self._rows_min = rows_per_file_min
+        self._begin: Callable[[], Job] | None = partial(
+            start, dest, mode=mode, committer=committer, accept="results", track="memory",
+            job_id=name_of("job_id", job_id), mark_success=mark_success, s3=s3_of(s3, place),
+            options=options_of(options), progress=progress,
+        )  # fmt: skip
         self._interrupted: BaseException | None = None
         self.job: Job | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # What a worker needs. Secrets and the driver's functions do not travel.
-        left = {"_begin": None, "_s3": None, "_progress": no_progress, "_interrupted": None}
-        return {**self.__dict__, **left}
+        return {**self.__dict__, "_begin": None, "_interrupted": None}
 
     @property
     def report(self) -> JobReport | None:
@@ -211,22 +200,18 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
             raise _leaves_out()
         self.job = self._begin()
         if self._interrupted is not None:  # meanwhile: Ray calls this in a thread of its own
-            give_up(self.job, self._interrupted)
+            self.on_write_failed(self._interrupted)
             raise MagicError("the write was interrupted when its job had just been started")
         logger.info("Ray Data writes to %s as job %s", self.job.dest, self.job.id)
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> str:
         """Write the blocks of a task, as one attempt. Ray calls it on a worker, for each try."""
-        job = self.job
-        assert job is not None
+        tables = (BlockAccessor.for_block(one).to_arrow() for one in blocks)
+        result = self._sink().attempt(
+            lambda job: job.task(ctx.task_idx), lambda task: self._files(task, tables)
+        )
         may_leave_out = bool(DataContext.get_current().max_errored_blocks)
-        end_life = job.keep_alive()
-        try:
-            with job.task(ctx.task_idx) as task:
-                self._files(task, (BlockAccessor.for_block(one).to_arrow() for one in blocks))
-            return json.dumps({"result": task.result.to_dict(), "leaves_out": may_leave_out})
-        finally:
-            end_life()
+        return json.dumps({"result": result, "leaves_out": may_leave_out})
 
     def on_write_complete(self, write_result: Any) -> None:
         """Commit. Ray calls it on the driver, when each task has a result.
@@ -236,39 +221,32 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
 
             What `Job.commit` raises.
         """
-        if self.job is None:  # there was no block
+        no_block = self.job is None
+        if no_block:
             self.on_write_start()
-            expect: int | None = 0
-        else:
-            expect = None
         assert self.job is not None
         told = [json.loads(text) for text in write_result.write_returns]
         if any(one["leaves_out"] for one in told):
             raise _leaves_out()
-        results = [TaskCommit.from_dict(one["result"]) for one in told]
-        if expect is None and not results:
+        if not told and not no_block:
             raise IncompleteJob(
                 "Ray ran write tasks, and gave the result of none",
                 job_id=self.job.id,
                 hint="Leave DataContext.max_errored_blocks at 0",
             )
-        end_life = self.job.keep_alive()
-        try:
-            logger.info("%s", self.job.commit(results, expect=expect))
-        finally:
-            end_life()
+        self._sink().complete([one["result"] for one in told], () if no_block else None)
 
     def on_write_failed(self, error: BaseException) -> None:
         """Abort the job, unless it is decided. Ray calls it on the driver, and raises ``error``
         afterwards: what the abort has to say becomes a note on it. Repeatable."""
         if not isinstance(error, Exception):
             self._interrupted = error  # before the look: the job may be starting at this moment
-        job = self.job
-        if job is None or self._begin is None:
-            return
-        if isinstance(error, CommitIncomplete) and error.job_id == job.id:
-            return
-        give_up(job, error)
+        if self.job is not None and self._begin is not None:
+            self._sink().failed(error)
+
+    def _sink(self) -> EngineSink:
+        assert self.job is not None
+        return EngineSink(partial(_itself, self.job))
 
 
 def write_datasink(
@@ -319,16 +297,17 @@ def write_datasink(
     return sink.report
 
 
+def _itself(job: Job) -> Job:
+    """The job as this process has it: on the driver the one that was started."""
+    return job
+
+
 # Files --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TableFiles:
-    """How the rows of a write task become files, by ``pyarrow.dataset``.
-
-    Attributes:
-        rows_max: the largest number of rows of a file; 0: no limit.
-    """
+    """How the rows of a write task become files, by ``pyarrow.dataset``. ``rows_max`` 0: any."""
 
     format: str
     partition_by: tuple[str, ...]
@@ -343,23 +322,15 @@ class TableFiles:
         of_format: Mapping[str, Any] | None,
         rows_max: object,
     ) -> TableFiles:
-        """Check what the user said.
-
-        Raises:
-            WrongType, OptionError: it cannot be used.
-        """
+        """Check what the user said."""
         if format not in FORMATS:
             raise OptionError(
                 f"there is no format {format!r:.80} here; there is {', '.join(FORMATS)}",
                 hint="Or write the files yourself: MagicDatasink(dest, write=fn)",
             )
-        if isinstance(partition_by, str) or not isinstance(partition_by, Sequence):
-            raise WrongType(
-                f"partition_by is a list of columns, not {shown(partition_by)}",
-                hint=f"Pass [{partition_by!r}]",
-            )
-        columns = tuple(map(str, partition_by))
-        files = cls(str(format), columns, dict(of_format or {}), _rows("", rows_max) or 0)
+        columns = column_names("partition_by", partition_by)
+        most = 0 if rows_max is None else whole_number("rows_per_file_max", rows_max, "1_000_000")
+        files = cls(str(format), columns, dict(of_format or {}), most)
         try:
             files._options()
         except TypeError as error:
@@ -370,12 +341,7 @@ class TableFiles:
         return files
 
     def _options(self) -> Any:
-        kinds = {
-            "parquet": pyarrow.dataset.ParquetFileFormat,
-            "csv": pyarrow.dataset.CsvFileFormat,
-            "feather": pyarrow.dataset.IpcFileFormat,
-        }
-        return kinds[self.format]().make_write_options(**self.of_format)
+        return FORMATS[self.format][1]().make_write_options(**self.of_format)
 
     def __call__(self, task: Task, tables: Iterable[pyarrow.Table]) -> None:
         whole = [table for table in tables if table.num_rows]
@@ -396,7 +362,7 @@ class TableFiles:
             filesystem=task.filesystem(unique=True, keep_bytes_max=0),
             format=options.format,
             file_options=options,
-            basename_template=f"part-{int(task.task_id):05d}-{{i}}.{FORMATS[self.format]}",
+            basename_template=f"part-{int(task.task_id):05d}-{{i}}.{FORMATS[self.format][0]}",
             partitioning=list(self.partition_by) or None,
             partitioning_flavor="hive" if self.partition_by else None,
             existing_data_behavior="overwrite_or_ignore",
@@ -414,17 +380,6 @@ def _own_function(write: object, format: str, *others: object) -> WriteTables:
             hint="Leave them out: the function given as write makes the files",
         )
     return write
-
-
-def _rows(name: str, given: object) -> int | None:
-    if given is None:
-        return None
-    name = name or "rows_per_file_max"
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise WrongType(f"{name} is a whole number, not {shown(given)}", hint=f"{name}=1_000_000")
-    if given < 1:
-        raise OptionError(f"{name}={given}: it is 1 or more")
-    return given
 
 
 def _leaves_out() -> OptionError:

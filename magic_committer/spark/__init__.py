@@ -11,19 +11,13 @@
 
     report = write_partitions(rdd, "s3://bucket/out", write_rows)
 
-Invariants (``docs/spark.md`` tells them to users):
+When the JVM side of a task dies, its Python iterator *ends normally*: a task cannot tell the end of
+its input from a cut. Only the driver may publish: what Spark accepted, one result for each
+partition. Speculative losers and zombies change nothing, and need no lock.
 
-* A task publishes nothing. When the JVM side of a task dies, its Python iterator *ends normally*: a
-  task cannot tell the end of its input from a cut. Only the driver may publish.
-* The driver takes exactly the results that Spark accepted, one for each partition:
-  ``accept="results"``. Speculative losers and zombies change nothing, and need no lock.
-* The driver sends a `Job` to the tasks (plain data, no secrets). Each task sends back one
-  `TaskCommit` as JSON.
-
-`partitions` and `frame` hold two public functions, `source` and `source_options` the data source
-``format("magic")``, `stream` its micro-batches and `batches` those of ``foreachBatch``,
-`java_session` a Spark where there is no Java. `driver` is the half that runs in the user's process,
-`worker` the half that runs in a task.
+`partitions` and `frame` hold two public functions (engines of `items`), `via` what Spark's own
+writer encodes, `source` and `source_options` the data source ``format("magic")``, `stream` its
+micro-batches, `batches` those of ``foreachBatch``, `java_session` a Spark without a Java.
 """
 
 try:

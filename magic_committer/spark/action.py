@@ -1,4 +1,4 @@
-"""A Spark action that can be named, watched and cancelled.
+"""A Spark action that can be named, watched and cancelled; and the engine that RDDs are.
 
 Invariants:
 
@@ -8,19 +8,29 @@ Invariants:
 * Spark's UI names our Spark jobs. The caller's own description and tags are as before when the
   action has ended.
 * A look at how far an action is never fails it: Spark may forget its stages, or not tell.
+* A worker is killed by SIGKILL or just stops: it runs no ``finally``, no signal handler, no
+  ``atexit``. So correctness needs nothing of a task after its attempt: the leftovers of an attempt
+  are invisible, and the driver's sweep finds them.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 from typing import Any, TypeVar, cast
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import RDD, InheritableThread, SparkContext, TaskContext
+
+from magic_committer import _wiring
+from magic_committer._runtime import Progress, ProgressFunction
+from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, TryResult
+from magic_committer.errors import MagicError
+from magic_committer.job import Job, Task
 
 logger = logging.getLogger("magic_committer")
 
@@ -35,100 +45,26 @@ WAIT_SECONDS = 0.2
 CANCEL_SECONDS = 10.0
 """How long a cancelled action may take to end. After that the job is aborted while it still
 runs."""
-
-
-class StageWatch:
-    """Looks how far the Spark jobs of an action are, and tells it: to ``progress``, and every
-    `LOG_SECONDS` to the log.
-
-    Args:
-        spark: classic Spark.
-        tag: the action's tag.
-        what: what the tasks do, for the log.
-        progress: called with the tasks that have ended, and all, when that has changed.
-    """
-
-    def __init__(
-        self,
-        spark: SparkContext,
-        tag: str,
-        what: str = "",
-        *,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> None:
-        self._spark = spark
-        self._tag = tag
-        self._what = what
-        self._progress = progress
-        self._done = -1
-        self._looked = self._logged = time.monotonic()
-        self._blind = False
-
-    def __call__(self) -> None:
-        """Look, if the last look is `LOOK_SECONDS` old."""
-        now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
-            return
-        self._looked = now
-        done, total = self._seen()
-        if done != self._done:
-            self._done = done
-            if self._progress is not None and total:
-                self._progress(done, total)
-        if now - self._logged > LOG_SECONDS:
-            self._logged = now
-            logger.info("%s: %d of %d Spark tasks have ended", self._what, done, total)
-
-    def _seen(self) -> tuple[int, int]:
-        """As `tasks`; what was seen last, if Spark does not tell."""
-        if not self._blind:
-            try:
-                return self.tasks()
-            except Exception:  # of py4j or of a restricted Spark: nobody needs the look
-                self._blind = True
-                logger.debug("Spark does not tell how far it is", exc_info=True)
-        return max(self._done, 0), 0
-
-    def tasks(self) -> tuple[int, int]:
-        """How many tasks have ended well, and how many there are, as far as Spark tells."""
-        tracker = self._spark.statusTracker()
-        # PySpark's own tracker knows no tags.
-        jobs = self._spark._jsc.sc().statusTracker().getJobIdsForTag(self._tag)
-        infos = [tracker.getJobInfo(number) for number in jobs]
-        stages = [number for info in infos if info is not None for number in info.stageIds]
-        told = [stage for number in stages if (stage := tracker.getStageInfo(number)) is not None]
-        return sum(one.numCompletedTasks for one in told), sum(one.numTasks for one in told)
+DESCRIPTION = "spark.job.description"
+"""The local property that holds what Spark's UI calls a job."""
 
 
 def run_action(
-    spark: Any,
-    name: str,
-    action: Callable[[], T],
-    *,
-    watch: Callable[[], None] | None = None,
+    spark: Any, job: Job, action: Callable[[], T], progress: ProgressFunction | None = None
 ) -> T:
     """Run a Spark action. An exception in this thread, such as Ctrl-C, cancels the action.
 
-    Args:
-        spark: the SparkContext; for Spark Connect, which has none, the SparkSession.
-        name: a unique tag. Spark's jobs of the action are cancelled by it.
-        action: the function to run.
-        watch: called in this thread, again and again, while the action runs. What it raises cancels
-            the action.
-
-    Returns:
-        What the action returns.
-
-    Raises:
-        What the action raises: Spark's own errors.
+    ``spark`` is the SparkContext; for Spark Connect, which has none, the SparkSession. ``progress``
+    hears how many of Spark's tasks have ended: phase ``"write"``. Its first error is logged.
     """
     classic = isinstance(spark, SparkContext)
+    tag = f"magic-committer-{job.uuid}"
     results: list[T] = []
     failures: list[BaseException] = []
 
     def run() -> None:
         try:
-            with _tagged(spark, classic, name):
+            with _named(spark, classic, tag, f"magic-committer: write {job.dest} (job {job.id})"):
                 results.append(action())
         except BaseException as error:  # raised below, in the thread that asked
             failures.append(error)
@@ -136,54 +72,37 @@ def run_action(
     # A daemon thread, so that an action that cannot be cancelled does not keep the process alive.
     of = {} if classic else {"session": spark}  # Spark 3.5 knows no such argument
     thread = InheritableThread(run, daemon=True, **of)
+    watch = StageWatch(spark, tag, f"job {job.id}", progress) if classic else None
     thread.start()
     try:
         while thread.is_alive():
             thread.join(WAIT_SECONDS)
             if watch is not None and thread.is_alive():
-                watch()
+                watch.look()
     except BaseException as error:
-        cancel = partial(spark.cancelJobsWithTag if classic else spark.interruptTag, name)
-        _cancel(thread, cancel, error)
+        _cancel(
+            thread, partial(spark.cancelJobsWithTag if classic else spark.interruptTag, tag), error
+        )
         raise
     if failures:
         raise failures[0]
     return results[0]
 
 
-DESCRIPTION = "spark.job.description"
-"""The local property that holds what Spark's UI calls a job."""
-
-
 @contextmanager
-def _tagged(spark: Any, classic: bool, tag: str) -> Iterator[None]:
-    """Give Spark's jobs of this thread a tag. Afterwards all is as before: where PySpark does not
-    pin threads, this thread shares the JVM's with others."""
+def _named(spark: Any, classic: bool, tag: str, description: str) -> Iterator[None]:
+    """Give Spark's jobs of this thread a tag, and in classic Spark a description. Afterwards all is
+    as before: where PySpark does not pin threads, this thread shares the JVM's with others."""
+    before = spark.getLocalProperty(DESCRIPTION) if classic else None
     (spark.addJobTag if classic else spark.addTag)(tag)
+    if classic:
+        spark.setLocalProperty(DESCRIPTION, f"{before}: {description}" if before else description)
     try:
         yield
     finally:
         (spark.removeJobTag if classic else spark.removeTag)(tag)
-
-
-@contextmanager
-def described(spark: SparkContext | None, description: str) -> Iterator[None]:
-    """Spark's jobs that this thread starts, and threads that it starts, get this description,
-    behind the caller's own, if there is one. Afterwards the caller's own is back.
-
-    Args:
-        spark: classic Spark; None: Spark Connect has no descriptions, nothing is done.
-        description: the description; "": nothing is done.
-    """
-    if spark is None or not description:
-        yield
-        return
-    before = spark.getLocalProperty(DESCRIPTION)
-    spark.setLocalProperty(DESCRIPTION, f"{before}: {description}" if before else description)
-    try:
-        yield
-    finally:
-        spark.setLocalProperty(DESCRIPTION, cast(str, before))  # None: there was none
+        if classic:
+            spark.setLocalProperty(DESCRIPTION, cast(str, before))  # None: there was none
 
 
 def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) -> None:
@@ -198,3 +117,79 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
         if not thread.is_alive():
             return
     why.add_note(f"the Spark action still runs, {CANCEL_SECONDS} s after it was cancelled")
+
+
+class StageWatch:
+    """Looks how far the Spark jobs of an action are, and tells ``progress``, and the log."""
+
+    def __init__(
+        self, spark: SparkContext, tag: str, what: str, progress: ProgressFunction | None
+    ) -> None:
+        self._spark = spark
+        self._tag = tag
+        self._what = what
+        self._progress = None if progress is None else _wiring.harmless(progress)
+        self._done = -1
+        self._looked = self._logged = time.monotonic()
+        self._blind = False
+
+    def look(self) -> None:
+        """Look, if the last look is `LOOK_SECONDS` old."""
+        now = time.monotonic()
+        if self._blind or now - self._looked < LOOK_SECONDS:
+            return
+        self._looked = now
+        try:
+            done, total = self._tasks()
+        except Exception:  # of py4j or of a restricted Spark: nobody needs the look
+            self._blind = True
+            logger.debug("Spark does not tell how far it is", exc_info=True)
+            return
+        if done != self._done:
+            self._done = done
+            if self._progress is not None and total:
+                self._progress(Progress("write", done, total, "tasks"))
+        if now - self._logged > LOG_SECONDS:
+            self._logged = now
+            logger.info("%s: %d of %d Spark tasks have ended", self._what, done, total)
+
+    def _tasks(self) -> tuple[int, int]:
+        """How many tasks have ended well, and how many there are, as far as Spark tells."""
+        tracker = self._spark.statusTracker()
+        # PySpark's own tracker knows no tags.
+        jobs = self._spark._jsc.sc().statusTracker().getJobIdsForTag(self._tag)
+        infos = [tracker.getJobInfo(number) for number in jobs]
+        stages = [number for info in infos if info is not None for number in info.stageIds]
+        told = [stage for number in stages if (stage := tracker.getStageInfo(number)) is not None]
+        return sum(one.numCompletedTasks for one in told), sum(one.numTasks for one in told)
+
+
+# In a task ----------------------------------------------------------------------------------------
+
+
+def spark_attempt(job: Job, number: int = 0) -> Task:
+    """The attempt that this process runs. Its task is the partition. Its name is one that Spark
+    gives only once: stage, partition and attempt number repeat when a stage runs again;
+    ``taskAttemptId`` does not."""
+    context = TaskContext.get()
+    if context is None:
+        raise MagicError("this is not a Spark task")
+    return job._sole_task(str(context.partitionId()), f"t{context.taskAttemptId()}")
+
+
+@dataclass(frozen=True)
+class RddEngine(Engine):
+    """The engine that Spark's RDDs are: an item is the rows of a partition."""
+
+    progress: ProgressFunction
+
+    def run(self, work: ItemWriter, items: RDD[Any], accept: AcceptResult) -> Iterable[str]:
+        """Call ``work`` once for each attempt of each partition."""
+
+        def attempt(rows: Iterable[Any]) -> list[TryResult]:
+            return [work(0, rows)]
+
+        action = items.mapPartitions(attempt).collect
+        for number, one in enumerate(run_action(items.context, work.job, action, self.progress)):
+            accept(number, one)
+        return map(str, range(items.getNumPartitions()))

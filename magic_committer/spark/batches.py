@@ -6,17 +6,18 @@ Spark runs a batch again when it is not sure that it was written. Invariants:
   (`magic_committer.StreamBatch`), and not by Spark's checkpoint. The look before the work only
   spares the work.
 * A batch is named by its query's id, which stays the same as long as the checkpoint location does.
-* A killed driver aborts nothing. So the first batch after each start of a query aborts what earlier
-  runs of the query have left running (`end_earlier_runs`), also those of another driver that ran it
-  in between. Of one driver, no two batches of a query run at once: it hits no live run but another
-  driver's, which fails then, and is right to. Later batches do not look: a driver that was paused
-  and wakes would abort the one that took its place.
+* A killed driver aborts nothing. So the first batch after each start of a query, of either face,
+  aborts what earlier runs of the query have left running (`end_earlier_runs`), also those of
+  another driver that ran it in between. Of one driver, no two batches of a query run at once: it
+  hits no live run but another driver's, which fails then, and is right to. Later batches do not
+  look: a driver that was paused and wakes would abort the one that took its place.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 from pyspark.sql import DataFrame
@@ -30,7 +31,7 @@ from magic_committer.maintenance.api import abort_stream, read_stream
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.spark.driver import QUERY_PROPERTY, Order, checkpoint_of
-from magic_committer.spark.formats import format_name
+from magic_committer.spark.files import format_name
 from magic_committer.spark.frame import write_dataframe
 
 logger = logging.getLogger("magic_committer")
@@ -106,6 +107,11 @@ def foreach_batch(
     Order(dest, "append", mark_success, s3, options, progress, committer=committer)
     StreamBatch(query if query is not None else "any", 0)
     format_name(format)
+    append = partial(
+        write_dataframe, dest=dest, format=format, mode="append", partition_by=partition_by,
+        sort_by=sort_by, max_records_per_file=max_records_per_file, writer_options=writer_options,
+        committer=committer, s3=s3, options=options, progress=progress, mark_success=mark_success,
+    )  # fmt: skip
 
     def write(df: DataFrame, number: int) -> None:
         batch = StreamBatch(query if query is not None else _query_of(df), number)
@@ -119,23 +125,7 @@ def foreach_batch(
             return
         run = _property(df, RUN_PROPERTY)
         end_earlier_runs(dest, checkpoint, s3, options, run=run)
-        report = write_dataframe(
-            df,
-            dest,
-            format,
-            "append",
-            partition_by=partition_by,
-            sort_by=sort_by,
-            max_records_per_file=max_records_per_file,
-            writer_options=writer_options,
-            batch=batch,
-            committer=committer,
-            s3=s3,
-            options=options,
-            progress=progress,
-            mark_success=mark_success,
-        )
-        logger.info("batch %s of query %s: %s", number, batch.query, report)
+        logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
 
     return write
 
@@ -144,11 +134,7 @@ def end_earlier_runs(
     dest: str, checkpoint: str, s3: S3Options | None, options: Options | None, *, run: str = ""
 ) -> None:
     """Abort the jobs that earlier runs of a query have left running, once in this process for each
-    ``run``. "": nobody tells which run it is, or this process has only one.
-
-    Raises:
-        StoreError: the jobs could not be listed, or not aborted.
-    """
+    ``run``. "": nobody tells which run it is, or this process has only one."""
     looked = (dest, checkpoint, run)
     if looked in _LOOKED:
         return

@@ -1,21 +1,14 @@
-"""The half that runs in the user's process: start the job, run Spark, commit or abort.
-
-Invariants:
-
-* A job ends with a commit, or with an abort and the exception that was the reason, also for Ctrl-C.
-  Only `CommitIncomplete` is never followed by an abort: that job is decided.
-* The abort does not wait for Spark's tasks: tasks that still run find the job closed (the fence).
-"""
+"""What all Spark calls have in common on the driver: what the user asked for, and its job."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pyspark import SparkContext
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
@@ -23,18 +16,19 @@ from pyspark.sql.utils import is_remote
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, s3_of
 from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
-from magic_committer._runtime import Progress, ProgressFunction
+from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.committers.registry import committer_for
-from magic_committer.errors import CommitIncomplete, DestinationExists
+from magic_committer.engines.items import Engine, ItemWriter, commit_items
+from magic_committer.errors import DestinationExists
 from magic_committer.hadoop.paths import Destination
-from magic_committer.job import Job, give_up
+from magic_committer.job import Job, Task
 from magic_committer.options import Mode, Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport, State, TaskCommit
-from magic_committer.spark.action import described
-from magic_committer.spark.action import run_action as run_action
+from magic_committer.protocol.record import JobReport, State
+from magic_committer.spark.action import spark_attempt
+from magic_committer.spark.source_options import SourceOptions
 from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
@@ -47,7 +41,7 @@ SaveMode = Mode | SparkMode | IgnoreMode
 
 @dataclass(frozen=True)
 class Order:
-    """What the user asked for, for both public functions."""
+    """What the user asked for. ``checkpoint`` names the batch's checkpoint (`checkpoint_of`)."""
 
     dest: str
     mode: SaveMode
@@ -57,7 +51,6 @@ class Order:
     progress: ProgressFunction
     batch: StreamBatch | None = None
     checkpoint: str | None = None
-    """What names the batch's checkpoint (`checkpoint_of`)."""
     committer: str | None = None
 
     def __post_init__(self) -> None:
@@ -68,11 +61,7 @@ class Order:
 
     @property
     def url(self) -> str:
-        """The destination as jobs write it.
-
-        Raises:
-            PathError, WrongType: there is no committer for it.
-        """
+        """The destination as jobs write it."""
         return committer_for(self.dest, self.committer).destination(self.dest)
 
     @property
@@ -103,6 +92,20 @@ class Order:
             return any(True for _ in found)
 
 
+def order_of(said: SourceOptions) -> Order:
+    """What a user of ``format("magic")`` asked for."""
+    return Order(
+        said.path,
+        cast(SaveMode, said.mode),
+        said.mark_success,
+        said.s3,
+        said.options,
+        no_progress,
+        checkpoint=said.checkpoint or None,
+        committer=said.committer,
+    )
+
+
 QUERY_PROPERTY = "sql.streaming.queryId"
 """The local property in which Spark tells the driver's thread and the tasks of a stream the id of
 its query."""
@@ -126,33 +129,24 @@ def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
     return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
 
 
-RunTasks = Callable[[Job], tuple[list[TaskCommit], Iterable[str]]]
-"""Runs the tasks of a job. Gives their results, and the ids of all tasks that there must be."""
-
-
-def write_job(order: Order, run_tasks: RunTasks) -> JobReport:
-    """Run one job from start to end.
-
-    Raises:
-        What ``run_tasks`` raises, and what `start` and `Job.commit` raise.
-    """
+def write_job(
+    order: Order,
+    engine: Engine,
+    fn: Callable[[Task, Any], object],
+    items: Any,
+    *,
+    caller: str = "",
+    bytes_max: int = 0,
+) -> JobReport:
+    """Run one job from start to end, of a function for the rows of each of Spark's tasks."""
     if order.ignores and order.finds_data():
         return _skipped(order)
-    spark = SparkContext._active_spark_context  # None in Spark Connect
     try:
         job = order.start()
-        end_life = job.keep_alive()
-        try:
-            with described(spark, f"magic-committer: write {job.dest} (job {job.id})"):
-                results, tasks = run_tasks(job)
-            return job.commit(results, expect=tasks, batch=order.batch)
-        except CommitIncomplete:  # decided: never aborted
-            raise
-        except BaseException as error:
-            give_up(job, error)
-            raise
-        finally:
-            end_life()
+        # As Spark pickles results: classes of the driver's own program travel too.
+        dumps = cast(Callable[[Any], bytes], cloudpickle.dumps)
+        work = ItemWriter(job, fn, caller, bytes_max, spark_attempt, dumps)
+        return commit_items(job, engine, work, items, batch=order.batch)
     except DestinationExists:
         if order.ignores:  # the data came after our first look
             return _skipped(order)
@@ -171,13 +165,6 @@ def _skipped(order: Order) -> JobReport:
         state=str(State.ABSENT),
         skipped=True,
     )
-
-
-def tell_tasks(progress: ProgressFunction) -> Callable[[int, int], None]:
-    """What tells a progress function how many of Spark's tasks have ended: phase ``"write"``. Its
-    first error is logged; it is then not called again."""
-    harmless = _wiring.harmless(progress)
-    return lambda done, total: harmless(Progress("write", done, total, "tasks"))
 
 
 def register(spark: SparkSession) -> None:
@@ -207,8 +194,8 @@ def register(spark: SparkSession) -> None:
 
 
 def warn_of_idle_kill(setting: str | None) -> None:
-    """Warn of a setting by which Spark kills workers that send nothing for a while. Our workers
-    send nothing until their last file is uploaded."""
+    """Warn of a setting by which Spark kills workers that send nothing for a while, as ours do
+    until their last file is uploaded."""
     if setting == "true":
         logger.warning(
             "spark.python.worker.killOnIdleTimeout is on: Spark may kill tasks while they upload."

@@ -1,51 +1,64 @@
-"""`FrameFiles`: how the rows of a DataFrame become files. The port between Spark and encoders.
+"""The formats of files: how the rows of one schema become the bytes of a file.
 
 Invariants:
 
-* A `FrameFiles` is a value: immutable, and pickled into each task. `FrameFiles.plan` checks all
-  that can be checked before a job is started, and encodes an empty file as a trial. It needs no
-  session.
-* Rows come in record batches, whose columns are told by position. `prepare` changes a DataFrame so
-  that the JVM does what only the JVM knows exactly: the text of partition values, rows as CSV or
-  JSON; and sorts it, so that a task has one file open at a time.
-* Where no plan can be changed (``prepared=False``: a data source), rows of many partitions come
-  mixed. At most `OPEN_FILES_MAX` files are then open; the one that was used least recently is
-  closed, and its partition gets another file when it comes again.
-* A task without rows writes nothing. Names are told by partition, and by number within a directory.
+* An encoder is a value: immutable, and pickled into each task.
+* An option is honoured or refused before the job starts; so is a type that a format cannot keep.
+* Parquet and Arrow are encoded by pyarrow, in groups of `ROW_GROUP_BYTES`, not of Spark's batches
+  of 10,000 rows. A thread of the pool encodes a group while the task takes Spark's next batches:
+  at most two groups of a file are in memory, and one thread at a time uses the file.
+* A Parquet footer holds the schema in Spark's words, so that Spark reads back the types that it
+  wrote. Codec, decimals as integers and the index of pages are as Spark's own writer has them.
+* A line of CSV or JSON is what Spark's own writer writes, to the byte: the plan makes it with
+  ``to_csv`` or ``to_json``, which are that writer's generators with that writer's options. Lines
+  are compressed as ordinary files; Hadoop's own framings are refused. They wait for nothing.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import bz2
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from difflib import get_close_matches
+from functools import partial
+from io import BytesIO
+from math import exp
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
+import pyspark
 from pyspark.sql import types as spark_types
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
-from magic_committer.errors import OptionError, WrongType
-from magic_committer.job import Task
-from magic_committer.spark.arrow_formats import arrow_files
-from magic_committer.spark.parquet import parquet_files
-from magic_committer.spark.partitioning import CERTAIN, Partitioning, resolve
-from magic_committer.spark.text_formats import text_plan
-from magic_committer.spark.types import GeographyType, GeometryType, VariantType, is_months
+from magic_committer import _wiring
+from magic_committer._pool import Future, result_of
+from magic_committer.errors import OptionError
+from magic_committer.spark.types import (
+    NEVER,
+    Refusals,
+    VariantType,
+    as_months,
+    file_schema,
+    is_months,
+    spark_metadata,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-OPEN_FILES_MAX = 8
-"""How many files a task has open at a time where rows of many partitions come mixed. Each takes the
-memory of an upload and of two row groups."""
-FILES_PER_TASK_MAX = 100_000
-"""How many files a task may write. More are a mistake in ``partition_by`` or
-``max_records_per_file``, and would cost three requests each."""
-
-CASE_SENSITIVE = "spark.sql.caseSensitive"
-TIME_ZONE = "spark.sql.session.timeZone"
-MAX_RECORDS = "spark.sql.files.maxRecordsPerFile"
+ROW_GROUP_BYTES = 32 * 1024**2
+"""Bytes of Arrow data that a task gathers before it writes a row group, unless an option of the
+format says another number."""
+ROW_GROUP_BYTES_MAX = 1024**3
+"""The largest ``parquet.block.size`` in bytes: a task holds two of them in memory."""
+DICTIONARY_BYTES_MAX = 1024**2
+"""Bytes of a column's dictionary at which pyarrow gives it up, unless an option says another."""
+SAMPLE_ROWS = 4_000
+"""Rows of the first row group that are looked at to see how many values a column has. A file with
+fewer rows is not looked at."""
+COMPRESSION_LEVEL = 6
+"""The level of gzip and deflate: zlib's own default, and Hadoop's."""
 
 Conf = Callable[[str], str | None]
 """Reads a key of Spark's configuration; None: it is not set."""
@@ -64,355 +77,533 @@ class FileBody(Protocol):
         """Stop, because of an error. Nothing uses the file any more."""
 
 
-class FileEncoder(Protocol):
-    """How the rows of one schema become a file of a format: an immutable value, to be pickled."""
+class FileEncoder:
+    """How the rows of one schema become a file of a format."""
 
     @property
     def extension(self) -> str:
         """What names end with: ``.parquet``, ``.csv.gz``."""
+        raise NotImplementedError
 
     def begin(self, file: Any) -> FileBody:
         """Begin a file, which stays open."""
+        raise NotImplementedError
 
     def without_rows(self) -> bytes:
         """The bytes of a file without rows."""
+        file = BytesIO()
+        self.begin(file).end()
+        return file.getvalue()
 
     def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
         """What the JVM makes of the columns before a task gets them."""
+        return list(given)
 
-    def bound(self, df: DataFrame) -> FileEncoder:
+    def bound(self, df: DataFrame) -> Self:
         """The same, with what only a session knows."""
+        return self
 
 
-Plan = Callable[[StructType, Mapping[str, Any], Conf], FileEncoder]
-FORMATS: dict[str, Plan] = {
-    "parquet": parquet_files,
-    "csv": text_plan("csv"),
-    "json": text_plan("json"),
-    "text": text_plan("text"),
-    "arrow": arrow_files,
-}
-"""The formats, by their names in lower case."""
-ENCODED_BY_JVM = frozenset({"csv", "json"})
-"""Formats whose rows the JVM encodes: they need a DataFrame that can be prepared."""
+# Groups of rows -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class FrameFiles:
-    """How the rows of a DataFrame become files.
+class ColumnFiles(FileEncoder):
+    """Files of groups of rows, encoded by pyarrow: by ``options`` of its writer. The metadata of
+    the Arrow ``schema`` are the keys of the footer."""
 
-    Attributes:
-        encoder: writes one file.
-        partitioning: the partition columns, by their places in a batch.
-        max_records_per_file: rows after which another file is begun; 0: no limit.
-        open_files_max: how many files a task has open at a time.
-        prepared: whether batches come of `prepare`.
-        data: the places of the columns that files hold, in the DataFrame. parts: of the partition
-            columns. sort: of the columns that a file is sorted by.
-    """
+    schema: Any
+    options: Mapping[str, Any]
+    row_group_bytes: int = ROW_GROUP_BYTES
 
-    encoder: FileEncoder
-    partitioning: Partitioning
-    max_records_per_file: int
-    open_files_max: int
-    prepared: bool
-    data: tuple[int, ...]
-    parts: tuple[int, ...]
-    sort: tuple[int, ...]
+    def begin(self, file: Any) -> GroupedBody:
+        """Begin a file."""
+        return GroupedBody(self, file)
 
-    @classmethod
-    def plan(
-        cls,
-        spark_schema: StructType,
-        format: str,
-        options: Mapping[str, Any],
-        *,
-        partition_by: Sequence[str] = (),
-        sort_by: Sequence[str] = (),
-        max_records_per_file: int | None = None,
-        conf: Conf,
-        prepared: bool = True,
-    ) -> FrameFiles:
-        """Plan files, and check all that can be checked.
+    def writer(self, sink: Any, first: Any) -> Any:
+        """pyarrow's writer of a file whose first group is given; None: there are no rows."""
+        raise NotImplementedError
 
-        Args:
-            spark_schema: the DataFrame's schema.
-            format: a name of `FORMATS`, in any case.
-            options: of the format's writer.
-            partition_by: partition columns, in the order of the path.
-            sort_by: columns by which the rows of a file are sorted.
-            max_records_per_file: rows; None (default): as `MAX_RECORDS` says, no limit by default.
-            conf: reads Spark's configuration.
-            prepared: True (default): batches will come of the DataFrame that `prepare` gives.
-                False: they come as ``spark_schema`` says, in any order.
+    def write_table(self, writer: Any, table: Any) -> None:
+        """Write a group."""
+        writer.write_table(table)
 
-        Raises:
-            OptionError, WrongType: something of this cannot be written; nothing is changed. What
-                pyarrow raises for options that it does not know.
-        """
-        name = format_name(format)
-        names = spark_schema.names
-        exact = conf(CASE_SENSITIVE) == "true"
-        refuse_columns(names, exact=exact)
-        parts = resolve(partition_by, names, exact=exact, what="partition_by")
-        sort = resolve(sort_by, names, exact=exact, what="sort_by")
-        if not prepared:
-            refuse_unprepared(name, spark_schema, sort)
-        refuse_partitions([spark_schema[place] for place in parts], len(names), prepared)
-        data = [place for place in range(len(names)) if place not in parts]
-        kinds = StructType([spark_schema[place] for place in data])
-        encoder = FORMATS[name](kinds, options, conf)
-        encoder.without_rows()  # a trial: what the format does not have is told now
-        places = tuple(range(len(parts))) if prepared else tuple(parts)  # prepared: in front
-        zone = conf(TIME_ZONE) or "UTC"
-        return cls(
-            encoder=encoder,
-            partitioning=Partitioning(tuple(partition_by), places, zone),  # as the user spells it
-            max_records_per_file=records_max(max_records_per_file, conf),
-            open_files_max=OPEN_FILES_MAX if parts and not prepared else 1,
-            prepared=prepared,
-            data=tuple(data),
-            parts=tuple(parts),
-            sort=tuple(sort),
+
+class GroupedBody:
+    """The rows of a file of groups, as they come."""
+
+    def __init__(self, encoder: ColumnFiles, file: Any) -> None:
+        self._encoder = encoder
+        self._file = file
+        self._writer: Any = None
+        self._group: list[Any] = []
+        self._gathered = 0
+        self._encoding: Future[None] | None = None
+
+    def add(self, batch: Any) -> None:
+        """Take rows. A group that is full is encoded beside the caller; what the encoding of the
+        one before raised is raised here, once."""
+        self._group.append(batch)
+        self._gathered += batch.nbytes
+        if self._gathered >= self._encoder.row_group_bytes:
+            self._send()
+
+    def end(self) -> None:
+        """Write what is left, and the footer."""
+        if self._group:
+            self._send()
+        self._wait()
+        self._begun(None).close()
+
+    def give_up(self, why: BaseException) -> None:
+        """Leave the file as it is."""
+        try:
+            self._wait()
+        except Exception as failed:
+            why.add_note(f"what was under way failed too: {failed}")
+        if self._writer is not None:
+            try:
+                self._writer.close()  # else it would write its footer whenever it is collected
+            except Exception as failed:
+                why.add_note(f"the file could not be closed: {failed}")
+
+    def _send(self) -> None:
+        group, self._group, self._gathered = self._group, [], 0
+        self._wait()
+        self._encoding = _wiring.pool.submit(partial(self._write_group, group))
+
+    def _wait(self) -> None:
+        running = self._encoding
+        if running is not None:
+            try:
+                result_of(running)
+            finally:
+                if running.done():  # not so after Ctrl-C
+                    self._encoding = None
+
+    def _begun(self, first: Any) -> Any:
+        import pyarrow
+
+        if self._writer is None:
+            sink = pyarrow.PythonFile(self._file, mode="w")
+            self._writer = self._encoder.writer(sink, first)
+        return self._writer
+
+    def _write_group(self, group: list[Any]) -> None:
+        import pyarrow
+
+        schema = self._encoder.schema
+        table = pyarrow.Table.from_batches(group).rename_columns(schema.names).cast(schema)
+        group.clear()  # so that its memory is freed where the cast made other arrays
+        self._encoder.write_table(self._begun(table), table)
+
+
+# Parquet ------------------------------------------------------------------------------------------
+
+PARQUET_CODECS = {
+    **{name: name for name in ("none", "snappy", "gzip", "brotli", "zstd", "lz4")},
+    "uncompressed": "none",
+    "lz4_raw": "lz4",
+}
+"""Spark's names of Parquet's codecs, and pyarrow's."""
+CODEC_CONF = "spark.sql.parquet.compression.codec"
+BLOCK_SIZE = "parquet.block.size"
+PARQUET_OPTIONS = {
+    BLOCK_SIZE: BLOCK_SIZE,
+    "parquet.compression": "compression",
+    "parquet.page.size": "data_page_size",
+    "parquet.dictionary.page.size": "dictionary_pagesize_limit",
+    "parquet.enable.dictionary": "use_dictionary",
+}
+"""Options of Spark's Parquet writer, and pyarrow's names of them."""
+
+
+def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) -> ParquetFiles:
+    """Plan Parquet files. Options: arguments of pyarrow's ParquetWriter, or Spark's."""
+    import pyarrow
+
+    given = {PARQUET_OPTIONS.get(name.lower(), name): value for name, value in options.items()}
+    group = _whole(BLOCK_SIZE, given.pop(BLOCK_SIZE, ROW_GROUP_BYTES))
+    for name in ("data_page_size", "dictionary_pagesize_limit"):
+        if isinstance(given.get(name), str):
+            given[name] = _whole(name, given[name])
+    if isinstance(given.get("use_dictionary"), str):
+        given["use_dictionary"] = given["use_dictionary"].lower() == "true"
+    codec = given.get("compression") or conf(CODEC_CONF) or "snappy"
+    if isinstance(codec, str):  # pyarrow takes a codec for each column, too
+        codec = _codec("Parquet", codec, PARQUET_CODECS)
+    metadata = spark_metadata(schema, pyspark.__version__)
+    return ParquetFiles(
+        file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata),
+        {"store_decimal_as_integer": True, "write_page_index": True, **given, "compression": codec},
+        group,
+        frozenset(n for n, field in enumerate(schema) if is_months(field.dataType)),
+    )
+
+
+def _codec(files: str, name: str, known: Mapping[str, Any], more: str = "") -> Any:
+    if name.lower() not in known:
+        raise OptionError(
+            f"{files} files cannot be compressed by {name!r} here",
+            hint=f"There are {', '.join(known)}{more}",
         )
+    return known[name.lower()]
 
-    def prepare(self, df: DataFrame) -> tuple[DataFrame, FrameFiles]:
-        """Give the DataFrame whose batches the tasks get, and the files with what only its session
-        knows. No Spark job runs."""
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = 0
+    if not 0 < number <= ROW_GROUP_BYTES_MAX:
+        raise OptionError(
+            f"{name} is {value!r}, not a number of bytes from 1 to {ROW_GROUP_BYTES_MAX}"
+        )
+    return number
+
+
+@dataclass(frozen=True)
+class ParquetFiles(ColumnFiles):
+    """Parquet files. ``months``: the places of columns that are year-month intervals."""
+
+    months: frozenset[int] = frozenset()
+
+    @property
+    def extension(self) -> str:
+        """What names end with."""
+        return ".parquet"
+
+    def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
+        """The columns as pyarrow can take them."""
+        return [as_months(one) if place in self.months else one for place, one in enumerate(given)]
+
+    def writer(self, sink: Any, first: Any) -> Any:
+        """Begin a file."""
+        from pyarrow.parquet import ParquetWriter
+
+        options = self.options if first is None else self.options_for(first)
+        return ParquetWriter(sink, self.schema, **options)
+
+    def write_table(self, writer: Any, table: Any) -> None:
+        """Write a row group. pyarrow would begin another one after 1,048,576 rows, however narrow
+        they are."""
+        writer.write_table(table, row_group_size=table.num_rows or None)
+
+    def options_for(self, first: Any) -> Mapping[str, Any]:
+        """The writer's options: no dictionary for columns of too many values, unless the user
+        chose. pyarrow would begin each with a dictionary, and hash every value until it outgrows
+        its limit: for keys and measures a fifth of the encoding, and a file a tenth larger."""
+        if "use_dictionary" in self.options or "column_encoding" in self.options:
+            return self.options
+        limit = self.options.get("dictionary_pagesize_limit") or DICTIONARY_BYTES_MAX
+        many = columns_of_many_values(first, limit)
+        if not many:
+            return self.options
+        from pyarrow.parquet import ParquetFile
+
+        leaves = ParquetFile(BytesIO(self.without_rows())).schema
+        paths = [leaves.column(n).path for n in range(len(leaves)) if n not in many]
+        return {**self.options, "use_dictionary": paths or False}
+
+
+def columns_of_many_values(table: Any, dictionary_bytes_max: int) -> set[int]:
+    """The numbers of those columns of a file whose dictionary would be given up, or would save
+    nothing; columns inside of nested ones are counted as Parquet does, from left to right. Pure.
+
+    A sample tells: if a column had just so many values as a dictionary can hold, all equally
+    frequent, the sample would hold a certain number of them. It holds more: the column has more.
+    Where some values are more frequent than others the sample holds fewer, and the dictionary is
+    tried.
+    """
+    import numpy
+    from pyarrow import compute
+
+    if table.num_rows < SAMPLE_ROWS:
+        return set()
+    # At random, as data often has a period; always the same rows.
+    rows = numpy.random.default_rng(0).choice(table.num_rows, SAMPLE_ROWS, False, shuffle=False)
+    sample = table.take(rows).combine_chunks()
+    columns = [leaf for column in sample.columns for leaf in _leaves(column.combine_chunks())]
+    many = set()
+    for number, column in enumerate(columns):
+        values = len(column) - column.null_count
+        if values:
+            held_max = min(
+                dictionary_bytes_max * values / column.nbytes,
+                table.num_rows * values / SAMPLE_ROWS / 2,
+            )
+            if compute.count_distinct(column).as_py() > held_max * (1 - exp(-values / held_max)):
+                many.add(number)
+    return many
+
+
+def _leaves(column: Any) -> Iterator[Any]:
+    """The columns of a Parquet file that a column becomes, in their order."""
+    from pyarrow import types
+
+    if types.is_struct(column.type):
+        for child in column.flatten():
+            yield from _leaves(child)
+    elif types.is_map(column.type):
+        yield from _leaves(column.keys)
+        yield from _leaves(column.items)
+    elif types.is_list(column.type):
+        yield from _leaves(column.flatten())
+    else:
+        yield column
+
+
+# Arrow --------------------------------------------------------------------------------------------
+
+ARROW_CODECS = {"none": None, "uncompressed": None, "lz4": "lz4", "zstd": "zstd"}
+ARROW_REFUSALS: Refusals = {
+    VariantType: "Write Parquet, or to_json of it",
+    spark_types.YearMonthIntervalType: "Cast it to a number of months",
+    spark_types.UserDefinedType: "Write Parquet",
+}
+"""What Arrow files do not keep: their readers know nothing of Spark."""
+
+
+class ArrowFiles(ColumnFiles):
+    """Arrow IPC files ("Feather V2")."""
+
+    @property
+    def extension(self) -> str:
+        """What names end with."""
+        return ".arrow"
+
+    def writer(self, sink: Any, first: Any) -> Any:
+        """Begin a file."""
+        from pyarrow import ipc
+
+        return ipc.new_file(sink, self.schema, options=ipc.IpcWriteOptions(**self.options))
+
+
+def arrow_files(schema: StructType, options: Mapping[str, Any], conf: Conf) -> ArrowFiles:
+    """Plan Arrow files. Options: ``compression``: none (default), lz4 or zstd."""
+    given = known_options("arrow", options)
+    codec = _codec("Arrow", given.get("compression", "none"), ARROW_CODECS)
+    return ArrowFiles(file_schema(schema, ARROW_REFUSALS), {"compression": codec})
+
+
+# Lines --------------------------------------------------------------------------------------------
+
+LINE_CODECS = {
+    "none": "",
+    "uncompressed": "",
+    "gzip": ".gz",
+    "bzip2": ".bz2",
+    "deflate": ".deflate",
+    "zstd": ".zst",
+}
+"""Compressions of lines, and what their files' names end with."""
+
+_LINES = ("lineSep", "encoding", "charset", "compression", "codec")
+_TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeFormat", "timeZone", "locale")
+OPTIONS: dict[str, tuple[str, ...]] = {
+    "csv": (
+        *(*_LINES, *_TIMES, "header", "sep", "delimiter", "quote", "quoteAll", "escape"),
+        *("escapeQuotes", "charToEscapeQuoteEscaping", "nullValue", "emptyValue", "comment"),
+        *("ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"),
+    ),
+    "json": (*_LINES, *_TIMES, "ignoreNullFields", "pretty", "writeNonAsciiCharacterAsCodePoint"),
+    "text": _LINES,
+    "arrow": ("compression",),
+}
+"""The options of each format but Parquet, as Spark has them. Upper and lower case are the same."""
+
+
+@dataclass(frozen=True)
+class TextFiles(FileEncoder):
+    """Files of lines: of ``kind`` ``"csv"``, ``"json"`` or ``"text"``. ``options`` are for the
+    JVM's generator, ``codec`` is one of `LINE_CODECS`, ``header`` the first line, once the JVM has
+    made it."""
+
+    kind: str
+    names: tuple[str, ...]
+    options: Mapping[str, str]
+    line_end: bytes
+    codec: str
+    with_header: bool = False
+    header: bytes = b""
+
+    @property
+    def extension(self) -> str:
+        """What names end with, as Spark's do."""
+        return ("." + {"text": "txt"}.get(self.kind, self.kind)) + LINE_CODECS[self.codec]
+
+    def begin(self, file: Any) -> LineBody:
+        """Begin a file."""
+        return LineBody(self, file)
+
+    def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
+        """The lines, made by the JVM."""
+        if self.kind == "text":
+            return list(given)
+        return [self._line([one.alias(name) for one, name in zip(given, names, strict=True)])]
+
+    def bound(self, df: DataFrame) -> TextFiles:
+        """The same with its header. The JVM tries the options on a row of nulls."""
+        if self.kind == "text":
+            return self
         from pyspark.sql import functions
 
-        # By number: mapInArrow looks columns up by name, and reads a dot in a name as a path.
-        names = df.columns
-        numbered = df.toDF(*(f"c{number}" for number in range(len(names))))
-        texts = [f"p{place}" for place in self.parts]
-        for place, text in zip(self.parts, texts, strict=True):
-            as_text = functions.col(f"c{place}").cast("string")
-            numbered = numbered.withColumn(text, functions.nullif(as_text, functions.lit("")))
-        order = [*texts, *(f"c{place}" for place in self.sort)]
-        if order:
-            numbered = numbered.sortWithinPartitions(*order)
-        columns = [functions.col(f"c{place}") for place in self.data]
-        encoder = self.encoder.bound(df)
-        made = encoder.columns(columns, [names[place] for place in self.data])
-        prepared = numbered.select(
-            *texts, *(one.alias(f"d{number}") for number, one in enumerate(made))
+        kinds = {field.name: field.dataType for field in df.schema}
+        nulls = [functions.lit(None).cast(kinds[name]).alias(name) for name in self.names]
+        names = [functions.lit(name).alias(f"c{n}") for n, name in enumerate(self.names)]
+        one = df.sparkSession.range(0, 1, 1, 1)
+        (row,) = one.select(self._line(nulls).alias("t"), self._line(names).alias("h")).collect()
+        return replace(self, header=row.h.encode() + self.line_end if self.with_header else b"")
+
+    def _line(self, columns: Sequence[Column]) -> Column:
+        from pyspark.sql import functions
+
+        make = functions.to_csv if self.kind == "csv" else functions.to_json
+        return make(functions.struct(*columns), dict(self.options))
+
+
+class LineBody:
+    """The lines of one file, as they come."""
+
+    def __init__(self, files: TextFiles, file: Any) -> None:
+        self._line_end = files.line_end
+        self._sink = _compressed(file, files.codec)
+        if files.header:
+            self._sink.write(files.header)
+
+    def add(self, batch: Any) -> None:
+        """Write lines: the first and only column."""
+        import numpy
+        import pyarrow
+        from pyarrow import compute
+
+        lines = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
+        end = pyarrow.scalar(self._line_end, pyarrow.large_binary())
+        nothing = pyarrow.scalar(b"", pyarrow.large_binary())
+        # Joined with an end of line between the line and nothing: one buffer holds all, in order.
+        joined = compute.binary_join_element_wise(
+            lines, nothing, end, null_handling="replace", null_replacement=b""
         )
-        return prepared, replace(self, encoder=encoder)
+        size = numpy.frombuffer(joined.buffers()[1], dtype=numpy.int64)[len(joined)]
+        self._sink.write(memoryview(joined.buffers()[2])[:size])
 
-    def write(self, task: Task, batches: Iterable[Any]) -> None:
-        """Write the record batches of a task into its files. Without rows there is no file.
+    def end(self) -> None:
+        """Write the end of what is compressed."""
+        self._sink.close()
 
-        Raises:
-            OptionError: the task would write more than `FILES_PER_TASK_MAX` files. Otherwise what
-                the batches, pyarrow and `Task.open` raise. No file of the task is complete then.
-        """
-        with _OpenFiles(self, task) as files:
-            for batch in batches:
-                if batch.num_rows:
-                    for directory, rows in self.partitioning.split(batch):
-                        files.add(directory, rows)
-
-    def write_empty(self, task: Task) -> bool:
-        """Write the file of a DataFrame without rows, where Spark writes one: not where there are
-        partition columns. Give whether it was written."""
-        if self.parts:
-            return False
-        with task.open(file_name(0, self.encoder.extension), unique=True) as file:
-            file.write(self.encoder.without_rows())
-        return True
+    def give_up(self, why: BaseException) -> None:
+        """Nothing: lines are written by the caller's thread."""
 
 
-def file_name(partition: int, extension: str, number: int = 0) -> str:
-    """The name of a partition's file, without the job's UUID. The first in a directory has no
-    number."""
-    counter = f".c{number:03d}" if number else ""
-    return f"part-{partition:05d}{counter}{extension}"
+class _Kept:
+    """A file that its user cannot close. ``compressor``: zlib's, which all goes through."""
+
+    closed = False
+
+    def __init__(self, file: Any, compressor: Any = None) -> None:
+        self._file = file
+        self._compressor = compressor
+
+    def write(self, data: Any) -> int:
+        self._file.write(data if self._compressor is None else self._compressor.compress(data))
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back here."""
+
+    def close(self) -> None:
+        if self._compressor is not None:
+            self._file.write(self._compressor.flush())
 
 
-@dataclass
-class _Open:
-    """A file that is being written."""
+def _compressed(file: Any, codec: str) -> Any:
+    """A file that compresses what is written into another one, which it does not close."""
+    if codec == "gzip":
+        return gzip.GzipFile(
+            filename="", mode="wb", compresslevel=COMPRESSION_LEVEL, fileobj=_Kept(file), mtime=0
+        )
+    if codec == "bzip2":
+        return bz2.BZ2File(_Kept(file), "wb")
+    if codec == "deflate":
+        return _Kept(file, zlib.compressobj(COMPRESSION_LEVEL))
+    if codec == "zstd":
+        import pyarrow
 
-    file: Any
-    body: FileBody
-    rows: int = 0
-
-
-class _OpenFiles:
-    """The files of a task that are open, at most so many at a time."""
-
-    def __init__(self, files: FrameFiles, task: Task) -> None:
-        self._files = files
-        self._task = task
-        self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._begun: dict[str, int] = {}
-        self._written = 0
-
-    def __enter__(self) -> _OpenFiles:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            while error is None and self._open:
-                self._close(next(iter(self._open)))
-        except BaseException as failed:
-            self._give_up(failed)
-            raise
-        if error is not None:
-            self._give_up(error)
-
-    def add(self, directory: str, rows: Any) -> None:
-        """Write rows into the file of a directory that is open, or into a new one."""
-        most = self._files.max_records_per_file
-        while rows.num_rows:
-            one = self._open.get(directory) or self._begin(directory)
-            self._open.move_to_end(directory)
-            room = most - one.rows if most else rows.num_rows
-            taken = rows.slice(0, room)
-            one.body.add(taken)
-            one.rows += taken.num_rows
-            rows = rows.slice(taken.num_rows)
-            if one.rows == most:
-                self._close(directory)
-
-    def _begin(self, directory: str) -> _Open:
-        if len(self._open) >= self._files.open_files_max:
-            self._close(next(iter(self._open)))
-        if self._written >= FILES_PER_TASK_MAX:
-            raise OptionError(
-                f"a task would write more than {FILES_PER_TASK_MAX} files",
-                hint="Partition by columns of fewer values, or let more rows go into a file",
-            )
-        number = self._begun.get(directory, 0)
-        name = file_name(int(self._task.task_id), self._files.encoder.extension, number)
-        file = self._task.open(f"{directory}{name}", unique=True).__enter__()
-        self._begun[directory] = number + 1
-        self._written += 1
-        self._open[directory] = one = _Open(file, self._files.encoder.begin(file))
-        return one
-
-    def _close(self, directory: str) -> None:
-        one = self._open[directory]
-        one.body.end()
-        del self._open[directory]
-        one.file.__exit__(None, None, None)
-
-    def _give_up(self, why: BaseException) -> None:
-        """Leave all files: none of them is closed as if it were whole."""
-        while self._open:
-            _, one = self._open.popitem()
-            one.body.give_up(why)
-            one.file.__exit__(type(why), why, why.__traceback__)
+        return pyarrow.CompressedOutputStream(pyarrow.PythonFile(_Kept(file), mode="w"), "zstd")
+    return _Kept(file)
 
 
-# Checks -------------------------------------------------------------------------------------------
-
-
-def format_name(format: object) -> str:
-    """The name of a format, in lower case.
-
-    Raises:
-        WrongType, OptionError: there is no such format.
-    """
-    if not isinstance(format, str):
-        raise WrongType(f"format is text, not {type(format).__name__}", hint="Pass 'parquet'")
-    if format.lower() not in FORMATS:
+def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: Conf) -> TextFiles:
+    """Plan files of ``"csv"``, ``"json"`` or ``"text"``."""
+    given = known_options(kind, options)
+    if kind != "text":
+        for field in schema:
+            _refuse_type(kind, field.dataType, field.name)
+    elif len(schema) != 1 or not isinstance(schema[0].dataType, spark_types.StringType):
         raise OptionError(
-            f"there is no format {format!r} here; there is {', '.join(FORMATS)}",
-            hint="Or write the files yourself: write_partitions(df.rdd, dest, fn)",
+            f"a text file holds one column of strings, not {schema.simpleString()}",
+            hint="Make one: df.select(concat_ws(',', *df.columns)); or write csv",
         )
-    return format.lower()
-
-
-def refuse_columns(names: Sequence[str], *, exact: bool) -> None:
-    """Refuse a DataFrame without columns, or with two of one name (`OptionError`)."""
-    if not names:
-        raise OptionError("the DataFrame has no columns")
-    folded = list(names) if exact else [name.casefold() for name in names]
-    twice = sorted(
-        {name for name, fold in zip(names, folded, strict=True) if folded.count(fold) > 1}
-    )
-    if twice:
+    encoding = given.pop("encoding", given.pop("charset", "UTF-8"))
+    if encoding.lower() not in ("utf-8", "utf8"):
         raise OptionError(
-            f"the DataFrame has two columns of one name: {', '.join(twice)}",
-            hint=""
-            if exact
-            else f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
+            f"{kind} files are written in UTF-8 only, not in {encoding!r}",
+            hint="Leave the option out, and convert the files afterwards",
         )
+    codec = given.pop("compression", given.pop("codec", "none")).lower()
+    _codec(kind, codec, LINE_CODECS, ". Hadoop frames lz4 and snappy in its own way")
+    line_end = given.get("linesep", "\n")
+    if not line_end:
+        raise OptionError("lineSep is empty: lines could not be told apart")
+    header = given.pop("header", "false").lower() == "true"
+    return TextFiles(kind, tuple(schema.names), given, line_end.encode(), codec, header)
 
 
-def refuse_unprepared(name: str, schema: StructType, sort: Sequence[int]) -> None:
-    """Refuse what needs a DataFrame that can be changed (`OptionError`)."""
-    if name in ENCODED_BY_JVM:
-        raise OptionError(
-            f"format {name!r} is encoded by the JVM, which a data source cannot ask for",
-            hint=f"Call write_dataframe(df, dest, {name!r})",
-        )
-    for field in schema:
-        if is_months(field.dataType):
+def known_options(kind: str, options: Mapping[str, Any]) -> dict[str, str]:
+    """The options as Spark takes them: names in lower case, values as text."""
+    known = {name.lower(): name for name in OPTIONS[kind]}
+    given = {}
+    for name, value in options.items():
+        if name.lower() not in known:
+            nearest = get_close_matches(name.lower(), known, 1)
             raise OptionError(
-                f"column {field.name}: a year-month interval cannot be written here",
-                hint="Call write_dataframe, or cast it to a number of months",
+                f"the {kind} writer has no option {name!r}",
+                hint=(f"Did you mean {known[nearest[0]]!r}? " if nearest else "")
+                + f"There is {', '.join(OPTIONS[kind])}",
             )
-    if sort:
-        raise OptionError(
-            "sort_by cannot be used here", hint="Sort before: df.sortWithinPartitions(...)"
-        )
-
-
-def refuse_partitions(
-    fields: Sequence[spark_types.StructField], columns: int, prepared: bool
-) -> None:
-    """Refuse partition columns that no path can tell (`OptionError`)."""
-    if fields and len(fields) == columns:
-        raise OptionError(
-            "partition_by names all columns: no column would be left for the files",
-            hint="Leave one out",
-        )
-    for field in fields:
-        kind = field.dataType
-        told = f"partition_by: the column {field.name!r}"
-        if field.name.startswith(("_", ".")):
-            raise OptionError(
-                f"{told} would make directories that readers take for hidden",
-                hint="Rename it: df.withColumnRenamed(...)",
-            )
-        if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, UNTOLD):
-            raise OptionError(
-                f"{told} has the type {kind.simpleString()}, which no path can tell",
-                hint="Make a column of text or numbers of it",
-            )
-        if " collate " in kind.simpleString():
-            raise OptionError(
-                f"{told} has a collation: texts that are equal would be different directories",
-                hint="Cast it to STRING COLLATE UTF8_BINARY",
-            )
-        if not prepared and not isinstance(kind, CERTAIN):
-            raise OptionError(
-                f"{told} has the type {kind.simpleString()}, whose text only the JVM knows",
-                hint="Cast it to string before, or call write_dataframe",
-            )
-
-
-UNTOLD = (VariantType, GeometryType, GeographyType)
-"""Atomic types by which nobody can partition."""
-
-
-def records_max(given: object, conf: Conf) -> int:
-    """The largest number of rows of a file; 0: no limit.
-
-    Raises:
-        WrongType, OptionError: ``given`` is no whole number above 0.
-    """
-    if given is None:
-        return max(0, int(conf(MAX_RECORDS) or 0))
-    if not isinstance(given, int) or isinstance(given, bool):
-        raise WrongType(f"max_records_per_file is a whole number, not {type(given).__name__}")
-    if given < 1:
-        raise OptionError(f"max_records_per_file is {given}, not a number of rows above 0")
+        if value is not None:
+            given[name.lower()] = str(value).lower() if isinstance(value, bool) else str(value)
     return given
+
+
+def _refuse_type(kind: str, of: DataType, path: str) -> None:
+    """Refuse the types that Spark's own writer of this format refuses."""
+    if isinstance(of, spark_types.UserDefinedType):
+        _refuse_type(kind, of.sqlType(), path)
+    elif isinstance(of, tuple(NEVER)) or (
+        kind == "csv" and not isinstance(of, spark_types.AtomicType | spark_types.NullType)
+    ):
+        raise OptionError(
+            f"column {path}: the type {of.simpleString()} cannot be kept in {kind} files",
+            hint="Cast it to string, or make text of it: to_json(...)",
+        )
+    elif isinstance(of, spark_types.StructType):
+        for field in of:
+            _refuse_type(kind, field.dataType, f"{path}.{field.name}")
+    elif isinstance(of, spark_types.ArrayType):
+        _refuse_type(kind, of.elementType, f"{path}.element")
+    elif isinstance(of, spark_types.MapType):
+        _refuse_type(kind, of.keyType, f"{path}.key")
+        _refuse_type(kind, of.valueType, f"{path}.value")
+
+
+# All of them --------------------------------------------------------------------------------------
+
+FORMATS: dict[str, Callable[[StructType, Mapping[str, Any], Conf], FileEncoder]] = {
+    "parquet": parquet_files,
+    "csv": partial(text_files, "csv"),
+    "json": partial(text_files, "json"),
+    "text": partial(text_files, "text"),
+    "arrow": arrow_files,
+}
+"""The formats, by their names in lower case, each with what plans its files, or refuses."""

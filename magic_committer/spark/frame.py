@@ -19,26 +19,25 @@ from pyspark.sql.utils import is_remote
 
 from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, TryResult
+from magic_committer.engines.sink import from_messages, to_message
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Job
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, TaskCommit
-from magic_committer.spark.action import StageWatch
+from magic_committer.spark.action import run_action
 from magic_committer.spark.driver import (
     IDLE_KILL,
     Order,
     SaveMode,
     checkpoint_of,
-    run_action,
-    tell_tasks,
     warn_of_idle_kill,
     write_job,
 )
-from magic_committer.spark.formats import FrameFiles, format_name
-from magic_committer.spark.staged import layout_of, write_staged
+from magic_committer.spark.files import FrameFiles, format_name
 from magic_committer.spark.types import needs
-from magic_committer.spark.worker import from_messages, spark_attempt, to_message
+from magic_committer.spark.via import write_via
 
 SCHEMA_TASK = "schema"
 """The task of the driver's own file. The driver writes it if no partition had rows."""
@@ -93,8 +92,8 @@ def write_dataframe(
             ``parquet.block.size``; for the rest Spark's, like ``{"header": True}``. None (default):
             as Spark's configuration says, else Spark's defaults.
         via: None (default): Python encodes the files. An existing directory that driver and
-            executors share, ``file:///…`` or ``hdfs://…``: Spark's own writer encodes there, each
-            of its formats, by its options (docs/spark.md). Not with Spark Connect.
+            executors share, ``file:///…``: Spark's own writer encodes there, each of its formats,
+            by its options (docs/spark.md). Not with Spark Connect.
         batch: the micro-batch of a stream that these rows are: it is published once, however often
             it is written (`foreach_batch` names it for you). A batch without rows becomes no file.
             None (default): the rows are no micro-batch.
@@ -113,8 +112,9 @@ def write_dataframe(
             `Path`, and so on. Nothing was started.
         OptionError: the format, mode or a column does not exist, ``df`` is a stream, or a file
             cannot hold a column's type, or no path can tell a partition column's, or ``via`` cannot
-            be used. Nothing was started. Also if an executor does not see ``via``: the job is
-            aborted.
+            be used. Nothing was started.
+        MagicError: ``via`` does not hold what Spark's tasks wrote: an executor does not share it.
+            The job is aborted.
 
         What pyarrow or Spark raises for wrong ``writer_options``. Nothing was started.
 
@@ -133,8 +133,8 @@ def write_dataframe(
     if is_remote():
         needs((4, 0), "Spark Connect", "Call it in classic Spark")
     if via is not None:
-        layout = layout_of(df, format, writer_options, partition_by, sort_by, max_records_per_file)
-        return write_staged(df, order, via, layout)
+        rows = max_records_per_file
+        return write_via(df, order, via, format, writer_options, partition_by, sort_by, rows)
     conf = df.sparkSession.conf
     planned = FrameFiles.plan(
         df.schema,
@@ -148,43 +148,46 @@ def write_dataframe(
     prepared, files = planned.prepare(df)
     warn_of_idle_kill(conf.get(IDLE_KILL, None))
 
-    def run_tasks(job: Job) -> tuple[list[TaskCommit], Iterable[str]]:
-        written = prepared.mapInArrow(FrameWriter(job, files), "message string")
-        tag = f"magic-committer-{job.uuid}"
-        if is_remote():
-            rows = run_action(df.sparkSession, tag, written.collect)
-        else:
-            context = df.sparkSession.sparkContext
-            watch = StageWatch(context, tag, f"job {job.id}", progress=tell_tasks(progress))
-            rows = run_action(context, tag, written.collect, watch=watch)
-        messages = [row.message for row in rows]
-        return results_of(job, files, messages, a_file=batch is None)
-
-    return write_job(order, run_tasks)
+    engine = FrameEngine(files, progress, a_file=batch is None)
+    return write_job(order, engine, files.write, prepared)
 
 
-def results_of(
-    job: Job,
-    files: FrameFiles,
-    messages: Sequence[str],
-    *,
-    a_file: bool = True,
-    partitions: int | None = None,
-) -> tuple[list[TaskCommit], list[str]]:
-    """The results of all tasks, and the ids of the tasks that there must be. If no task had rows
-    and there must be ``a_file``, one more task writes the file of a DataFrame without rows, in this
-    process.
+@dataclass(frozen=True)
+class FrameEngine(Engine):
+    """The engine that ``mapInArrow`` is: an item is the record batches of a partition. ``a_file``:
+    there must be a file, also where no task had rows."""
 
-    ``partitions``: how many tasks there must be; None (default): one for each message.
-    """
-    results = from_messages(messages)
-    tasks = [str(number) for number in range(len(messages) if partitions is None else partitions)]
-    if a_file and not any(result.files for result in results):
-        with job.task(SCHEMA_TASK) as task:
-            files.write_empty(task)
-        results.append(task.result)
-        tasks.append(SCHEMA_TASK)
-    return results, tasks
+    files: FrameFiles
+    progress: ProgressFunction
+    a_file: bool
+
+    def run(self, work: ItemWriter, items: DataFrame, accept: AcceptResult) -> Iterable[str]:
+        """Call ``work`` once for each attempt of each partition."""
+
+        def attempt(batches: Iterator[Any]) -> Iterator[Any]:
+            import pyarrow
+
+            message = to_message(work(0, batches).result)
+            yield pyarrow.RecordBatch.from_pydict({"message": [message]})
+
+        written = items.mapInArrow(attempt, "message string")
+        spark: Any = items.sparkSession if is_remote() else items.sparkSession.sparkContext
+        rows = run_action(spark, work.job, written.collect, self.progress)
+        results = from_messages(row.message for row in rows)
+        more = schema_task(self.files, work.job, results) if self.a_file else []
+        for number, one in enumerate([*results, *more]):
+            accept(number, TryResult(one))
+        return [*map(str, range(len(results))), *(one.task for one in more)]
+
+
+def schema_task(files: FrameFiles, job: Job, results: Sequence[TaskCommit]) -> list[TaskCommit]:
+    """If no task had rows, one more task writes the file of a DataFrame without rows, in this
+    process. Give its result."""
+    if any(result.files for result in results):
+        return []
+    with job.task(SCHEMA_TASK) as task:
+        files.write_empty(task)
+    return [task.result]
 
 
 def _refuse_other_than_frame(df: object) -> None:
@@ -206,19 +209,3 @@ def _refuse_stream(df: DataFrame) -> None:
             "write_dataframe does not take a stream",
             hint="Call it for each batch: df.writeStream.foreachBatch(...)",
         )
-
-
-@dataclass(frozen=True)
-class FrameWriter:
-    """Runs in a Spark task. It is a class, so that only its two fields travel to the task."""
-
-    job: Job
-    files: FrameFiles
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow
-
-        task = spark_attempt(self.job)
-        with task:
-            self.files.write(task, batches)
-        yield pyarrow.RecordBatch.from_pydict({"message": [to_message(task)]})

@@ -61,17 +61,10 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
     if found.bundled:
         home = Path(tempfile.mkdtemp(prefix="magic-committer-java-"))
         # As long as this process lives: Spark's JVM may start another one.
-        weakref.finalize(_HOMES, shutil.rmtree, home, ignore_errors=True)
+        weakref.finalize(session, shutil.rmtree, home, ignore_errors=True)
         write_wrapper(home, found)
     else:
         home = found.home
     os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return builder.getOrCreate()
-
-
-class _Homes:
-    """What the directories of wrappers live as long as."""
-
-
-_HOMES = _Homes()

@@ -76,18 +76,8 @@ def value_text(value: Any, zone: str) -> str | None:
 
 
 def resolve(names: Sequence[str], columns: Sequence[str], *, exact: bool, what: str) -> list[int]:
-    """The positions of columns.
-
-    Args:
-        names: what the user named.
-        columns: the columns that there are.
-        exact: whether upper and lower case differ (``spark.sql.caseSensitive``).
-        what: the argument's name, for errors.
-
-    Raises:
-        WrongType: ``names`` is one text, or holds something else than text.
-        OptionError: a column is not there, or named twice.
-    """
+    """The positions of the columns that the user named by an argument, ``what``. ``exact``: whether
+    upper and lower case differ (``spark.sql.caseSensitive``)."""
     if isinstance(names, str):
         raise WrongType(f"{what} is a list of column names", hint=f"Pass {what}=[{names!r}]")
     fold: Callable[[str], str] = str if exact else str.casefold

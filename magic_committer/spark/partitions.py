@@ -1,67 +1,34 @@
 """`write_partitions`: any bytes under any names, from the partitions of an RDD.
 
-Invariants:
-
-* What the user's function returned travels with the attempt's result, in one message: the report
-  holds exactly what the accepted attempts returned.
-* All of it together fits into `RETURNED_BYTES_MAX`: it passes through the driver. Each partition
-  has an equal share, so that the first task that returns too much fails, and not the last one.
-* It is read before the job commits: nobody gets an error about it for a job that is committed.
+What the user's function returned passes through the driver. Each partition has an equal share, so
+that the first task that returns too much fails, and not the last one.
 """
 
 from __future__ import annotations
 
-import inspect
-import pickle
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
-from typing import Any, NoReturn, TypeVar, Unpack
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar, Unpack
 
-from pyspark import RDD, cloudpickle
+from pyspark import RDD
 from pyspark.sql import DataFrame
 
 from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
-from magic_committer.errors import CommitIncomplete, TaskFailed, WrongType
-from magic_committer.job import Job, Task
+from magic_committer.engines import items
+from magic_committer.engines.items import RunReport, refuse_lazy_function, with_returned
+from magic_committer.errors import WrongType
+from magic_committer.job import Task
 from magic_committer.options import Options, S3Options, S3Place
-from magic_committer.protocol.record import JobReport, TaskCommit
-from magic_committer.spark.action import StageWatch, run_action
-from magic_committer.spark.driver import (
-    IDLE_KILL,
-    Order,
-    SaveMode,
-    tell_tasks,
-    warn_of_idle_kill,
-    write_job,
-)
-from magic_committer.spark.worker import from_messages, spark_attempt, to_message
+from magic_committer.spark.action import RddEngine
+from magic_committer.spark.driver import IDLE_KILL, Order, SaveMode, warn_of_idle_kill, write_job
 
 Row = TypeVar("Row")
 WriteRows = Callable[[Task, Iterable[Row]], object]
 """The user's function: writes the rows of one partition into files of a task."""
 
-RETURNED_BYTES_MAX = 64 * 1024**2
-"""Bytes of all that the user's function returned, pickled, for all partitions of a job. Each
-partition may return an equal share: of 1,000 partitions 65 KiB each."""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionsReport(JobReport):
-    """What became of a job of `write_partitions`, and what its function returned.
-
-    Attributes:
-        returned: what the function returned for each partition, in the order of the partitions.
-            Only accepted attempts count. Empty if nothing was done (``skipped``).
-    """
-
-    returned: tuple[Any, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the report as plain JSON values, without ``returned``, which may be anything."""
-        values = JobReport.to_dict(self)
-        del values["returned"]
-        return values
+PartitionsReport = RunReport
+"""What became of a job of `write_partitions`: with what its function returned for each partition.
+Its ``tries`` is 0: Spark does not tell."""
 
 
 def write_partitions(
@@ -76,7 +43,7 @@ def write_partitions(
     progress: ProgressFunction = no_progress,
     mark_success: bool = True,
     **place: Unpack[S3Place],
-) -> PartitionsReport:
+) -> RunReport[Any]:
     """Write files from the partitions of an RDD. All of them appear when the job commits::
 
         def write_rows(task, rows):
@@ -121,80 +88,15 @@ def write_partitions(
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
     _refuse_other_than_rdd(rdd)
-    _refuse_lazy_function(fn)
+    refuse_lazy_function(fn, "write_partitions")
     s3 = s3_of(s3, place)
     order = Order(dest, mode, mark_success, s3, options, progress, committer=committer)
     warn_of_idle_kill(rdd.context.getConf().get(IDLE_KILL))
-
-    returned: list[Any] = []
-
-    def run_tasks(job: Job) -> tuple[list[TaskCommit], Iterable[str]]:
-        partitions = rdd.getNumPartitions()
-        share = RETURNED_BYTES_MAX // max(partitions, 1)
-        written = rdd.mapPartitions(PartitionWriter(job, fn, share))
-        tag = f"magic-committer-{job.uuid}"
-        watch = StageWatch(rdd.context, tag, f"job {job.id}", progress=tell_tasks(progress))
-        answers = run_action(rdd.context, tag, written.collect, watch=watch)
-        returned.extend(pickle.loads(pickled) for _, pickled in answers)
-        return from_messages([message for message, _ in answers]), map(str, range(partitions))
-
-    try:
-        return _with_returned(write_job(order, run_tasks), returned)
-    except CommitIncomplete as error:
-        if error.report is not None:
-            error.report = _with_returned(error.report, returned)
-        raise
-
-
-def _with_returned(report: JobReport, returned: Iterable[Any]) -> PartitionsReport:
-    told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
-    return PartitionsReport(**told, returned=tuple(returned))
-
-
-@dataclass(frozen=True)
-class PartitionWriter:
-    """Runs in a Spark task. It is a class, so that only its fields travel to the task.
-
-    Attributes:
-        returned_bytes_max: bytes that ``fn`` may return for one partition, pickled.
-    """
-
-    job: Job
-    fn: WriteRows[Any]
-    returned_bytes_max: int = RETURNED_BYTES_MAX
-
-    def __call__(self, rows: Iterable[Any]) -> list[tuple[str, bytes]]:
-        task = spark_attempt(self.job)
-        with task:
-            returned = self.fn(task, rows)
-            if isinstance(returned, Iterator | Awaitable | AsyncIterator):
-                _refuse_lazy(type(returned).__name__)
-            pickled = self._pickled(returned)
-        return [(to_message(task), pickled)]
-
-    def _pickled(self, returned: object) -> bytes:
-        """What is sent to the driver. It is made before the attempt commits, so that an attempt
-        whose value cannot be sent writes nothing that counts."""
-        kind = type(returned).__name__
-        try:
-            # As Spark pickles results: classes of the driver's own program travel too.
-            pickled: bytes = cloudpickle.dumps(returned)  # type: ignore[no-untyped-call]
-        except Exception as error:
-            raise TaskFailed(
-                f"the function given to write_partitions returned a {kind} that cannot be pickled:"
-                f" {error}",
-                job_id=self.job.id,
-                hint="Return plain values (numbers, texts, lists, dicts), or nothing",
-            ) from error
-        if len(pickled) > self.returned_bytes_max:
-            raise TaskFailed(
-                f"the function given to write_partitions returned a {kind} of {len(pickled)} bytes;"
-                f" each partition of this job may return {self.returned_bytes_max}, all together"
-                f" {RETURNED_BYTES_MAX}",
-                job_id=self.job.id,
-                hint="Write it into a file of the task, and return the file's name",
-            )
-        return pickled
+    share = items.RETURNED_BYTES_MAX // max(rdd.getNumPartitions(), 1)
+    report = write_job(
+        order, RddEngine(progress), fn, rdd, caller="write_partitions", bytes_max=share
+    )
+    return report if isinstance(report, RunReport) else with_returned(report)
 
 
 def _refuse_other_than_rdd(rdd: object) -> None:
@@ -207,18 +109,4 @@ def _refuse_other_than_rdd(rdd: object) -> None:
         hint="Call write_dataframe(df, dest), which is some four times as fast; or pass df.rdd"
         if frame
         else "Make one: spark.sparkContext.parallelize(rows)",
-    )
-
-
-def _refuse_lazy_function(fn: WriteRows[Any]) -> None:
-    """Raise now the error that a task would raise later."""
-    lazy = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
-    if any(is_lazy(fn) for is_lazy in lazy):
-        _refuse_lazy("generator or coroutine")
-
-
-def _refuse_lazy(kind: str) -> NoReturn:
-    raise TypeError(
-        f"the function given to write_partitions returns a {kind}, whose body nobody runs. Write"
-        " the files inside the function, without yield or await"
     )

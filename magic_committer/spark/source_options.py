@@ -16,35 +16,28 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from magic_committer._modes import mode_of
 from magic_committer.errors import OptionError
 from magic_committer.options import SECRET_FIELDS, Options, S3Options
-from magic_committer.spark.text_formats import OPTIONS
+from magic_committer.spark.formats import OPTIONS, PARQUET_OPTIONS
 
-T = TypeVar("T", Options, S3Options)
-
-S3_PREFIX = "s3."
-"""What begins the options that are fields of `S3Options`: ``s3.endpoint_url``."""
-OPTIONS_PREFIX = "options."
-"""What begins the options that are fields of `Options`: ``options.block_bytes``."""
+PREFIXED: Mapping[str, type[Any]] = {"s3.": S3Options, "options.": Options}
+"""What begins the options that are fields of a class: ``s3.endpoint_url``."""
+OWN = ("partition_by", "time_zone", "max_records_per_file", "mark_success", "committer")
+"""The options that are fields of `SourceOptions` as they are."""
+OTHER = ("path", "fileFormat", "if_exists")
+OF_STREAMS = ("checkpointlocation",)
+"""What Spark itself adds to the options of a stream."""
 FORMAT_OPTIONS: Mapping[str, Sequence[str]] = {
-    "parquet": (
-        "compression",
-        "parquet.block.size",
-        "parquet.page.size",
-        "parquet.dictionary.page.size",
-        "parquet.enable.dictionary",
-    ),
+    "parquet": ("compression", *sorted(PARQUET_OPTIONS)),
     **OPTIONS,
 }
 """The options of each format. Of a format that is not named here: ``compression``."""
-OF_STREAMS = ("checkpointlocation",)
-"""What Spark itself adds to the options of a stream."""
 REPLACES = ("replace", "replace_partitions")
 
 
@@ -59,8 +52,7 @@ class SourceOptions:
         partition_by: columns that become directories.
         max_records_per_file: rows of a file at most; None: any number.
         time_zone: in which the text of a partition's timestamp is; "" if it is not said.
-        mark_success, committer: as for `magic_committer.start`.
-        s3: the connection to the store. options: sizes and numbers.
+        mark_success, committer, s3, options: as for `magic_committer.start`.
         checkpoint: a stream's checkpoint location; "" for a batch.
         of_format: what is left, for the format: ``compression``.
     """
@@ -80,65 +72,49 @@ class SourceOptions:
 
 
 def read_options(
-    given: Mapping[str, str],
-    overwrite: bool,
-    *,
-    streams: bool = False,
+    given: Mapping[str, str], overwrite: bool, *, streams: bool = False
 ) -> SourceOptions:
-    """Read the options of a write.
-
-    Args:
-        given: the options as Spark passes them, with keys in any case.
-        overwrite: whether Spark's save mode is "overwrite".
-        streams: the write is a stream's.
+    """Read the options of a write, as Spark passes them, with keys in any case.
 
     Raises:
         OptionError: the path is missing, an option is unknown, is given twice, or has a value that
             cannot be used. Nothing was started.
     """
-    own = {"path", "fileformat", "ifexists", *_OWN, *(OF_STREAMS if streams else ())}
-    file_format = next((given[key] for key in given if _plain(key) == "fileformat"), "parquet")
-    of_format = FORMAT_OPTIONS.get(file_format.lower(), ("compression",))
-    format_names = {_plain(name): name for name in of_format}
-    values: dict[str, str] = {}
-    of_the_format: dict[str, str] = {}
-    s3: dict[str, str] = {}
-    options: dict[str, str] = {}
+    said: dict[str, dict[str, str]] = {"": {}, **{prefix: {} for prefix in PREFIXED}}
     for key, value in given.items():
-        name = _plain(key)
-        if key.lower().startswith(S3_PREFIX):
-            _put(s3, key, _plain(key[len(S3_PREFIX) :]), value)
-        elif key.lower().startswith(OPTIONS_PREFIX):
-            _put(options, key, _plain(key[len(OPTIONS_PREFIX) :]), value)
-        elif name in own:
-            _put(values, key, name, value)
-        elif name in format_names:
-            _put(of_the_format, key, format_names[name], value)
-        else:
-            raise _unknown(key, of_format)
-    told = {_OWN[name].name: _OWN[name].read(name, text) for name, text in values.items()
-            if name in _OWN}  # fmt: skip
+        prefix = next((one for one in PREFIXED if key.lower().startswith(one)), "")
+        name = _plain(key[len(prefix) :])
+        if name in said[prefix]:
+            raise OptionError(
+                f"option {key!r} is given twice, in two spellings", hint="Leave one out"
+            )
+        said[prefix][name] = value
+    own = said.pop("")
+    file_format = own.pop("fileformat", "parquet")
+    of_format = FORMAT_OPTIONS.get(file_format.lower(), ("compression",))
+    path = own.pop("path", "")
+    checkpoint = own.pop(OF_STREAMS[0], "") if streams else ""
+    if_exists = own.pop("ifexists", None)
+    of_the_format = {name: own.pop(_plain(name)) for name in of_format if _plain(name) in own}
+    read = _read(SourceOptions, "", OWN, own, of_format)
+    for prefix, kind in PREFIXED.items():
+        names = [one.name for one in fields(kind)]
+        read[prefix[:-1]] = kind(**_read(kind, prefix, names, said[prefix]))
     return SourceOptions(
-        path=_path(values.get("path", ""), streams),
+        path=_path(path, streams),
         file_format=file_format,
-        mode=_mode(values.get("ifexists"), overwrite, streams),
-        s3=_fields(S3Options, S3_PREFIX, s3),
-        options=_fields(Options, OPTIONS_PREFIX, options),
-        checkpoint=values.get("checkpointlocation", ""),
+        mode=_mode(if_exists, overwrite, streams),
+        checkpoint=checkpoint,
         of_format=of_the_format,
-        **told,
+        **read,
     )
 
 
 def _plain(key: str) -> str:
-    """A key without what does not count: ``partitionBy`` and ``partition_by`` are the same."""
-    return key.lower().replace("_", "")
-
-
-def _put(values: dict[str, str], key: str, name: str, value: str) -> None:
-    if name in values:
-        raise OptionError(f"option {key!r} is given twice, in two spellings", hint="Leave one out")
-    values[name] = value
+    """A key without what does not count: ``partitionBy`` and ``partition_by`` are the same, and so
+    are ``fileFormat`` and ``format``."""
+    plain = key.lower().replace("_", "")
+    return "fileformat" if plain == "format" else plain
 
 
 def _path(path: str, streams: bool) -> str:
@@ -173,23 +149,51 @@ def _mode(if_exists: str | None, overwrite: bool, streams: bool) -> str:
     )
 
 
-def _unknown(key: str, of_format: Sequence[str]) -> OptionError:
-    ours = ["path", "fileFormat", "if_exists", *(own.name for own in _OWN.values())]
-    known = [*ours, *of_format]
-    word = _plain(key)
-    if word in {_plain(name) for name in SECRET_FIELDS}:
-        return _secret(key)
-    if word == "sortby":
+def _read(
+    kind: type[Any],
+    prefix: str,
+    names: Collection[str],
+    given: Mapping[str, str],
+    of_format: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Read text as values of some fields of a class, by their types."""
+    hints = get_type_hints(kind)
+    known = {_plain(name): name for name in names}
+    read = {}
+    for plain, text in given.items():
+        name = known.get(plain, "")
+        if name in SECRET_FIELDS or (name == "endpoint_url" and "@" in text):
+            raise _secret(prefix + name)
+        if not name:
+            raise _unknown(prefix, plain, names, of_format)
+        kinds = get_args(hints[name]) if get_origin(hints[name]) in (Union, UnionType) else ()
+        reader = _READERS.get(name) or next(
+            (_READERS[one] for one in (*kinds, hints[name]) if one in _READERS), None
+        )
+        read[name] = text if reader is None else reader(prefix + name, text)
+    return read
+
+
+def _unknown(
+    prefix: str, plain: str, names: Collection[str], of_format: Sequence[str]
+) -> OptionError:
+    told = f'format("magic") does not know the option {prefix + plain!r}'
+    if prefix:
+        known = ", ".join(prefix + one for one in names if one not in SECRET_FIELDS)
+        return OptionError(told, hint=f"There are {known}")
+    if plain in map(_plain, SECRET_FIELDS):
+        return _secret(plain)
+    if plain == "sortby":
         return OptionError(
             'format("magic") cannot sort', hint="Sort before: df.sortWithinPartitions(...)"
         )
-    near = difflib.get_close_matches(word, [_plain(name) for name in known], n=1, cutoff=0.75)
-    meant = next((name for name in known if near and _plain(name) == near[0]), "")
+    known_names = {_plain(name): name for name in (*OTHER, *names, *of_format)}
+    near = difflib.get_close_matches(plain, known_names, n=1, cutoff=0.75)
     return OptionError(
-        f'format("magic") does not know the option {key!r}',
-        hint=(f"Did you mean {meant!r}? " if meant else "")
-        + f"There are {', '.join(known)}; s3.<field of S3Options>, such as s3.endpoint_url;"
-        " options.<field of Options>, such as options.block_bytes",
+        told,
+        hint=(f"Did you mean {known_names[near[0]]!r}? " if near else "")
+        + f"There are {', '.join(known_names.values())}; s3.<field of S3Options>, such as"
+        " s3.endpoint_url; options.<field of Options>, such as options.block_bytes",
     )
 
 
@@ -263,52 +267,12 @@ def _bad(name: str, text: str, wanted: str) -> OptionError:
     return OptionError(f"option {name!r}: {text!r:.80} is not {wanted}")
 
 
-@dataclass(frozen=True)
-class _Own:
-    name: str
-    read: Callable[[str, str], Any]
-
-
-_OWN: Mapping[str, _Own] = {
-    _plain(own.name): own
-    for own in (
-        _Own("partition_by", _columns),
-        _Own("time_zone", lambda _, text: text),
-        _Own("max_records_per_file", _rows),
-        _Own("mark_success", _flag),
-        _Own("committer", lambda _, text: text),
-    )
-}
-"""The options that are fields of `SourceOptions` as they are: by their plain names."""
-
 _READERS: Mapping[Any, Callable[[str, str], Any]] = {
     bool: _flag,
     int: _number,
     float: _seconds,
+    "partition_by": _columns,
+    "max_records_per_file": _rows,
+    "tags": _tags,
 }
-
-
-def _fields(kind: type[T], prefix: str, given: Mapping[str, str]) -> T:
-    """Build `S3Options` or `Options` of text, by the types of the fields."""
-    hints = get_type_hints(kind)
-    names = {_plain(one.name): one.name for one in fields(kind)}
-    built: dict[str, Any] = {}
-    for plain, text in given.items():
-        name = names.get(plain, "")
-        if name in SECRET_FIELDS or (name == "endpoint_url" and "@" in text):
-            raise _secret(prefix + name)
-        if not name:
-            known = ", ".join(prefix + one for one in names.values() if one not in SECRET_FIELDS)
-            raise OptionError(
-                f'format("magic") does not know the option {prefix + plain!r}',
-                hint=f"There are {known}",
-            )
-        built[name] = _reader(name, hints[name])(prefix + name, text)
-    return kind(**built)
-
-
-def _reader(name: str, hint: Any) -> Callable[[str, str], Any]:
-    if name == "tags":
-        return _tags
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    return next((_READERS[kind] for kind in kinds if kind in _READERS), lambda _, text: text)
+"""What reads a field, by its name or its type. Other fields are text."""

@@ -32,11 +32,7 @@ def release() -> tuple[int, int]:
 
 
 def needs(least: tuple[int, int], what: str, hint: str) -> None:
-    """Say so where this PySpark is too old for something.
-
-    Raises:
-        OptionError: it is older than ``least``.
-    """
+    """Say so where this PySpark is too old for something (`OptionError`)."""
     if release() < least:
         raise OptionError(
             f"{what} needs Spark {least[0]}.{least[1]} or newer, and this is {pyspark.__version__}",
@@ -81,17 +77,10 @@ NEVER: Refusals = {
 def file_schema(
     schema: StructType, refusals: Refusals, *, duration: Any = None, metadata: Any = None
 ) -> Any:
-    """The Arrow schema of the files of a DataFrame.
+    """The Arrow schema of the files of a DataFrame, whose partition columns are left out.
 
-    Args:
-        schema: the DataFrame's schema, without its partition columns.
-        refusals: the types that the format cannot keep, beside those of `NEVER`.
-        duration: the Arrow type of a day-time interval; None (default): Arrow's own, microseconds.
-        metadata: the file's own keys and values; None (default): none.
-
-    Raises:
-        OptionError: a column has a type that cannot be kept, or a struct has two fields of one
-            name, or none.
+    ``refusals`` are the types that the format cannot keep, beside those of `NEVER`; ``duration`` is
+    the Arrow type of a day-time interval (Arrow's own by default).
     """
     import pyarrow
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -18,9 +17,9 @@ from pyspark.sql.functions import expr, udf
 
 import magic_committer as mc
 from magic_committer.protocol.record import JobReport
-from magic_committer.spark import staged, write_dataframe, write_partitions
-from magic_committer.spark.scratch import StagedFile, Staging
-from magic_committer.spark.staged import StagedUpload
+from magic_committer.spark import via as module
+from magic_committer.spark import write_dataframe, write_partitions
+from magic_committer.spark.via import ViaFile, upload_files
 from tests.cluster.machines import executor_of_this_task, executors, kill
 from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, until
 
@@ -155,16 +154,12 @@ class SlowUpload:
     """The upload of staged files, of which the first attempt of a task waits."""
 
     gate: Gate
-    job: mc.Job
-    scratch: Staging
 
-    def __call__(self, groups: Iterable[list[StagedFile]]) -> list[str]:
-        context = TaskContext.get()
-        assert context is not None
-        if context.partitionId() == 1 and context.attemptNumber() == 0:
+    def __call__(self, task: mc.Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
+        if task.task_id == "1" and attempt_number() == 0:
             self.gate.note("slow")
             self.gate.wait("job is over")
-        return StagedUpload(self.job, self.scratch)(groups)
+        upload_files(task, groups)
 
 
 def test_a_slow_upload_is_overtaken(
@@ -172,7 +167,7 @@ def test_a_slow_upload_is_overtaken(
 ) -> None:
     """A task that uploads staged files and is slow is overtaken by its twin; it finds no directory
     when it goes on after the job."""
-    monkeypatch.setattr(staged, "StagedUpload", partial(SlowUpload, gate))
+    monkeypatch.setattr(module, "upload_files", SlowUpload(gate))
     report = save("staged", spark.range(0, ROWS, 1, PARTITIONS), lake, via)
     assert len(gate.notes("slow")) == 1
     assert left_in(via) == []

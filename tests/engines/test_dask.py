@@ -91,7 +91,7 @@ def test_what_is_returned_is_bounded(
     memory_s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All together, before anything is decided: nothing is published."""
-    monkeypatch.setattr("magic_committer.dask.RETURNED_BYTES_MAX", 100)
+    monkeypatch.setattr("magic_committer.engines.items.RETURNED_BYTES_MAX", 100)
     with pytest.raises(mc.TaskFailed, match="all items together may return 100 bytes"):
         write_delayed([1, 2], TABLE, lambda task, part: b"x" * 60, compute=HERE)
     assert memory_s3.keys() == ()

@@ -16,8 +16,8 @@ import pytest
 import tenacity
 
 import magic_committer as mc
+from magic_committer.engines import items as engine_items
 from magic_committer.errors import PermissionDenied
-from magic_committer.running import call
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import visible
 
@@ -253,7 +253,7 @@ def test_what_fn_returns_is_bounded(
     s3: MemoryStore, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One value, or all together: the job is aborted before it is decided."""
-    monkeypatch.setattr(call, "RETURNED_BYTES_MAX", 10_000)
+    monkeypatch.setattr(engine_items, "RETURNED_BYTES_MAX", 10_000)
     for size, items, says in ((20_000, 1, "a bytes of 20,0"), (3_000, 4, "returned 12,")):
 
         def large(task: mc.Task, number: int, size: int = size) -> bytes:

@@ -26,13 +26,13 @@ class HalfCommitted(MagicSource):
         """The writer of ``magic``, with another commit."""
         made = super().writer(schema, overwrite)
         assert isinstance(made, MagicWriter)
-        return Killed(made.hand, made.files, made.ignores)
+        return Killed(made.sink, made.files, made.ignores)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> MagicStreamWriter:
         """The stream writer of ``magic``, with another commit."""
         made = super().streamWriter(schema, overwrite)
         assert isinstance(made, MagicStreamWriter)
-        return KilledInBatch(made.said, made.files, made.hand)
+        return KilledInBatch(made.said, made.files, made.sink)
 
 
 class Killed(MagicWriter):

@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import magic_committer as mc
 from magic_committer.job import Job, Task
 from magic_committer.spark import batches as runs
-from magic_committer.spark import source
+from magic_committer.spark import stream
 from magic_committer.spark.driver import QUERY_PROPERTY
 from magic_committer.spark.source import MagicSource
 from magic_committer.spark.stream import MagicStreamWriter, WrittenInBatch
@@ -69,7 +69,7 @@ class Driver:
         there: MagicSource = pickle.loads(pickle.dumps(MagicSource(self.options())))
         made = there.streamWriter(SCHEMA, self.overwrite)
         assert isinstance(made, MagicStreamWriter)
-        assert made.hand is None
+        assert made.sink is None
         return made
 
     def written(
@@ -120,7 +120,7 @@ def in_task(partition: int, attempt: int) -> Iterator[None]:
         return job._sole_task(str(partition), f"t{attempt}")
 
     with (
-        patch.object(source, "spark_attempt", spark_attempt),
+        patch.object(stream, "spark_attempt", spark_attempt),
         patch.object(TaskContext, "get", staticmethod(Context)),
     ):
         yield

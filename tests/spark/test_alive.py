@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import pytest
 
 from magic_committer import _wiring
 from magic_committer._runtime import no_progress
-from magic_committer.job import Job
-from magic_committer.protocol.record import TaskCommit
+from magic_committer.engines.items import AcceptResult, Engine, ItemWriter
 from magic_committer.spark.driver import Order, write_job
 from magic_committer.testing import memory_store
 
@@ -23,23 +22,24 @@ def test_a_driver_gives_signs_of_life_while_its_tasks_run(
 
     def every(seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
         giving.append(function)
-        return lambda: giving.remove(function)
+        return giving.clear  # repeatable
 
     monkeypatch.setattr(_wiring.pool, "every", every)
 
-    def run_tasks(job: Job) -> tuple[list[TaskCommit], Iterable[str]]:
-        assert [give() for give in giving] == [True]
-        assert f"t/__magic_job-{job.id}/_alive.json" in s3.keys()
-        if fails:
-            raise ZeroDivisionError
-        return [], []
+    class NoTasks(Engine):
+        def run(self, work: ItemWriter, items: object, accept: AcceptResult) -> int:
+            assert [give() for give in giving] == [True]
+            assert f"t/__magic_job-{work.job.id}/_alive.json" in s3.keys()
+            if fails:
+                raise ZeroDivisionError
+            return 0
 
     order = Order("s3://bucket/t", "append", True, None, None, no_progress)
     with memory_store() as s3:
         if fails:
             with pytest.raises(ZeroDivisionError):
-                write_job(order, run_tasks)
+                write_job(order, NoTasks(), print, None)
         else:
-            assert write_job(order, run_tasks).outcome == "committed"
+            assert write_job(order, NoTasks(), print, None).outcome == "committed"
         assert giving == []
         assert s3.keys("t/__magic") == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from io import BytesIO
 from threading import Event
@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
-from magic_committer.spark import parquet, write_dataframe
-from magic_committer.spark.row_groups import ROW_GROUP_BYTES, GroupedBody, OneAhead
+from magic_committer.spark import formats, write_dataframe
+from magic_committer.spark.formats import ROW_GROUP_BYTES, ColumnFiles, GroupedBody
 from magic_committer.spark.types import file_schema
 from tests.spark.lake import BUCKET, Lake
 
@@ -105,26 +105,6 @@ def test_an_empty_dataframe_becomes_its_schema(spark: SparkSession, lake: Lake, 
     assert without.schema.equals(with_rows.schema, check_metadata=True)
 
 
-def test_append_twice_is_the_union(spark: SparkSession, lake: Lake) -> None:
-    """Two jobs that append leave the rows of both."""
-    for _ in range(2):
-        write_dataframe(spark.range(0, 10, 1, 2), lake.dest, mode="append")
-    found = pyarrow.concat_tables(lake.tables())["id"].to_pylist()
-    assert sorted(found) == sorted([*range(10), *range(10)])
-
-
-def test_error_and_ignore_heed_existing_data(spark: SparkSession, lake: Lake) -> None:
-    """The default mode raises where there is data, `ignore` writes nothing and says so; hidden
-    files are no data."""
-    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/_hidden/x", Body=b"")
-    write_dataframe(spark.range(3), lake.dest)
-    found = lake.data()
-    with pytest.raises(mc.DestinationExists):
-        write_dataframe(spark.range(3), lake.dest)
-    assert write_dataframe(spark.range(3), lake.dest, mode="ignore").skipped
-    assert lake.data() == found
-
-
 def test_ignore_heeds_data_that_comes_meanwhile(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,15 +122,12 @@ def test_row_groups_hold_many_of_sparks_batches(spark: SparkSession, lake: Lake)
     assert pyarrow.parquet.ParquetFile(BytesIO(body)).metadata.num_row_groups == 1
 
 
-class Recorder:
-    """An encoder that keeps the groups it is given."""
+class Recorder(ColumnFiles):
+    """An encoder that keeps the groups it is given. ``use``: called for each, by its number."""
 
-    schema = pyarrow.schema({"x": pyarrow.binary()})
-    row_group_bytes = ROW_GROUP_BYTES
-
-    def __init__(self) -> None:
-        self.groups: list[int] = []
-        self.closed = False
+    def __init__(self, use: Callable[[int], object] = lambda number: None) -> None:
+        super().__init__(pyarrow.schema({"x": pyarrow.binary()}), {})
+        vars(self).update(groups=[], closed=[], use=use)
 
     def writer(self, sink: Any, first: Any) -> Any:
         """Itself."""
@@ -158,11 +135,21 @@ class Recorder:
 
     def write_table(self, writer: Any, table: Any) -> None:
         """Keep how many rows a group has."""
-        self.groups.append(table.num_rows)
+        vars(self)["groups"].append(table.num_rows)
+        vars(self)["use"](len(vars(self)["groups"]))
 
     def close(self) -> None:
         """The end of the file."""
-        self.closed = True
+        vars(self)["closed"].append(True)
+
+    def seen(self) -> tuple[list[int], bool]:
+        """The rows of each group, and whether the file was ended."""
+        return vars(self)["groups"], bool(vars(self)["closed"])
+
+
+def full(rows: int = 1) -> pyarrow.RecordBatch:
+    """A batch that fills a group."""
+    return pyarrow.RecordBatch.from_pydict({"y": [bytes(ROW_GROUP_BYTES // rows)] * rows})
 
 
 def test_batches_are_gathered_by_size() -> None:
@@ -174,18 +161,18 @@ def test_batches_are_gathered_by_size() -> None:
     for batch in (large, large, small, large, large, small):
         body.add(batch)
     body.end()
-    assert (recorder.groups, recorder.closed) == ([2, 3, 1], True)
+    assert recorder.seen() == ([2, 3, 1], True)
 
 
 def test_a_row_group_of_narrow_rows_is_one_row_group() -> None:
     """The size of a row group is its bytes: pyarrow's own limit of 1,048,576 rows does not split
     it."""
     batch = pyarrow.RecordBatch.from_pydict({"x": pyarrow.array(bytes(1_200_000), "int8")})
-    written = written_by(parquet.ParquetFiles(batch.schema, {}), [batch])
+    written = written_by(formats.ParquetFiles(batch.schema, {}), [batch])
     assert [written.row_group(0).num_rows, written.num_row_groups] == [1_200_000, 1]
 
 
-def write(files: parquet.ParquetFiles, file: BytesIO, batches: Iterable[Any]) -> None:
+def write(files: formats.ParquetFiles, file: BytesIO, batches: Iterable[Any]) -> None:
     """Write a whole file."""
     body = files.begin(file)
     for batch in batches:
@@ -193,7 +180,7 @@ def write(files: parquet.ParquetFiles, file: BytesIO, batches: Iterable[Any]) ->
     body.end()
 
 
-def written_by(files: parquet.ParquetFiles, batches: Iterable[Any]) -> Any:
+def written_by(files: formats.ParquetFiles, batches: Iterable[Any]) -> Any:
     """The metadata of the file that the batches become."""
     file = BytesIO()
     write(files, file, batches)
@@ -223,6 +210,7 @@ def many_kinds() -> pyarrow.Table:
             "key": keys,
             "price": keys.cast(pyarrow.decimal128(19, 0)).cast(pyarrow.decimal128(22, 1)),
             "name": pyarrow.array([f"name {row:020}" for row in rows]),
+            "some": pyarrow.array([row * 7919 % 50_000 for row in rows], "int64"),
             "few": few,
             "day": few.cast(pyarrow.date32()),
             "periodic": pyarrow.array([f"{row % 10_000:020}" for row in rows]),
@@ -245,9 +233,9 @@ def test_only_columns_of_few_values_get_a_dictionary() -> None:
     """A column whose dictionary would be given up is written without one; few values get one, also
     where they come again after a period; the same inside of nested columns."""
     table = many_kinds()
-    metadata = written_by(parquet.ParquetFiles(table.schema, {}), table.to_batches(10_000))
-    assert with_dictionary(metadata) == ["few", "day", "periodic", "nothing", *NESTED_FEW]
-    many = parquet.columns_of_many_values(table, 2**20)
+    metadata = written_by(formats.ParquetFiles(table.schema, {}), table.to_batches(10_000))
+    assert with_dictionary(metadata) == ["some", "few", "day", "periodic", "nothing", *NESTED_FEW]
+    many = formats.columns_of_many_values(table, 2**20)
     assert [metadata.schema.column(number).path for number in sorted(many)] == [
         *("key", "price", "name", "sparse", "nested.key.key"),
         *("deep.key_value.key", "deep.key_value.value.list.element.key"),
@@ -255,9 +243,9 @@ def test_only_columns_of_few_values_get_a_dictionary() -> None:
 
 
 @pytest.mark.parametrize(("values", "dictionary"), [(34_000, False), (3_000, False), (500, True)])
-def test_a_small_sample_of_wide_rows_tells(values: int, dictionary: bool) -> None:
+def test_a_sample_of_wide_rows_tells(values: int, dictionary: bool) -> None:
     """Of values of 970 bytes a dictionary holds 1,080: a column of more gets none, one of fewer
-    does, and the narrow columns beside it are told as ever. Some 2,000 rows are looked at."""
+    does, and the narrow columns beside it are told as ever."""
     rows = range(34_000)
     table = pyarrow.table(
         {
@@ -266,27 +254,15 @@ def test_a_small_sample_of_wide_rows_tells(values: int, dictionary: bool) -> Non
             "body": pyarrow.array([b"%0970d" % (row * 7919 % values) for row in rows]),
         }
     )
-    many = parquet.columns_of_many_values(table, 2**20)
+    many = formats.columns_of_many_values(table, 2**20)
     assert many == ({0} if dictionary else {0, 2})
-    assert 2_000 <= parquet.sample_rows(table.num_rows, table.nbytes, 2**20) < 2_200
-
-
-@pytest.mark.parametrize(
-    ("size", "dictionary", "looked_at"),
-    [(56, 2**20, 10_000), (970, 2**20, 2_162), (10**6, 2**20, 2_000), (970, 2**22, 8_648)],
-)
-def test_a_sample_is_as_large_as_a_dictionary_asks(
-    size: int, dictionary: int, looked_at: int
-) -> None:
-    """Narrow rows: 10,000; wide ones: those that two dictionaries could hold, 2,000 at least."""
-    assert parquet.sample_rows(34_000, 34_000 * size, dictionary) == looked_at
 
 
 def test_a_file_without_a_chosen_dictionary_holds_the_same_rows() -> None:
     """Rows, their order and the schema are those that were given, over the end of a row group."""
     table = many_kinds()
     file = BytesIO()
-    write(parquet.ParquetFiles(table.schema, {}), file, table.to_batches(10_000))
+    write(formats.ParquetFiles(table.schema, {}), file, table.to_batches(10_000))
     assert pyarrow.parquet.ParquetFile(file).metadata.num_row_groups > 1
     assert pyarrow.parquet.read_table(file).equals(table)
 
@@ -295,63 +271,59 @@ def test_a_file_without_a_chosen_dictionary_holds_the_same_rows() -> None:
 def test_a_users_choice_of_dictionaries_holds(chosen: Any, held: list[str]) -> None:
     """Where the user says which columns get a dictionary, nothing is chosen."""
     table = many_kinds().select(["key", "name"])
-    files = parquet.ParquetFiles(table.schema, {"use_dictionary": chosen})
+    files = formats.ParquetFiles(table.schema, {"use_dictionary": chosen})
     assert with_dictionary(written_by(files, table.to_batches(10_000))) == held
 
 
 def test_a_small_file_gets_dictionaries_as_ever() -> None:
     """Of a file with fewer rows than a sample nothing is chosen."""
-    table = many_kinds().slice(0, parquet.SAMPLE_ROWS - 1)
-    assert parquet.columns_of_many_values(table, 2**20) == set()
+    table = many_kinds().slice(0, formats.SAMPLE_ROWS - 1)
+    assert formats.columns_of_many_values(table, 2**20) == set()
 
 
-def test_the_next_item_is_taken_while_one_is_in_use() -> None:
-    """Each item is used while the next one is being taken, one at a time and in order."""
-    taken, used = Event(), []
-
-    def use(item: int) -> None:
-        assert item != 1 or taken.wait(300)  # the use of 1 goes on while 2 is taken
-        used.append(item)
-
-    ahead = OneAhead(use)
-    ahead.put(1)
+def test_the_next_group_is_taken_while_one_is_encoded() -> None:
+    """Each group is encoded while the next one is being taken, one at a time and in order."""
+    taken = Event()
+    recorder = Recorder(lambda number: number > 1 or taken.wait(300))
+    body = GroupedBody(recorder, BytesIO())
+    body.add(full(1))  # its encoding goes on while the next ones are taken
+    body.add(full(2).slice(0, 1))
     taken.set()
-    ahead.put(2)
-    ahead.put(3)
-    ahead.wait()
-    assert used == [1, 2, 3]
+    body.add(full(3))
+    body.end()
+    assert recorder.seen() == ([1, 4], True)
 
 
 def test_nothing_is_in_use_after_an_error_of_the_input() -> None:
-    """After an error of the input the item before is done with, and its own error is a note."""
-    ended = []
+    """After an error of the input the group before is done with, and its own error is a note."""
 
-    def use(item: int) -> None:
+    def use(number: int) -> None:
         sleep(0.05)
-        ended.append(item)
         raise ValueError("the use")
 
-    ahead, error = OneAhead(use), LookupError("the input")
-    ahead.put(1)
-    ahead.leave(error)
-    assert ended == [1]
+    recorder, error = Recorder(use), LookupError("the input")
+    body = GroupedBody(recorder, BytesIO())
+    body.add(full())
+    body.give_up(error)
+    assert recorder.seen() == ([1], True)
     assert error.__notes__ == ["what was under way failed too: the use"]
 
 
-def test_an_error_of_the_use_ends_the_input() -> None:
-    """An error in the use of an item is raised for the next one, once; that one is not used."""
-    used = []
+def test_an_error_of_a_group_ends_the_input() -> None:
+    """An error in the encoding of a group is raised for the next one, once; that one is not
+    used."""
 
-    def use(item: int) -> None:
-        used.append(item)
-        raise ValueError(f"the use of {item}")
+    def use(number: int) -> None:
+        raise ValueError(f"the use of {number}")
 
-    ahead = OneAhead(use)
-    ahead.put(0)
-    with pytest.raises(ValueError, match="the use of 0"):
-        ahead.put(1)
-    ahead.wait()
-    assert used == [0]
+    recorder, error = Recorder(use), ValueError()
+    body = GroupedBody(recorder, BytesIO())
+    body.add(full())
+    with pytest.raises(ValueError, match="the use of 1"):
+        body.add(full())
+    body.give_up(error)
+    assert recorder.seen() == ([1], True)
+    assert not hasattr(error, "__notes__")
 
 
 def test_writer_options_reach_the_writer(spark: SparkSession, lake: Lake) -> None:

@@ -27,8 +27,8 @@ from pyspark.sql.types import (
 )
 
 import magic_committer as mc
-from magic_committer.spark import formats, write_dataframe
-from magic_committer.spark.formats import FrameFiles
+from magic_committer.spark import write_dataframe
+from magic_committer.spark.files import FrameFiles
 from magic_committer.spark.partitioning import DEFAULT_PARTITION, Partitioning, value_text
 from tests.spark.lake import Lake
 
@@ -217,7 +217,7 @@ def test_partitions_that_no_path_can_tell_are_refused(spark: SparkSession, lake:
         write_dataframe(spark.range(2), lake.dest, partition_by=["id"])
     with pytest.raises(mc.OptionError, match="two columns of one name: A, a"):
         write_dataframe(spark.range(2).selectExpr("id AS a", "id AS A"), lake.dest)
-    for most, told in ((0, "above 0"), (True, "whole number"), ("5", "whole number")):
+    for most, told in ((0, "1 or more"), (True, "whole number"), ("5", "whole number")):
         with pytest.raises(mc.OptionError, match=told):
             write_dataframe(df, lake.dest, max_records_per_file=most)  # type: ignore[arg-type]
     assert lake.is_untouched()
@@ -285,7 +285,7 @@ def test_mixed_rows_go_to_their_partitions() -> None:
 def test_a_bounded_number_of_files_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of mixed rows at most so many files are open; a partition that comes again gets another
     file, and no row is lost."""
-    monkeypatch.setattr(formats, "OPEN_FILES_MAX", 2)
+    monkeypatch.setattr("magic_committer.spark.files.OPEN_FILES_MAX", 2)
     task: Any = Task()
     planned().write(task, [batch("a", "b"), batch("c", "b"), batch("a")])
     assert {name: len(rows) for name, rows in task.rows().items()} == {
@@ -298,7 +298,7 @@ def test_a_bounded_number_of_files_is_open(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_too_many_files_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """A task that would write files without end is told what to do."""
-    monkeypatch.setattr(formats, "FILES_PER_TASK_MAX", 3)
+    monkeypatch.setattr("magic_committer.spark.files.FILES_PER_TASK_MAX", 3)
     task: Any = Task()
     with pytest.raises(mc.OptionError, match=r"more than 3 files.*columns of fewer values"):
         planned().write(task, [batch("a", "b", "c", "d")])
@@ -349,8 +349,6 @@ def test_what_only_the_jvm_knows_is_refused_there() -> None:
             planned(schema(kind))
     for taken in (DateType(), TimestampType(), DecimalType(5, 2)):
         assert planned(schema(taken)).partitioning.columns == ("p",)
-    with pytest.raises(mc.OptionError, match="sort_by"):
-        planned(sort_by=["id"])
 
 
 def test_a_plan_travels_without_rows_of_its_own() -> None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe
-from magic_committer.spark.text_formats import OPTIONS
+from magic_committer.spark.formats import OPTIONS
 from tests.spark.lake import Lake
 
 ROWS = """

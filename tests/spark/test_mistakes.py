@@ -10,6 +10,7 @@ from pyspark import RDD
 from pyspark.sql import DataFrame
 
 import magic_committer as mc
+from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, TryResult
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import Order, write_job
 from magic_committer.stores.memory import MemoryStore
@@ -85,13 +86,18 @@ def order(mode: Any) -> Order:
 
 def fill(store: MemoryStore, mode: Any) -> mc.JobReport:
     """A job whose only task writes one file."""
+    return write_job(order(mode), OneTask(), print, None)
 
-    def run_tasks(job: mc.Job) -> tuple[list[mc.TaskCommit], list[str]]:
-        with job.task("0") as task, task.open("new.csv", "w") as file:
+
+class OneTask(Engine):
+    """Writes one file, here."""
+
+    def run(self, work: ItemWriter, items: object, accept: AcceptResult) -> list[str]:
+        """Accept a task."""
+        with work.job.task("0") as task, task.open("new.csv", "w") as file:
             file.write("1")
-        return [task.result], ["0"]
-
-    return write_job(order(mode), run_tasks)
+        accept(0, TryResult(task.result))
+        return ["0"]
 
 
 @pytest.mark.parametrize(

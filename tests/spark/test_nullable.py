@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from magic_committer.spark import write_dataframe
-from magic_committer.spark.formats import FrameFiles
+from magic_committer.spark.files import FrameFiles
 from magic_committer.spark.types import file_schema
 from tests.spark.lake import Lake
 

@@ -16,8 +16,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
+from magic_committer.engines.items import ItemWriter
 from magic_committer.spark import PartitionsReport, write_dataframe, write_partitions
-from magic_committer.spark.partitions import PartitionWriter
 from tests.spark.lake import BUCKET, Gate, Lake
 
 
@@ -87,58 +87,6 @@ def test_partitions_without_files(spark: SparkSession, lake: Lake) -> None:
         report = write_partitions(rows, lake.dest, lambda task, rows: None)
         assert (report.outcome, report.files) == ("committed", 0)
     assert lake.keys() == ["_SUCCESS"]
-
-
-def test_append_twice_is_the_union(spark: SparkSession, lake: Lake) -> None:
-    """Two jobs that append, with unique names, leave the files of both."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        with task.open(f"part-{task.task_id}.csv", "w", unique=True) as file:
-            file.writelines(f"{row}\n" for row in rows)
-
-    for _ in range(2):
-        rows = spark.sparkContext.parallelize(range(6), 2)
-        write_partitions(rows, lake.dest, write, mode="append")
-    assert sorted(lake.data().values()) == [lines(range(3))] * 2 + [lines(range(3, 6))] * 2
-
-
-@pytest.mark.parametrize("mode", ["error", "errorifexists"])
-def test_existing_data_is_an_error(spark: SparkSession, lake: Lake, mode: Any) -> None:
-    """Where there is data, mode `error` raises before any task runs, and leaves all as it was."""
-    lake.client.put_object(Bucket=BUCKET, Key=f"{lake.name}/old.csv", Body=b"old")
-    with pytest.raises(mc.DestinationExists, match=r"old\.csv"):
-        write_partitions(spark.sparkContext.range(4), lake.dest, write_lines, mode=mode)
-    assert lake.data() == {"old.csv": b"old"}
-    assert lake.keys() == ["old.csv"]
-
-
-def test_existing_data_is_left_alone_by_ignore(spark: SparkSession, lake: Lake) -> None:
-    """Mode `ignore` writes where there is nothing; where there is data it says so and does not."""
-    rows = spark.sparkContext.parallelize(range(4), 1)
-    first = write_partitions(rows, lake.dest, write_lines, mode="ignore")
-    found = lake.data()
-    second = write_partitions(rows.map(lambda row: row + 1), lake.dest, write_lines, mode="ignore")
-    assert (first.skipped, first.files, second.skipped, second.files) == (False, 1, True, 0)
-    assert lake.data() == found == {"part-0.csv": lines(range(4))}
-
-
-@pytest.mark.parametrize("mode", ["overwrit", "update", ""])
-def test_a_mode_that_is_not_there_is_refused(spark: SparkSession, lake: Lake, mode: Any) -> None:
-    """A mode that nobody knows is an error that names those that there are; nothing is written."""
-    known = "append, error, errorifexists, overwrite, overwrite_partitions, ignore, fail"
-    with pytest.raises(ValueError, match=known):
-        write_partitions(spark.sparkContext.range(4), lake.dest, write_lines, mode=mode)
-    assert lake.is_untouched()
-
-
-def test_overwrite_replaces_what_was_there(spark: SparkSession, lake: Lake) -> None:
-    """Mode ``overwrite``: exactly the new files are there afterwards."""
-    write_partitions(spark.sparkContext.range(4, numSlices=2), lake.dest, write_lines)
-    report = write_partitions(
-        spark.sparkContext.range(9, numSlices=1), lake.dest, write_lines, mode="overwrite"
-    )
-    assert report.mode == "replace"
-    assert lake.data() == {"part-0.csv": lines(range(9))}
 
 
 def test_a_generator_is_refused_at_once(spark: SparkSession, lake: Lake) -> None:
@@ -216,7 +164,7 @@ def test_only_what_accepted_attempts_returned_counts(
     [
         (
             lambda: bytes(3000),
-            r"returned a bytes of 30\d\d bytes; each partition .* may return 1000",
+            r"returned a bytes of 3,0\d\d bytes; all items .* pickled, each 1,000",
         ),
         (threading.Lock, "returned a lock that cannot be pickled"),
     ],
@@ -232,7 +180,7 @@ def test_what_cannot_travel_fails_the_task(
             file.write("written")
         return returned() if task.task_id == "1" else bytes(900)
 
-    monkeypatch.setattr("magic_committer.spark.partitions.RETURNED_BYTES_MAX", 2000)
+    monkeypatch.setattr("magic_committer.engines.items.RETURNED_BYTES_MAX", 2000)
     with pytest.raises(Exception, match=told):
         write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
     assert lake.is_untouched()
@@ -278,7 +226,7 @@ def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake) -> None:
     assert report.files == 2
     job = mc.start(lake.dest, accept="results", track="memory", s3=s3)
     dumps: Any = cloudpickle.dumps
-    assert b"SENTINEL" not in dumps(PartitionWriter(job, write_lines))
+    assert b"SENTINEL" not in dumps(ItemWriter(job, write_lines))
     job.abort()
 
 

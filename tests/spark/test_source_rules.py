@@ -46,6 +46,14 @@ def test_case_and_underscores_of_an_option_do_not_count(key: str) -> None:
     assert read({key: "a, b"}).partition_by == ("a", "b")
 
 
+@pytest.mark.parametrize("key", ["format", "fileFormat", "file_format"])
+def test_the_format_of_the_files_has_two_spellings(key: str) -> None:
+    """That of `write_dataframe` does; both at once are one option twice."""
+    assert read({key: "arrow", "compression": "zstd"}).file_format == "arrow"
+    with pytest.raises(mc.OptionError, match="twice"):
+        read({key: "arrow", "FORMAT" if key != "format" else "fileformat": "csv"})
+
+
 def test_text_becomes_the_type_of_the_field() -> None:
     """Numbers, flags, seconds, tags and lists are read; the rest stays text."""
     said = read(

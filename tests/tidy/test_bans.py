@@ -14,7 +14,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "boto3": ("stores/s3/",),
     "botocore": ("stores/s3/",),
     "s3transfer": ("stores/s3/",),
-    "tenacity": ("stores/s3/", "running/"),
+    "tenacity": ("stores/s3/", "engines/"),
     "awscrt": ("stores/s3/", "checksum.py"),
     "pyspark": ("spark/",),
     "ray": ("ray.py",),

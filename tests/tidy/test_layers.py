@@ -32,7 +32,7 @@ LAYERS = (
     ("job",),
     ("writing",),
     ("api", "maintenance", "doctor"),
-    ("running",),
+    ("engines",),
     # edges
     ("spark", "ray", "dask", "cli", "testing"),
     ("__main__", "__init__"),

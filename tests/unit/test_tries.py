@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import tenacity
 
-from magic_committer.running.tries import DOUBLE_SECONDS_MIN, Tries, Try
+from magic_committer.engines.tries import DOUBLE_SECONDS_MIN, Tries, Try
 
 
 def tries(

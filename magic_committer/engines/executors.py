@@ -1,21 +1,15 @@
-"""`run`: a function for each item, on somebody's executor, then one commit.
+"""`run`: a function for each item, on somebody's executor: an engine of `items`.
 
-Each item is a task of one job (``accept="results"``, ``track="memory"``), each try of it an attempt
-in the process that the executor chose. Invariants:
+Invariants, beside those of `items`:
 
-* **What a try wrote counts if its result has arrived here**, and only the first result of an item
-  counts. So a worker may be killed, an item tried twice, and a lost try may end whenever it likes:
-  it can publish nothing, and finds out at its own commit that the job is over.
-* The caller's process drives the job: it gives signs of life, commits when each item has a result,
-  and aborts if anything else ends the call (`Job.__enter__`).
+* Each item is a task of one job (``accept="results"``, ``track="memory"``), each try of it an
+  attempt in the process that the executor chose. The first result of an item counts.
 * Futures are heard by their callbacks, which put a number into a queue and do nothing else. So any
   executor does whose futures have callbacks. Every wait is a wait for that queue, ends after a
   second at the latest, and hears Ctrl-C.
 * A worker that was killed breaks a process pool. Nobody can tell whose fault it was: each item that
-  was in flight has failed once more. With an executor of the caller the call then ends; where the
-  caller has told how to make one, another one goes on.
-* What the function returned is read before the job commits, and bounded: nobody gets an error about
-  it for a job that is committed.
+  was in flight has failed once more. With an executor of the caller, which is left as it is, the
+  call then ends; where the caller has told how to make one, another one goes on.
 """
 
 from __future__ import annotations
@@ -23,10 +17,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
-from dataclasses import dataclass, field, fields
-from functools import partial
+from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, TypeVar, Unpack
+from typing import Any, Generic, NoReturn, TypeVar, Unpack, cast
 
 import tenacity
 from tenacity import BaseRetrying
@@ -36,34 +29,28 @@ from magic_committer._arguments import shown
 from magic_committer._modes import SparkMode
 from magic_committer._pool import LOOK_SECONDS, taken
 from magic_committer._quantities import name_some
-from magic_committer._runtime import (
-    Clock,
-    Progress,
-    ProgressFunction,
-    SystemClock,
-    no_progress,
-)
+from magic_committer._runtime import Progress, ProgressFunction, SystemClock, no_progress
 from magic_committer.api import start
-from magic_committer.errors import (
-    CommitIncomplete,
-    IncompleteJob,
-    JobNotRunning,
-    OptionError,
-    TaskFailed,
-    WrongType,
+from magic_committer.engines.arguments import seconds, whole_number
+from magic_committer.engines.items import (
+    AcceptResult,
+    Engine,
+    ItemWriter,
+    RunReport,
+    TryResult,
+    commit_items,
+    refuse_lazy_function,
 )
-from magic_committer.job import Job, Task
+from magic_committer.engines.tries import Tries, Try
+from magic_committer.errors import IncompleteJob, JobNotRunning, OptionError, TaskFailed, WrongType
+from magic_committer.job import Task
 from magic_committer.options import Mode, Options, S3Options, S3Place
-from magic_committer.protocol.record import JobReport, TaskCommit
-from magic_committer.running.item import ItemWriter, TryResult, refuse_lazy_function, too_large
-from magic_committer.running.tries import Tries, Try
-from magic_committer.running.workers import Workers
+
+monotonic = SystemClock().monotonic
 
 Item = TypeVar("Item")
 Returned = TypeVar("Returned")
 
-RETURNED_BYTES_MAX = 64 * 1024**2
-"""Bytes of all that the function returned, pickled: it passes through the caller's process."""
 IN_FLIGHT = 64
 """Tries that are handed to the executor at once, unless the caller says another number."""
 TRIES_MAX = 3
@@ -73,26 +60,6 @@ QUIET_SECONDS_MAX = 24 * 3600.0
 STOP_SECONDS = 1.0
 """Seconds for tries that run when a run fails. Ctrl-C reaches local workers, too: they then have
 aborted their uploads themselves. Tries that take longer are left alone, and abort theirs later."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunReport(JobReport, Generic[Returned]):
-    """What became of a job of `run`, and what its function returned.
-
-    Attributes:
-        returned: what the function returned for each item, in the order of the items. Only accepted
-            tries count.
-        tries: how many tries there were: the items, those that failed, and those that were doubled.
-    """
-
-    returned: tuple[Returned, ...] = ()
-    tries: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the report as plain JSON values, without ``returned``, which may be anything."""
-        values = JobReport.to_dict(self)
-        del values["returned"]
-        return values
 
 
 def run(
@@ -174,27 +141,36 @@ def run(
         themselves: they publish nothing, and abort their uploads when they commit.
     """
     refuse_lazy_function(fn)
-    workers = Workers(executor)
+    make, given = _executor(executor)
     tries = _tries(items, in_flight, tries_max, retry, speculate)
-    quiet = _seconds("quiet_seconds_max", quiet_seconds_max)
-    done: _Run[Item] | None = None
+    quiet = seconds("quiet_seconds_max", quiet_seconds_max)
+    total = len(items) if isinstance(items, Sized) else None
+    harmless = _wiring.harmless(progress)
+
+    def tell(done: int) -> None:
+        harmless(Progress("run", done, total, "items"))
+
+    engine = Executors(make, given, tries, quiet, tell)
     try:
-        with start(
+        job = start(
             dest, mode=mode, committer=committer, accept="results", track="memory",
             mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
-        ) as job:  # fmt: skip
-            total = len(items) if isinstance(items, Sized) else None
-            tell = partial(_tell, _wiring.harmless(progress), total)
-            done = _Run(job, ItemWriter(job, fn, RETURNED_BYTES_MAX), workers, tries, quiet, tell)
-            done.go()
-            report = job.commit(done.results, expect=tries.taken)
-            return with_returned(report, done.returned, tries.begun)
-    except CommitIncomplete as error:
-        if error.report is not None and done is not None:
-            error.report = with_returned(error.report, done.returned, tries.begun)
-        raise
+        )  # fmt: skip
+        return cast(RunReport[Returned], commit_items(job, engine, ItemWriter(job, fn), items))
     finally:
-        workers.close(wait=not tries.flying)
+        engine.close(wait=not tries.flying)
+
+
+def _executor(given: object) -> tuple[Callable[[], Executor] | None, Executor | None]:
+    """What makes executors, or the one that the caller gave. Dask's only looks like one."""
+    if callable(getattr(given, "submit", None)) and not isinstance(given, type):
+        return None, cast(Executor, given)
+    if callable(given):
+        return given, None
+    raise WrongType(
+        f"executor takes an executor, not {shown(given)}",
+        hint="Pass executor=lambda: concurrent.futures.ProcessPoolExecutor(8)",
+    )
 
 
 def _tries(
@@ -207,11 +183,8 @@ def _tries(
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise WrongType(f"items is a list of items, not {shown(items)}", hint="Pass [item]")
     for name, value in (("in_flight", in_flight), ("tries_max", tries_max)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise WrongType(f"{name} is a whole number, not {shown(value)}", hint=f"{name}=3")
-        if value < 1:
-            raise OptionError(f"{name}={value}: it is 1 or more")
-    if speculate is not None and _seconds("speculate", speculate) < 1:
+        whole_number(name, value)
+    if speculate is not None and seconds("speculate", speculate) < 1:
         raise OptionError(f"speculate={speculate}: it is 1 or more, times the median of all tries")
     if retry is None:
         wait = tenacity.wait_exponential(multiplier=0.5, max=30)
@@ -224,52 +197,31 @@ def _tries(
     return Tries(items, in_flight, tries_max, retry, speculate)
 
 
-def _seconds(name: str, value: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise WrongType(f"{name} is a number, not {shown(value)}", hint=f"Pass {name}=3.0")
-    if not value > 0:
-        raise OptionError(f"{name}={value}: it is more than 0")
-    return float(value)
-
-
-def _tell(progress: ProgressFunction, total: int | None, done: int) -> None:
-    progress(Progress("run", done, total, "items"))
-
-
-def with_returned(report: JobReport, returned: Iterable[Any], tries: int = 0) -> RunReport[Any]:
-    """The report of a job, with what the function returned. Pure."""
-    told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
-    return RunReport(**told, returned=tuple(returned), tries=tries)
-
-
 @dataclass(eq=False)
-class _Run(Generic[Item]):
-    """The driver's side of a run.
+class Executors(Engine, Generic[Item]):
+    """The engine that executors of `concurrent.futures` are.
 
     Attributes:
+        make: makes an executor, also when one broke; None: there is only ``executor``.
         quiet: seconds without the end of any try.
-        tell: is told how many items are done.
-        results, returned: of the accepted tries; ``returned`` is in the order of the items.
+        tell: called with the number of items that are done.
     """
 
-    job: Job
-    writer: ItemWriter
-    workers: Workers
+    make: Callable[[], Executor] | None
+    executor: Executor | None
     tries: Tries[Item]
     quiet: float
     tell: Callable[[int], None]
-    clock: Clock = field(default_factory=SystemClock)
-    results: list[TaskCommit] = field(default_factory=list)
-    returned: list[object] = field(default_factory=list)
-    _returned_bytes: int = 0
+    _number: int = 0
     _flying: dict[int, tuple[Try[Item], Future[TryResult], int]] = field(default_factory=dict)
     _ended: SimpleQueue[int] = field(default_factory=SimpleQueue)
 
-    def go(self) -> None:
+    def run(self, work: ItemWriter, items: Any, accept: AcceptResult) -> int:
         """Run all items. Raises when one has failed for good; then nothing runs that could be
         stopped."""
+        self._work, self._accept = work, accept
         try:
-            heard = self.clock.monotonic()
+            heard = monotonic()
             while True:
                 self._begin()
                 if self.tries.done:
@@ -279,19 +231,30 @@ class _Run(Generic[Item]):
                 raise IncompleteJob(
                     "there is no item to run: a job without tasks would publish nothing, or empty"
                     " what it replaces",
-                    job_id=self.job.id,
+                    job_id=work.job.id,
                     hint="Check the items; if none is right, do not call run()",
                 )
         except BaseException:
             self._stop(STOP_SECONDS)
             raise
         self._stop(0.0)  # the slower tries of items that are done
+        self.begun = self.tries.begun
+        return self.tries.taken
+
+    def close(self, *, wait: bool) -> None:
+        """Shut down what was made here. ``wait``: nothing runs in it any more."""
+        if self.make is not None and self.executor is not None:
+            executor, self.executor = self.executor, None
+            executor.shutdown(wait=wait)  # loky's knows no `cancel_futures`; nothing is left
 
     def _begin(self) -> None:
-        while (one := self.tries.next(self.clock.monotonic())) is not None:
-            number = self.workers.number
+        while (one := self.tries.next(monotonic())) is not None:
+            number = self._number
             try:
-                future = self.workers.submit(self.writer, one.of.number, one.of.item)
+                if self.executor is None:
+                    assert self.make is not None
+                    self.executor = self.make()
+                future = self.executor.submit(self._work, one.of.number, one.of.item)
             except BrokenExecutor as broken:
                 self._broke(one, broken, number)
                 continue
@@ -301,39 +264,34 @@ class _Run(Generic[Item]):
 
     def _hear(self, heard: float) -> float:
         """Wait until a try ends, or there is something else to do. Gives when the last ended."""
-        now = self.clock.monotonic()
-        seconds = max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS))
-        if (order := taken(self._ended, seconds)) is None:
+        now = monotonic()
+        wait = max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS))
+        if (order := taken(self._ended, wait)) is None:
             if self.tries.flying and now - heard > self.quiet:
                 self._give_up_waiting()
             return heard if self.tries.flying else now
         one, future, number = self._flying.pop(order)
-        now = self.clock.monotonic()
+        now = monotonic()
         error = _error_of(future)
         if error is None:
-            self._accept(one, future.result(), now)
+            self._well(one, future.result(), now)
         elif isinstance(error, BrokenExecutor):
             self._broke(one, error, number)
         else:
             self._failed(one, error, now)
         return now
 
-    def _accept(self, one: Try[Item], written: TryResult, now: float) -> None:
+    def _well(self, one: Try[Item], written: TryResult, now: float) -> None:
         if not self.tries.ended_well(one, written.seconds, now):
             return
         for other, future, _ in self._flying.values() if one.of.flying else ():
             if other.of is one.of:
                 future.cancel()
-        self._returned_bytes += len(written.returned)
-        if self._returned_bytes > RETURNED_BYTES_MAX:
-            raise too_large(f"{self._returned_bytes:,} bytes", RETURNED_BYTES_MAX)
-        self.returned += [None] * (one.of.number + 1 - len(self.returned))
-        self.returned[one.of.number] = pickle.loads(written.returned)
-        self.results.append(written.result)
+        self._accept(one.of.number, written)
         self.tell(self.tries.accepted)
 
     def _failed(self, one: Try[Item], error: BaseException, now: float) -> None:
-        if isinstance(error, JobNotRunning) and error.job_id == self.job.id:
+        if isinstance(error, JobNotRunning) and error.job_id == self._work.job.id:
             if one.of.accepted:
                 self.tries.ended_badly(one, error, now, ask=False)
                 return
@@ -350,19 +308,21 @@ class _Run(Generic[Item]):
         raise TaskFailed(
             f"item {item.number} ({shown(item.item)}) failed {times}:"
             f" {type(error).__name__}: {error}",
-            job_id=self.job.id,
+            job_id=self._work.job.id,
             hint=_advice(error),
         ) from error
 
     def _broke(self, one: Try[Item], broken: BrokenExecutor, number: int) -> None:
         """The executor broke while a try was in flight: one of its workers was killed."""
-        self.workers.broke(number)
-        goes_on = self.tries.ended_badly(one, broken, self.clock.monotonic(), ask=False)
-        if goes_on and self.workers.renewable:
+        if number == self._number:  # each call of the broken one says so
+            self._number += 1
+            self.close(wait=False)
+        goes_on = self.tries.ended_badly(one, broken, monotonic(), ask=False)
+        if goes_on and self.make is not None:
             return
         if one.of.accepted and self.tries.done:
             return
-        if self.workers.renewable:
+        if self.make is not None:
             told = (
                 f"item {one.of.number} ({shown(one.of.item)}) was in flight {one.of.failures} times"
                 " when a worker was killed or could not start"
@@ -376,7 +336,9 @@ class _Run(Generic[Item]):
                 " on"
             )
         raise TaskFailed(
-            f"{told}: {type(broken).__name__}: {broken}".rstrip(": "), job_id=self.job.id, hint=hint
+            f"{told}: {type(broken).__name__}: {broken}".rstrip(": "),
+            job_id=self._work.job.id,
+            hint=hint,
         ) from broken
 
     def _give_up_waiting(self) -> NoReturn:
@@ -384,16 +346,16 @@ class _Run(Generic[Item]):
         raise TaskFailed(
             f"no try has ended for {self.quiet:,.0f} s; in flight: items"
             f" {name_some([str(number) for number in there])}",
-            job_id=self.job.id,
+            job_id=self._work.job.id,
             hint="If they may take longer, give quiet_seconds_max",
         )
 
-    def _stop(self, seconds: float) -> None:
-        """Cancel what has not begun, and wait for what runs, for so many seconds."""
+    def _stop(self, most: float) -> None:
+        """Cancel what has not begun, and wait for what runs, ``most`` seconds."""
         for _, future, _ in self._flying.values():
             future.cancel()
-        until = self.clock.monotonic() + seconds
-        while self._flying and (left := until - self.clock.monotonic()) > 0:
+        until = monotonic() + most
+        while self._flying and (left := until - monotonic()) > 0:
             if (order := taken(self._ended, left)) is None:
                 return
             self._flying.pop(order, None)

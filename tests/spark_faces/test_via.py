@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -18,12 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr, udf
 
 import magic_committer as mc
-from magic_committer.spark import staged, write_dataframe
-from magic_committer.spark.scratch import ScratchPlace, StagedFile, Staging
-from magic_committer.spark.staged import Counted, Layout, balanced, final_name, refuse_other_than
+from magic_committer.spark import via as module
+from magic_committer.spark import write_dataframe
+from magic_committer.spark.via import ViaFile
 from tests.spark.lake import Gate, Lake
-
-UUID = "0" * 32
 
 
 @pytest.fixture
@@ -162,20 +161,6 @@ def test_files_are_cut_and_sorted(spark: SparkSession, lake: Lake, via: str) -> 
     assert found == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
-def test_the_modes_are_those_of_write_dataframe(spark: SparkSession, lake: Lake, via: str) -> None:
-    """Error, ignore, append and overwrite do with present data what they do elsewhere."""
-    df = spark.range(0, 4, 1, 2)
-    write_dataframe(df, lake.dest, via=via)
-    with pytest.raises(mc.DestinationExists):
-        write_dataframe(df, lake.dest, via=via)
-    assert write_dataframe(df, lake.dest, mode="ignore", via=via).skipped
-    write_dataframe(df, lake.dest, mode="append", via=via)
-    assert rows_of(lake) == sorted([*range(4), *range(4)])
-    write_dataframe(spark.range(7, 9), lake.dest, mode="overwrite", via=via)
-    assert rows_of(lake) == [7, 8]
-    assert left_in(via) == []
-
-
 def test_a_failing_query_leaves_nothing(spark: SparkSession, lake: Lake, via: str) -> None:
     """When Spark fails in the middle of a partition, nothing is visible, no upload was made, and
     the scratch directory is gone."""
@@ -218,20 +203,18 @@ def test_rows_of_a_failed_attempt_are_not_seen(
 
 def changing(monkeypatch: pytest.MonkeyPatch, when: str, change: Callable[[Path], object]) -> None:
     """Change the first file before, or after, the driver lists the directory."""
-    listing = Staging.staged
+    listing = module.listed
 
-    def first(scratch: Staging) -> Path:
-        return min(Path(scratch.path, "data").glob("part-*"))
-
-    def changed(scratch: Staging) -> list[StagedFile]:
+    def changed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
+        first = min(Path(data).glob("part-*"))
         if when == "before":
-            change(first(scratch))
-        listed = listing(scratch)
+            change(first)
+        files = listing(data, counted)
         if when == "after":
-            change(first(scratch))
-        return listed
+            change(first)
+        return files
 
-    monkeypatch.setattr(Staging, "staged", changed)
+    monkeypatch.setattr(module, "listed", changed)
 
 
 def append_byte(path: Path) -> None:
@@ -274,10 +257,9 @@ def test_what_spark_counted_must_be_there(
     [
         (append_byte, "is not what Spark's writer left"),
         (Path.touch, "is not what Spark's writer left"),
-        (Path.unlink, "is not what Spark's writer left"),
-        (lambda path: (path.parents[1] / "owner.json").unlink(), "this executor does not see"),
+        (Path.unlink, f"{socket.gethostname()} sees none .*must share the directory"),
     ],
-    ids=["longer", "later", "gone", "another directory"],
+    ids=["longer", "later", "gone"],
 )
 def test_a_file_is_uploaded_as_it_was_listed(
     spark: SparkSession,
@@ -287,24 +269,13 @@ def test_a_file_is_uploaded_as_it_was_listed(
     change: Callable[[Path], object],
     told: str,
 ) -> None:
-    """A file that changes after it was listed, and a directory that is not the job's, fail the
-    tasks; nothing is visible, and no upload is left."""
+    """A file that changes after it was listed, or that a task does not see, fails the tasks, and
+    the error names the machine; nothing is visible, and no upload is left."""
     changing(monkeypatch, "after", change)
     with pytest.raises(Exception, match=told):
         write_dataframe(people(spark), lake.dest, via=via)
     assert lake.becomes_untouched()
     assert left_in(via) == []
-
-
-def test_executors_that_do_not_see_the_directory_are_named(spark: SparkSession, via: str) -> None:
-    """Before Spark writes anything, tasks look for the directory: those that do not see it are
-    named, each host once."""
-    place = ScratchPlace.parse(via)
-    scratch = Staging.make(place, UUID, "s3://bucket/table/")
-    staged._refuse_unshared(spark.sparkContext, scratch, "a tag")
-    unseen = Staging(place, "1" * 32, "a nonce")
-    with pytest.raises(mc.OptionError, match=r"executors do not see .*: No such file|owner.json"):
-        staged._refuse_unshared(spark.sparkContext, unseen, "a tag")
 
 
 def test_ctrl_c_while_spark_writes_leaves_nothing(
@@ -344,7 +315,7 @@ def test_ctrl_c_while_spark_writes_leaves_nothing(
     [
         ({"partition_by": "id"}, r"Pass partition_by=\['id'\]"),
         ({"sort_by": ["x"]}, "sort_by: there is no column 'x'"),
-        ({"max_records_per_file": 0}, "max_records_per_file=0 is not a number of rows"),
+        ({"max_records_per_file": 0}, "max_records_per_file=0: it is 1 or more"),
         ({"format": "delta"}, r"does not know the format 'delta'; it knows avro, csv"),
         ({"writer_options": {"Path": "/x"}}, "the option 'Path' is the library's own"),
         ({"writer_options": {"compression": ["x"]}}, r"option compression=\['x'\] is neither text"),
@@ -363,36 +334,12 @@ def test_a_mistake_is_told_before_anything_starts(
     assert left_in(via) == []
 
 
-@pytest.mark.parametrize("name", ["PATH", "mapreduce.fileoutputcommitter.algorithm.version"])
-def test_an_option_that_is_ours_is_refused(name: str) -> None:
-    """Where Spark's writer writes, and how it commits, is not the user's to say."""
-    with pytest.raises(mc.OptionError, match=r"is the library's own when via= is used"):
-        Layout("parquet", {name: "2"})
-
-
-@pytest.mark.parametrize(("files", "size"), [(3, 6), (1, 6), (2, 7)])
-def test_counts_that_differ_are_told(tmp_path: Path, files: int, size: int) -> None:
-    """Another number of files than Spark's tasks counted, or of bytes, is an error with both."""
-    scratch = Staging(ScratchPlace.parse(tmp_path.as_uri()), UUID, "a nonce")
-    there = [StagedFile("a", 1, 0), StagedFile("b", 5, 0)]
-    refuse_other_than(Counted(2, 6), there, scratch)
-    with pytest.raises(mc.MagicError, match=rf"wrote {files} files of {size} bytes.*2 files of 6"):
-        refuse_other_than(Counted(files, size), there, scratch)
-
-
-def test_hidden_partition_columns_are_refused() -> None:
-    """A column whose directories readers would not see cannot be partitioned by."""
-    for name in ("_day", ".day"):
-        with pytest.raises(mc.OptionError, match="take directories whose names begin"):
-            Layout("parquet", {}, ("team", name))
-
-
 def test_connect_is_refused(
     spark: SparkSession, lake: Lake, via: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With Spark Connect the driver's files are on another machine: the error says to leave via
     out."""
-    monkeypatch.setattr(staged, "is_remote", lambda: True)
+    monkeypatch.setattr(module, "is_remote", lambda: True)
     with pytest.raises(mc.OptionError, match=r"needs classic Spark.*Leave via out"):
         write_dataframe(spark.range(3), lake.dest, via=via)
 
@@ -403,33 +350,3 @@ def test_sparks_own_refusal_is_told(spark: SparkSession, lake: Lake, via: str) -
         write_dataframe(spark.range(3), lake.dest, "text", via=via)
     assert lake.becomes_untouched()
     assert left_in(via) == []
-
-
-def test_tasks_get_about_as_many_bytes() -> None:
-    """The largest files are shared first; no task is empty; many and large files make more
-    tasks."""
-    files = [StagedFile(f"f{size}", size, 0) for size in (50, 10, 10, 10, 10, 10, 0, 0)]
-    groups = balanced(files, 2)
-    assert sorted(sum(file.size for file in group) for group in groups) == [50, 50]
-    assert Counter(file for group in groups for file in group) == Counter(files)
-    assert len(balanced(files[:2], 8)) == 2
-    assert balanced([], 8) == []
-    empty = [StagedFile(f"f{number}", 0, 0) for number in range(staged.GROUP_FILES * 3)]
-    assert [len(group) for group in balanced(empty, 1)] == [staged.GROUP_FILES] * 3
-    large = [StagedFile(f"f{number}", staged.GROUP_BYTES // 2, 0) for number in range(8)]
-    assert [len(group) for group in balanced(large, 1)] == [2] * 4
-
-
-@pytest.mark.parametrize(
-    ("name", "named"),
-    [
-        ("part-00000-3f0b1c2d-1111-2222-3333-444455556666-c000.gz.parquet",
-         f"part-00000-mcj{UUID}-c000.gz.parquet"),
-        ("a=3f0b1c2d-1111-2222-3333-444455556666/part-100000-3f0b1c2d-1111-2222-3333-444455556666.c"
-         "001.csv", f"a=3f0b1c2d-1111-2222-3333-444455556666/part-100000-mcj{UUID}.c001.csv"),
-        ("other.csv", "other.csv"),
-    ],
-)  # fmt: skip
-def test_names_carry_the_job_instead_of_the_write(name: str, named: str) -> None:
-    """Spark's own UUID gives way to the job's token, in the file's name alone."""
-    assert final_name(name, UUID) == named

@@ -40,16 +40,8 @@ DURATIONS_KEPT = 1000
 
 @dataclass(eq=False, slots=True)
 class OpenItem(Generic[Item]):
-    """An item that has no accepted try yet.
-
-    Attributes:
-        number: its place in the iterable, from 0 on.
-        state: what the policy knows of its failures.
-        failures: tries of it that have failed.
-        flying: tries of it that are in flight.
-        doubled: a slow try of it was doubled.
-        accepted: a try of it has ended well.
-    """
+    """An item, by its place in the iterable: what the policy knows of it (``state``), how many
+    tries have failed and are in flight, whether a slow one was doubled, and one has ended well."""
 
     number: int
     item: Item
@@ -62,12 +54,8 @@ class OpenItem(Generic[Item]):
 
 @dataclass(eq=False, slots=True)
 class Try(Generic[Item]):
-    """One try of an item, in flight.
-
-    Attributes:
-        order: tries are handed to the executor in this order.
-        begun_by: the executor has begun it no later than then, as far as one can tell.
-    """
+    """One try of an item, in flight, handed to the executor in this ``order``, and begun there no
+    later than ``begun_by``, as far as one can tell."""
 
     of: OpenItem[Item]
     order: int
@@ -186,12 +174,8 @@ class Tries(Generic[Item]):
 
     def ended_badly(self, one: Try[Item], error: BaseException, now: float, *, ask: bool) -> bool:
         """Note that a try has failed. Whether its item goes on: it is tried again, another try of
-        it is in flight, or it is accepted already.
-
-        Args:
-            ask: ask the policy; False: the failure says nothing about the item, so it is tried
-                again at once, as often as it may fail.
-        """
+        it is in flight, or it is accepted already. Without ``ask`` the failure says nothing about
+        the item: the policy is not asked, it is tried again at once, as often as it may fail."""
         self._end(one)
         item = one.of
         if item.accepted:

@@ -1,0 +1,1 @@
+"""Jobs whose tasks run on somebody's engine. `items`: we call it; `sink`: it calls us."""

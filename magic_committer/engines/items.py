@@ -1,0 +1,252 @@
+"""We call the engine: a function for each item, each as a task of one job, then one commit.
+
+Executors, Dask, Spark's RDDs and DataFrames are engines: each an adapter with one method,
+`Engine.run`. Invariants, whichever it is:
+
+* **What an attempt wrote counts if the engine gave its result**, and one result of an item counts.
+  So a worker may be killed, an item tried twice, and a lost try may end whenever it likes: it can
+  publish nothing, and finds out at its own commit that the job is over.
+* The caller's process drives the job: it gives signs of life, commits exactly what was accepted
+  when each item has a result, and aborts if anything else ends the call, Ctrl-C too
+  (`Job.__enter__`). A decided job is never aborted.
+* What the function returned travels with the attempt's result, in one message. It is pickled before
+  the attempt commits: a value that cannot be sent, or is too large, fails the try. It is read, and
+  all of it bounded, before the job commits: nobody gets an error about it for a committed job.
+* A process that has heard Ctrl-C begins no other try of that job. A process pool holds calls in
+  advance that nobody can cancel any more; it would run them, each to its end.
+* An error that could not be read at the other end is replaced by one that can: a process pool
+  breaks when it cannot unpickle an error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from magic_committer._runtime import SystemClock
+from magic_committer.errors import CommitIncomplete, TaskFailed, WrongType
+from magic_committer.job import Job, Task
+from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.record import JobReport, TaskCommit
+
+Returned = TypeVar("Returned")
+
+RETURNED_BYTES_MAX = 64 * 1024**2
+"""Bytes of all that the function returned, pickled: it passes through the caller's process."""
+
+_interrupted: deque[str] = deque(maxlen=100)
+"""UUIDs of jobs in whose tries this process has heard Ctrl-C."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport(JobReport, Generic[Returned]):
+    """What became of a job of `run`, and what its function returned.
+
+    Attributes:
+        returned: what the function returned for each item, in the order of the items. Only accepted
+            tries count. Empty if nothing was done (``skipped``).
+        tries: how many tries there were: the items, those that failed, and those that were doubled.
+            0: the engine does not tell.
+    """
+
+    returned: tuple[Returned, ...] = ()
+    tries: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as plain JSON values, without ``returned``, which may be anything."""
+        values = JobReport.to_dict(self)
+        del values["returned"]
+        return values
+
+
+class TryResult(NamedTuple):
+    """What a try sends back: ``returned``, pickled, and how many ``seconds`` it took."""
+
+    result: TaskCommit
+    returned: bytes = b""
+    seconds: float = 0.0
+
+
+AcceptResult = Callable[[int, TryResult], None]
+"""Takes the one result of an item that counts. Raises when all that was returned is too large."""
+
+
+class Engine:
+    """What calls a function for each of some items. ``begun``: tries so far; 0: nobody counts."""
+
+    begun = 0
+
+    def run(self, work: ItemWriter, items: Any, accept: AcceptResult) -> int | Iterable[str]:
+        """Call ``work(number, item)`` for each item, wherever; accept one result of each. Give the
+        tasks that there must be: their ids, or how many."""
+        raise NotImplementedError
+
+
+def commit_items(
+    job: Job, engine: Engine, work: ItemWriter, items: Any, *, batch: StreamBatch | None = None
+) -> JobReport:
+    """Run a job that was just started: each item, then the commit, or an abort. Give a `RunReport`,
+    unless what the function returns is dropped.
+
+    Raises:
+        CommitIncomplete: with a report that holds what the function returned.
+
+        What the engine and `Job.commit` raise.
+    """
+    accepted = _Accepted(work)
+    try:
+        with job:
+            expect = engine.run(work, items, accepted)
+            report = job.commit(accepted.results, expect=expect, batch=batch)
+    except CommitIncomplete as error:
+        if error.report is not None:
+            error.report = accepted.told(error.report, engine)
+        raise
+    return accepted.told(report, engine)
+
+
+def with_returned(
+    report: JobReport, returned: Iterable[Any] = (), tries: int = 0
+) -> RunReport[Any]:
+    """The report of a job, with what the function returned. Pure."""
+    told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
+    return RunReport(**told, returned=tuple(returned), tries=tries)
+
+
+@dataclass(eq=False)
+class _Accepted:
+    """The results that count, and what the function returned with them."""
+
+    work: ItemWriter
+    results: list[TaskCommit] = field(default_factory=list)
+    returned: dict[int, object] = field(default_factory=dict)
+    size: int = 0
+
+    def __call__(self, number: int, one: TryResult) -> None:
+        self.size += len(one.returned)
+        if self.size > RETURNED_BYTES_MAX:
+            raise too_large(self.work.caller, f"{self.size:,} bytes")
+        self.returned[number] = pickle.loads(one.returned) if one.returned else None
+        self.results.append(one.result)
+
+    def told(self, report: JobReport, engine: Engine) -> JobReport:
+        if self.work.bytes_max == 0:
+            return report
+        returned = (self.returned[number] for number in sorted(self.returned))
+        return with_returned(report, returned, engine.begun)
+
+
+# In a worker --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ItemWriter:
+    """One try of one item, as an attempt. It is a class, so that only its fields travel.
+
+    Attributes:
+        caller: the user's call, for errors.
+        bytes_max: bytes that the function may return for one item, pickled; None:
+            `RETURNED_BYTES_MAX`, 0: what it returns is dropped.
+        attempt: makes the attempt.
+        dumps: pickles what the function returned.
+    """
+
+    job: Job
+    fn: Callable[[Task, Any], object]
+    caller: str = "run()"
+    bytes_max: int | None = None
+    attempt: Callable[[Job, int], Task] = Job.task
+    dumps: Callable[[Any], bytes] = pickle.dumps
+
+    def __call__(self, number: int, item: object) -> TryResult:
+        try:
+            return self._write(number, item)
+        except Exception as error:
+            unreadable = _unreadable(error)
+            if not unreadable:
+                raise
+            lines = "".join(traceback.format_exception(error))
+            told = TaskFailed(
+                f"{type(error).__name__}: {error} (an error that cannot be sent as it is:"
+                f" {unreadable})",
+                job_id=self.job.id,
+            )
+            told.add_note(lines)
+        raise told
+
+    def _write(self, number: int, item: object) -> TryResult:
+        if self.job.uuid in _interrupted:
+            raise KeyboardInterrupt
+        clock = SystemClock()
+        began = clock.monotonic()
+        try:
+            with self.attempt(self.job, number) as task:
+                returned = self.fn(task, item)
+                if isinstance(returned, Iterator | Awaitable | AsyncIterator):
+                    raise lazy(self.caller, type(returned).__name__)
+                pickled = self._pickled(returned)
+        except KeyboardInterrupt:
+            _interrupted.append(self.job.uuid)
+            raise
+        return TryResult(task.result, pickled, clock.monotonic() - began)
+
+    def _pickled(self, returned: object) -> bytes:
+        if self.bytes_max == 0:
+            return b""
+        kind = type(returned).__name__
+        try:
+            pickled = self.dumps(returned)
+        except Exception as error:
+            raise TaskFailed(
+                f"the function given to {self.caller} returned a {kind} that cannot be pickled:"
+                f" {error}",
+                job_id=self.job.id,
+                hint="Return plain values (numbers, texts, lists, dicts), or nothing",
+            ) from error
+        if len(pickled) > (self.bytes_max or RETURNED_BYTES_MAX):
+            raise too_large(self.caller, f"a {kind} of {len(pickled):,} bytes", self.bytes_max)
+        return pickled
+
+
+def too_large(caller: str, what: str, share: int | None = None) -> TaskFailed:
+    """The error for values that do not fit through the caller's process."""
+    each = "" if share is None else f", each {share:,} of them"
+    return TaskFailed(
+        f"the function given to {caller} returned {what}; all items together may return"
+        f" {RETURNED_BYTES_MAX:,} bytes, pickled{each}",
+        hint="Write it into a file of the task, and return the file's name",
+    )
+
+
+def refuse_lazy_function(fn: Callable[..., object], caller: str = "run()") -> None:
+    """Raise now what each try would raise: it is no function, or its body would never run."""
+    if not callable(fn):
+        raise WrongType(
+            f"{caller} takes a function, not {type(fn).__name__}: {fn!r:.80}",
+            hint="Pass it by its name, without parentheses: run(dest, write_item, items, ...)",
+        )
+    kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
+    if any(is_lazy(fn) for is_lazy in kinds):
+        raise lazy(caller, "generator or coroutine")
+
+
+def lazy(caller: str, kind: str) -> WrongType:
+    """The error for a function whose body nobody runs."""
+    return WrongType(
+        f"the function given to {caller} returns a {kind}, whose body nobody runs",
+        hint="Write the files inside the function, without yield or await",
+    )
+
+
+def _unreadable(error: Exception) -> str:
+    """Why an error does not come through a pipe as it is; "" if it does."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception as refusal:
+        return f"{type(refusal).__name__}: {refusal}"
+    return ""

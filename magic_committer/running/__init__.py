@@ -1,1 +1,0 @@
-"""`run`: one call that runs tasks on somebody's executor and commits what they wrote."""

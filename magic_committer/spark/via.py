@@ -1,0 +1,326 @@
+"""`write_dataframe` with ``via=``: Spark's own writer encodes, our tasks upload its files.
+
+What Python encodes is only nearly Spark's file. So Spark writes into a temporary directory that
+driver and executors share, ``<via>/magic-<uuid of the job>-…/``, with each format, option and type
+that it has. Then a second Spark job uploads the files, and our job commits. Invariants:
+
+* What is uploaded is what Spark's writer committed. A directory that an executor does not share
+  loses that executor's files, and Spark tells no error. Therefore the number of files that are
+  there, and their bytes, must be what Spark's tasks counted.
+* A file is uploaded as it was listed, or not at all: size and time are compared before and after it
+  is read.
+* Files of an attempt that failed are never in the listing: Spark's writer is told to move files
+  into place when a task commits and when the job commits (Hadoop's algorithm 1), not before.
+* Nobody but the owner of the job's processes can read the directory. It goes when the files are
+  uploaded, or when anything failed; what a killed driver leaves is the machine's to clean.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heapreplace
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql.utils import is_remote
+
+from magic_committer.engines.items import AcceptResult, Engine, ItemWriter
+from magic_committer.errors import MagicError, OptionError, WrongType
+from magic_committer.hadoop.paths import is_hidden
+from magic_committer.job import Task
+from magic_committer.protocol.record import JobReport
+from magic_committer.spark.action import RddEngine, run_action
+from magic_committer.spark.driver import Order, write_job
+from magic_committer.spark.files import CASE_SENSITIVE, records_max
+from magic_committer.spark.partitioning import resolve
+from magic_committer.spark.types import needs
+
+logger = logging.getLogger("magic_committer")
+
+FORMATS = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
+"""Spark's own formats whose output is files, and nothing but files."""
+GROUP_BYTES = 1024**3
+"""Bytes that a task uploads at most, unless one file has more: what a failed task does again."""
+GROUP_FILES = 500
+"""Files that a task uploads at most."""
+READ_BYTES = 4 * 1024**2
+"""Bytes that are read from a file at a time."""
+REMOVE_TRIES = 3
+"""How often a removal is tried: a JVM task that Spark gave up may write meanwhile."""
+
+OURS = {
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
+}
+"""What the committer of Spark's writer is told, whatever the session says."""
+REFUSED = ("path", *OURS)
+"""Options that would lead Spark's writer elsewhere."""
+SUCCESS = "_SUCCESS"
+
+_SPARKS_UUID = re.compile(r"(part-\d+-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=[-_.])")
+
+
+class ViaFile(NamedTuple):
+    """A file that Spark's writer committed: its path below the directory, its size, and when it was
+    last changed, in nanoseconds."""
+
+    name: str
+    size: int
+    mtime_ns: int
+
+
+def write_via(
+    df: DataFrame,
+    order: Order,
+    via: str,
+    format: str,
+    options: Mapping[str, Any] | None,
+    partition_by: Sequence[str],
+    sort_by: Sequence[str],
+    max_records_per_file: int | None,
+) -> JobReport:
+    """Write a DataFrame by Spark's own writer and a temporary directory: `write_dataframe`, which
+    says what the arguments are."""
+    if is_remote():
+        raise OptionError(
+            "via= needs classic Spark: with Spark Connect the driver and its files are elsewhere",
+            hint="Leave via out",
+        )
+    needs((4, 1), "via=", "Call write_dataframe without it")
+    exact = df.sparkSession.conf.get(CASE_SENSITIVE, None) == "true"
+
+    def named(names: Sequence[str], what: str) -> list[str]:
+        return [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
+
+    parts, sort = named(partition_by, "partition_by"), named(sort_by, "sort_by")
+    refuse_layout(format, parts)
+    if sort:
+        quoted = (f"`{name.replace('`', '``')}`" for name in (*parts, *sort))
+        df = df.sortWithinPartitions(*quoted)
+    writer = df.write.format(format.lower()).mode("errorifexists")
+    if parts:
+        writer = writer.partitionBy(*parts)
+    if max_records_per_file is not None:
+        rows = records_max(max_records_per_file, lambda key: None)
+        writer = writer.option("maxRecordsPerFile", rows)
+    for name, value in (options or {}).items():
+        refuse_option(name, value)
+        if value is not None:
+            writer = writer.option(name, value)
+    writer = writer.options(**OURS)
+    return write_job(order, ViaEngine(folder_of(via), writer, order), upload_files, df)
+
+
+def refuse_layout(format: object, parts: Sequence[str]) -> None:
+    """Refuse a format that is none of Spark's, and directories that nobody would read."""
+    if not isinstance(format, str):
+        raise WrongType(f"format is a text, not {format!r}", hint="Pass format='parquet'")
+    if format.lower() not in FORMATS:
+        raise OptionError(
+            f"via= does not know the format {format.lower()!r}; it knows {', '.join(FORMATS)}"
+        )
+    if hidden := [name for name in parts if name.startswith(("_", "."))]:
+        raise OptionError(
+            f"partition_by: {', '.join(hidden)}: readers take directories whose names begin with _"
+            " or . for hidden ones",
+            hint="Rename the column: df.withColumnRenamed(...)",
+        )
+
+
+def refuse_option(name: str, value: object) -> None:
+    """Refuse an option that would lead Spark's writer elsewhere, or is none of Spark's."""
+    if name.lower() in REFUSED:
+        raise OptionError(f"the option {name!r} is the library's own when via= is used")
+    if not (value is None or isinstance(value, str | bool | int | float)):
+        raise OptionError(
+            f"the option {name}={value!r} is neither text, nor a number, nor a bool",
+            hint="With via= the options are those of Spark's own writer",
+        )
+
+
+def folder_of(via: object) -> str:
+    """The directory that a ``via`` names, which must be there."""
+    if isinstance(via, Path):
+        raise WrongType(f"via is a URL, not {via!r}", hint=f"Pass via={via.absolute().as_uri()!r}")
+    if not isinstance(via, str):
+        raise WrongType(f"via is a URL, not {via!r}", hint="Pass via='file:///scratch'")
+    if not via.startswith("file:///") or via.strip("/") == "file:":
+        raise OptionError(
+            f"via={via!r} is no directory that Spark's writer and our tasks can share",
+            hint="Pass an absolute URL like 'file:///scratch', a directory that driver and"
+            " executors share",
+        )
+    path = os.path.normpath(via.removeprefix("file://"))
+    if not os.path.isdir(path):
+        raise OptionError(
+            f"via={via!r}: there is no such directory on the driver",
+            hint="Make it, on a file system that driver and executors share",
+        )
+    return path
+
+
+@dataclass(frozen=True)
+class ViaEngine(Engine):
+    """The engine that Spark's writer and tasks that upload are: an item is a group of files."""
+
+    folder: str
+    writer: DataFrameWriter
+    order: Order
+
+    def run(self, work: ItemWriter, items: DataFrame, accept: AcceptResult) -> Iterable[str]:
+        """Encode the DataFrame, and call ``work`` once for each attempt of each group."""
+        context = items.sparkSession.sparkContext
+        with scratch(self.folder, work.job.uuid) as path:
+            data = f"{path}/data"
+            write = partial(encode, items.sparkSession, self.writer, f"file://{data}")
+            files = listed(data, run_action(context, work.job, write, self.order.progress))
+            groups = [(data, group) for group in balanced(files, context.defaultParallelism)]
+            if not groups:
+                return ()
+            rdd = context.parallelize(groups, len(groups))
+            return RddEngine(self.order.progress).run(work, rdd, accept)
+
+
+@contextmanager
+def scratch(folder: str, uuid: str) -> Iterator[str]:
+    """A directory of a job, which goes at the end. A failure to remove it is logged."""
+    try:
+        path = tempfile.mkdtemp(prefix=f"magic-{uuid}-", dir=folder)
+    except OSError as error:
+        raise OptionError(
+            f"via='file://{folder}': a directory cannot be made there: {error}",
+            hint="The driver and Spark's tasks need to write there, as one user",
+        ) from error
+    try:
+        yield path
+    finally:
+        for _ in range(REMOVE_TRIES):
+            shutil.rmtree(path, ignore_errors=True)
+        if os.path.exists(path):
+            logger.warning("the scratch directory %s could not be removed: remove it", path)
+
+
+def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
+    """Run Spark's own writer, on the driver. Give how many files and bytes its tasks counted."""
+    # What `writer.save(url)` does. But that forgets the plan, which has the counts.
+    try:
+        command = writer._jwrite.saveCommand(session._jvm.scala.Some(url))
+        state = session._jsparkSession.sessionState()
+        execution = state.executePlan(command, getattr(state, "executePlan$default$2")())
+        execution.assertCommandExecuted()
+        plan = execution.commandExecuted().commandPhysicalPlan()
+    except Py4JError as error:
+        if not isinstance(error, Py4JJavaError) and "does not exist" in str(error):
+            raise _silent(session.version) from error
+        raise
+    if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+        plan = plan.executedPlan()
+    counts = plan.metrics()
+    if not (counts.contains("numFiles") and counts.contains("numOutputBytes")):
+        raise _silent(session.version)
+    return int(counts.apply("numFiles").value()), int(counts.apply("numOutputBytes").value())
+
+
+def _silent(version: str) -> MagicError:
+    return MagicError(
+        f"Spark {version} does not tell how many files its writer wrote",
+        hint="via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave"
+        " via out",
+    )
+
+
+def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
+    """List what Spark's writer committed, without what is hidden. Refuse what has no marker of the
+    writer, for it may be a part, and what is not what Spark's tasks ``counted``: files, bytes."""
+    files = []
+    for folder, _, names in os.walk(data):
+        for name in names:
+            path = os.path.join(folder, name)
+            seen = os.stat(path)
+            files.append(ViaFile(os.path.relpath(path, data), seen.st_size, seen.st_mtime_ns))
+    if SUCCESS not in {file.name for file in files}:
+        raise MagicError(
+            f"Spark's writer left no {SUCCESS} in {data}: the driver's Python does not see what its"
+            " JVM wrote",
+            hint="Pass a via that is the same directory for both",
+        )
+    files = sorted(file for file in files if not is_hidden(file.name))
+    there = (len(files), sum(file.size for file in files))
+    if there != counted:
+        raise MagicError(
+            f"Spark's tasks wrote {counted[0]} files of {counted[1]} bytes, but {data} holds"
+            f" {there[0]} files of {there[1]} bytes",
+            hint="Each executor must share the directory: pass another via, or leave it out",
+        )
+    return files
+
+
+def balanced(files: Sequence[ViaFile], tasks_min: int) -> list[list[ViaFile]]:
+    """Share files among tasks, ``tasks_min`` if there are so many files, so that each has about as
+    many bytes: the largest first, each to the task that has least. Pure."""
+    total = sum(file.size for file in files)
+    wanted = max(tasks_min, ceil(total / GROUP_BYTES), ceil(len(files) / GROUP_FILES))
+    groups: list[list[ViaFile]] = [[] for _ in range(min(wanted, len(files)))]
+    # By bytes, then by files: many empty files are shared, too.
+    loads = [(0, 0, number) for number in range(len(groups))]
+    heapify(loads)
+    for file in sorted(files, key=lambda one: (-one.size, one.name)):
+        size, count, number = loads[0]
+        groups[number].append(file)
+        heapreplace(loads, (size + file.size, count + 1, number))
+    return groups
+
+
+# In a task ----------------------------------------------------------------------------------------
+
+
+def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
+    """Upload groups of files."""
+    for data, group in groups:
+        for file in group:
+            upload_file(task, data, file)
+
+
+def upload_file(task: Task, data: str, file: ViaFile) -> None:
+    """Upload a file as it was listed; `MagicError`: it has changed, or is not seen here."""
+    path = f"{data}/{file.name}"
+    _refuse_changed(path, file)
+    name = final_name(file.name, task._job.uuid)
+    with open(path, "rb") as source, task.open(name, unique=True) as upload:
+        shutil.copyfileobj(source, upload, READ_BYTES)
+        _refuse_changed(path, file)
+
+
+def _refuse_changed(path: str, file: ViaFile) -> None:
+    try:
+        seen = os.stat(path)
+        if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
+            return
+        told = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
+    except OSError as error:
+        told = f"{socket.gethostname()} sees none ({error})"
+    raise MagicError(
+        f"{path} is not what Spark's writer left: {told}, planned were {file.size} bytes, changed"
+        f" at {file.mtime_ns} ns",
+        hint="Driver and executors must share the directory, as one user, and nobody else may write"
+        " into it: pass another via",
+    )
+
+
+def final_name(name: str, uuid: str) -> str:
+    """The name that a file gets at the destination: the job's token takes the place of the UUID
+    that Spark draws for a write. (A name without one gets the token when it is opened.) Pure."""
+    directory, slash, last = name.rpartition("/")
+    return directory + slash + _SPARKS_UUID.sub(rf"\g<1>mcj{uuid}", last, count=1)
