@@ -93,7 +93,7 @@ T = TypeVar("T")
 _log = logging.getLogger("magic_committer")
 
 
-class _Place(NamedTuple):
+class _PageStart(NamedTuple):
     """Where a page of uploads begins; ``before``: the page before it, for a listing by key."""
 
     markers: Mapping[str, str] = {}
@@ -398,20 +398,22 @@ class S3Store:
         return Written("")
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        place: _Place | None = _Place()
+        place: _PageStart | None = _PageStart()
         while place is not None:
             page, place = run(self._upload_page(prefix, place), self._ask)
             yield page
 
     def _finding(self, asked: FindUpload) -> Work[UploadPage]:
-        place: _Place | None = _Place()
+        place: _PageStart | None = _PageStart()
         while place is not None:
             page, place = yield from self._upload_page(asked.key, place)
             if (found := found_on(page, asked)) is not None:
                 return found
         return replace(page, uploads=())
 
-    def _upload_page(self, prefix: str, at: _Place) -> Work[tuple[UploadPage, _Place | None]]:
+    def _upload_page(
+        self, prefix: str, at: _PageStart
+    ) -> Work[tuple[UploadPage, _PageStart | None]]:
         """One page of uploads, and where the next one begins; None: it is the last.
 
         versitygw refuses both markers together (stores.md). The listing then goes on by key alone,
@@ -423,7 +425,7 @@ class S3Store:
         except InvalidRequest:
             if at.by_key or "UploadIdMarker" not in at.markers or not at.before:
                 raise
-            by_key = _Place({"KeyMarker": next(_key_markers(at.before))}, True, at.before)
+            by_key = _PageStart({"KeyMarker": next(_key_markers(at.before))}, True, at.before)
             return (yield from self._upload_page(prefix, by_key))
         page = [_upload_of(one) for one in reply.get("Upload", ())]
         repeated = {(one.key, one.upload_id) for one in at.before} if at.by_key else set()
@@ -441,7 +443,7 @@ class S3Store:
         following = {name: marker for name, marker in following.items() if marker}
         if not following or following == at.markers:
             _refuse_page("list_uploads", self._bucket, prefix, attempts)
-        return given, _Place(following, at.by_key, page)
+        return given, _PageStart(following, at.by_key, page)
 
     # Many requests -------------------------------------------------------------------------------
 
