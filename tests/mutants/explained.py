@@ -21,9 +21,6 @@ EXPLAINED: dict[str, str] = {
     "commit/success_marker.py:write_marker:without part 2:c5f4bb59": (
         "the other quoting is tried one time too early: one more try of five, and no other write"
     ),
-    "commit/sweep.py:_Sweep.abort_listed:one time less:e532d836": (
-        "four rounds or five: parts that outlive so many are told either way, and swept again"
-    ),
     "maintenance/uploads.py:Survey._look_up:boundary:0b347015": (
         "an age that is the limit to the microsecond: dead or alive, both are within the grain"
     ),
