@@ -25,9 +25,9 @@ from magic_committer._quantities import age_words, counted, name_some, pending_w
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.outcome import committed_by_marker, dead, ended_by_record, outcome_of
-from magic_committer.commit.prepare import ACCEPT_EACH
+from magic_committer.commit.prepare import ACCEPT_EACH, Prospect
 from magic_committer.commit.published import refuse_if_published
-from magic_committer.committers.magic import MagicCommitter, Prospect
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     AlreadyVisible,
     CommitRefused,

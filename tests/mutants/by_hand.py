@@ -285,7 +285,7 @@ _ATTEMPTS = (
     ),
     Hand(
         "any .pending of the name is ours", TREE, "AttemptTree._load",
-        (("saved is not None and same_etag(saved.etag, self._found[key].etag)",
+        (("saved is not None and same_etag(saved[0], self._found[key].etag)",
           "saved is not None"),),
         "I2: another handle has closed the file anew, and its upload is what the job must publish",
     ),
@@ -420,7 +420,7 @@ _DECIDING = (
 
 _AT_ONCE = (
     Hand(
-        "a distrusted store is believed", COMPLETE, "completing",
+        "a distrusted store is believed", COMPLETE, "_go_on",
         (("distrust or number or answer.attempts > 1", "number or answer.attempts > 1"),),
         "I2: the 200 of a store that answers falsely, or to a stored plan, is believed",
     ),

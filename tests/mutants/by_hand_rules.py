@@ -350,7 +350,7 @@ _FORGED = (
 
 _A_WAY_OUT = (
     Hand(
-        "one refusal is enough", COMPLETE, "completing",
+        "one refusal is enough", COMPLETE, "_go_on",
         (("settled[0] is Completion.REFUSED", "False"),),
         "I2: a server that is being restarted says 400 once: an operator gives the file up",
     ),
@@ -548,7 +548,7 @@ _GIVING_UP = (
 
 _STORES = (
     Hand(
-        "a 200 to a second sending is believed", COMPLETE, "completing",
+        "a 200 to a second sending is believed", COMPLETE, "_go_on",
         (("distrust or number or answer.attempts > 1", "distrust"),),
         "I2: a server that was killed in the first sending answers the second with 200",
     ),

@@ -66,10 +66,9 @@ STREAMS = (
     ),
     Hand(
         "stream: the record does not name its batch", JOB_COMMIT, "JobCommit._swap_to_committing",
-        (("seen.record.step(State.COMMITTING, self.runtime.ids(), decider=decider('driver'),"
-          " plan=offer.plan, batch=self.batch)",
-          "seen.record.step(State.COMMITTING, self.runtime.ids(), decider=decider('driver'),"
-          " plan=offer.plan)"),),
+        (("self._swap(seen, State.COMMITTING, decider=decider('driver'), plan=offer.plan,"
+          " batch=self.batch)",
+          "self._swap(seen, State.COMMITTING, decider=decider('driver'), plan=offer.plan)"),),
         "I2: a recovery finishes the job without its ledger",
     ),
     Hand(
