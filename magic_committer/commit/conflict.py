@@ -272,7 +272,7 @@ def _of_decided_jobs(
             continue
         their = StartedJob.attached(record, home.url, other.etag)
         keys, visible = KeySet(), set[str]()
-        with _until_swept(at.runtime, job, other, home), _told_of(job, other, home):
+        with _until_swept(at.runtime, job, other, home):
             plan = load_plan(at.runtime, their, record.plan)
             for uploads, _ in stored_uploads(at.runtime, their, plan.sets, missing_is_fine=False):
                 for upload in uploads:
@@ -292,9 +292,13 @@ def _until_swept(
     runtime: Runtime, job: StartedJob, other: records.Seen, home: Destination
 ) -> Iterator[None]:
     """Pass over errors about another job's plan and sets that are gone because the job is being
-    swept. The plan tells: the sweep deletes it first, and the plan of a live job goes soon."""
+    swept. The plan tells: the sweep deletes it first, and the plan of a live job goes soon. If they
+    cannot be trusted, say which job it is and what to do about it."""
     try:
         yield
+    except FormatError as error:
+        what = f", and what it publishes cannot be read: {error}"
+        raise _conflict(job, other, what, home) from error
     except NotFound as missing:
         assert other.record.plan is not None
         for _ in _looks(runtime):
@@ -304,17 +308,6 @@ def _until_swept(
                 return
         what = f", and what it publishes is not known: {missing}"
         raise _conflict(job, other, what, home) from missing
-
-
-@contextmanager
-def _told_of(job: StartedJob, other: records.Seen, home: Destination) -> Iterator[None]:
-    """If a plan or a set of another job cannot be trusted, say which job it is and what to do about
-    it."""
-    try:
-        yield
-    except FormatError as error:
-        what = f", and what it publishes cannot be read: {error}"
-        raise _conflict(job, other, what, home) from error
 
 
 def _is_visible(runtime: Runtime) -> Callable[[ReadyUpload], bool]:

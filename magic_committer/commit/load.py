@@ -29,7 +29,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from types import TracebackType
 from typing import IO, Any, TypeVar
 
 from magic_committer._pool import Outcome
@@ -157,12 +156,7 @@ class Spool:
     def __enter__(self) -> Spool:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def write(self, rows: list[Row], statistics: Mapping[str, Any]) -> tuple[int, int]:

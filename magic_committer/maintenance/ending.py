@@ -54,7 +54,7 @@ from magic_committer.commit.outcome import (
     look_again,
     outcome_of,
 )
-from magic_committer.commit.prepare import ACCEPT_EACH
+from magic_committer.commit.prepare import ACCEPT_EACH, Prospect
 from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.ready import ReadyUpload, from_pending
 from magic_committer.commit.revert import delete_if_same
@@ -69,7 +69,7 @@ from magic_committer.commit.upload_state import (
     object_at,
     to_look,
 )
-from magic_committer.committers.magic import MagicCommitter, Prospect
+from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import (
     AbortIncomplete,
     AlreadyVisible,

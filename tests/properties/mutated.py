@@ -45,7 +45,7 @@ FLAWS = {
     for flaw in (
         Flaw(
             Hand(
-                "a failed Complete counts", "commit/complete.py", "completing",
+                "a failed Complete counts", "commit/complete.py", "_go_on",
                 (("conflict = conflicts(answer, if_none_match)",
                   "return (Completion.DONE, None)"),),
                 "a file whose Complete was lost on its way is told to be visible",

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from magic_committer.commit.prepare import Prospect
 from magic_committer.committers.base import Committer
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.committers.magic.by_path import open_plain
 from magic_committer.errors import OptionError
 from magic_committer.options import Track
 
-__all__ = ["Attempt", "MagicCommitter", "Prospect", "open_plain"]
+__all__ = ["Attempt", "MagicCommitter", "open_plain"]
 
 
 class MagicCommitter(Committer[Attempt]):

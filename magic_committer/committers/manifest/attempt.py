@@ -450,7 +450,8 @@ class TreeAttempt(TaskAttempt):
             self._again(partial(self._drop, name))
         opened = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
         start = len(self._root) + 1
-        found = {f.path[start:]: f for f in self._again(self._found) if opened or self._given}
+        there = self._again(lambda: list(self._store.waiting_files(self._root)))
+        found = {f.path[start:]: f for f in there if opened or self._given}
         if self._given:
             self._add_found(found, opened)
         else:
@@ -470,9 +471,6 @@ class TreeAttempt(TaskAttempt):
             hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
             " with file.abort() before it is closed",
         )
-
-    def _found(self) -> list[WaitingFile]:
-        return list(self._store.waiting_files(self._root))
 
     def _add_found(self, found: dict[str, WaitingFile], opened: set[str]) -> None:
         """Give what a program has left in the directory the names that it is published by. Hidden
