@@ -27,12 +27,12 @@ def _look_then_decide() -> list[Replacement]:
         found = next_move(ledger, number, uuid)
         return Move.SKIP if found is Move.SKIP else Move.DECIDE
 
-    def publish(ledgers: Any, ids: Any, job: StartedJob, batch: Any) -> str:
+    def publish(ledgers: Any, job: StartedJob, batch: Any) -> str:
         stored = ledgers.read(batch.query)
         ledger = stored.ledger or Ledger(batch.query, "")
         if not ledger.covers(batch.number):
             claim = Claim(job.id, job.uuid, batch.number)
-            done = ledger.claimed(claim, "").published(batch.number, ids())
+            done = ledger.claimed(claim, "").published(batch.number, ledgers.ids())
             ledgers.write(stored, done)
         return ""
 
