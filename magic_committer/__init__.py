@@ -143,7 +143,8 @@ _NAMES_OF = {
 }
 """The modules that define the public names. The imports above say the same to type checkers."""
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
-__all__ = ["__version__", *_HOME]
+if not TYPE_CHECKING:  # a type checker takes the names of the imports above
+    __all__ = ["__version__", *_HOME]
 _MODULES = ("errors", "options", "remedy")
 """The public modules: ``magic_committer.errors`` is there without an import of its own."""
 

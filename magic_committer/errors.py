@@ -225,7 +225,7 @@ class JobError(MagicError):
         super().__init__(message, hint=hint, remedies=remedies)
         self.job_id = job_id
         for name, value in attributes.items():
-            if name not in type(self).__annotations__:
+            if not hasattr(type(self), name):
                 raise TypeError(f"{type(self).__name__} has no attribute {name!r}")
             setattr(self, name, value if isinstance(value, str | float | int) else tuple(value))
 

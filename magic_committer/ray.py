@@ -328,7 +328,7 @@ class TableFiles:
                 f"there is no format {format!r:.80} here; there is {', '.join(FORMATS)}",
                 hint="Or write the files yourself: MagicDatasink(dest, write=fn)",
             )
-        columns = column_names("partition_by", partition_by)
+        columns = tuple(map(str, column_names("partition_by", partition_by)))
         most = 0 if rows_max is None else whole_number("rows_per_file_max", rows_max, "1_000_000")
         files = cls(str(format), columns, dict(of_format or {}), most)
         try:

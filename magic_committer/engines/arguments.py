@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from magic_committer._arguments import shown
 from magic_committer.errors import OptionError, WrongType
@@ -26,10 +27,10 @@ def seconds(name: str, given: object) -> float:
     return float(given)
 
 
-def column_names(name: str, given: object) -> tuple[str, ...]:
+def column_names(name: str, given: object) -> tuple[Any, ...]:
     """Columns that become directories."""
     if isinstance(given, str) or not isinstance(given, Sequence):
         raise WrongType(
             f"{name} is a list of columns, not {shown(given)}", hint=f"Pass [{given!r}]"
         )
-    return tuple(map(str, given))
+    return tuple(given)

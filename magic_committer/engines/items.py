@@ -167,7 +167,7 @@ class ItemWriter:
         try:
             return self._write(number, item)
         except Exception as error:
-            unreadable = _unreadable(error)
+            unreadable = _unreadable(error, self.dumps)
             if not unreadable:
                 raise
             lines = "".join(traceback.format_exception(error))
@@ -228,7 +228,7 @@ def refuse_lazy_function(fn: Callable[..., object], caller: str = "run()") -> No
     if not callable(fn):
         raise WrongType(
             f"{caller} takes a function, not {type(fn).__name__}: {fn!r:.80}",
-            hint="Pass it by its name, without parentheses: run(dest, write_item, items, ...)",
+            hint="Pass it by its name, without parentheses",
         )
     kinds = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
     if any(is_lazy(fn) for is_lazy in kinds):
@@ -243,10 +243,10 @@ def lazy(caller: str, kind: str) -> WrongType:
     )
 
 
-def _unreadable(error: Exception) -> str:
+def _unreadable(error: Exception, dumps: Callable[[Any], bytes]) -> str:
     """Why an error does not come through a pipe as it is; "" if it does."""
     try:
-        pickle.loads(pickle.dumps(error))
+        pickle.loads(dumps(error))
     except Exception as refusal:
         return f"{type(refusal).__name__}: {refusal}"
     return ""

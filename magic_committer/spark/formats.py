@@ -223,7 +223,8 @@ def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) ->
     import pyarrow
 
     given = {PARQUET_OPTIONS.get(name.lower(), name): value for name, value in options.items()}
-    group = _whole(BLOCK_SIZE, given.pop(BLOCK_SIZE, ROW_GROUP_BYTES))
+    size = given.pop(BLOCK_SIZE, None)
+    group = ROW_GROUP_BYTES if size is None else _whole(BLOCK_SIZE, size)
     for name in ("data_page_size", "dictionary_pagesize_limit"):
         if isinstance(given.get(name), str):
             given[name] = _whole(name, given[name])

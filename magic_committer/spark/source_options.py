@@ -34,7 +34,7 @@ OTHER = ("path", "fileFormat", "if_exists")
 OF_STREAMS = ("checkpointlocation",)
 """What Spark itself adds to the options of a stream."""
 FORMAT_OPTIONS: Mapping[str, Sequence[str]] = {
-    "parquet": ("compression", *sorted(PARQUET_OPTIONS)),
+    "parquet": ("compression", *sorted({*PARQUET_OPTIONS} - {"parquet.compression"})),
     **OPTIONS,
 }
 """The options of each format. Of a format that is not named here: ``compression``."""
@@ -81,6 +81,7 @@ def read_options(
             cannot be used. Nothing was started.
     """
     said: dict[str, dict[str, str]] = {"": {}, **{prefix: {} for prefix in PREFIXED}}
+    spelt: dict[str, str] = {}
     for key, value in given.items():
         prefix = next((one for one in PREFIXED if key.lower().startswith(one)), "")
         name = _plain(key[len(prefix) :])
@@ -89,6 +90,7 @@ def read_options(
                 f"option {key!r} is given twice, in two spellings", hint="Leave one out"
             )
         said[prefix][name] = value
+        spelt[prefix + name] = key
     own = said.pop("")
     file_format = own.pop("fileformat", "parquet")
     of_format = FORMAT_OPTIONS.get(file_format.lower(), ("compression",))
@@ -96,10 +98,10 @@ def read_options(
     checkpoint = own.pop(OF_STREAMS[0], "") if streams else ""
     if_exists = own.pop("ifexists", None)
     of_the_format = {name: own.pop(_plain(name)) for name in of_format if _plain(name) in own}
-    read = _read(SourceOptions, "", OWN, own, of_format)
+    read = _read(SourceOptions, "", OWN, own, spelt, of_format)
     for prefix, kind in PREFIXED.items():
         names = [one.name for one in fields(kind)]
-        read[prefix[:-1]] = kind(**_read(kind, prefix, names, said[prefix]))
+        read[prefix[:-1]] = kind(**_read(kind, prefix, names, said[prefix], spelt))
     return SourceOptions(
         path=_path(path, streams),
         file_format=file_format,
@@ -154,6 +156,7 @@ def _read(
     prefix: str,
     names: Collection[str],
     given: Mapping[str, str],
+    spelt: Mapping[str, str],
     of_format: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Read text as values of some fields of a class, by their types."""
@@ -163,9 +166,9 @@ def _read(
     for plain, text in given.items():
         name = known.get(plain, "")
         if name in SECRET_FIELDS or (name == "endpoint_url" and "@" in text):
-            raise _secret(prefix + name)
+            raise _secret(spelt[prefix + plain])
         if not name:
-            raise _unknown(prefix, plain, names, of_format)
+            raise _unknown(spelt[prefix + plain], prefix, plain, names, of_format)
         kinds = get_args(hints[name]) if get_origin(hints[name]) in (Union, UnionType) else ()
         reader = _READERS.get(name) or next(
             (_READERS[one] for one in (*kinds, hints[name]) if one in _READERS), None
@@ -175,14 +178,14 @@ def _read(
 
 
 def _unknown(
-    prefix: str, plain: str, names: Collection[str], of_format: Sequence[str]
+    key: str, prefix: str, plain: str, names: Collection[str], of_format: Sequence[str]
 ) -> OptionError:
-    told = f'format("magic") does not know the option {prefix + plain!r}'
+    told = f'format("magic") does not know the option {key!r}'
     if prefix:
         known = ", ".join(prefix + one for one in names if one not in SECRET_FIELDS)
         return OptionError(told, hint=f"There are {known}")
     if plain in map(_plain, SECRET_FIELDS):
-        return _secret(plain)
+        return _secret(key)
     if plain == "sortby":
         return OptionError(
             'format("magic") cannot sort', hint="Sort before: df.sortWithinPartitions(...)"

@@ -153,7 +153,9 @@ def refuse_option(name: str, value: object) -> None:
 def folder_of(via: object) -> str:
     """The directory that a ``via`` names, which must be there."""
     if isinstance(via, Path):
-        raise WrongType(f"via is a URL, not {via!r}", hint=f"Pass via={via.absolute().as_uri()!r}")
+        raise WrongType(
+            f"via is a URL, not {via!r}", hint=f"Pass via={f'file://{via.absolute()}'!r}"
+        )
     if not isinstance(via, str):
         raise WrongType(f"via is a URL, not {via!r}", hint="Pass via='file:///scratch'")
     if not via.startswith("file:///") or via.strip("/") == "file:":
@@ -227,6 +229,8 @@ def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
         raise
     if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
         plan = plan.executedPlan()
+        if plan.getClass().getSimpleName() == "ResultQueryStageExec":  # after a shuffle
+            plan = plan.plan()
     counts = plan.metrics()
     if not (counts.contains("numFiles") and counts.contains("numOutputBytes")):
         raise _silent(session.version)

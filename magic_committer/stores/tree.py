@@ -1096,6 +1096,13 @@ class TreeStore:
             self._check_home(key)
 
     def _make_path(self, path: str) -> None:
+        try:
+            self._make_each(path)
+        except NotFound:  # somebody has removed one that was known
+            self._homes.clear()
+            self._make_each(path)
+
+    def _make_each(self, path: str) -> None:
         at = ""
         for element in path.split("/")[:-1]:
             above, at = at, f"{at}/{element}" if at else element

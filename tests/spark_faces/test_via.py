@@ -82,6 +82,19 @@ def test_the_files_are_sparks_own(
     assert lake.open_uploads() == []
 
 
+def test_rows_that_were_shuffled_are_written(
+    spark: SparkSession, lake: Lake, via: str, tmp_path: Path
+) -> None:
+    """Spark keeps the counts of such a write in another place of its plan."""
+    df = people(spark).repartition(2).groupBy("team").count()
+    write_dataframe(df, lake.dest, via=via)
+    (tmp_path / "found").mkdir()
+    for name, body in lake.data().items():
+        (tmp_path / "found" / name).write_bytes(body)
+    found = spark.read.parquet(f"{tmp_path}/found")
+    assert sorted(map(str, found.collect())) == sorted(map(str, df.collect()))
+
+
 def test_types_that_arrow_does_not_have_are_kept(
     spark: SparkSession, lake: Lake, via: str, tmp_path: Path
 ) -> None:

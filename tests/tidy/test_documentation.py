@@ -253,7 +253,7 @@ def test_the_reference_has_all_that_is_public() -> None:
         if isinstance(value, type) and issubclass(value, Exception)
     }
     public = {
-        *magic_committer.__all__,
+        *vars(magic_committer)["__all__"],
         *errors,
         "write_dataframe",
         "write_partitions",

@@ -153,6 +153,14 @@ def test_an_answer_to_head_has_no_body(driver: Driver) -> None:
         assert raw.serving.taken == 2
 
 
+def test_an_answer_to_head_without_a_length_leaves_its_connection_open(driver: Driver) -> None:
+    """A store may name no length for a missing key: the next request needs no new connection."""
+    said = b"HTTP/1.1 404 Not Found\r\nServer: x\r\n\r\n"
+    with raw_server(playing("ask", said, "ask", said)) as raw:
+        assert [driver.ended(to(raw, "HEAD")) for _ in range(2)] == [(404, b"")] * 2
+        assert raw.serving.taken == 1
+
+
 def test_names_of_headers_have_no_case_and_repeated_ones_are_joined(driver: Driver) -> None:
     """A server that says a header twice, in two spellings, has said both values of one."""
     with raw_server(playing("ask", b"HTTP/1.1 204 No\r\nX-A: 1\r\nx-a: 2\r\n\r\n")) as raw:

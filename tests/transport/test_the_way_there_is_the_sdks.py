@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ import pytest
 
 from magic_committer.errors import InvalidRequest, OptionError, StoreError, Unanswered
 from magic_committer.stores.base import many_of
-from magic_committer.stores.s3 import S3Store
+from magic_committer.stores.s3 import S3Store, config
 from tests.certificates import Authority
 from tests.servers import ScriptedServer, scripted_server
 from tests.transport.lab import PUT, Lab, at_once, complete, fine, sent_by, way_to
@@ -301,3 +302,14 @@ def test_a_store_at_an_address_of_ip_version_6(
         if os.path.exists("/proc/net/if_inet6"):
             raise
         pytest.skip(f"this machine has no IPv6: {error}")
+
+
+def test_a_certifi_without_a_bundle_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Distributions ship the package without its file: the SDK's own bundle is there."""
+    (tmp_path / "certifi").mkdir()
+    (tmp_path / "certifi" / "__init__.py").write_text("")
+    monkeypatch.delitem(sys.modules, "certifi", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert Path(config._usual_bundle()).parent.name == "botocore"

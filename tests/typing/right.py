@@ -9,6 +9,13 @@ from datetime import timedelta
 from typing import assert_type
 
 import magic_committer as mc
+from magic_committer import *  # noqa: F403 (a notebook's way)
+
+
+def stars() -> None:
+    """Every public name comes by a star, too."""
+    assert_type(Options(), mc.Options)  # noqa: F405
+    assert_type(start("s3://b/t"), mc.Job)  # noqa: F405
 
 
 def files(job: mc.Job, task: mc.Task, writing: mc.Writing) -> None:

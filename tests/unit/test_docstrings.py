@@ -31,7 +31,7 @@ WITH_EXAMPLE = (
 
 def documented() -> Iterator[tuple[str, object]]:
     """Everything public with a docstring: name and object."""
-    for name in mc.__all__:
+    for name in vars(mc)["__all__"]:
         value = getattr(mc, name)
         if not (inspect.isclass(value) or inspect.isfunction(value)):
             continue

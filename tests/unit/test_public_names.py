@@ -45,7 +45,7 @@ JSON = {"dict[str, Any]", "Mapping[str, Any]"}
 
 def public_functions() -> Iterator[tuple[str, Callable[..., Any]]]:
     """Every function of `__all__`, and every public method and property of its classes."""
-    for name in mc.__all__:
+    for name in vars(mc)["__all__"]:
         value = getattr(mc, name)
         if inspect.isfunction(value):
             yield name, value
@@ -69,7 +69,7 @@ def signatures() -> Iterator[tuple[str, str, ModuleType]]:
             for named, text in one.__annotations__.items():
                 if named[0] != "_":
                     yield place, str(text), module
-    for name in mc.__all__:
+    for name in vars(mc)["__all__"]:
         value = getattr(mc, name)
         if inspect.isclass(value) and hasattr(value, "__dataclass_fields__"):
             for named, text in value.__annotations__.items():
@@ -155,3 +155,14 @@ def test_a_job_shows_users_what_is_theirs() -> None:
         "abort", "commit", "committer", "dest", "from_dict", "id", "keep_alive", "outcome",
         "report", "state", "task", "to_dict", "track", "uuid",
     }  # fmt: skip
+
+
+def test_a_class_below_an_error_has_the_attributes_of_that_error() -> None:
+    """Users may derive from an error; a wrong name is a TypeError there, too."""
+
+    class Ours(mc.JobNotRunning):
+        """A user's own."""
+
+    assert Ours("over", job_id="1", state="closed").state == "closed"
+    with pytest.raises(TypeError, match="has no attribute 'stat'"):
+        Ours("over", stat="closed")

@@ -23,10 +23,13 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.file_trees import disk
+from magic_committer.file_trees.dialects import HdfsDialect
+from magic_committer.file_trees.through_fsspec import FsspecTree
 from magic_committer.hadoop.paths import waiting_id
 from magic_committer.stores import tree
 from magic_committer.stores.base import Attributes, Part, objects, uploads
 from magic_committer.stores.tree import UPLOADS, TreeStore
+from tests import tree_stand_ins as stand_ins
 from tests.tree_store import Calls
 
 PLAIN = Attributes()
@@ -756,3 +759,24 @@ def test_what_is_in_the_way_of_a_file_is_told(tmp_path: Path) -> None:
     for key in ("file/a", "d", "link/a", "a//b"):
         with pytest.raises(InvalidRequest):
             store.refuse(key)
+
+
+def test_what_waits_finds_its_directory_again_where_files_have_no_attributes(
+    tmp_path: Path,
+) -> None:
+    """Every end removes the empty directory of what waits; another process that has made it makes
+    it again."""
+
+    def opened() -> TreeStore:
+        files = FsspecTree(stand_ins.Hdfs(), str(tmp_path), "hdfs://nn/t/", HdfsDialect())
+        return TreeStore(files, "hdfs://nn/t")
+
+    def create(store: TreeStore, key: str) -> str:
+        return store.create_upload(key, attributes=PLAIN).upload_id
+
+    here, there = opened(), opened()
+    here.abort_upload("a", create(here, "a"))
+    mine, theirs = create(here, "b"), create(there, "c")
+    here.abort_upload("b", mine)
+    there.abort_upload("c", theirs)
+    assert create(here, "d")

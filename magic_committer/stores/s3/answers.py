@@ -129,7 +129,8 @@ _PEOPLE = frozenset(("Owner", "Initiator"))
 _PHRASES = {one.value: one.phrase for one in HTTPStatus}
 _BEGINNING = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<[\w.-]")
 _FLAT = re.compile(
-    rb"""\s*(?:<\?xml [^<>?]*\?>\s*)?<(\w+)(?:[ ]xmlns="[^"<&]*")?>"""
+    rb"""\s*(?:<\?xml version=["']1\.0["'](?: encoding=["'](?i:utf-8)["'])? ?\?>\s*)?"""
+    rb"""<(\w+)(?:[ ]xmlns="[^"<&]*")?>"""
     rb"""((?:\s*<(\w+)>[ -%'-;=?-~]*</\3>)++)\s*</\1>\s*"""
 )
 _PAIR = re.compile(r"<(\w+)>([^<]*)</")

@@ -382,11 +382,14 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
 
 
 def _usual_bundle() -> str:
-    """The authorities that the SDK trusts: certifi's where it is installed, otherwise its own."""
-    found = find_spec("certifi") or find_spec("botocore")
-    assert found is not None
-    assert found.origin is not None
-    return os.path.join(os.path.dirname(found.origin), "cacert.pem")
+    """The authorities that the SDK trusts: certifi's where it has a bundle, otherwise its own.
+    Distributions ship certifi without one."""
+    for package in ("certifi", "botocore"):
+        found = find_spec(package)
+        file = os.path.join(os.path.dirname((found and found.origin) or ""), "cacert.pem")
+        if os.path.isfile(file):
+            return file
+    raise OptionError("neither certifi nor botocore has a bundle of certificates")
 
 
 @lru_cache(maxsize=8)

@@ -409,7 +409,9 @@ class _Reading:
         for said, value in self._said:
             name, text = _named(said), value.decode("latin-1")
             headers[name] = f"{headers[name]}, {text}" if name in headers else text
-        if self._bodiless:
+        if self._bodiless:  # of which the parser does not know: it waits for the server's end
+            kept = headers.get("connection", "").lower()
+            self._goes_on = "close" not in kept and (version == "1.1" or "keep-alive" in kept)
             self.ended = True
             return
         length = int(headers.get("content-length", 0))
