@@ -3,7 +3,7 @@
 All requests for one purpose share a `Patience`, in all threads. **A phase ends when the store has
 been silent for so long**, however many requests it still has to send. Every answer, even a refusal,
 starts the wait again, so that no phase is cut short while the store works. The adapter says how
-many seconds each kind of patience has (`magic_committer.stores.s3.asking`).
+many seconds each kind of patience has (`magic_committer.stores.s3.retry`).
 
 An `Errand` is what one caller has under way in threads of the pool. Ctrl-C reaches the main thread
 only. The main thread then ends the errand, and its requests end within `SLICE_SECONDS`.

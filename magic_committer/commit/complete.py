@@ -112,7 +112,7 @@ def to_complete(
         monotonic, failed = runtime.clock.monotonic, True
         began = monotonic()
         try:
-            try:
+            try:  # as `_send`, without a generator more for each file of a job
                 answer: Any = yield as_request(upload, if_none_match)
             except StoreError as error:
                 answer = error

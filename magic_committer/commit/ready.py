@@ -19,8 +19,7 @@ import orjson
 from magic_committer.errors import FormatError, PathError
 from magic_committer.hadoop.formats import Pending, UploadEtag, new_pending
 from magic_committer.hadoop.paths import (
-    PENDING_SUFFIX,
-    PENDINGSET_SUFFIX,
+    COMMITTERS_OWN,
     Destination,
     check_name,
     shown,
@@ -44,7 +43,6 @@ RUN_CHARS_MAX = 24
 
 _ALGORITHMS = frozenset(get_args(ChecksumAlgorithm))
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*\Z")
-_COMMITTERS_OWN = (PENDING_SUFFIX, PENDINGSET_SUFFIX)
 DIRECTORIES_MAX = 10_000
 """How many directories a `RowCheck` remembers."""
 
@@ -160,7 +158,7 @@ class RowCheck:
                 return f"{key}: its upload {row[1]!r} is no file of a task of this job"
             token = self._token
         name = key.rpartition("/")[2]
-        if not _PLAIN_NAME.match(name) or name.endswith(_COMMITTERS_OWN):
+        if not _PLAIN_NAME.match(name) or name.endswith(COMMITTERS_OWN):
             return self._look(key, token, parts)
         directory = key[: -len(name)]
         if directory in self._right and 1 <= parts <= PART_NUMBER_MAX and self._is_ours(token):

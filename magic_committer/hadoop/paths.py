@@ -107,7 +107,7 @@ _WAITS = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}([0-9a-f]{{32}})/")
 _WAITING = re.compile(rf"{_WAITS.pattern}00/{TASKS}/[^/]+/")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*(?:/[A-Za-z0-9][A-Za-z0-9._=-]*)*\Z")
 """Elements of which none is a committer's own."""
-_COMMITTERS_OWN = (PENDING_SUFFIX, PENDINGSET_SUFFIX)
+COMMITTERS_OWN = (PENDING_SUFFIX, PENDINGSET_SUFFIX)
 _TOKEN = re.compile(r"(?:^|[-_.])mcj([0-9a-f]{32})(?=[-_.]|\Z)")
 _SLASHES_EATEN = re.compile(r"(s3[an]?):/+", re.IGNORECASE)
 # Control characters, lone surrogates and the two characters that XML cannot hold.
@@ -295,14 +295,10 @@ def name_text(name: object) -> str:
     )
 
 
-def is_plain(path: str) -> bool:
-    """Whether a relative path is short, and nothing is wrong with any element of it."""
-    return len(path) <= PLAIN_CHARS_MAX and _PLAIN.match(path) is not None
-
-
 def is_plain_name(name: str) -> bool:
     """Whether a file's name is one that `check_name` has nothing against; most are."""
-    return is_plain(name) and "mcj" not in name and not name.endswith(_COMMITTERS_OWN)
+    short = len(name) <= PLAIN_CHARS_MAX and _PLAIN.match(name) is not None
+    return short and "mcj" not in name and not name.endswith(COMMITTERS_OWN)
 
 
 def check_name(name: str, *, uuid: str = "") -> None:
@@ -322,7 +318,7 @@ def check_name(name: str, *, uuid: str = "") -> None:
                 f"{shown(name)} has the element {element!r}, a committer's own directory",
                 hint=swept_there("name"),
             )
-    if name.endswith(_COMMITTERS_OWN):
+    if name.endswith(COMMITTERS_OWN):
         raise PathError(
             f"{shown(name)} ends like a committer's own file",
             hint=f"{PENDING_SUFFIX} and {PENDINGSET_SUFFIX} files are taken for unfinished uploads"

@@ -97,32 +97,36 @@ class Statistics:
         """Put the durations that were noted into the maps. Under the lock."""
         durations, self._durations = self._durations, {}
         for name, took in durations.items():
-            low, high, mean = f"{name}.min", f"{name}.max", f"{name}.mean"
-            self._counters[name] = self._counters.get(name, 0) + len(took)
-            self._minimums[low] = min(self._minimums.get(low, took[0]), *took)
-            self._maximums[high] = max(self._maximums.get(high, took[0]), *took)
-            samples, total = self._means.get(mean, (0, 0))
-            self._means[mean] = (samples + len(took), total + sum(took))
+            mean = {"samples": len(took), "sum": sum(took)}
+            self._merge({
+                "counters": {name: len(took)},
+                "minimums": {f"{name}.min": min(took)},
+                "maximums": {f"{name}.max": max(took)},
+                "meanstatistics": {f"{name}.mean": mean},
+            })  # fmt: skip
 
     def merge(self, iostatistics: Mapping[str, Any]) -> None:
         """Add a document of this shape. Missing maps and values of other types are ignored, as in
         Hadoop."""
         with self._lock:
-            for name, value in _integers(iostatistics.get("counters")):
-                self._counters[name] = self._counters.get(name, 0) + value
-            for name, value in _integers(iostatistics.get("minimums")):
-                self._minimums[name] = min(self._minimums.get(name, value), value)
-            for name, value in _integers(iostatistics.get("maximums")):
-                self._maximums[name] = max(self._maximums.get(name, value), value)
-            means = iostatistics.get("meanstatistics")
-            for name, mean in means.items() if isinstance(means, Mapping) else ():
-                if isinstance(mean, Mapping):
-                    pair = dict(_integers(mean))
-                    samples, total = self._means.get(name, (0, 0))
-                    self._means[name] = (
-                        samples + pair.get("samples", 0),
-                        total + pair.get("sum", 0),
-                    )
+            self._merge(iostatistics)
+
+    def _merge(self, iostatistics: Mapping[str, Any]) -> None:
+        for name, value in _integers(iostatistics.get("counters")):
+            self._counters[name] = self._counters.get(name, 0) + value
+        for name, value in _integers(iostatistics.get("minimums")):
+            self._minimums[name] = min(self._minimums.get(name, value), value)
+        for name, value in _integers(iostatistics.get("maximums")):
+            self._maximums[name] = max(self._maximums.get(name, value), value)
+        means = iostatistics.get("meanstatistics")
+        for name, mean in means.items() if isinstance(means, Mapping) else ():
+            if isinstance(mean, Mapping):
+                pair = dict(_integers(mean))
+                samples, total = self._means.get(name, (0, 0))
+                self._means[name] = (
+                    samples + pair.get("samples", 0),
+                    total + pair.get("sum", 0),
+                )
 
     def to_dict(self) -> dict[str, Any]:
         """Give the document, with sorted keys."""
