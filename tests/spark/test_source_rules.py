@@ -99,7 +99,7 @@ def test_zero_rows_a_file_means_any_number() -> None:
         ({"partition": "a"}, r"does not know the option 'partition'.*There are path, fileFormat"),
         ({"compresion": "zstd"}, "Did you mean 'compression'"),
         ({"access_key": "hunter2"}, "is a secret.*AWS_PROFILE"),
-        ({"s3.secretKey": "hunter2"}, r"'s3\.secret_key' is a secret"),
+        ({"s3.secretKey": "hunter2"}, r"'s3\.secretKey' is a secret"),
         ({"s3.sse_customer_key": "hunter2"}, "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"),
         ({"s3.endpoint_url": "https://me:hunter2@x"}, "is a secret"),
         ({"s3.endpoint": "x"}, r"There are s3\.endpoint_url"),

@@ -48,7 +48,7 @@ def test_another_via_is_refused(via: str) -> None:
 def test_a_via_is_a_directory_by_its_url(tmp_path: Path) -> None:
     """What is no text is refused, a Path with the URL to pass; and so is a file."""
     assert folder_of(f"file://{tmp_path}//x/..//") == str(tmp_path)
-    with pytest.raises(mc.WrongType, match="Pass via='file:///scratch/a%20b'"):
+    with pytest.raises(mc.WrongType, match="Pass via='file:///scratch/a b'"):
         folder_of(Path("/scratch/a b"))
     with pytest.raises(mc.WrongType, match="via is a URL, not 7"):
         folder_of(7)
