@@ -50,7 +50,7 @@ from magic_committer.commit.batches import (
     say_published,
     settle_claim,
 )
-from magic_committer.commit.check import Checked, check_uploads, expected, spooled_keys
+from magic_committer.commit.check import Checked, check_uploads, expected
 from magic_committer.commit.closed import finish, tidies
 from magic_committer.commit.conflict import (
     destination_exists,
@@ -464,7 +464,7 @@ class JobCommit:
             with self._timed(stats.SAVE_PLAN):
                 partitions: tuple[str, ...] | None = None
                 if self.job.terms.mode in BY_PARTITION:
-                    partitions = partitions_of(self.dest, spooled_keys(accepted, spool))
+                    partitions = partitions_of(self.dest, spool.keys(accepted))
                     announced = self._announce(partitions)
                     refuse_overlapping_plans(self.runtime, self.job, self.dest, partitions)
                 plan = make_plan(

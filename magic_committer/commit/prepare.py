@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
-from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled_keys
+from magic_committer.commit.check import PROBLEMS_MAX, Checked
 from magic_committer.commit.conflict import refuse_existing_data, replaced
 from magic_committer.commit.early import has_begun
 from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
@@ -164,7 +164,7 @@ def make_plan(
     marker: ObjectRef | None = None
     if mode in REPLACING:
         rewritten = KeySet(checked.files)
-        for key in spooled_keys(accepted, spool):
+        for key in spool.keys(accepted):
             rewritten.add(key)
         deletes, marker = replaced(runtime, job, dest, partitions, rewritten, in_flight)
     return Plan(

@@ -245,9 +245,9 @@ def _entry(path: str, seen: os.stat_result) -> TreeEntry:
     return TreeEntry(path, kind, size, seen.st_mtime, etag, seen.st_nlink)
 
 
-def entry_of(path: str, descriptor: int) -> TreeEntry:
-    """An open file as it is seen."""
-    return _entry(path, os.fstat(descriptor))
+def entry_of(path: str, file: int | str) -> TreeEntry:
+    """A file as it is seen, by its descriptor or where it is."""
+    return _entry(path, os.stat(file, follow_symlinks=not isinstance(file, str)))
 
 
 def set_mark(descriptor: int, mark: Mapping[str, Any]) -> None:
