@@ -7,7 +7,7 @@ protocol's order (protocol.md, "Commit") and obeys what they find.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
@@ -27,7 +27,6 @@ from magic_committer.protocol.record import (
     OwnCommit,
     StartedJob,
     TaskCommit,
-    Terms,
 )
 from magic_committer.remedy import Remedy
 
@@ -51,11 +50,14 @@ class Prospect:
 def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
     Pure."""
-    mine, theirs = job.terms, record.terms
-    pairs = ((f.name, getattr(mine, f.name), getattr(theirs, f.name)) for f in fields(Terms))
-    differ = [f"{name} {own!r}, and the record {his!r}" for name, own, his in pairs if own != his]
-    if not differ:
+    if job.terms == record.terms:
         return
+    mine, theirs = asdict(job.terms), asdict(record.terms)
+    differ = [
+        f"{name} {own!r}, and the record {theirs[name]!r}"
+        for name, own in mine.items()
+        if own != theirs[name]
+    ]
     raise OptionError(
         f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
         hint="Nothing was done. Use a handle that says what the record says",
@@ -157,16 +159,16 @@ def make_plan(
 ) -> Plan:
     """Step 3: make the plan that is to be decided. Pure, except for the look at the present
     data."""
-    mode, dest, strip = job.terms.mode, job.paths.dest, len(job.paths.tree)
+    mode, strip = job.terms.mode, len(job.paths.tree)
     if mode in FAILING and not has_begun(runtime, job):
-        refuse_existing_data(runtime, job, dest, in_flight, partitions)
+        refuse_existing_data(runtime, job, in_flight, partitions)
     deletes: tuple[ObjectRef, ...] = ()
     marker: ObjectRef | None = None
     if mode in REPLACING:
         rewritten = KeySet(checked.files)
         for key in spooled_keys(accepted, spool):
             rewritten.add(key)
-        deletes, marker = replaced(runtime, job, dest, partitions, rewritten, in_flight)
+        deletes, marker = replaced(runtime, job, partitions, rewritten, in_flight)
     return Plan(
         job_id=job.id,
         uuid=job.uuid,
