@@ -38,7 +38,7 @@ from typing import Any, NoReturn
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
-from magic_committer.commit import batches, early, records
+from magic_committer.commit import batches, published, records
 from magic_committer.commit.check import Checked, check_uploads, expected, spooled_keys
 from magic_committer.commit.closed import finish, tidies
 from magic_committer.commit.conflict import (
@@ -77,7 +77,6 @@ from magic_committer.commit.prepare import (
 )
 from magic_committer.commit.probe import need
 from magic_committer.commit.publish import Conflict, Publication
-from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.revert import undo_all
 from magic_committer.commit.setup import decider
 from magic_committer.commit.steps import Ahead
@@ -161,6 +160,7 @@ class JobCommit:
         self._listed: Ahead[UploadPage] | None = None
         self.ledgers = batches.Ledgers(runtime, self.dest)
         self.statistics = Statistics()
+        self._timed = partial(self.statistics.timed, clock=runtime.clock)
         self._started = runtime.clock.monotonic()
 
     @property
@@ -228,7 +228,12 @@ class JobCommit:
             won, stays = False, ""
             if seen.record.state is State.RUNNING:
                 try:
-                    stays = self._stays(leave_visible)
+                    if self.job.adopted:
+                        stays = published.refuse_if_published(
+                            self.runtime, self.job, self.in_flight, leave_visible=leave_visible
+                        )
+                    else:
+                        stays = published.stays(self.runtime, self.job)
                 except AlreadyVisible:
                     now = self._own_now()
                     if now is not None and now.record.nonce == seen.record.nonce:
@@ -312,8 +317,11 @@ class JobCommit:
             tasks = [result.task for result in wanted]
             expected(self.job, tasks, expect, by_results=True)
         if self.batch is not None:
+            settle = partial(batches.settle_claim, self.job, self.batch, look=self._claimant)
             with self._timed(stats.CLAIM_BATCH):
-                if not self._claim(self.batch):
+                if not batches.claim_batch(
+                    self.ledgers, self.job, self.batch, settle, self.checkpoint
+                ):
                     return self._skip(seen)
         with self._timed(stats.COMMIT_JOB), Spool() as spool:
             try:
@@ -411,7 +419,7 @@ class JobCommit:
     def _publish_early(self, publication: Publication) -> None:
         """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs
         on if not all are visible."""
-        early.begin(self.runtime, self.job)
+        published.begin(self.runtime, self.job)
         try:
             failure = publication.complete_all()
         except Conflict as conflict:
@@ -440,7 +448,7 @@ class JobCommit:
         what looked wrong may have been its work."""
         try:
             with interrupted(self.job, "half aborted"):
-                swapped = self._swap_to_aborting(seen, early.stays(self.runtime, self.job))
+                swapped = self._swap_to_aborting(seen, published.stays(self.runtime, self.job))
         except (StoreError, OutcomeUnknown) as error:
             error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
             raise
@@ -451,36 +459,14 @@ class JobCommit:
             why.add_note(warning)
         raise why
 
-    def _stays(self, leave_visible: bool) -> str:
-        """What an abort would leave visible: of a Hadoop job what its JVM made visible, and of one
-        of ours what algorithms 1 and 2 did. Raises as `refuse_if_published`."""
-        if not self.job.adopted:
-            return early.stays(self.runtime, self.job)
-        return refuse_if_published(
-            self.runtime, self.job, self.in_flight, leave_visible=leave_visible
-        )
-
     # A batch of a streaming query -----------------------------------------------------------------
-
-    def _claim(self, batch: StreamBatch) -> bool:
-        """Claim the batch; False: it is published already. Raises as `batches.claim_batch`."""
-
-        def settle(claim: Claim) -> bool:
-            return batches.settle_claim(self.job, batch, claim, self._claimant)
-
-        return batches.claim_batch(self.ledgers, self.job, batch, settle, self.checkpoint)
 
     def _claimant(self, claim: Claim) -> batches.Claimant | None:
         key = JobPaths(self.dest, claim.job_id).record
         seen = records.read_own(self.runtime, key, claim.uuid)
         if seen is None:
             return None
-        return seen.record.state, partial(self._recover, seen)
-
-    def _recover(self, seen: records.Seen) -> JobReport:
-        """Settle another job of the destination."""
-        job = StartedJob.attached(seen.record, self.job.dest, seen.etag)
-        return JobCommit(self.runtime, job, self.in_flight, "recovery").settle(seen.record.state)
+        return seen.record.state, partial(_settle, self.runtime, self.dest, seen, self.in_flight)
 
     def _skip(self, seen: records.Seen) -> JobReport:
         """The batch is published already: abort this run of it."""
@@ -755,9 +741,6 @@ class JobCommit:
         look = tidies(self.role, self.batch)
         return finish(self.runtime, seen, outcome, may_remove, warnings, look=look)
 
-    def _timed(self, name: str) -> AbstractContextManager[None]:
-        return self.statistics.timed(name, self.runtime.clock)
-
     def _report(
         self,
         outcome: str,
@@ -765,12 +748,12 @@ class JobCommit:
         decider: Decider | None = None,
         swept: Swept | None = None,
         warnings: Sequence[str] = (),
-        published: Publication | None = None,
+        publication: Publication | None = None,
     ) -> JobReport:
         """The report about the job; with the plan's counts, if the plan was executed here."""
         for warning in warnings:
             logger.warning("job %s: %s", self.job.id, warning)
-        plan = published.plan if published is not None else None
+        plan = publication.plan if publication is not None else None
         return JobReport(
             job_id=self.job.id,
             uuid=self.job.uuid,
@@ -781,7 +764,7 @@ class JobCommit:
             tasks=len(plan.sets) if plan else 0,
             files=plan.files if plan else 0,
             bytes=plan.data_bytes if plan else 0,
-            filenames=tuple(published.filenames) if published is not None else (),
+            filenames=tuple(publication.filenames) if publication is not None else (),
             decider=decider,
             warnings=tuple(warnings),
             left_open=swept.left_open if swept else (),
@@ -825,9 +808,14 @@ def runs_of(runtime: Runtime, dest: Destination, checkpoint: str) -> list[record
 def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight: int) -> None:
     """Finish or abort every run of a query. Repeatable."""
     for seen in runs_of(runtime, dest, checkpoint):
-        job = StartedJob.attached(seen.record, dest.url, seen.etag)
-        logger.info("job %s, a run of the same query, is settled: %s", job.id, seen.record.state)
+        job_id, state = seen.record.id, seen.record.state
+        logger.info("job %s, a run of the same query, is settled: %s", job_id, state)
         try:
-            JobCommit(runtime, job, in_flight, role="recovery").settle(seen.record.state)
+            _settle(runtime, dest, seen, in_flight)
         except (JobNotRunning, OutcomeUnknown) as error:  # another process has moved it on
-            logger.info("job %s: %s", job.id, error.message)
+            logger.info("job %s: %s", job_id, error.message)
+
+
+def _settle(runtime: Runtime, dest: Destination, seen: records.Seen, in_flight: int) -> JobReport:
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    return JobCommit(runtime, job, in_flight, role="recovery").settle(seen.record.state)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol, TypeVar
 
 from magic_committer._hints import ID_USED_ONCE
@@ -197,7 +197,7 @@ def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
     if not _UUID.fullmatch(record.uuid) or not (record.given_id or record.uuid == record.id):
         raise FormatError(key, "uuid", f"is {record.uuid!r}: no UUID of job {record.id!r}")
     try:
-        paths = JobPaths(Destination(bucket, parent + slash), record.id, record.adopted)
+        paths = _home(bucket, parent + slash, record.id, record.adopted)
     except PathError as error:
         raise FormatError(key, "adopted", error.message) from error
     plan = record.plan.key if record.plan is not None else ""
@@ -207,6 +207,11 @@ def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
         raise FormatError(
             key, "marker", f"is {record.marker.key!r}: not {paths.dest.success_key!r}"
         )
+
+
+@lru_cache(maxsize=1024)
+def _home(bucket: str, prefix: str, job_id: str, adopted: str) -> JobPaths:
+    return JobPaths(Destination(bucket, prefix), job_id, adopted)
 
 
 def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
