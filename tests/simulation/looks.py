@@ -60,16 +60,16 @@ def _list_first() -> list[Replacement]:
         early[id(self.runtime)] = list(found)
         return announce(self, partitions)
 
-    def as_listed(runtime: Any, dest: Any, partitions: Any, in_flight: int, *_: Any) -> Any:
+    def as_listed(
+        runtime: Any, dest: Any, partitions: Any, in_flight: int, *_: Any, **__: Any
+    ) -> Any:
         there = early.get(id(runtime))
         yield from existing(runtime, dest, partitions, in_flight) if there is None else there
 
-    def refuse_as_listed(
-        runtime: Any, job: Any, dest: Any, in_flight: int, partitions: Any = None
-    ) -> None:
+    def refuse_as_listed(runtime: Any, job: Any, in_flight: int, partitions: Any = None) -> None:
         there = early.get(id(runtime))
         if there is None:
-            refuse(runtime, job, dest, in_flight, partitions)
+            refuse(runtime, job, in_flight, partitions)
         elif there:
             raise conflict.destination_exists(job, there[0].key)
 
@@ -156,10 +156,10 @@ def _any_conflict() -> list[Replacement]:
 def _believed_refusals() -> list[Replacement]:
     real = records._read_back
 
-    def read_back(runtime: Any, key: str, why: StoreError, job_id: str) -> records.Seen | None:
+    def read_back(runtime: Any, key: str, job_id: str, why: StoreError) -> records.Seen | None:
         if records.is_final(why) and not records.may_still_land(why):
             raise why
-        return real(runtime, key, why, job_id)
+        return real(runtime, key, job_id, why)
 
     return [(records, "_read_back", read_back)]
 

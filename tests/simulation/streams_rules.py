@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from magic_committer.commit import batches, job_commit, records
+from magic_committer.commit import batches, records
 from magic_committer.commit.batches import Ledgers
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.errors import BatchUnsettled
@@ -46,7 +46,7 @@ def _takes_what_it_cannot_settle() -> list[Replacement]:
         with suppress(BatchUnsettled):
             real(*rest)
 
-    return [(job_commit, "settle_claim", settle)]
+    return [(batches, "settle_claim", settle)]
 
 
 def _driver_alone_writes() -> list[Replacement]:
@@ -113,7 +113,7 @@ RULES_OF_STREAMS = (
     Rule("claim in the ledger †", "a run claims its batch before it is decided",
          ("I2", "I10"), 3000, _look_then_decide, STREAMS),
     Rule("settle the claimant †", "a claim is taken only from a job that was settled",
-         ("I2", "I10"), 3000, lambda: [(job_commit, "settle_claim", _nothing)], STREAMS),
+         ("I2", "I10"), 3000, lambda: [(batches, "settle_claim", _nothing)], STREAMS),
     Rule("unsettled stops the next †", "what cannot be settled stops the next run",
          ("I2", "I10"), 12000, _takes_what_it_cannot_settle, SETTLED),
     Rule("done before finish †", "whoever completes a job writes the ledger before it is finished",

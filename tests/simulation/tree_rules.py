@@ -60,7 +60,7 @@ def _all_but_one() -> list[Replacement]:
     return [(job_commit, "wanted_results", wanted), (job_commit, "expected", _nothing)]
 
 
-def _refused_look(runtime: Any, key: str, why: Any, job_id: str) -> Any:
+def _refused_look(runtime: Any, key: str, job_id: str, why: Any) -> Any:
     raise PermissionDenied("it was refused", operation="get")
 
 
