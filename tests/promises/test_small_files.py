@@ -17,7 +17,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import _wiring
-from magic_committer.committers.magic import closings, tree
+from magic_committer.committers.magic import closings, saved
 from magic_committer.errors import (
     StoreError,
 )
@@ -537,7 +537,7 @@ def test_large_pendings_are_not_read_side_by_side(
 ) -> None:
     """What a task's commit holds of its tree is bounded in bytes, whatever the number of
     threads."""
-    monkeypatch.setattr(tree, "LOADING_BYTES_MAX", 1)
+    monkeypatch.setattr(saved, "LOADING_BYTES_MAX", 1)
     job = mc.start(DEST)
     task = job.task("1", attempt="a")
     for name in "abcd":

@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from magic_committer.committers.base import Committer
-from magic_committer.committers.magic import Attempt
 from magic_committer.committers.staging.attempt import StagingAttempt
 from magic_committer.errors import OptionError
 from magic_committer.options import BY_PARTITION, Mode, Track
@@ -51,8 +50,9 @@ class StagingCommitter(Committer[StagingAttempt]):
                 " local disk, where other processes do not find them",
                 hint="Start another job, without track",
             )
-        uploads = Attempt(self.runtime, self.job, self.options, task, attempt, blocks=self.blocks)
-        return StagingAttempt(self.runtime, uploads, self.options)
+        return StagingAttempt(
+            self.runtime, self.job, self.options, task, attempt, blocks=self.blocks
+        )
 
 
 class DirectoryCommitter(StagingCommitter):
