@@ -28,8 +28,8 @@ import logging
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
@@ -70,7 +70,7 @@ class Turns:
         self.lock = threading.RLock()
         self._job_id = job_id
         self._attempt = attempt
-        self._committing: object | None = None
+        self._committing: set[object] = set()
         self._aborting: set[object] = set()
         self._discarding: set[object] = set()
 
@@ -79,54 +79,46 @@ class Turns:
         """Whether a call discards a file now."""
         return bool(self._discarding)
 
-    @contextmanager
-    def commit(self) -> Iterator[None]:
+    def commit(self) -> AbstractContextManager[None]:
         """The only turn of a commit."""
-        me = object()
-        try:
-            with self.lock:
-                if self._committing is not None:
-                    raise self.busy("committed")
-                self._committing = me
-                if self._aborting:
-                    raise self.busy("aborted")
-                if self._discarding:
-                    raise self.busy("changed: a file is discarded")
-                if self.phase is Phase.ABORTED:
-                    raise TaskFailed(
-                        f"attempt {self._attempt!r} is aborted, it cannot be committed",
-                        job_id=self._job_id,
-                        hint=ANOTHER_ATTEMPT,
-                    )
-            yield
-        finally:
-            if self._committing is me:
-                self._committing = None
+        return self._turn(self._committing, self._check_commit)
 
-    @contextmanager
-    def abort(self) -> Iterator[None]:
+    def abort(self) -> AbstractContextManager[None]:
         """A turn of an abort."""
-        me = object()
-        try:
-            with self.lock:
-                self._aborting.add(me)
-                if self._committing is not None:
-                    raise self.busy("committed")
-            yield
-        finally:
-            self._aborting.discard(me)
+        return self._turn(self._aborting, self._check_abort)
+
+    def discard(self) -> AbstractContextManager[None]:
+        """A turn of a call that takes a file out of the attempt."""
+        return self._turn(self._discarding, self.check_open)
 
     @contextmanager
-    def discard(self) -> Iterator[None]:
-        """A turn of a call that takes a file out of the attempt."""
+    def _turn(self, going: set[object], check: Callable[[], None]) -> Iterator[None]:
         me = object()
         try:
             with self.lock:
-                self._discarding.add(me)
-                self.check_open()
+                going.add(me)  # first this, then the look
+                check()
             yield
         finally:
-            self._discarding.discard(me)
+            going.discard(me)
+
+    def _check_commit(self) -> None:
+        if len(self._committing) > 1:
+            raise self.busy("committed")
+        if self._aborting:
+            raise self.busy("aborted")
+        if self._discarding:
+            raise self.busy("changed: a file is discarded")
+        if self.phase is Phase.ABORTED:
+            raise TaskFailed(
+                f"attempt {self._attempt!r} is aborted, it cannot be committed",
+                job_id=self._job_id,
+                hint=ANOTHER_ATTEMPT,
+            )
+
+    def _check_abort(self) -> None:
+        if self._committing:
+            raise self.busy("committed")
 
     def check_open(self, *, awaited: bool = False) -> None:
         """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it.
@@ -135,7 +127,7 @@ class Turns:
         with self.lock:
             if self.phase is not Phase.OPEN:
                 what = self.phase.value
-            elif self._committing is not None and not awaited:
+            elif self._committing and not awaited:
                 what = "being committed"
             elif self._aborting:
                 what = "being aborted"

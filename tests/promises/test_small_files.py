@@ -382,7 +382,7 @@ def test_an_interrupted_commit_leaves_nothing(s3: MemoryStore) -> None:
         gate.wait(5)
 
         def press() -> None:
-            while attempt_of(task._attempt)._turns._committing is None:
+            while attempt_of(task._attempt)._turns._committing == set():
                 time.sleep(0.001)
             signal.raise_signal(signal.SIGINT)  # the main thread hears it before it goes on
             gate.open.set()
@@ -448,7 +448,7 @@ def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore
         gate.wait()
         committing = threading.Thread(target=commit)
         committing.start()
-        while attempt_of(task._attempt)._turns._committing is None:
+        while attempt_of(task._attempt)._turns._committing == set():
             time.sleep(0.001)
         with pytest.raises(mc.TaskFailed, match="being committed"):
             late.close()

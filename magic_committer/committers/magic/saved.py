@@ -111,12 +111,12 @@ class SavedFiles:
             )
         except StoreError as error:
             if refused(error):
-                self._is_free(pending)
+                self.is_free(pending)
             raise
         self._saved[key] = written.etag, pending
         late = self.late(pending) if self.shared else None
         if late is not None:
-            self._is_free(pending)
+            self.is_free(pending)
             self._delete([key])
             raise late
 
@@ -127,9 +127,9 @@ class SavedFiles:
         if failed:
             raise failed[key]
         self._saved.pop(key, None)
-        self._is_free(pending)
+        self.is_free(pending)
 
-    def _is_free(self, pending: Pending) -> None:
+    def is_free(self, pending: Pending) -> None:
         """Note that nobody commits this file, now or later: its upload may be aborted."""
         self._sent.pop(pending.upload_id, None)
 
@@ -181,17 +181,17 @@ class SavedFiles:
         with self._lock:
             if not self.shared:
                 self._stray = pending.destination_key
-                self._is_free(pending)
+                self.is_free(pending)
                 return
         try:
             if rule_out(self._job, self._set, self._fence, pending):
                 self.dead = self._set.was_aborted()
-                self._is_free(pending)
+                self.is_free(pending)
                 return
         except (StoreError, FormatError) as failure:
             error.add_note(f"whether its attempt is committed is not known either: {failure}")
         self._kept.add(pending.upload_id)
-        self._is_free(pending)
+        self.is_free(pending)
         error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
 
     def abort(self, key: str, mark: str, upload_id: str) -> None:

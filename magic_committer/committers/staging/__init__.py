@@ -35,13 +35,12 @@ class StagingCommitter(Committer[StagingAttempt]):
 
     tracks: ClassVar[tuple[Track, ...]] = ("memory",)
 
-    def _refuse_attempt(self, attempt: str | None, *, shared: bool) -> None:
-        if shared:
-            raise OptionError(
-                f"a given attempt name needs track='s3', which committer={self.name!r} does not"
-                " have: its files are on local disk",
-                hint="Leave attempt out; or start the job with committer='magic'",
-            )
+    def _refuse_shared(self, attempt: str) -> OptionError:
+        return OptionError(
+            f"a given attempt name needs track='s3', which committer={self.name!r} does not have:"
+            " its files are on local disk",
+            hint="Leave attempt out; or start the job with committer='magic'",
+        )
 
     def _make(self, task: str, attempt: str, *, shared: bool) -> StagingAttempt:
         if self.job.terms.track not in self.tracks:  # a record that this library did not write

@@ -27,7 +27,6 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -164,15 +163,13 @@ class StagingAttempt(Attempt):
     def _found(self, root: Path) -> list[FoundFile]:
         """What is to be uploaded: what was opened by name, and what else is there."""
         try:
-            found = {file.name: file for file in scan(root)}
+            names = set(scan(root))
         except OSError as error:
             raise TaskFailed(
                 f"{root} cannot be read: {error}", job_id=self.job.id, hint=ANOTHER_ATTEMPT
             ) from error
-        for name, file in self._written.items():
-            if file.state is FileState.PENDING and name not in found:
-                found[name] = look_at(root, name)
-        return [found[name] for name in sorted(found)]
+        names.update(n for n, file in self._written.items() if file.state is FileState.PENDING)
+        return [look_at(root, name) for name in sorted(names)]
 
 
 class _Written(NamedTuple):
@@ -186,8 +183,7 @@ class _Written(NamedTuple):
         return self.file.state
 
 
-@dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(NamedTuple):
     """A file of the local directory. ``changed_ns``: when it was last changed, as the file system
     says."""
 
@@ -196,25 +192,25 @@ class FoundFile:
     changed_ns: int
 
 
-def scan(directory: Path, prefix: str = "") -> Iterator[FoundFile]:
-    """The files below a directory, in the order of their names. Hidden ones are not among them."""
-    with os.scandir(directory) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
-        name = prefix + entry.name
-        if is_hidden(entry.name):
-            continue
-        try:
-            name.encode()
-        except UnicodeEncodeError as error:
-            raise PathError(
-                f"the file {os.fsencode(name)!r} has a name that is not UTF-8: no key can have it",
-                hint="Rename it",
-            ) from error
-        if entry.is_dir(follow_symlinks=False):
-            yield from scan(Path(entry.path), f"{name}/")
-        else:
-            yield _ordinary(Path(entry.path), name, entry.stat(follow_symlinks=False))
+def scan(directory: Path, prefix: str = "") -> Iterator[str]:
+    """The names of what is below a directory and is none. Hidden ones are not among them."""
+    with os.scandir(directory) as found:
+        for entry in found:
+            name = prefix + entry.name
+            if is_hidden(entry.name):
+                continue
+            try:
+                name.encode()
+            except UnicodeEncodeError as error:
+                raise PathError(
+                    f"the file {os.fsencode(name)!r} has a name that is not UTF-8: no key can have"
+                    " it",
+                    hint="Rename it",
+                ) from error
+            if entry.is_dir(follow_symlinks=False):
+                yield from scan(Path(entry.path), f"{name}/")
+            else:
+                yield name
 
 
 def look_at(root: Path, name: str) -> FoundFile:
@@ -228,10 +224,6 @@ def look_at(root: Path, name: str) -> FoundFile:
             hint="Leave the files that task.open(...) gave in task.directory(); or give one up"
             " with file.abort() before it is closed",
         ) from error
-    return _ordinary(path, name, seen)
-
-
-def _ordinary(path: Path, name: str, seen: os.stat_result) -> FoundFile:
     if not stat.S_ISREG(seen.st_mode):
         kind = "a link" if stat.S_ISLNK(seen.st_mode) else "no ordinary file"
         raise TaskFailed(
