@@ -301,10 +301,9 @@ class FileCalls(ABC):
                 or it is just being closed; or as for `open`. Nothing was done.
             StoreError: it may still be there. Call it again; the commit does not publish it.
         """
-        sink = self._files()
         name = name_text(name)
         stored = unique_name(name, self._own().job.uuid) if unique else name
-        sink.discard_named(name, stored)
+        self._files().discard(name, stored)
 
     def put_file(
         self,

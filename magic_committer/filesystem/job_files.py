@@ -91,18 +91,15 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         text = fspath(path)
         if not isinstance(text, str):
             raise WrongType(f"a path is text, not {type(text).__name__}", hint=RELATIVE_NAME)
-        if _URL.match(text):
-            return self._below(text)
-        text = text.strip("/")
-        return "" if text == "." else text.removeprefix("./")
-
-    def _below(self, url: str) -> str:
+        if not _URL.match(text):
+            text = text.strip("/")
+            return "" if text == "." else text.removeprefix("./")
         home = self._sink.home
-        scheme, _, path = url.partition("://")
-        name = name_below(home.roots, path) if scheme.lower() in home.schemes else None
+        scheme, _, below = text.partition("://")
+        name = name_below(home.roots, below) if scheme.lower() in home.schemes else None
         if name is None:
             raise PathError(
-                f"{shown(url)} is not below {home.url}, where {self._sink.title} writes",
+                f"{shown(text)} is not below {home.url}, where {self._sink.title} writes",
                 hint=RELATIVE_NAME,
             )
         return name
@@ -211,11 +208,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
             )
         if mode == "xb" and self.exists(name):
             raise FileExistsError(errno.EEXIST, strerror(errno.EEXIST), name)
-        return self._write(name, attributes_of(attributes))
-
-    def _write(self, name: str, attributes: Attributes) -> WrittenFile:
+        given = attributes_of(attributes)
         self._make_way(name)
-        file = self._sink.open(name, unique=self._unique, attributes=attributes)
+        file = self._sink.open(name, unique=self._unique, attributes=given)
         return WrittenFile(file, self._kept, self._discard)
 
     def _make_way(self, name: str) -> None:
@@ -235,7 +230,10 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         file = self._sink.shelf.get(name)
         try:
             if file is not None:
-                return self._of_task(file, "read")
+                waiting = self._sink.waiting
+                if waiting is None or file.is_open:
+                    return io.BytesIO(self._bytes_of(file, "read"))
+                return waiting.reader(file.stored_name)
             if self.info(name)["type"] == "directory":
                 raise IsADirectoryError(errno.EISDIR, strerror(errno.EISDIR), name)
             return self._sink.home.reader(name)
@@ -244,15 +242,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
                 errno.ENOENT, f"{shown(name)} is gone: {error.message}", name
             ) from error
 
-    def _of_task(self, file: ShelvedFile, doing: str) -> BinaryIO:
-        """A closed file of the task, for reading. Raises NotYetAnObject: it is open, or an upload
-        whose bytes were not kept; the message says that it cannot be ``doing`` now."""
-        waiting = self._sink.waiting
-        if waiting is None or file.is_open:
-            return io.BytesIO(self._bytes_of(file, doing))
-        return waiting.reader(file.stored_name)
-
     def _bytes_of(self, file: ShelvedFile, doing: str) -> bytes:
+        """The bytes of a closed file of the task. Raises NotYetAnObject: it is open, or an upload
+        whose bytes were not kept; the message says that it cannot be ``doing`` now."""
         if file.kept is not None:
             return file.kept
         if file.is_open:
@@ -312,30 +304,30 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         names: list[str] = self.expand_path(path, recursive=recursive, maxdepth=maxdepth)
         for name in names:
             if self._sink.shelf.get(name) is None and self.info(name)["type"] == "file":
-                raise self._not_deleted(name)
+                home = self._sink.home
+                raise PermissionError(
+                    errno.EPERM,
+                    f"{self._sink.title} deletes no {home.holds} of {home.url} by itself:"
+                    " mode='replace' or 'replace_partitions' replaces what is there when it commits",
+                    name,
+                )
         return names
 
-    def _not_deleted(self, name: str) -> PermissionError:
-        home = self._sink.home
-        return PermissionError(
-            errno.EPERM,
-            f"{self._sink.title} deletes no {home.holds} of {home.url} by itself:"
-            " mode='replace' or 'replace_partitions' replaces what is there when it commits",
-            name,
-        )
-
     def _discard(self, file: ShelvedFile) -> None:
-        kept = file.kept
-        self._sink.discard(file)
-        if kept is not None:
-            file.kept = None
-            self._kept.give_back(len(kept))
+        self._sink.discard(file.name, file.stored_name)
+        kept, file.kept = file.kept, None
+        self._kept.give_back(len(kept or b""))
 
     def cp_file(self, path1: Any, path2: Any, **kwargs: Any) -> None:
         """Write a second file with the bytes of another. Raises NotYetAnObject."""
         source, target = self._relative(path1), self._relative(path2)
         if kwargs.get("rename") and not self.isdir(source):
-            self._rename(source, target)
+            file = self._sink.shelf.get(source)
+            if file is None or self._sink.waiting is None:
+                raise self._missing(source)
+            if source != target:
+                self._make_way(target)
+                self._sink.rename(file, target, unique=self._unique)
         elif source != target:
             copy_file(self, source, target)
 
@@ -354,29 +346,19 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         if self._relative(path1) == self._relative(path2):
             return
         names = self._own(path1, recursive, maxdepth)
-        files = [file for name in names if (file := self._sink.shelf.get(name)) is not None]
-        if self._sink.waiting is None:
-            for file in files:
+        for name in names:
+            file = self._sink.shelf.get(name)
+            if file is not None and (self._sink.waiting is None or file.is_open):
                 self._bytes_of(file, "renamed")
+        if self._sink.waiting is None:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
-        for file in files:
-            if file.is_open:
-                self._bytes_of(file, "renamed")
         self.copy(
             path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise", rename=True
         )
         for name in sorted(names, reverse=True):
             if name and self._sink.shelf.is_directory(name):
                 self.rmdir(name)
-
-    def _rename(self, source: str, target: str) -> None:
-        file = self._sink.shelf.get(source)
-        if file is None or self._sink.waiting is None:
-            raise self._missing(source)
-        if source != target:
-            self._make_way(target)
-            self._sink.rename(file, target, unique=self._unique)
 
 
 def _of_file(file: ShelvedFile) -> Info:

@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from magic_committer.errors import OptionError, UploadFailed, WrongType
 from magic_committer.filesystem.sink import ShelvedFile
@@ -68,7 +68,8 @@ class WrittenFile(TaskFile):
     ) -> None:
         self._file = file
         assert isinstance(file.stream, TaskFile)  # it was just opened
-        self._stream = file.stream
+        self._stream = stream = file.stream
+        self.pid = stream.pid
         self._room = kept
         self._discard = discard
         self._held: bytearray | None = bytearray()
@@ -79,35 +80,22 @@ class WrittenFile(TaskFile):
         return f"<WrittenFile {self._file.name!r} {self._stream!r}>"
 
     @property
-    def name(self) -> str:
-        """The URL of the future file."""
+    def name(self) -> str:  # type: ignore[override]
         return self._stream.name
 
     @property
-    def pid(self) -> int:
-        """The process that opened it."""
-        return self._stream.pid
-
-    @property
     def state(self) -> FileState:
-        """The file's state."""
         return self._stream.state
 
     @property
     def length(self) -> int:
-        """How many bytes it has."""
         return self._stream.length
 
     @property
     def closed(self) -> bool:
         return self._stream.closed
 
-    def check_process(self) -> None:
-        """Raise WrongProcess in a forked child; do nothing elsewhere."""
-        self._stream.check_process()
-
     def two_at_once(self) -> UploadFailed:
-        """The error of a call that finds another one under way."""
         return self._stream.two_at_once()
 
     def tell(self) -> int:
@@ -124,10 +112,6 @@ class WrittenFile(TaskFile):
             else:
                 self._let_go()
         return count
-
-    def writelines(self, lines: Iterable[Buffer], /) -> None:
-        for line in lines:
-            self.write(line)
 
     def _let_go(self) -> None:
         """Keep nothing of this file; from now on a write goes to the task's file itself."""

@@ -75,7 +75,7 @@ class LocalFile(PlainFile):
     @property
     def length(self) -> int:
         """How many bytes it has now, or had when it was closed."""
-        if self._state is FileState.OPEN and self._pid == os.getpid():
+        if self._state is FileState.OPEN and self.pid == os.getpid():
             self._length = os.fstat(self._file.fileno()).st_size
         return self._length
 

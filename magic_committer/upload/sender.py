@@ -50,7 +50,7 @@ from magic_committer.stores.base import (
 )
 from magic_committer.stores.urls import url_of
 from magic_committer.upload.blocks import ObjectBlock, PartSource
-from magic_committer.upload.file import FileState, in_another_process
+from magic_committer.upload.file import FileState
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
@@ -76,6 +76,7 @@ class PartSender:
     """Sends one file's upload through the pool. Driven by one thread at a time.
 
     Attributes:
+        url: the URL of the final object, for people.
         pid: the process that opened the file.
         failure: what of it is known to have failed, and its error; `check` raises it.
         stopped: somebody is aborting it: what runs in the pool goes no further, and leaves the rest
@@ -95,6 +96,7 @@ class PartSender:
         statistics: Statistics | None = None,
     ) -> None:
         self.key = key
+        self.url = url_of(runtime.store.bucket, key)
         self.state = FileState.OPEN
         self.told = False  # others may know the upload: `abort_told` aborts it
         self._abort_told = abort_told
@@ -167,21 +169,6 @@ class PartSender:
 
     def __repr__(self) -> str:
         return f"<PartSender {self.url} {self.state}, {self.in_flight} parts in flight>"
-
-    @property
-    def url(self) -> str:
-        """The URL of the final object, for people."""
-        return url_of(self._runtime.store.bucket, self.key)
-
-    @property
-    def ours(self) -> bool:
-        """Whether this process opened it. False in a forked child."""
-        return self.pid == os.getpid()
-
-    def check_process(self) -> None:
-        """Raise WrongProcess in a forked child: only its parent may do this."""
-        if not self.ours:
-            raise in_another_process(self.url, self.pid)
 
     @property
     def in_flight(self) -> int:
@@ -294,7 +281,9 @@ class PartSender:
 
     def abort_at_exit(self, seconds: float) -> None:
         """Abort at the end of the interpreter. Errors are logged."""
-        if not self.ours or self.state is FileState.PENDING:  # interrupted as `finish` ended
+        if (
+            self.pid != os.getpid() or self.state is FileState.PENDING
+        ):  # interrupted as `finish` ended
             return
         if self.state in (FileState.OPEN, FileState.CLOSING):
             _log.warning("%s was %s when the interpreter ended: aborted", self.url, self.state)

@@ -92,21 +92,20 @@ class UploadStream(TaskFile):
         statistics: Statistics | None = None,
     ) -> None:
         """``on_close`` is called once when all parts are stored, by the closing thread, or by a
-        thread of the pool for a small file with ``beside``: it records the pending. If it raises,
-        the upload is aborted and `close` raises its error. ``on_answer`` is called at once with the
-        answer to Create, in a thread of the pool: it must be short and do no I/O.
+        thread of the pool for a small file with ``beside``: it records the pending. ``on_answer``
+        is called at once with the answer to Create, in a thread of the pool: it must be short and
+        do no I/O. ``before_block`` is called before each block is handed over, after Create was
+        answered (the committer reads its fence). If it or ``on_close`` raises, the upload is
+        aborted, and `write` or `close` raises its error.
 
-        ``before_block`` is called before each block is handed over, after Create was answered (the
-        committer reads its fence). If it raises, the upload is aborted and `write` or `close`
-        raises its error. ``abort_told`` aborts the upload of an id after ``on_close`` was called,
-        when others may know it; None: it is aborted plainly. It must not refer to this file.
-        ``on_abort`` is called once if the file has ended without a pending, after the abort of its
-        upload, also if this abort failed; not at interpreter exit, and for a dropped file in a
-        thread of the pool.
+        ``abort_told`` aborts the upload of an id after ``on_close`` was called, when others may
+        know it; None: it is aborted plainly. It must not refer to this file. ``on_abort`` is called
+        once if the file has ended without a pending, after the abort of its upload, also if this
+        abort failed; not at interpreter exit, and for a dropped file in a thread of the pool.
 
-        ``beside``: where `close` puts a file that ends within its first block, to be sent beside
-        the caller: the owner calls `wait`, and then `tell_failure`. None: Create is sent at once,
-        and `close` waits. Raises OptionError: the checksum's algorithm needs a package.
+        ``beside``: where `close` puts a file that ends within its first block: the owner calls
+        `wait`, and then `tell_failure`. None: Create is sent at once, and `close` waits. Raises
+        OptionError: the checksum's algorithm needs a package.
         """
         algorithm = options.checksum_algorithm
         if algorithm is not None:
@@ -127,7 +126,7 @@ class UploadStream(TaskFile):
         self._beside = beside
         self._when_pending: list[Callable[[], object]] = []
         self._taken: Sequence[FileBlock | ObjectBlock] = ()  # `close` hands them to the pool
-        self._ends_beside = False
+        self.ends_beside = False  # `close` has handed the file's end to the pool
         sender = PartSender(
             runtime,
             key,
@@ -138,27 +137,13 @@ class UploadStream(TaskFile):
             abort_told=abort_told,
             statistics=statistics,
         )
+        self.pid, self.key, self.name = sender.pid, key, sender.url
         if beside is None:
             sender.begin()
         self._sender = sender
 
     def __repr__(self) -> str:
         return f"<UploadStream {self.name} {self.state} {self.length} bytes>"
-
-    @property
-    def pid(self) -> int:
-        """The process that opened it."""
-        return self._sender.pid
-
-    @property
-    def key(self) -> str:
-        """The final key."""
-        return self._sender.key
-
-    @property
-    def name(self) -> str:
-        """The URL of the future object."""
-        return self._sender.url
 
     @property
     def state(self) -> FileState:
@@ -171,11 +156,6 @@ class UploadStream(TaskFile):
         self._when_pending.append(call)
         if self.state is FileState.PENDING:
             call()
-
-    @property
-    def ends_beside(self) -> bool:
-        """Whether `close` has handed the file's end to the pool."""
-        return self._ends_beside
 
     @property
     def length(self) -> int:
@@ -281,8 +261,8 @@ class UploadStream(TaskFile):
 
     def writelines(self, lines: Iterable[Buffer], /) -> None:
         """`write` each item."""
-        self._sender.check_process()
-        super().writelines(lines)
+        self.check_process()
+        super(TaskFile, self).writelines(lines)
 
     def take_file(self, path: str, *, beside: bool = False) -> None:
         """Take all bytes of a local file, in place of writes; `close` must follow. Nothing of it is
@@ -367,7 +347,7 @@ class UploadStream(TaskFile):
             WrongProcess: as for `write`.
             Exception: what ``before_block``, ``on_close`` or ``beside`` raised.
         """
-        self._sender.check_process()
+        self.check_process()
         self._raise_failure()
         if self.closed:
             return
@@ -406,7 +386,7 @@ class UploadStream(TaskFile):
 
     def stop(self) -> None:
         """Let nothing more be sent of a file whose end runs in the pool: `abort` follows."""
-        if self._ends_beside and self.state is FileState.CLOSING:
+        if self.ends_beside and self.state is FileState.CLOSING:
             self._sender.stop()
 
     def _raise_failure(self) -> None:
@@ -417,7 +397,7 @@ class UploadStream(TaskFile):
     def _hand_over_end(self, beside: Beside) -> None:
         beside.enter(self)
         blocks: Sequence[Block | FileBlock | ObjectBlock] = self._taken or [self._filled_block()]
-        self._ends_beside = True
+        self.ends_beside = True
         self._sender.end_beside(partial(beside.send, self), self._ending(blocks))
 
     def _filled_block(self) -> Block:
@@ -481,8 +461,8 @@ class UploadStream(TaskFile):
             StoreError: the upload could not be aborted. Call it again.
             WrongProcess: as for `write`.
         """
-        self._sender.check_process()
-        if self._ends_beside and self.state is FileState.CLOSING:
+        self.check_process()
+        if self.ends_beside and self.state is FileState.CLOSING:
             self._sender.halt()  # it may yet end well
         if self.state is FileState.PENDING:
             return
@@ -505,12 +485,8 @@ class UploadStream(TaskFile):
         self._pool.later(partial(_abort_dropped, sender, self._on_abort))
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
 
-    def check_process(self) -> None:
-        """Raise WrongProcess in a forked child; do nothing elsewhere."""
-        self._sender.check_process()
-
     def _check_open(self) -> None:
-        self._sender.check_process()
+        self.check_process()
         if self.closed:
             raise ValueError(f"I/O operation on closed file {self.name}")
         if self._failure is not None:
