@@ -16,11 +16,8 @@ from weakref import WeakValueDictionary
 from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime, SystemClock
-from magic_committer.committers.base import JobCommitter
-from magic_committer.committers.registry import named
 from magic_committer.errors import NotSupported, OptionError
-from magic_committer.options import Options, S3Options
-from magic_committer.protocol.record import StartedJob
+from magic_committer.options import S3Options
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.urls import is_tree
 from magic_committer.upload import BlockSource
@@ -130,14 +127,6 @@ def _tree_store(url: str, held: Held | None) -> ObjectStore:
     if held is not None:
         held[url] = store
     return store
-
-
-def committer_of(
-    job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction, held: Held
-) -> JobCommitter:
-    """The committer of a started job in this process, as the job's record names it."""
-    runtime = runtime_for(job.paths.dest.bucket, s3, progress, held)
-    return named(job.terms.committer)(runtime, job, options, blocks)
 
 
 @runtime_checkable

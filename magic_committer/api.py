@@ -15,7 +15,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, Unpack, get_args, overload
 
 from magic_committer import _wiring
@@ -29,7 +28,6 @@ from magic_committer._arguments import (
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.setup import find_job
-from magic_committer.committers.base import JobCommitter
 from magic_committer.committers.magic import open_plain
 from magic_committer.committers.registry import committer_for
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
@@ -148,37 +146,29 @@ def start(
             hint="Give what the retry gives too: job_id='2026-11-21'",
         )
     kind = committer_for(dest, committer)
-    url = kind.destination(dest)
+    parsed = Destination.parse(kind.destination(dest))
+    if track in get_args(Track) and track not in kind.tracks:
+        there = ", ".join(map(repr, kind.tracks))
+        raise OptionError(
+            f"committer={kind.name!r} has no track={track!r}, only {there}", hint="Leave track out"
+        )
     terms = Terms(
         mode=kind.mode(mode_of(mode)),
         accept=accept,
-        track=_track_of(kind, track),
+        track=kind.tracks[0] if track is None else track,
         mark_success=mark_success,
         checksum=options.checksum,
         etag_form=options.etag_form,
         conditional_writes=options.conditional_writes,
         committer=kind.name,
     )
-    held: _wiring.Held = {}
-    checkpoint, parsed = checkpoint_of(checkpoint), Destination.parse(url)
+    query, held = checkpoint_of(checkpoint), _wiring.Held()
     runtime = _wiring.runtime_for(parsed.bucket, s3, progress, held)
     started = kind.setup(
         runtime, parsed, terms, options, _wiring.blocks, job_id, said_mode=mode, join=exist_ok,
-        checkpoint=checkpoint,
+        checkpoint=query,
     )  # fmt: skip
     return Job(started.job, options, s3, progress=progress, starter=True, held=held)
-
-
-def _track_of(kind: type[JobCommitter], track: Track | None) -> Track:
-    if track is None:
-        return kind.tracks[0]
-    if track in get_args(Track) and track not in kind.tracks:
-        there = ", ".join(map(repr, kind.tracks))
-        raise OptionError(
-            f"committer={kind.name!r} has no track={track!r}, only {there}",
-            hint="Leave track out",
-        )
-    return track
 
 
 def attach(
@@ -262,20 +252,12 @@ def write(
     kind.destination(dest)
     kind.mode(mode_of(mode))
     options, s3 = options_of(options), s3_of(s3, place)
-
-    begin = partial(
-        start,
-        dest,
-        mode=mode,
-        committer=kind.name,
-        accept="results",
-        track="memory",
-        mark_success=mark_success,
-        s3=s3,
-        options=options,
-        progress=progress,
-    )
-    return Writing(begin)
+    return Writing(
+        lambda: start(
+            dest, mode=mode, committer=kind.name, accept="results", track="memory",
+            mark_success=mark_success, s3=s3, options=options, progress=progress,
+        )
+    )  # fmt: skip
 
 
 @overload

@@ -37,10 +37,11 @@ from magic_committer._arguments import (
 from magic_committer._hints import no_attribute
 from magic_committer._job_json import from_values, to_values
 from magic_committer._patience import cleaning_up
-from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.fence import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.committers.base import JobCommitter, TaskAttempt
+from magic_committer.committers.registry import named
 from magic_committer.errors import (
     CommitIncomplete,
     JobNotRunning,
@@ -95,9 +96,7 @@ class Job:
         self._progress = progress
         self._used: list[Iterator[Any]] = []
         self._pid = os.getpid()
-        # True for `Writing`, which shows the job but commits all of it itself: it takes no more
-        # tasks, does not pickle while it runs, and no other process ends it.
-        self._at_home = False
+        self._at_home = False  # `Writing` commits all of it itself, and nobody else ends it
         self._starter = starter
         self._entered = False
         self._end_life: Callable[[], None] = nothing
@@ -447,11 +446,7 @@ class Job:
             if error is None:
                 abort_uncommitted(self)
             elif not (over or decided):
-                try:
-                    give_up(self, error)
-                except BaseException as interrupt:  # a second Ctrl-C
-                    add_note(interrupt, *may_be_running(self))
-                    raise
+                give_up(self, error)
         finally:
             self._end_life()
 
@@ -554,11 +549,16 @@ class Job:
         self._report = report
         self._state, self._outcome = State(report.state), report.outcome
 
+    def _runtime(self, bucket: str) -> Runtime:
+        return _wiring.runtime_for(bucket, self._s3, self._progress, self._held)
+
     def _committer(self) -> JobCommitter:
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
-        return _wiring.committer_of(started, self._options, self._s3, self._progress, self._held)
+        runtime = self._runtime(started.paths.dest.bucket)
+        kind = named(started.terms.committer)
+        return kind(runtime, started, self._options, _wiring.blocks)
 
 
 # A task -------------------------------------------------------------------------------------------
@@ -639,7 +639,7 @@ class Task(FileCalls):
             self._sink = Sink(
                 f"task {self.task_id!r} of job {job.id!r}",
                 Destination.parse(job.dest),
-                lambda bucket: _wiring.runtime_for(bucket, job._s3, job._progress, job._held),
+                job._runtime,
                 attempt,
                 job._options.block_bytes,
             )
@@ -703,15 +703,21 @@ class Task(FileCalls):
 # Leaving `with` -----------------------------------------------------------------------------------
 
 
-def give_up(job: Job, error: BaseException) -> None:
-    """Abort a job because of ``error``. Messages of the abort become a note on it. Not for
-    `CommitIncomplete`: that job must never be aborted."""
-    if job.outcome in ("aborted", "reverted"):
-        return
+def give_up(
+    job: Job, error: BaseException, before: Callable[[BaseException], object] = nothing
+) -> None:
+    """Abort a job because of ``error``, after a call of ``before``. Messages of the abort become a
+    note on it. Not for `CommitIncomplete`: that job must never be aborted."""
     if job.outcome == "committed" and not isinstance(error, Exception):
         return  # Ctrl-C after the decision: a note says how to finish the job
-    with cleaning_up(error):
-        _abort(job, error)
+    try:
+        with cleaning_up(error):
+            before(error)
+            if job.outcome not in ("aborted", "reverted"):
+                _abort(job, error)
+    except BaseException as interrupt:  # a second Ctrl-C
+        add_note(interrupt, *_may_be_running(job))
+        raise
 
 
 def _abort(job: Job, error: BaseException) -> None:
@@ -725,18 +731,22 @@ def _abort(job: Job, error: BaseException) -> None:
             add_note(error, f"job {job.id!r} is committed all the same", finish(job.dest, job.id))
     except MagicError as failure:
         error.add_note(f"aborting job {job.id!r} failed too: {failure}")
-        add_note(error, *may_be_running(job))
+        add_note(error, *_may_be_running(job))
     if job._report is not None:
         reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
         job._report = replace(job._report, error=reason)
 
 
-def abort_uncommitted(job: Job) -> None:
-    """Abort a job whose block ended normally without a commit.
+def _may_be_running(job: Job) -> tuple[str, Remedy]:
+    return (
+        f"job {job.id!r} may be running still",
+        end(job.dest, job.id, "this ends it, or says that it is committed"),
+    )
 
-    Raises:
-        What `Job.abort` raises; nothing if another process has committed the job.
-    """
+
+def abort_uncommitted(job: Job) -> None:
+    """Abort a job whose block ended normally without a commit; one that another process has
+    committed stays. Raises what `Job.abort` raises."""
     if job.outcome:
         return
     try:
@@ -764,11 +774,3 @@ def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
     if error is None:
         raise TaskFailed(message, job_id=job.id, hint=WrongProcess.advice)
     error.add_note(message)
-
-
-def may_be_running(job: Job) -> tuple[str, Remedy]:
-    """What to tell a user whose job could not be ended, and what may be done."""
-    return (
-        f"job {job.id!r} may be running still",
-        end(job.dest, job.id, "this ends it, or says that it is committed"),
-    )

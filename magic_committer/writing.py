@@ -35,9 +35,8 @@ from magic_committer.errors import (
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink, enter
 from magic_committer.hadoop.paths import is_s3_url
-from magic_committer.job import Job, Task, give_up, leave_alone, may_be_running
+from magic_committer.job import Job, Task, give_up, leave_alone
 from magic_committer.protocol.record import JobReport
-from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import is_tree_url
 from magic_committer.upload import FileState, PlainFile, TaskFile
@@ -150,34 +149,23 @@ class Writing(FileCalls):
 
     def _end(self, error: BaseException | None) -> None:
         if error is not None:
-            self._give_up(error)
+            give_up(self.job, error, self._undo)
             return
         try:
             self.job.commit([self._own().commit(driver=True)])
         except CommitIncomplete:
             raise  # the job is decided: it must never be aborted
         except BaseException as failure:
-            self._give_up(failure)
-            raise
-
-    def _give_up(self, error: BaseException) -> None:
-        if self.job.outcome == "committed" and not isinstance(error, Exception):
-            return  # Ctrl-C after the decision: a note says how to finish the job
-        try:
-            with cleaning_up(error):
-                self._undo(error)
-        except BaseException as interrupt:  # a second Ctrl-C
-            add_note(interrupt, *may_be_running(self.job))
+            give_up(self.job, failure, self._undo)
             raise
 
     def _undo(self, error: BaseException) -> None:
-        task = self._entered_task()
+        """Abort the attempt, before its job is."""
         if self.job.outcome not in ("aborted", "reverted") or isinstance(error, JobNotRunning):
             try:
-                self._abort_task(task)
+                self._abort_task(self._entered_task())
             except MagicError as failure:
                 error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
-        give_up(self.job, error)
 
     def _abort_task(self, task: Task) -> None:
         """Abort the attempt, unless the job may have accepted it. A second time, if the first one

@@ -307,8 +307,8 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
                 home = self._sink.home
                 raise PermissionError(
                     errno.EPERM,
-                    f"{self._sink.title} deletes no {home.holds} of {home.url} by itself:"
-                    " mode='replace' or 'replace_partitions' replaces what is there when it commits",
+                    f"{self._sink.title} deletes no {home.holds} of {home.url} by itself: mode="
+                    "'replace' or 'replace_partitions' replaces what is there when it commits",
                     name,
                 )
         return names
