@@ -26,7 +26,8 @@ import atexit
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from traceback import clear_frames
 from typing import Any
 
@@ -120,52 +121,43 @@ class PartSender:
 
     def begin(self) -> None:
         """Hand Create to the pool, if that was not done. Does not wait."""
-        if self._create is not None:
-            return
-        _unsettled.add(self)
-        try:
-            with self._errand.here():
+        if self._create is None:
+            with self._handing_over():
                 self._create = self._runtime.pool.submit(
                     lambda: by_verbs(self._runtime.store, self.creating())
                 )
-        except BaseException:
-            self._let_go()
-            raise
 
-    def _let_go(self) -> None:
-        """The pool took nothing; or it did, and a signal handler has raised before it could say so:
-        then nobody waits for it, and whoever sees the other first aborts the upload."""
-        self.stopped = True
-        self._settle()
-        if self._created is not None:
-            self.abort_here()
+    def end_beside(self, send: Callable[[Steps], Future[object]], steps: Steps) -> None:
+        """Hand the whole rest of the file over, as one work that uses `creating` and `sending`.
+        Before it has ended, nobody but `abort` may be called from elsewhere."""
+        with self._handing_over():
+            self._end = send(steps)
+
+    @contextmanager
+    def _handing_over(self) -> Iterator[None]:
+        """Hand the first work of the file to the pool. After an error the pool took nothing; or it
+        did, and a signal handler has raised before it could say so: then nobody waits for it, and
+        whoever sees the other first aborts the upload."""
+        _unsettled.add(self)
+        try:
+            with self._errand.here():
+                yield
+        except BaseException:
+            self.stopped = True
+            _unsettled.discard(self)
+            if self._created is not None:
+                self.abort_here()
+            raise
 
     @property
     def begun(self) -> bool:
         """Whether anything of it was handed to the pool."""
         return self._create is not None or self._end is not None
 
-    def end_beside(self, send: Callable[[Steps], Future[object]], steps: Steps) -> None:
-        """Hand the whole rest of the file over, as one work that uses `creating` and `sending`.
-        Before it has ended, nobody but `abort` may be called from elsewhere."""
-        _unsettled.add(self)
-        try:
-            with self._errand.here():
-                self._end = send(steps)
-        except BaseException:
-            self._let_go()
-            raise
-
     def await_end(self) -> None:
         """Wait for the work of `end_beside`."""
         if self._end is not None:
             result_of(self._end)
-
-    @property
-    def upload_id(self) -> str:
-        """The upload's id. Create was answered."""
-        assert self._created is not None
-        return self._created.upload_id
 
     def __repr__(self) -> str:
         return f"<PartSender {self.url} {self.state}, {self.in_flight} parts in flight>"
@@ -228,7 +220,7 @@ class PartSender:
     def finish(self) -> None:
         """Note that the file is pending: from now on the upload belongs to its attempt."""
         self.move(FileState.PENDING)
-        self._settle()
+        _unsettled.discard(self)
 
     def abort(self) -> None:
         """Wait for what is in flight, then abort the upload. Repeatable, also after an error. After
@@ -252,7 +244,6 @@ class PartSender:
         self._halted = True
 
     def _await_all(self, seconds: Callable[[], float | None]) -> None:
-        """Wait for what is in flight, each for so many seconds."""
         while self._flying:
             _wait(self._flying[0], seconds())
             self._flying.popleft()
@@ -304,7 +295,7 @@ class PartSender:
                 self.key, self._attributes, self._checksum, self._errand
             )
             if self.stopped and not self.begun:
-                self.abort_here()  # see `_let_go`
+                self.abort_here()  # see `_handing_over`
             on_answer(self._created)
         except Exception as error:
             self.fail("the Create", error)
@@ -353,9 +344,6 @@ class PartSender:
             except Exception as error:
                 _log.warning("upload %s of %s could not be aborted: %s", upload_id, self.url, error)
                 raise
-        self._settle()
-
-    def _settle(self) -> None:
         _unsettled.discard(self)
 
 

@@ -417,7 +417,7 @@ class UploadStream(TaskFile):
                 if not sender.stopped:
                     self._ledger.add(block.length - self._ledger.filled)
                     number = self._ledger.hand_out()
-                    stored = yield from sender.sending(number, block, sender.upload_id)
+                    stored = yield from sender.sending(number, block, sender.created().upload_id)
                     if stored is not None:
                         self._ledger.stored(*stored)
             sender.check()
