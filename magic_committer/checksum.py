@@ -20,6 +20,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
@@ -110,26 +111,22 @@ class Running:
     def __init__(self, algorithm: ChecksumAlgorithm) -> None:
         self.algorithm = algorithm
         self._crc = 0
-        self._update: Callable[[Any, int], int] | None = None
-        self._sha: Any = None
-        if algorithm in _CRCS:
-            self._update = _crc_function(algorithm)
-        else:
-            self._sha = _SHAS[algorithm]()
+        self._add = _crc_function(algorithm) if algorithm in _CRCS else None
+        self._sha = None if self._add else _SHAS[algorithm]()
 
     def __repr__(self) -> str:
         return f"<Running {self.algorithm} {self.checksum().value}>"
 
     def update(self, data: Buffer) -> None:
         """Add more bytes; ``data`` is contiguous."""
-        if self._update is not None:
-            self._crc = self._update(data, self._crc)
-        else:
+        if self._add is not None:
+            self._crc = self._add(data, self._crc)
+        elif self._sha is not None:
             self._sha.update(data)
 
     def checksum(self) -> Checksum:
         """The checksum of all bytes so far."""
-        if self._update is not None:
+        if self._sha is None:
             return _written(self.algorithm, self._crc)
         return Checksum(self.algorithm, _base64(self._sha.digest()))
 
@@ -146,8 +143,9 @@ def combine(first: Checksum, second: Checksum, second_bytes: int) -> Checksum:
     crc = _CRCS.get(first.algorithm)
     if crc is None or first.algorithm != second.algorithm:
         raise ValueError(f"{first.algorithm} and {second.algorithm} cannot be joined")
-    shifted = crc.multiply(_operator(first.algorithm, second_bytes), _read(first))
-    return _written(first.algorithm, shifted ^ _read(second))
+    one, other = (int.from_bytes(base64.b64decode(sum.value)) for sum in (first, second))
+    shifted = crc.multiply(_operator(first.algorithm, second_bytes), one)
+    return _written(first.algorithm, shifted ^ other)
 
 
 def whole(parts: Iterable[tuple[Checksum, int]]) -> Checksum | None:
@@ -188,10 +186,6 @@ def _written(algorithm: ChecksumAlgorithm, crc: int) -> Checksum:
     return Checksum(algorithm, _base64(crc.to_bytes(_CRCS[algorithm].width // 8, "big")))
 
 
-def _read(checksum: Checksum) -> int:
-    return int.from_bytes(base64.b64decode(checksum.value), "big")
-
-
 def _base64(digest: bytes) -> str:
     return base64.b64encode(digest).decode("ascii")
 
@@ -200,11 +194,9 @@ def _base64(digest: bytes) -> str:
 def _crc_function(algorithm: str) -> Callable[[Any, int], int]:
     """The fastest function that is installed: of the bytes, and of the CRC of those before them."""
     for module, name in _LIBRARIES[algorithm]:
-        try:
+        with suppress(ImportError, AttributeError):  # not installed, or too old to have it
             function: Callable[[Any, int], int] = getattr(import_module(module), name)
-        except (ImportError, AttributeError):
-            continue  # not installed, or too old to have it: the next one
-        return function
+            return function
     raise OptionError(
         f"checksum {algorithm} needs the package awscrt",
         hint="Install magic-committer[crt], or choose checksum='CRC32'",

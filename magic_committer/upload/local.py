@@ -27,7 +27,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -84,8 +84,7 @@ class LocalDirectory:
             if (os.getpid(), str(place)) not in _swept:
                 _swept.add((os.getpid(), str(place)))
                 remove_dead(place)
-            path, lock = _create_locked(place)
-            made = cls(path, lock)
+            made = cls(*_create_locked(place))
             made.path.mkdir(0o700)
             made.files.mkdir(0o700)
         except OSError as error:
@@ -127,9 +126,9 @@ class LocalDirectory:
         makes a directory there removes the rest."""
         if self._pid != os.getpid() or self not in _here:
             return
-        if _remove(self.path):
+        if _gone(self.path, shutil.rmtree):
             _here.discard(self)
-            _unlink(self.path.with_name(self.path.name + LOCK_SUFFIX))
+            _gone(self.path.with_name(self.path.name + LOCK_SUFFIX), os.unlink)
             os.close(self._lock)
 
 
@@ -140,8 +139,8 @@ def remove_dead(place: Path) -> None:
             if not mine:
                 continue
             path = lock.with_name(lock.name.removesuffix(LOCK_SUFFIX))
-            if _remove(path):
-                _unlink(lock)
+            if _gone(path, shutil.rmtree):
+                _gone(lock, os.unlink)
                 logger.warning("%s: removed, its process was killed", path)
 
 
@@ -152,8 +151,7 @@ def _remove_what_is_left() -> None:
 
 
 def _make_private(place: Path) -> None:
-    """Make a directory that nobody else can enter, or see that it is one. Raises OptionError:
-    somebody else could read what is written there."""
+    """Make a directory that nobody else can enter, or see that it is one."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         place.mkdir(0o700)
@@ -189,42 +187,32 @@ def _locked(path: Path) -> Iterator[bool]:
     except OSError:  # another process has removed it
         yield False
         return
+    mine = False
     try:
-        try:
+        with suppress(OSError):  # its process lives
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # its process lives
-            yield False
-            return
-        yield _leads_to(path, lock)
+            mine = _leads_to(path, lock)
+        yield mine
     finally:
         os.close(lock)
 
 
 def _leads_to(path: Path, descriptor: int) -> bool:
     try:
-        there = path.lstat()
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
-    mine = os.fstat(descriptor)
-    return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
 
-def _remove(path: Path) -> bool:
+def _gone(path: Path, remove: Callable[[Path], object]) -> bool:
     try:
-        shutil.rmtree(path)
+        remove(path)
     except FileNotFoundError:
         return True
     except OSError as error:
         logger.warning("%s could not be removed: %s", path, error)
         return False
     return True
-
-
-def _unlink(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        logger.warning("%s could not be removed: %s", path, error)
 
 
 def refuse_full(used: int, bytes_max: int | None, what: str) -> None:

@@ -53,10 +53,8 @@ class LocalFile(PlainFile):
             self.path = directory.place_for(relative)
             self._file = io.FileIO(self.path, "x+")  # unbuffered: a forked child flushes nothing
         except OSError as error:
-            raise UploadFailed(
-                f"{name} cannot be written to local disk: {error}",
-                hint=of_disk(error),
-            ) from error
+            told = f"{name} cannot be written to local disk: {error}"
+            raise UploadFailed(told, hint=of_disk(error)) from error
         self._state = FileState.OPEN
 
     def __repr__(self) -> str:
@@ -145,15 +143,11 @@ class LocalFile(PlainFile):
                 written += file.write(view[written:])
             if self._bytes_max is not None:
                 refuse_full(file.tell(), self._bytes_max, self.name)
-        except OSError as error:
-            raise self._fail(
-                UploadFailed(
-                    f"{self.name} could not be kept on local disk: {error}",
-                    hint=of_disk(error),
-                )
-            ) from error
         except UploadFailed as error:
             raise self._fail(error)  # noqa: B904 (it is the same error)
+        except OSError as error:
+            told = f"{self.name} could not be kept on local disk: {error}"
+            raise self._fail(UploadFailed(told, hint=of_disk(error))) from error
         return written
 
     def close(self) -> None:
@@ -176,11 +170,10 @@ class LocalFile(PlainFile):
                 self._length = self.length
                 self._state = FileState.CLOSING
                 self._file.close()
-                refuse_full(self._directory.bytes_used(), self._bytes_max, self.name)
             except OSError as error:
-                raise UploadFailed(
-                    f"{self.name} could not be kept on local disk: {error}"
-                ) from error
+                told = f"{self.name} could not be kept on local disk: {error}"
+                raise UploadFailed(told) from error
+            refuse_full(self._directory.bytes_used(), self._bytes_max, self.name)
             self._on_close(self.path)
         except BaseException as error:
             self._fail(error)

@@ -27,10 +27,8 @@ from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.stores.base import (
     Attributes,
-    Checksum,
     CreatedUpload,
     ObjectSlice,
-    Part,
     Steps,
 )
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
@@ -59,8 +57,7 @@ class Beside(Protocol):
     """Where small files are sent beside their writers."""
 
     def enter(self, stream: UploadStream) -> None:
-        """Wait for room, and note the file; raise if it cannot be closed. Nothing of it was sent
-        by then."""
+        """Wait for room, and note the file; raise if it cannot be closed."""
 
     def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
         """Begin its work: Create, hook, parts and ``on_close``."""
@@ -160,7 +157,7 @@ class UploadStream(TaskFile):
     @property
     def length(self) -> int:
         """How many bytes were written; also of a file that is closed."""
-        return self._ledger.length + self._uncounted
+        return self._ledger.length + self._uncounted()
 
     @property
     def bytes_held(self) -> int:
@@ -249,7 +246,7 @@ class UploadStream(TaskFile):
             raise ValueError(f"{self.name} has taken a file: it takes no more bytes")
         view = flat(data, self.name)
         try:
-            self._settle()
+            self._ledger.add(self._uncounted())
             self._ledger.require(len(view))
             taken = 0
             while taken < len(view):
@@ -361,13 +358,16 @@ class UploadStream(TaskFile):
         self._sender.move(FileState.CLOSING)
         try:
             self._sender.check()
-            self._settle()
+            self._ledger.add(self._uncounted())
             if self._beside is not None and not self._sender.begun:
-                self._hand_over_end(self._beside)
+                self._beside.enter(self)
+                ending = self._ending(self._taken or [self._filled_block()])
+                self.ends_beside = True
+                self._sender.end_beside(partial(self._beside.send, self), ending)
             else:
                 if self._ledger.owes_a_part:
                     self._hand_over()
-                self._note(self._sender.collect(in_flight_max=0))
+                self._collect(in_flight_max=0)
                 self._record()
         except BaseException as error:
             self._failure_told_by_close = True
@@ -393,16 +393,6 @@ class UploadStream(TaskFile):
         if self.state is FileState.FAILED and self._failure is not None:
             self._failure_told_by_close = True
             raise _again(self._failure)
-
-    def _hand_over_end(self, beside: Beside) -> None:
-        beside.enter(self)
-        blocks: Sequence[Block | FileBlock | ObjectBlock] = self._taken or [self._filled_block()]
-        self.ends_beside = True
-        self._sender.end_beside(partial(beside.send, self), self._ending(blocks))
-
-    def _filled_block(self) -> Block:
-        block, self._block = self._block or self._new_block(), None
-        return block
 
     def _ending(self, blocks: Sequence[Block | FileBlock | ObjectBlock]) -> Steps:
         """Send the whole file and record it. When it is stopped, whoever stopped it ends it."""
@@ -435,14 +425,10 @@ class UploadStream(TaskFile):
                 block.release()
 
     def _record(self) -> None:
-        created = self._sender.created()
+        created, ledger = self._sender.created(), self._ledger
+        parts, checksum = ledger.finished(), ledger.checksum()
         finished = FinishedUpload(
-            key=self.key,
-            upload_id=created.upload_id,
-            create_attempts=created.attempts,
-            parts=self._ledger.finished(),
-            length=self._ledger.length,
-            checksum=self._ledger.checksum(),
+            self.key, created.upload_id, created.attempts, parts, ledger.length, checksum
         )
         self._sender.told = True
         self._on_close(finished)
@@ -471,10 +457,6 @@ class UploadStream(TaskFile):
             self._sender.move(FileState.ABORTED)
         self._end()
 
-    def __enter__(self) -> UploadStream:
-        super().__enter__()
-        return self
-
     def __del__(self) -> None:
         # io.IOBase would call close(), which publishes. This may run in any thread, between any two
         # instructions: it takes no lock, does no I/O and starts no thread.
@@ -497,14 +479,9 @@ class UploadStream(TaskFile):
             self._fail(error)
             raise
 
-    @property
     def _uncounted(self) -> int:
         """Bytes of small writes that the ledger does not know of."""
         return self._block.length - self._ledger.filled if self._block is not None else 0
-
-    def _settle(self) -> None:
-        """Tell the ledger of all bytes."""
-        self._ledger.add(self._uncounted)
 
     def _fill(self, view: memoryview) -> int:
         """Add as many bytes as the current block takes, and give their number."""
@@ -530,15 +507,19 @@ class UploadStream(TaskFile):
         number, size = self._ledger.next_number, self._ledger.next_bytes
         return self._blocks.block(size, self._options, first=number == 1)
 
+    def _filled_block(self) -> Block:
+        block, self._block = self._block or self._new_block(), None
+        return block
+
     def _hand_over(self, taken: FileBlock | ObjectBlock | None = None) -> None:
-        self._note(self._sender.collect(in_flight_max=self._sender.parts_in_flight - 1))
+        self._collect(in_flight_max=self._sender.parts_in_flight - 1)
         self._sender.created()
         self._before_block()
         block = taken if taken is not None else self._filled_block()
         self._sender.send(self._ledger.hand_out(), block)
 
-    def _note(self, collected: Iterable[tuple[Part, Checksum | None]]) -> None:
-        for part, checksum in collected:
+    def _collect(self, *, in_flight_max: int) -> None:
+        for part, checksum in self._sender.collect(in_flight_max=in_flight_max):
             self._ledger.stored(part, checksum)
 
     def _fail(self, error: BaseException, *, in_pool: bool = False) -> None:
