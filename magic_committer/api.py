@@ -28,6 +28,7 @@ from magic_committer._arguments import (
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.setup import find_job
+from magic_committer.committers.base import TaskAttempt
 from magic_committer.committers.magic import open_plain
 from magic_committer.committers.registry import committer_for
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
@@ -418,17 +419,19 @@ def open_magic(
     text = text_options(mode, encoding, errors, newline)
     parsed = parse_magic_path(path)
     attributes = attributes_of(attributes)
-    runtime = _wiring.runtime_for(parsed.dest.bucket, s3, no_progress)
-    if not fence:
-        stream = open_plain(runtime, parsed, options, _wiring.blocks, attributes)
+    if fence:
+        stream = _by_path(path, parsed, options, s3).open(
+            parsed.name, unique=False, attributes=attributes
+        )
+        assert isinstance(stream, UploadStream)  # track="s3": the job is magic's
     else:
-        stream = _open_fenced(path, parsed, options, s3, attributes)
+        runtime = _wiring.runtime_for(parsed.dest.bucket, s3, no_progress)
+        stream = open_plain(runtime, parsed, options, _wiring.blocks, attributes)
     return stream if text is None else TextUpload(stream, **text)
 
 
-def _open_fenced(
-    path: str, parsed: MagicPath, options: Options, s3: S3Options, attributes: Attributes
-) -> UploadStream:
+def _by_path(path: str, parsed: MagicPath, options: Options, s3: S3Options) -> TaskAttempt:
+    """The attempt of a running job that a magic path names."""
     if parsed.layout != "job" or parsed.job_id is None or parsed.attempt is None:
         raise PathError(
             f"{path} does not name a job and an attempt",
@@ -449,8 +452,4 @@ def _open_fenced(
             f"job {job.id!r} was started with track='memory': its files are opened by its tasks",
             hint="Start the job with track='s3' to open files by path",
         )
-    stream = job._attempt_by_path(parsed.attempt).open(
-        parsed.name, unique=False, attributes=attributes
-    )
-    assert isinstance(stream, UploadStream)  # track="s3": the job is magic's
-    return stream
+    return job._attempt_by_path(parsed.attempt)

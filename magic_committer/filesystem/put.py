@@ -230,8 +230,7 @@ class SourceObject:
         to = sink.open(self.name, unique=unique, attributes=attributes).stream
         assert isinstance(to, UploadStream)  # it was just opened, on S3
         with to:
-            whole = self.whole
-            to.take_object(whole.bucket, whole.key, whole.etag, whole.length, unchanged)
+            to.take_object(self.whole, unchanged)
         return self.size
 
     def _refuse_changes(self, store: ObjectStore) -> None:

@@ -106,10 +106,8 @@ class PartLedger:
         self._stored: dict[int, Part] = {}
 
     def __repr__(self) -> str:
-        return (
-            f"<PartLedger {self.length} bytes, {len(self._sizes)} parts out, "
-            f"{len(self._stored)} stored>"
-        )
+        parts = f"{len(self._sizes)} parts out, {len(self._stored)} stored"
+        return f"<PartLedger {self.length} bytes, {parts}>"
 
     @property
     def room(self) -> int:
@@ -191,14 +189,10 @@ class PartLedger:
     def checksum(self) -> Checksum | None:
         """The whole object's checksum, from those of the parts; None if it has none of its own, or
         if the store has told none of a copied part."""
-        sums = [(part.checksum, part.size) for part in self.finished()]
-        if any(checksum is None for checksum, _ in sums):
+        sums = [(part.checksum, part.size) for part in self.finished() if part.checksum is not None]
+        if len(sums) < len(self._sizes) or not checksums.joins(sums[0][0].algorithm):
             return None
-        return checksums.whole(
-            (checksum, size)
-            for checksum, size in sums
-            if checksum is not None and checksums.joins(checksum.algorithm)
-        )
+        return checksums.whole(sums)
 
     def _short(self, number: int) -> bool:
         return self._sizes[number - 1] < part_bytes(number, self.block_bytes, uniform=self.uniform)

@@ -27,9 +27,9 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from traceback import clear_frames
-from typing import Any
+from typing import Any, TypeVar
 
 from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
@@ -37,11 +37,11 @@ from magic_committer._pool import LOOK_SECONDS, Future, result_of
 from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.errors import NotFound, PreconditionFailed, Unanswered, UploadFailed
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
+from magic_committer.options import Options
 from magic_committer.stores.base import (
     Ask,
     Attributes,
     Checksum,
-    ChecksumAlgorithm,
     CreatedUpload,
     CreateUpload,
     Part,
@@ -60,8 +60,9 @@ EXIT_SECONDS = 10.0
 """Seconds that the end of the interpreter waits for what is in flight of all open files. After that
 it is broken off, and the uploads are aborted as long as the store answers."""
 
-_log = logging.getLogger("magic_committer")
+R = TypeVar("R")
 
+_log = logging.getLogger("magic_committer")
 
 MOVES: dict[FileState, frozenset[FileState]] = {
     FileState.OPEN: frozenset({FileState.CLOSING, FileState.FAILED, FileState.ABORTED}),
@@ -88,10 +89,8 @@ class PartSender:
         self,
         runtime: Runtime,
         key: str,
-        *,
         attributes: Attributes,
-        checksum: ChecksumAlgorithm | None,
-        parts_in_flight: int,
+        options: Options,
         on_answer: Callable[[CreatedUpload], None],
         abort_told: Callable[[str], None] | None = None,
         statistics: Statistics | None = None,
@@ -102,10 +101,10 @@ class PartSender:
         self.told = False  # others may know the upload: `abort_told` aborts it
         self._abort_told = abort_told
         self._runtime = runtime
-        self._checksum = checksum
+        self._checksum = options.checksum_algorithm
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
-        self.parts_in_flight = parts_in_flight
+        self.parts_in_flight = options.parts_in_flight
         self._created: CreatedUpload | None = None
         self.failure: tuple[str, Exception] | None = None
         self.stopped = False
@@ -123,9 +122,7 @@ class PartSender:
         """Hand Create to the pool, if that was not done. Does not wait."""
         if self._create is None:
             with self._handing_over():
-                self._create = self._runtime.pool.submit(
-                    lambda: by_verbs(self._runtime.store, self.creating())
-                )
+                self._create = self._submit(self.creating())
 
     def end_beside(self, send: Callable[[Steps], Future[object]], steps: Steps) -> None:
         """Hand the whole rest of the file over, as one work that uses `creating` and `sending`.
@@ -198,11 +195,10 @@ class PartSender:
         """Hand a part to the pool, which releases the block when it is done."""
         upload_id = self.created().upload_id
         with self._errand.here():
-            self._flying.append(
-                self._runtime.pool.submit(
-                    lambda: by_verbs(self._runtime.store, self.sending(number, block, upload_id))
-                )
-            )
+            self._flying.append(self._submit(self.sending(number, block, upload_id)))
+
+    def _submit(self, steps: Generator[Ask, Any, R]) -> Future[R]:
+        return self._runtime.pool.submit(lambda: by_verbs(self._runtime.store, steps))
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most
@@ -240,15 +236,29 @@ class PartSender:
         if hurried():
             self._break_off(GRACE_SECONDS)
         else:
-            self._await_all(lambda: None)
+            self._await_all()
         self._halted = True
 
-    def _await_all(self, seconds: Callable[[], float | None]) -> None:
+    def _await_all(self, until: float | None = None) -> None:
         while self._flying:
-            _wait(self._flying[0], seconds())
+            self._wait(self._flying[0], until)
             self._flying.popleft()
-        _wait(self._create, seconds())
-        _wait(self._end, seconds())
+        self._wait(self._create, until)
+        self._wait(self._end, until)
+
+    def _wait(self, future: Future[object] | None, until: float | None) -> None:
+        """Wait until the future has ended, well or not, or for the time. The function itself notes
+        its error. Raises BaseException: the wait was interrupted. The next call continues it."""
+        if future is None:
+            return
+        while not future.wait(
+            LOOK_SECONDS if until is None else max(0.0, until - self._runtime.clock.monotonic())
+        ):
+            if until is not None:
+                return
+        error = future.exception()
+        if error is not None:
+            _log.warning("what was in flight ended by %r", error)
 
     def stop(self) -> None:
         """Let nothing more of it be sent. Does not wait; `abort` must follow. After Ctrl-C what is
@@ -261,30 +271,23 @@ class PartSender:
     def _break_off(self, seconds: float) -> None:
         """Break off what is in flight, after this many seconds and a little more."""
         self._errand.end(seconds)
-        clock = self._runtime.clock
-        ends = clock.monotonic() + seconds + LEAVE_SECONDS
-        if self._leave_at is not None:
-            ends = min(ends, self._leave_at)
-        self._await_all(lambda: max(0.0, ends - clock.monotonic()))
+        ends = self._runtime.clock.monotonic() + seconds + LEAVE_SECONDS
+        self._await_all(ends if self._leave_at is None else min(ends, self._leave_at))
         unheard = self.failure is None or isinstance(self.failure[1], Unanswered)
         if self._created is None and self._creating and unheard:
             _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
 
     def abort_at_exit(self, seconds: float) -> None:
         """Abort at the end of the interpreter. Errors are logged."""
-        if (
-            self.pid != os.getpid() or self.state is FileState.PENDING
-        ):  # interrupted as `finish` ended
+        if self.pid != os.getpid() or self.state is FileState.PENDING:  # just after `finish`
             return
         if self.state in (FileState.OPEN, FileState.CLOSING):
             _log.warning("%s was %s when the interpreter ended: aborted", self.url, self.state)
             self.state = FileState.ABORTED
         self.stopped = True
         self._break_off(seconds)
-        try:
+        with suppress(Exception):  # logged at its origin; there is nobody left to raise it to
             self.abort_here()
-        except Exception:
-            return  # logged at its origin; there is nobody left to raise it to
 
     def creating(self) -> Steps:
         """Create the upload; a failure is noted (`check`)."""
@@ -364,17 +367,3 @@ def _abort_what_is_open() -> None:
 
 def _forget(created: CreatedUpload) -> None:
     """Stands for ``on_answer`` once that was called: nothing is kept of its owner."""
-
-
-def _wait(future: Future[object] | None, seconds: float | None = None) -> None:
-    """Wait until the future has ended, with a result or an error, or for so many seconds. The
-    function itself notes its error. Does nothing without a future. Raises BaseException: the wait
-    was interrupted. The next call continues it."""
-    if future is None:
-        return
-    while not future.wait(LOOK_SECONDS if seconds is None else seconds):
-        if seconds is not None:
-            return
-    error = future.exception()
-    if error is not None:
-        _log.warning("what was in flight ended by %r", error)

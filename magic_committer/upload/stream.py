@@ -13,6 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Protocol
@@ -104,9 +105,8 @@ class UploadStream(TaskFile):
         `wait`, and then `tell_failure`. None: Create is sent at once, and `close` waits. Raises
         OptionError: the checksum's algorithm needs a package.
         """
-        algorithm = options.checksum_algorithm
-        if algorithm is not None:
-            checksums.require(algorithm)
+        if options.checksum_algorithm is not None:
+            checksums.require(options.checksum_algorithm)
         self._pool = runtime.pool
         self._options = options
         self._blocks = blocks
@@ -124,16 +124,7 @@ class UploadStream(TaskFile):
         self._when_pending: list[Callable[[], object]] = []
         self._taken: Sequence[FileBlock | ObjectBlock] = ()  # `close` hands them to the pool
         self.ends_beside = False  # `close` has handed the file's end to the pool
-        sender = PartSender(
-            runtime,
-            key,
-            attributes=attributes,
-            checksum=algorithm,
-            parts_in_flight=options.parts_in_flight,
-            on_answer=on_answer,
-            abort_told=abort_told,
-            statistics=statistics,
-        )
+        sender = PartSender(runtime, key, attributes, options, on_answer, abort_told, statistics)
         self.pid, self.key, self.name = sender.pid, key, sender.url
         if beside is None:
             sender.begin()
@@ -286,18 +277,13 @@ class UploadStream(TaskFile):
 
         self._take(blocks, TAKEN_BESIDE_BYTES_MAX if beside else -1)
 
-    def take_object(
-        self, bucket: str, key: str, etag: str, length: int, unchanged: Callable[[], None]
-    ) -> None:
+    def take_object(self, whole: ObjectSlice, unchanged: Callable[[], None]) -> None:
         """Take all bytes of another object, in place of writes; `close` must follow.
         The store copies them, by parts of `COPY_PART_BYTES`: beside the caller if it is one part,
         and the owner allows it. Not repeatable.
 
         Args:
-            bucket: the bucket of the object, at the same endpoint.
-            key: its key.
-            etag: the ETag that it must have.
-            length: its bytes.
+            whole: the object, at the same endpoint, and the ETag that it must have.
             unchanged: raises if that object is another one now; called in threads of the pool.
 
         Raises:
@@ -306,12 +292,11 @@ class UploadStream(TaskFile):
         """
 
         def blocks() -> list[ObjectBlock]:
-            self._ledger = PartLedger(copied_part_bytes(length, COPY_PART_BYTES), uniform=True)
-            cuts = self._ledger.cuts(length)
-            return [
-                ObjectBlock(ObjectSlice(bucket, key, etag, at, size, length), unchanged)
-                for at, size in cuts
-            ]
+            part_bytes = copied_part_bytes(whole.length, COPY_PART_BYTES)
+            self._ledger = PartLedger(part_bytes, uniform=True)
+            cuts = self._ledger.cuts(whole.length)
+            slices = (replace(whole, offset=at, length=size) for at, size in cuts)
+            return [ObjectBlock(one, unchanged) for one in slices]
 
         self._take(blocks, COPY_PART_BYTES)
 
