@@ -19,9 +19,12 @@ from magic_committer.committers.base import TaskAttempt
 from magic_committer.errors import OptionError
 from magic_committer.filesystem.homes import Home, name_below, roots_of
 from magic_committer.hadoop.paths import Destination, shown
+from magic_committer.options import MiB
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import FileState, PendingFile, TaskFile, UploadStream, pending_of
 
+KEEP_BYTES_MAX = 64 * MiB
+"""Bytes of its closed files that a file system keeps for reading, unless it is told otherwise."""
 _THERE = frozenset({FileState.OPEN, FileState.CLOSING, FileState.PENDING})
 
 
