@@ -33,15 +33,15 @@ def _given(value: object, kind: type[T], example: str) -> T:
     name = "s3" if kind is S3Options else kind.__name__.lower()
     if isinstance(value, Options | S3Options):
         other = "s3" if isinstance(value, S3Options) else "options"
-        hint = f"That belongs into {other}=; here pass {name}="
+        hint = f"That belongs into {other}=; here pass {name}=magic_committer."
     elif isinstance(value, Mapping) and value:
         example = ", ".join(f"{key}=…" for key in value)  # names only: values may be secrets
-        hint = f"Write {name}="
+        hint = f"Write {name}=magic_committer."
     else:
-        hint = f"Leave it out, or write {name}="
+        hint = f"Leave it out, or write {name}=magic_committer."
     raise WrongType(
         f"{name} takes {__package__}.{kind.__name__}, not {_kind(value)}",
-        hint=f"{hint}magic_committer.{kind.__name__}({example})",
+        hint=f"{hint}{kind.__name__}({example})",
     )
 
 

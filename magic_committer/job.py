@@ -17,11 +17,12 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -34,8 +35,7 @@ from magic_committer._arguments import (
     s3_of,
     task_id_of,
 )
-from magic_committer._hints import no_attribute
-from magic_committer._job_json import from_values, to_values
+from magic_committer._hints import SAME_VERSION, no_attribute
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.fence import ALIVE_SECONDS
@@ -44,18 +44,21 @@ from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.committers.registry import named
 from magic_committer.errors import (
     CommitIncomplete,
+    FormatError,
     JobNotRunning,
     MagicError,
     OptionError,
+    PathError,
     TaskFailed,
     WrongProcess,
 )
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import Destination
-from magic_committer.options import Options, S3Options, S3Place, Track
+from magic_committer.hadoop.paths import Destination, check_id, is_s3_url
+from magic_committer.options import SECRET_FIELDS, Options, S3Options, S3Place, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
+from magic_committer.protocol.strict import check_version, given_dict, plain, read_fields
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.upload import TaskFile
 from magic_committer.upload.file import nothing
@@ -466,7 +469,7 @@ class Job:
         """
         if self._at_home and self._state is State.RUNNING:
             raise MagicError(self._does_not_travel(), hint=WrongProcess.advice)
-        return to_values(self._started, self._options, self._s3, self._state, self._outcome)
+        return _to_values(self._started, self._options, self._s3, self._state, self._outcome)
 
     @classmethod
     def from_dict(
@@ -494,7 +497,7 @@ class Job:
             FormatError: a field is unknown, of the wrong type, impossible or missing (but a missing
                 option has its default), or another version of the library wrote it.
         """
-        job = from_values(values)
+        job = _from_values(values)
         return cls(
             job.started,
             options_of(options) if options is not None else job.options,
@@ -774,3 +777,79 @@ def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
     if error is None:
         raise TaskFailed(message, job_id=job.id, hint=WrongProcess.advice)
     error.add_note(message)
+
+
+# A job as JSON ----------------------------------------------------------------------------------
+
+_VERSION = 1
+"""The version of this form. A reader knows exactly this one, and is strict: another version or a
+person may have written the text."""
+_SOURCE = "Job.from_dict"
+"""The place of a mistake, as errors name it."""
+_UUID = re.compile(r"[0-9a-f]{32}")
+_STARTED = tuple(one.name for one in fields(StartedJob))
+_HERE_ONLY = {"undisturbed": False}
+"""What does not travel of a `StartedJob`: another process did not write the record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TravellingJob(StartedJob):
+    """The fields of a job's handle. An option that is missing has its default: the version that
+    wrote the text did not know it. Terms are those of the record, and none is guessed."""
+
+    state: State
+    outcome: Literal["", "committed", "aborted", "reverted"]
+    options: Options
+    s3: S3Options
+
+    @property
+    def started(self) -> StartedJob:
+        """The job, for a process that has not started it."""
+        return StartedJob(*(getattr(self, name) for name in _STARTED))
+
+
+def _to_values(
+    started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str
+) -> dict[str, Any]:
+    """Give plain JSON values; of ``s3`` without the secrets and the defaults, which the reader has
+    of its own."""
+    default = S3Options()
+    given = {
+        name: list(map(list, value)) if name == "tags" else value
+        for name, value in s3.travelling().items()
+        if value != getattr(default, name)
+    }
+    values = {"version": _VERSION, **plain(started), "state": state.value, "outcome": outcome}
+    for name in _HERE_ONLY:
+        del values[name]
+    return {**values, "options": plain(options), "s3": given}
+
+
+def _from_values(values: object) -> _TravellingJob:
+    """Read what `_to_values` gave. Raises WrongType: the value is not a dict. Raises FormatError: a
+    field is missing, unknown, of the wrong type, or impossible."""
+    document = given_dict(values, "Job")
+    check_version(document, _SOURCE, _VERSION, SAME_VERSION)
+    for name in document["s3"] if isinstance(document.get("s3"), dict) else ():
+        if name in SECRET_FIELDS:
+            told = "is unknown and is never part of this: a secret does not travel"
+            raise FormatError(_SOURCE, f"s3.{name}", told)
+    document |= _HERE_ONLY
+    job = read_fields(_TravellingJob, document, _SOURCE, optional=(Options, S3Options))
+    if not _UUID.fullmatch(job.uuid):
+        raise FormatError(_SOURCE, "uuid", f"is {job.uuid!r}, not 32 hexadecimal digits")
+    if job.adopted and not is_s3_url(job.dest):
+        raise FormatError(_SOURCE, "adopted", f"is {job.adopted!r}: the job is not on S3")
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("id", lambda: check_id("job id", job.id)),
+        ("dest", lambda: Destination.parse(job.dest)),
+        ("adopted", lambda: job.paths),
+    ]
+    for name, check in checks:
+        try:
+            check()
+        except PathError as error:
+            raise FormatError(_SOURCE, name, error.message, hint=error.hint) from error
+    if Destination.parse(job.dest).url != job.dest:
+        raise FormatError(_SOURCE, "dest", f"is {job.dest!r}, not as a job writes it")
+    return job
