@@ -103,9 +103,7 @@ def beside(function: Callable[[], R], errand: Errand) -> R:
 
     future = BESIDE.submit(unless_over)
     try:
-        while not future.wait(LOOK_SECONDS):
-            continue
-        return future.result()
+        return result_of(future)
     finally:
         if not future.done():
             errand.end(0.0)
@@ -280,20 +278,16 @@ class ThreadPool:
         finished: SimpleQueue[tuple[T, Handed[R]]] = SimpleQueue()
         errand = Errand()
         flying: dict[Handed[R], int] = {}
-        source = iter(items)
+        weighed = ((item, weigh(item) if weigh else 0) for item in items)
         held: tuple[T, int] | None = None
         exhausted = False
         room = room_of(in_flight)
         try:
             while True:
                 while not exhausted and len(flying) < room():
-                    if held is None:
-                        try:
-                            item = next(source)
-                        except StopIteration:
-                            exhausted = True
-                            break
-                        held = (item, weigh(item) if weigh else 0)
+                    if held is None and (held := next(weighed, None)) is None:
+                        exhausted = True
+                        break
                     item, grams = held
                     if flying and weigh and sum(flying.values()) + grams > weight_max:
                         break

@@ -123,8 +123,8 @@ class Job:
         )
 
     def __del__(self) -> None:
-        end_life: Callable[[], None] = self.__dict__.get("_end_life", nothing)
-        end_life()  # a block that is entered and then dropped must not stay alive for ever
+        # A block that is entered and then dropped must not stay alive for ever.
+        self.__dict__.get("_end_life", nothing)()
 
     @property
     def id(self) -> str:
@@ -332,7 +332,7 @@ class Job:
         batch = batch_of(batch)
         self._check_at_home("committed")
         if isinstance(results, Iterator):
-            results = self._whole(results)
+            results = self._once(results)
         wanted: Iterable[TaskCommit] | None = None if results is None else map(result_of, results)
         if batch is not None or self._ended("committed") is None:
             with self._telling():
@@ -343,23 +343,17 @@ class Job:
         assert self._report is not None
         return self._report
 
-    def _whole(self, results: Iterator[T]) -> Iterable[T]:
+    def _once(self, results: Iterator[T]) -> Iterator[T]:
         """Refuse an iterator that an earlier call has used. An iterator gives its items once: what
-        is left of it is only a part of the results. The refusal comes when the items are read,
-        because a job that is decided does not read them."""
-        if not any(results is used for used in self._used):
-            self._used.append(results)
-            return results
-
-        def refuse() -> Iterator[T]:
+        is left of it is only a part of the results. A job that is decided does not read them."""
+        if any(results is used for used in self._used):
             raise OptionError(
                 f"an earlier commit of job {self.id!r} has used up a part of these results, or all:"
                 f" {type(results).__name__} gives them once",
                 hint="Pass a list: results = list(...); job.commit(results)",
             )
-            yield
-
-        return refuse()
+        self._used.append(results)
+        yield from results
 
     def abort(self) -> JobReport:
         """Make sure that nothing of the job is visible, now or later. Repeatable, from any
@@ -498,14 +492,10 @@ class Job:
                 option has its default), or another version of the library wrote it.
         """
         job = _from_values(values)
-        return cls(
-            job.started,
-            options_of(options) if options is not None else job.options,
-            s3_of(s3, place) if s3 is not None or place else job.s3,
-            state=job.state,
-            outcome=job.outcome,
-            progress=progress,
-        )
+        options = job.options if options is None else options_of(options)
+        s3 = s3_of(s3, place) if s3 is not None or place else job.s3
+        state, outcome = job.state, job.outcome
+        return cls(job.started, options, s3, state=state, outcome=outcome, progress=progress)
 
     def _ended(self, *outcomes: str) -> JobReport | None:
         """Give the report if this handle has seen the job end in one of ``outcomes``; None if there
@@ -535,15 +525,9 @@ class Job:
             with suppress(MagicError):  # the error that is being told comes first
                 transport = self._committer().transport
             self._report = JobReport(
-                job_id=self.id,
-                uuid=self.uuid,
-                dest=self.dest,
-                mode=self._started.terms.mode,
-                outcome=self._outcome,
-                state=self._state.value,
-                error=f"{type(error).__name__}: {error}",
-                transport=transport,
-            )
+                self.id, self.uuid, self.dest, self._started.terms.mode, self._outcome,
+                self._state.value, error=f"{type(error).__name__}: {error}", transport=transport,
+            )  # fmt: skip
             if isinstance(error, CommitIncomplete) and error.report is None:
                 error.report = self._report
             raise
@@ -639,13 +623,8 @@ class Task(FileCalls):
     def _files(self) -> Sink:
         if self._sink is None:
             job, attempt = self._job, self._attempt
-            self._sink = Sink(
-                f"task {self.task_id!r} of job {job.id!r}",
-                Destination.parse(job.dest),
-                job._runtime,
-                attempt,
-                job._options.block_bytes,
-            )
+            title, dest = f"task {self.task_id!r} of job {job.id!r}", Destination.parse(job.dest)
+            self._sink = Sink(title, dest, job._runtime, attempt, job._options.block_bytes)
         return self._sink
 
     def commit(self) -> TaskCommit:

@@ -34,11 +34,9 @@ from magic_committer.errors import (
 )
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink, enter
-from magic_committer.hadoop.paths import is_s3_url
 from magic_committer.job import Job, Task, give_up, leave_alone
 from magic_committer.protocol.record import JobReport
 from magic_committer.stores.base import Attributes
-from magic_committer.stores.urls import is_tree_url
 from magic_committer.upload import FileState, PlainFile, TaskFile
 from magic_committer.upload.file import Buffer, nothing
 from magic_committer.upload.stream import flat
@@ -124,9 +122,7 @@ class Writing(FileCalls):
             self._end_life = self._job.keep_alive()
             self._job._at_home = True
             _entered.add(self)
-            dest = self._job.dest
-            if is_s3_url(dest) or is_tree_url(dest):
-                self._leave_urls = enter(dest, self._files)
+            self._leave_urls = enter(self._job.dest, self._files)
         except BaseException as error:  # a signal: the job is there, and nobody leaves the block
             _entered.discard(self)
             self._end_life()
@@ -206,8 +202,7 @@ class OneFile(PlainFile):
 
     @property
     def length(self) -> int:
-        """How many bytes it has, compressed."""
-        return self._file.length
+        return self._file.length  # compressed
 
     def write(self, data: Buffer, /) -> int:
         """Write bytes, compressed. Raises what `UploadStream.write` raises."""

@@ -303,8 +303,7 @@ class LocalFile(PlainFile):
     def readinto(self, buffer: Buffer, /) -> int:
         return self._check_open().readinto(buffer) or 0
 
-    def readinto1(self, buffer: Buffer, /) -> int:
-        return self.readinto(buffer)
+    readinto1 = readinto
 
     def readline(self, size: int | None = -1, /) -> bytes:
         return self._check_open().readline(-1 if size is None else size)
