@@ -336,13 +336,13 @@ class FileCalls(ABC):
             UploadFailed: it changed while it was read, or could not be sent.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
         """
-        from magic_committer.filesystem.put import local_text, put_one  # late: few put files
+        from magic_committer.filesystem.put import SourceFile, local_text  # late: few put files
 
         local = local_text(path)
         name = name_text(name) if name is not None else os.path.basename(local)
         check_name(name)
         attributes = attributes_of(attributes)
-        return put_one(self._files(), local, name, unique=unique, attributes=attributes)
+        return SourceFile(local, name).put(self._files(), unique=unique, attributes=attributes)
 
     def put_directory(
         self,

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from mimetypes import guess_type
 from os import PathLike
 from urllib.parse import unquote
@@ -87,11 +88,33 @@ class SourceFile:
 
     path: str
     name: str
-    size: int
+    size: int = 0
 
     def put(self, sink: Sink, *, unique: bool, attributes: Attributes) -> int:
-        """See `put_one`."""
-        return put_one(sink, self.path, self.name, unique=unique, attributes=attributes)
+        """Put it. Gives its bytes. Raises PathError: it is no regular file. Raises UploadFailed: it
+        changed meanwhile; and as `Task.open`."""
+        before = os.stat(self.path)
+        _check_regular(self.path, before)
+        if attributes.content_type is None and is_s3_url(sink.home.url):
+            kind, compressed = guess_type(self.name)
+            attributes = replace(attributes, content_type=None if compressed else kind)
+        buffer = memoryview(bytearray(min(COPY_BYTES, max(1, before.st_size + 1))))
+        total = 0
+        with open(self.path, "rb", buffering=0) as source:
+            to = sink.open(self.name, unique=unique, attributes=attributes).stream
+            assert isinstance(to, TaskFile)  # it was just opened
+            with to:
+                while count := source.readinto(buffer):
+                    to.write(buffer[:count])
+                    total += count
+                after = os.fstat(source.fileno())
+                if (total, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                    raise UploadFailed(
+                        f"{self.path} changed while it was read: it had {before.st_size:,} bytes"
+                        f" when the call began, and {total:,} were read",
+                        hint="Put it again when nobody writes it any more",
+                    )
+        return total
 
     def is_small(self, sink: Sink) -> bool:
         """Whether it is put beside others."""
@@ -106,33 +129,6 @@ def local_text(path: str | PathLike[str]) -> str:
         f"a path of this machine is text or a Path, not {type(path).__name__}",
         hint="Pass '/data/table', or pathlib.Path('/data/table')",
     )
-
-
-def put_one(sink: Sink, path: str, name: str, *, unique: bool, attributes: Attributes) -> int:
-    """Put one file. Gives its bytes. Raises PathError: it is no regular file. Raises UploadFailed:
-    it changed meanwhile; and as `Task.open`."""
-    before = os.stat(path)
-    _check_regular(path, before)
-    if attributes.content_type is None and is_s3_url(sink.home.url):
-        kind, compressed = guess_type(name)
-        attributes = replace(attributes, content_type=None if compressed else kind)
-    buffer = memoryview(bytearray(min(COPY_BYTES, max(1, before.st_size + 1))))
-    total = 0
-    with open(path, "rb", buffering=0) as source:
-        to = sink.open(name, unique=unique, attributes=attributes).stream
-        assert isinstance(to, TaskFile)  # it was just opened
-        with to:
-            while count := source.readinto(buffer):
-                to.write(buffer[:count])
-                total += count
-            after = os.fstat(source.fileno())
-            if (total, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-                raise UploadFailed(
-                    f"{path} changed while it was read: it had {before.st_size:,} bytes when the"
-                    f" call began, and {total:,} were read",
-                    hint="Put it again when nobody writes it any more",
-                )
-    return total
 
 
 def local_files(
@@ -342,19 +338,15 @@ def put_all(
     """Put files: see `Task.put_directory` and `Task.copy`."""
     for file in files:
         sink.home.check(file.name)
-    progress = sink.runtime.progress
-    done = count = 0
+    done = total = 0
 
     def put(file: PutItem) -> int:
         return file.put(sink, unique=unique, attributes=attributes)
 
     small = [file for file in files if file.is_small(sink)]
     with closing(sink.runtime.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
-        for outcome in outcomes:
-            done, count = done + 1, count + outcome.unwrap()
-            progress(Progress("put", done, len(files), "files"))
-    for file in files:
-        if not file.is_small(sink):
-            done, count = done + 1, count + put(file)
-            progress(Progress("put", done, len(files), "files"))
-    return PutReport(done, count, left_out)
+        large = (file for file in files if not file.is_small(sink))
+        for count in chain((one.unwrap() for one in outcomes), map(put, large)):
+            done, total = done + 1, total + count
+            sink.runtime.progress(Progress("put", done, len(files), "files"))
+    return PutReport(done, total, left_out)
