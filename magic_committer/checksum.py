@@ -21,7 +21,6 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
@@ -36,34 +35,13 @@ OPERATORS_CACHED_MAX = 256
 lengths."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Crc:
-    """A CRC whose bits are reflected, with all ones at both ends.
-
-    ``polynomial`` is reflected as well: the bit of ``x**0`` is the highest one.
-    """
-
-    width: int
-    polynomial: int
-
-    def multiply(self, a: int, b: int) -> int:
-        """``a * b`` modulo the polynomial."""
-        product = 0
-        bit = 1 << (self.width - 1)
-        while a:
-            if a & bit:
-                product ^= b
-                a ^= bit
-            bit >>= 1
-            b = (b >> 1) ^ self.polynomial if b & 1 else b >> 1
-        return product
-
-
-_CRCS: dict[str, _Crc] = {
-    "CRC32": _Crc(32, 0xEDB88320),
-    "CRC32C": _Crc(32, 0x82F63B78),
-    "CRC64NVME": _Crc(64, 0x9A6C9329AC4BC9B5),
+_CRCS: dict[str, tuple[int, int]] = {
+    "CRC32": (32, 0xEDB88320),
+    "CRC32C": (32, 0x82F63B78),
+    "CRC64NVME": (64, 0x9A6C9329AC4BC9B5),
 }
+"""Width and polynomial of CRCs whose bits are reflected, with all ones at both ends. The polynomial
+is reflected as well: the bit of ``x**0`` is the highest one."""
 _LIBRARIES: dict[str, tuple[tuple[str, str], ...]] = {
     "CRC32": (("isal.isal_zlib", "crc32"), ("zlib_ng.zlib_ng", "crc32"), ("zlib", "crc32")),
     "CRC32C": (("awscrt.checksums", "crc32c"), ("crc32c", "crc32c")),
@@ -140,11 +118,10 @@ def of(algorithm: ChecksumAlgorithm, data: Buffer) -> Checksum:
 
 def combine(first: Checksum, second: Checksum, second_bytes: int) -> Checksum:
     """The checksum of two joined byte strings, from theirs and the length of the second."""
-    crc = _CRCS.get(first.algorithm)
-    if crc is None or first.algorithm != second.algorithm:
+    if first.algorithm not in _CRCS or first.algorithm != second.algorithm:
         raise ValueError(f"{first.algorithm} and {second.algorithm} cannot be joined")
     one, other = (int.from_bytes(base64.b64decode(sum.value)) for sum in (first, second))
-    shifted = crc.multiply(_operator(first.algorithm, second_bytes), one)
+    shifted = _multiply(first.algorithm, _operator(first.algorithm, second_bytes), one)
     return _written(first.algorithm, shifted ^ other)
 
 
@@ -171,19 +148,31 @@ def composite(parts: Sequence[Checksum]) -> Checksum:
 @lru_cache(maxsize=OPERATORS_CACHED_MAX)
 def _operator(algorithm: str, length: int) -> int:
     """``x ** (8 * length)`` modulo the polynomial, by squaring."""
-    crc = _CRCS[algorithm]
-    one = 1 << (crc.width - 1)
+    one = 1 << (_CRCS[algorithm][0] - 1)
     power, result = one >> 8, one
     while length:
         if length & 1:
-            result = crc.multiply(result, power)
-        power = crc.multiply(power, power)
+            result = _multiply(algorithm, result, power)
+        power = _multiply(algorithm, power, power)
         length >>= 1
     return result
 
 
+def _multiply(algorithm: str, a: int, b: int) -> int:
+    """``a * b`` modulo the polynomial."""
+    width, polynomial = _CRCS[algorithm]
+    product, bit = 0, 1 << (width - 1)
+    while a:
+        if a & bit:
+            product ^= b
+            a ^= bit
+        bit >>= 1
+        b = (b >> 1) ^ polynomial if b & 1 else b >> 1
+    return product
+
+
 def _written(algorithm: ChecksumAlgorithm, crc: int) -> Checksum:
-    return Checksum(algorithm, _base64(crc.to_bytes(_CRCS[algorithm].width // 8, "big")))
+    return Checksum(algorithm, _base64(crc.to_bytes(_CRCS[algorithm][0] // 8, "big")))
 
 
 def _base64(digest: bytes) -> str:

@@ -73,16 +73,13 @@ class Home:
     def __init__(self, dest: Destination, store: ObjectStore) -> None:
         self.url = dest.url
         self.roots = roots_of(dest.url)
-        tree = is_tree(dest.bucket)
+        tree = self._tree = is_tree(dest.bucket)
         self.holds = "file" if tree else "object"
         schemes = (scheme_of(dest.bucket),) if tree else ("s3", "s3a", "s3n")
         self.schemes = frozenset((PROTOCOL, *schemes))
+        self.check = check_file_name if tree else check_name  # of a name; raises PathError
         self._dest = dest
         self._store = store
-
-    def check(self, name: str) -> None:
-        """See that a file can have this name there. Raises PathError."""
-        (check_file_name if is_tree(self._dest.bucket) else check_name)(name)
 
     def look(self, name: str) -> Info | None:
         """What is there under a name; None: nothing."""
@@ -128,7 +125,7 @@ class Home:
 
     def _is_control(self, name: str) -> bool:
         elements = name.split("/")
-        works = elements[0] == TEMPORARY and is_tree(self._dest.bucket)
+        works = elements[0] == TEMPORARY and self._tree
         return works or any(map(is_control_element, elements))
 
     def _of_object(self, one: ObjectInfo) -> Info:
