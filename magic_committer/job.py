@@ -60,7 +60,6 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.protocol.strict import check_version, given_dict, plain, read_fields
 from magic_committer.remedy import Remedy, add_note
-from magic_committer.upload import TaskFile
 from magic_committer.upload.file import nothing
 
 T = TypeVar("T")
@@ -539,6 +538,9 @@ class Job:
     def _runtime(self, bucket: str) -> Runtime:
         return _wiring.runtime_for(bucket, self._s3, self._progress, self._held)
 
+    def _sink(self, attempt: TaskAttempt) -> Sink:
+        return Sink(attempt, self._runtime, self._options.block_bytes)
+
     def _committer(self) -> JobCommitter:
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
@@ -562,8 +564,8 @@ class Task(FileCalls):
 
     def __init__(self, job: Job, attempt: TaskAttempt) -> None:
         self._job = job
-        self._attempt = attempt
-        self._sink: Sink | None = None
+        self._attempt = self._of = attempt
+        self._make_sink = job._sink
 
     def __repr__(self) -> str:
         return f"<Task {self._attempt!r}>"
@@ -612,20 +614,6 @@ class Task(FileCalls):
                 hint="Leave `with task:` normally first, or call task.commit()",
             )
         return self._attempt.result
-
-    def _own(self) -> TaskAttempt:
-        return self._attempt
-
-    def _note(self, name: str, file: TaskFile) -> None:
-        if self._sink is not None:
-            self._sink.note(name, file)
-
-    def _files(self) -> Sink:
-        if self._sink is None:
-            job, attempt = self._job, self._attempt
-            title, dest = f"task {self.task_id!r} of job {job.id!r}", Destination.parse(job.dest)
-            self._sink = Sink(title, dest, job._runtime, attempt, job._options.block_bytes)
-        return self._sink
 
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal, overload
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from magic_committer._arguments import attributes_of
 from magic_committer._hints import no_attribute
 from magic_committer.committers.base import TaskAttempt
-from magic_committer.errors import OptionError, WrongType
+from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.filesystem.sink import KEEP_BYTES_MAX, Sink
 from magic_committer.hadoop.paths import check_name, name_text, parse_url, unique_name
 from magic_committer.stores.base import Attributes
@@ -29,20 +29,28 @@ TextMode = Literal["w", "x", "wt", "xt"]
 """The modes of `open` for a file of text. All four are the same."""
 
 
-class FileCalls(ABC):
-    """The calls that make files of one task."""
+class FileCalls:
+    """The calls that make files of one task. Before the block of a `write` there is none yet."""
 
-    @abstractmethod
+    _of: TaskAttempt | None = None
+    _make_sink: Callable[[TaskAttempt], Sink]
+    _sink: Sink | None = None
+
     def _own(self) -> TaskAttempt:
-        """The attempt whose files these are."""
+        if self._of is None:
+            raise not_started()
+        return self._of
 
-    @abstractmethod
     def _note(self, name: str, file: TaskFile) -> None:
         """Show an opened file in the file systems of the task, if there are any."""
+        if self._sink is not None:
+            self._sink.note(name, file)
 
-    @abstractmethod
     def _files(self) -> Sink:
         """The task, as a place to put files."""
+        if self._sink is None:
+            self._sink = self._make_sink(self._own())
+        return self._sink
 
     if not TYPE_CHECKING:
 
@@ -452,6 +460,11 @@ class FileCalls(ABC):
         )
         attributes = attributes_of(attributes)
         return put_all(sink, found, left_out, unique=unique, attributes=attributes)
+
+
+def not_started() -> MagicError:
+    """The error of a call before the block of `write`."""
+    return MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
 
 
 def text_options(

@@ -158,23 +158,17 @@ class Sink:
     """One task, as a place to put files. All file systems of a task share it, and its shelf.
 
     Args:
-        title: what messages call it: ``"job 'x'"``.
-        dest: the job's destination.
-        runtime_for: the components for a bucket, as the job reaches it.
         attempt: opens, discards and renames the files.
+        runtime_for: the components for a bucket, as the job reaches it.
         block_bytes: a file of at most this many bytes is sent as one block.
     """
 
     def __init__(
-        self,
-        title: str,
-        dest: Destination,
-        runtime_for: Callable[[str], Runtime],
-        attempt: TaskAttempt,
-        block_bytes: int,
+        self, attempt: TaskAttempt, runtime_for: Callable[[str], Runtime], block_bytes: int
     ) -> None:
-        self.title = title
+        self.title = f"task {attempt.task!r} of job {attempt.job.id!r}"  # for messages
         self.runtime_for = runtime_for
+        dest = Destination.parse(attempt.job.dest)
         self.runtime = runtime_for(dest.bucket)
         self.home = Home(dest, self.runtime.store)
         self.attempt = attempt
