@@ -12,10 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,21 +73,6 @@ def bundled_java() -> Java:
             hint=f"Install a Java {JAVA_VERSION_MIN} or newer, and set JAVA_HOME",
         )
     return Java(home, version, bundled=True)
-
-
-@contextmanager
-def for_spark(java: Java | None = None) -> Iterator[Mapping[str, str]]:
-    """The environment variables that PySpark needs here, valid inside the ``with``. Raises NoJava:
-    there is no Java."""
-    java = java or find()
-    # Driver and workers must be the same Python.
-    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    if not java.bundled:
-        yield environment | {"JAVA_HOME": str(java.home)}
-        return
-    with tempfile.TemporaryDirectory(prefix="magic-committer-java-") as home:
-        write_wrapper(Path(home), java)
-        yield environment | {"JAVA_HOME": home}
 
 
 def write_wrapper(home: Path, java: Java) -> None:
