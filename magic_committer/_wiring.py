@@ -49,18 +49,9 @@ def register_store(
 ) -> None:
     """Use ``store`` for its bucket in this process, in place of S3: for tests (see
     `magic_committer.testing`) and for a program's own stores. Holds for all threads. If the bucket
-    already has a store, the new one is used until it is unregistered.
-
-    Args:
-        store: the store; it knows its bucket.
-        clock: the clock for the waits of its jobs; None (default): this machine's clock.
-        other_buckets: ``"raise"``: until this store is unregistered, every bucket without a
-            registered store is an `OptionError`, so that nothing can reach the real S3. ``"allow"``
-            (default): those buckets are S3, as the environment says.
-
-    Raises:
-        OptionError: ``other_buckets`` is neither. Nothing is registered.
-    """
+    already has a store, the new one is used until it is unregistered. ``clock``: for the waits of
+    its jobs; None: this machine's. ``other_buckets="raise"``: meanwhile every bucket without a
+    registered store is an `OptionError`, so that nothing can reach the real S3."""
     if other_buckets not in get_args(OtherBuckets):
         raise OptionError(
             f"other_buckets={other_buckets!r} is none of {', '.join(get_args(OtherBuckets))}"

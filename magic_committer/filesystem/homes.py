@@ -61,14 +61,8 @@ def directory_info(name: str) -> Info:
 
 
 class Home:
-    """A destination.
-
-    Attributes:
-        url: its URL, with a ``/`` at its end.
-        schemes: the schemes of URLs that mean it.
-        roots: what follows the scheme in such a URL, in each of its spellings, as `roots_of` says.
-        holds: what a file is called there: ``"object"`` or ``"file"``.
-    """
+    """A destination. URLs of ``schemes`` and ``roots`` mean it, as `roots_of` says; ``holds``: what
+    a file is called there."""
 
     def __init__(self, dest: Destination, store: ObjectStore) -> None:
         self.url = dest.url

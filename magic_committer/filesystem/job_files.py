@@ -57,11 +57,7 @@ SHARE_OF_A_FILE = 8
 
 
 class KeptBytes:
-    """How many bytes may still be kept. Safe for many threads.
-
-    Attributes:
-        file_bytes_max: for one file.
-    """
+    """How many bytes may still be kept. Safe for many threads."""
 
     def __init__(self, bytes_max: int) -> None:
         if isinstance(bytes_max, bool) or not isinstance(bytes_max, int):

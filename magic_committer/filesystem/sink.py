@@ -33,11 +33,10 @@ class ShelvedFile:
     """A file of the task.
 
     Attributes:
-        name: as the writer calls it, relative to the destination.
-        stored_name: with the job's UUID, if the file has a unique name; else the same.
+        name, stored_name: as the writer calls it, relative to the destination; and with the job's
+            UUID, if the file has a unique name.
         stream: its upload, or the file that waits on a file system; of a pending upload what is
             left of it.
-        begun: when it was opened, in seconds since the epoch.
         kept: the bytes of an upload, after it was closed; None: they were not kept.
     """
 

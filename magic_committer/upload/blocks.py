@@ -211,8 +211,9 @@ class Block:
         self.held = 0
         self.quick_end = self._summed = 0
         self._running: checksums.Running | None = None
-        if options.checksum_algorithm and checksums.keeps_up(options.checksum_algorithm):
-            self._running = checksums.Running(options.checksum_algorithm)
+        algorithm = options.checksum_algorithm
+        if algorithm is not None and checksums.keeps_up(algorithm):
+            self._running = checksums.Running(algorithm)
         self.memory: memoryview | None = None
         self._file: _BlockFile | None = None
         if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:

@@ -45,13 +45,8 @@ class FileState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class PendingFile:
     """What is left of a file that was closed, when nobody writes it any more: as long as its job
-    lasts, some 50 bytes instead of the 5 KiB of its stream.
-
-    Attributes:
-        root: the URL of the bucket, with a ``/`` at its end.
-        key: the final key.
-        length: how many bytes it has.
-    """
+    lasts, some 50 bytes instead of the 5 KiB of its stream. ``root``: the URL of the bucket, with a
+    ``/`` at its end."""
 
     root: str
     key: str
@@ -59,12 +54,10 @@ class PendingFile:
 
     @property
     def name(self) -> str:
-        """The URL of the future object."""
         return self.root + self.key
 
     @property
     def state(self) -> FileState:
-        """Always pending."""
         return FileState.PENDING
 
 

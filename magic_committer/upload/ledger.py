@@ -65,12 +65,9 @@ class FinishedUpload:
     """A file whose parts are all stored: the data for a `.pending`.
 
     Attributes:
-        key: the final key.
-        upload_id: the open upload.
         create_attempts: how often Create was sent. Above 1 there may be a second upload whose id
             nobody knows.
         parts: in order of number, each with its checksum if the upload has one.
-        length: bytes of the file.
         checksum: of the whole object, for Complete; None for SHA sums, which have none, and with
             ``checksum="off"``.
     """
@@ -87,11 +84,9 @@ class PartLedger:
     """The parts of one file: sizes going out, ETags coming back.
 
     Attributes:
-        length: bytes added so far.
-        bytes_max: the greatest length that the file may have.
-        next_number: the part that is being filled.
-        next_bytes: how many bytes that part holds when it is full.
-        filled: how many it holds now.
+        length, bytes_max: bytes added so far, and the most that there may be.
+        next_number, next_bytes, filled: the part that is being filled, how many bytes it holds when
+            it is full, and how many it holds now.
     """
 
     def __init__(self, block_bytes: int, *, uniform: bool = False) -> None:

@@ -105,8 +105,9 @@ class UploadStream(TaskFile):
         `wait`, and then `tell_failure`. None: Create is sent at once, and `close` waits. Raises
         OptionError: the checksum's algorithm needs a package.
         """
-        if options.checksum_algorithm is not None:
-            checksums.require(options.checksum_algorithm)
+        algorithm = options.checksum_algorithm
+        if algorithm is not None:
+            checksums.require(algorithm)
         self._pool = runtime.pool
         self._options = options
         self._blocks = blocks
