@@ -39,8 +39,15 @@ from magic_committer.errors import (
     WrongType,
 )
 from magic_committer.file_trees.through_fsspec import ToldFile
-from magic_committer.filesystem.homes import PROTOCOL, Info, directory_info, name_below
-from magic_committer.filesystem.sink import KEEP_BYTES_MAX, ShelvedFile, Sink
+from magic_committer.filesystem.sink import (
+    KEEP_BYTES_MAX,
+    PROTOCOL,
+    Info,
+    ShelvedFile,
+    Sink,
+    directory_info,
+    name_below,
+)
 from magic_committer.hadoop.paths import shown
 from magic_committer.options import MiB
 from magic_committer.stores.base import Attributes
