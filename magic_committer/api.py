@@ -18,13 +18,7 @@ from __future__ import annotations
 from typing import Literal, Unpack, get_args, overload
 
 from magic_committer import _wiring
-from magic_committer._arguments import (
-    attributes_of,
-    checkpoint_of,
-    name_of,
-    options_of,
-    s3_of,
-)
+from magic_committer._arguments import attributes_of, checkpoint_of, name_of, options_of, s3_of
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.setup import find_job

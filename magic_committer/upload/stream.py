@@ -26,12 +26,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.errors import MagicError, UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.stores.base import (
-    Attributes,
-    CreatedUpload,
-    ObjectSlice,
-    Steps,
-)
+from magic_committer.stores.base import Attributes, CreatedUpload, ObjectSlice, Steps
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
 from magic_committer.upload.file import (
     Buffer,
@@ -479,8 +474,7 @@ class UploadStream(TaskFile):
             self._block.append(view[:count])
         except OSError as error:
             raise UploadFailed(
-                f"a block of {self.name} could not be kept on disk: {error}",
-                hint=of_disk(error),
+                f"a block of {self.name} could not be kept on disk: {error}", hint=of_disk(error)
             ) from error
         ledger.add(count)
         if 2 * ledger.filled >= ledger.next_bytes and not self._sender.begun:
