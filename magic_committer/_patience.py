@@ -61,9 +61,6 @@ class Patience:
         self.kind = kind
         self._since: dict[str, float] = {}
 
-    def __repr__(self) -> str:
-        return f"<Patience {self.kind.value}>"
-
     def left(self, verb: str, now: float, seconds_max: float) -> float:
         """How many seconds a request may still wait. 0 or less: give it up.
 

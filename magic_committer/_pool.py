@@ -227,9 +227,6 @@ class ThreadPool:
         self._count = 0
         self._started: list[threading.Thread] = []
 
-    def __repr__(self) -> str:
-        return f"ThreadPool(threads_max={self.threads_max})"
-
     def submit(self, function: Callable[[], R]) -> Handed[R]:
         """Have a function run by a thread, or now: a pool without threads runs it now, and so does
         a thread of this very pool. If that one waited for another thread, all of them might wait

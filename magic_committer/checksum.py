@@ -92,9 +92,6 @@ class Running:
         self._add = _crc_function(algorithm) if algorithm in _CRCS else None
         self._sha = None if self._add else _SHAS[algorithm]()
 
-    def __repr__(self) -> str:
-        return f"<Running {self.algorithm} {self.checksum().value}>"
-
     def update(self, data: Buffer) -> None:
         """Add more bytes; ``data`` is contiguous."""
         if self._add is not None:

@@ -49,7 +49,8 @@ class FileCalls:
     def _files(self) -> Sink:
         """The task, as a place to put files."""
         if self._sink is None:
-            self._sink = self._make_sink(self._own())
+            attempt = self._own()
+            self._sink = self._make_sink(attempt)
         return self._sink
 
     if not TYPE_CHECKING:

@@ -75,9 +75,6 @@ class BlockSource:
         self._begin()
         renewed_in_children(self, BlockSource._begin)
 
-    def __repr__(self) -> str:
-        return f"<BlockSource {self.bytes_in_use} bytes in use>"
-
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -218,9 +215,6 @@ class Block:
         self._file: _BlockFile | None = None
         if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:
             self._file = _BlockFile(self._directory)
-
-    def __repr__(self) -> str:
-        return f"<Block {self.length} of {self.size} bytes {'on disk' if self.on_disk else ''}>"
 
     @property
     def on_disk(self) -> bool:

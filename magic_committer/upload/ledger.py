@@ -100,10 +100,6 @@ class PartLedger:
         self._sizes: list[int] = []  # sizes of the parts that were handed out
         self._stored: dict[int, Part] = {}
 
-    def __repr__(self) -> str:
-        parts = f"{len(self._sizes)} parts out, {len(self._stored)} stored"
-        return f"<PartLedger {self.length} bytes, {parts}>"
-
     @property
     def room(self) -> int:
         """How many more bytes fit into the part that is being filled."""

@@ -72,9 +72,6 @@ class LocalDirectory:
         self._pid = os.getpid()
         self._opened = 0
 
-    def __repr__(self) -> str:
-        return f"<LocalDirectory {self.path}>"
-
     @classmethod
     def make(cls, buffer_dir: str | None) -> LocalDirectory:
         """Make a directory. The first one of a process removes what killed processes left. Raises

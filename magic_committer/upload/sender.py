@@ -156,9 +156,6 @@ class PartSender:
         if self._end is not None:
             result_of(self._end)
 
-    def __repr__(self) -> str:
-        return f"<PartSender {self.url} {self.state}, {self.in_flight} parts in flight>"
-
     @property
     def in_flight(self) -> int:
         """Parts handed to the pool and not yet collected."""
