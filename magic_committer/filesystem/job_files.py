@@ -19,7 +19,7 @@ import io
 import pickle
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Sized
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from os import fspath, strerror
@@ -63,36 +63,6 @@ SHARE_OF_A_FILE = 8
 """A file is kept if it takes no more than this part of all: one file does not crowd out many."""
 
 
-class KeptBytes:
-    """How many bytes may still be kept. Safe for many threads."""
-
-    def __init__(self, bytes_max: int) -> None:
-        if isinstance(bytes_max, bool) or not isinstance(bytes_max, int):
-            raise WrongType(
-                f"keep_bytes_max is a number of bytes, not {bytes_max!r:.80}",
-                hint=f"Pass keep_bytes_max={KEEP_BYTES_MAX}, or 0 to keep nothing",
-            )
-        if bytes_max < 0:
-            raise OptionError(f"keep_bytes_max={bytes_max}: there are 0 bytes or more")
-        self.bytes_max = bytes_max
-        self.file_bytes_max = bytes_max // SHARE_OF_A_FILE
-        self._free = bytes_max
-        self._lock = threading.Lock()
-
-    def take(self, count: int, before: int) -> bool:
-        """Take room for so many bytes more of a file that has ``before``. False: there is none."""
-        with self._lock:
-            if before + count > self.file_bytes_max or count > self._free:
-                return False
-            self._free -= count
-            return True
-
-    def give_back(self, count: int) -> None:
-        """Give back room: a file was removed, or is not kept after all."""
-        with self._lock:
-            self._free += count
-
-
 class WrittenFile(TaskFile):
     """A file of a task, opened through a file system. It can only be written, from start to end.
     The bytes of an upload are also kept while it is small.
@@ -103,21 +73,15 @@ class WrittenFile(TaskFile):
     (`FileStillOpen`).
     """
 
-    def __init__(
-        self, file: ShelvedFile, kept: KeptBytes, discard: Callable[[ShelvedFile], None]
-    ) -> None:
+    def __init__(self, file: ShelvedFile, system: JobFileSystem) -> None:
         self._file = file
         assert isinstance(file.stream, TaskFile)  # it was just opened
-        self._stream = stream = file.stream
-        self.pid = stream.pid
-        self._room = kept
-        self._discard = discard
+        self._stream = file.stream
+        self.pid = self._stream.pid
+        self._system = system
         self._held: bytearray | None = bytearray()
-        if kept.file_bytes_max == 0:
+        if not system._file_bytes_max:
             self._let_go()
-
-    def __repr__(self) -> str:
-        return f"<WrittenFile {self._file.name!r} {self._stream!r}>"
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -147,7 +111,7 @@ class WrittenFile(TaskFile):
     def write(self, data: Buffer, /) -> int:
         count = self._stream.write(data)
         if self._held is not None:
-            if self._room.take(count, len(self._held)):
+            if self._system._take_room(count, len(self._held)):
                 self._held += data if isinstance(data, bytes) else memoryview(data).tobytes()
             else:
                 self._let_go()
@@ -156,7 +120,7 @@ class WrittenFile(TaskFile):
     def _let_go(self) -> None:
         """Keep nothing of this file; from now on a write goes to the task's file itself."""
         held, self._held = self._held, None
-        self._room.give_back(len(held or b""))
+        self._system._give_room_back(held)
         self.write = self._stream.write  # type: ignore[method-assign]
 
     def close(self) -> None:
@@ -177,7 +141,7 @@ class WrittenFile(TaskFile):
 
     def discard(self) -> None:
         """Of a transaction of fsspec that has failed: take the file out of its task."""
-        self._discard(self._file)
+        self._system._discard(self._file)
 
     def __del__(self) -> None:
         # Instead of io.IOBase's method, which closes, and so would hand in half a file.
@@ -194,12 +158,21 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
     def __init__(
         self, sink: Sink, *, unique: bool, read_through: bool, keep_bytes_max: int
     ) -> None:
+        if isinstance(keep_bytes_max, bool) or not isinstance(keep_bytes_max, int):
+            raise WrongType(
+                f"keep_bytes_max is a number of bytes, not {keep_bytes_max!r:.80}",
+                hint=f"Pass keep_bytes_max={KEEP_BYTES_MAX}, or 0 to keep nothing",
+            )
+        if keep_bytes_max < 0:
+            raise OptionError(f"keep_bytes_max={keep_bytes_max}: there are 0 bytes or more")
         super().__init__()
         self._sink = sink
         self._unique = unique
         self._read_through = read_through
-        kept = KeptBytes(keep_bytes_max)
-        self._kept = kept if sink.waiting is None else KeptBytes(0)  # on a disk all can be read
+        self._bytes_max = keep_bytes_max if sink.waiting is None else 0  # a disk can be read
+        self._file_bytes_max = self._bytes_max // SHARE_OF_A_FILE
+        self._free = self._bytes_max
+        self._lock = threading.Lock()
         self._strip_protocol = self._relative  # fsspec's own is a class's, which has no destination
 
     def __repr__(self) -> str:
@@ -240,6 +213,18 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
     def unstrip_protocol(self, name: str) -> str:
         """The full URL of a file: where it will be visible."""
         return f"{PROTOCOL}://{self._sink.home.roots[0]}{self._relative(name)}"
+
+    def _take_room(self, count: int, before: int) -> bool:
+        """Keep so many bytes more of a file that has ``before``. False: there is no room."""
+        with self._lock:
+            if before + count > self._file_bytes_max or count > self._free:
+                return False
+            self._free -= count
+            return True
+
+    def _give_room_back(self, kept: Sized | None) -> None:
+        with self._lock:
+            self._free += len(kept or b"")
 
     # Questions ------------------------------------------------------------------------------------
 
@@ -344,7 +329,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         given = attributes_of(attributes)
         self._make_way(name)
         file = self._sink.open(name, unique=self._unique, attributes=given)
-        return WrittenFile(file, self._kept, self._discard)
+        return WrittenFile(file, self)
 
     def _make_way(self, name: str) -> None:
         """Take a file of this name out of the task, so that there can be another one."""
@@ -388,7 +373,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         raise NotYetAnObject(
             f"{shown(file.name)} ({file.stream.length:,} bytes) cannot be {doing} before the job"
             " commits: it is an upload on its final key, no object yet, and its bytes were not kept"
-            f" here: at most {self._kept.bytes_max:,} bytes are, and {self._kept.file_bytes_max:,}"
+            f" here: at most {self._bytes_max:,} bytes are, and {self._file_bytes_max:,}"
             " of one file",
             hint="Write it under its final name at once; or let more be kept:"
             f" filesystem(keep_bytes_max={8 * max(file.stream.length, MiB):_})",
@@ -449,7 +434,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
     def _discard(self, file: ShelvedFile) -> None:
         self._sink.discard(file.name, file.stored_name)
         kept, file.kept = file.kept, None
-        self._kept.give_back(len(kept or b""))
+        self._give_room_back(kept)
 
     def cp_file(self, path1: Any, path2: Any, **kwargs: Any) -> None:
         """Write a second file with the bytes of another. Raises NotYetAnObject."""
