@@ -64,7 +64,7 @@ def writing(world: World, what: Wrote, actor: Actor) -> None:
         _told(world, uuid, actor, error, since)
     else:
         if body is None:
-            handed = [writer._task.attempt_id] if writer._task is not None else []
+            handed = [writer._of.attempt] if writer._of is not None else []
             world.watch.told(uuid, f"{actor}: write", writer.report.outcome, None, since, handed)
         else:
             world.watch.claimed(uuid, f"{actor}: write", body, since)

@@ -16,7 +16,7 @@ LAYERS = (
     # ports: what is asked of the world
     ("stores stores.base", "_pool"),
     # vocabulary: values; `_runtime` bundles the ports into one
-    ("_arguments _java _job_json _modes checksum hadoop options _runtime protocol",),
+    ("_arguments _java _modes checksum hadoop options _runtime protocol",),
     # mechanisms, which do not know of each other, and stores, which stand behind the port
     (
         "upload",
