@@ -112,34 +112,28 @@ _CODES = {Cause.LARGE: "TooLarge", Cause.BODY: "IncompleteBody"}
 class Failure(Exception):
     """Why a request has not succeeded: `NoAnswer`, or the store's refusal."""
 
-    status: int = 0  # of the answer, as far as there was one
-    code: str = ""
+    status: int  # of the answer, as far as there was one
+    code: str
+    request_id: str
+
+
+@dataclass(eq=False)
+class NoAnswer(Failure):
+    """A request that got no answer that can be used."""
+
+    cause: Cause
+    sent: Sent
+    why: str  # in words, without secrets
+    where: str = ""  # the scheme, host and port of what was not reached
+    status: int = 0
     request_id: str = ""
 
+    def __str__(self) -> str:
+        return self.why
 
-class NoAnswer(Failure):
-    """A request that got no answer that can be used.
-
-    Attributes:
-        cause: why.
-        sent: whether the store may have got the request.
-        why: the reason in words, without secrets.
-        where: the scheme, host and port of what was not reached.
-    """
-
-    def __init__(
-        self, cause: Cause, sent: Sent, why: str, where: str = "", status: int = 0
-    ) -> None:
-        super().__init__(why)
-        self.cause = cause
-        self.sent = sent
-        self.why = why
-        self.where = where
-        self.status = status
-        self.code = _CODES.get(cause, "")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (NoAnswer, (self.cause, self.sent, self.why, self.where, self.status))
+    @property
+    def code(self) -> str:  # type: ignore[override]
+        return _CODES.get(self.cause, "")
 
 
 def unwritten(why: str) -> NoAnswer:

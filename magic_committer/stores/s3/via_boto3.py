@@ -19,6 +19,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -63,22 +64,30 @@ _NOT_OURS = frozenset(("host", "content-length", "expect"))
 """Headers that our connections write, or do without."""
 
 
+@dataclass
 class _Turn:
     """One request that the SDK is asked for, and what became of it."""
 
-    def __init__(self, call: Call, deadline: Deadline) -> None:
-        self.call = call
-        self.deadline = deadline
-        self.outcome: Outcome | None = None
+    call: Call
+    deadline: Deadline
+    outcome: Outcome | None = None
+
+
+class _Turns(threading.local):
+    """What each thread has asked for."""
+
+    now: _Turn | None = None
+
+
+_turns = _Turns()
 
 
 class _Made(NamedTuple):
-    """The client of one process, with what belongs to it."""
+    """The client of one process, and the SDK's session that it is of."""
 
     pid: int
     client: Any
     core: Any
-    hooks: _Hooks
 
 
 class ViaBoto3:
@@ -116,18 +125,17 @@ class ViaBoto3:
         return False  # the SDK has gone there by itself
 
     def _ask(self, call: Call, deadline: Deadline) -> Reply:
-        _, client, _, hooks = self._mine()
-        turn = hooks.turns.turn = _Turn(call, deadline)
+        turn = _turns.now = _Turn(call, deadline)
         parsed = None
         try:
-            parsed = self._send(client, call)
+            parsed = self._send(call)
         except Failure as error:
             turn.outcome = error
         except Exception as error:  # whatever it is: an answer tells more
             if turn.outcome is None:
                 turn.outcome = _unsent(error)
         finally:
-            hooks.turns.turn = None
+            _turns.now = None
         answer, turn.outcome = turn.outcome, None
         if isinstance(answer, Failure):
             try:
@@ -139,7 +147,8 @@ class ViaBoto3:
             return {**parsed, "Document": answer.body}
         return read(call.operation, answer)
 
-    def _send(self, client: Any, call: Call) -> Any:
+    def _send(self, call: Call) -> Any:
+        operation = getattr(self.client, xform_name(call.operation))
         parameters = dict(call.parameters)
         if self._bucket:
             parameters["Bucket"] = self._bucket
@@ -147,9 +156,9 @@ class ViaBoto3:
             bucket, _, key = parameters["CopySource"].partition("/")
             parameters["CopySource"] = {"Bucket": bucket, "Key": key}
         if call.operation not in ("PutObject", "UploadPart"):
-            return getattr(client, xform_name(call.operation))(**parameters)
+            return operation(**parameters)
         with closing(_opened(call.body)) as body:
-            return getattr(client, xform_name(call.operation))(Body=body, **parameters)
+            return operation(Body=body, **parameters)
 
     # The client -----------------------------------------------------------------------------------
 
@@ -180,7 +189,6 @@ class ViaBoto3:
         redact.install()
         bundle = core.get_config_variable("ca_bundle")
         http = Http(network_for(options, client.meta.endpoint_url, bundle))
-        hooks = _Hooks(http)
         events = client.meta.events
         # A body that waits for "100 Continue" costs a round trip for each part, and a second on
         # servers that never send it. Bodies can be sent again, so nothing is lost without it.
@@ -188,9 +196,11 @@ class ViaBoto3:
         if not options.anonymous:
             events.register("before-sign.s3", lambda **_: credentials_of(core))
         events.register("before-sign.s3.UploadPart", _leave_to_tls)
-        events.register_last("before-send.s3", hooks.before_send)
+        # No method: in a circle with the client, this object would keep its connections until the
+        # collector comes.
+        events.register_last("before-send.s3", partial(_before_send, http))
         weakref.finalize(self, http.close).atexit = False  # it has its own end
-        return _Made(os.getpid(), client, core, hooks)
+        return _Made(os.getpid(), client, core)
 
     def _config(self) -> Config:
         options = self._options
@@ -206,41 +216,27 @@ class ViaBoto3:
         )
 
 
-class _Hooks:
-    """What the SDK's client calls. It does not know of `ViaBoto3`, which would otherwise be in a
-    circle with the client, and keep its connections until the collector comes."""
-
-    def __init__(self, http: Http) -> None:
-        self.turns = threading.local()  # ``turn``: what this thread has asked for
-        self._http = http
-
-    def before_send(self, request: AWSPreparedRequest, **_: Any) -> Any:
-        """Send the SDK's request. What it gets back is the answer."""
-        turn: _Turn | None = getattr(self.turns, "turn", None)
-        if turn is None:
-            return None
-        turn.outcome = answer = self._http.send(_as_ours(request, turn.call), turn.deadline)
-        return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
-
-
-def _as_ours(request: AWSPreparedRequest, call: Call) -> HttpRequest:
+def _before_send(http: Http, request: AWSPreparedRequest, **_: Any) -> AWSResponse | None:
+    """Send the SDK's request. What it gets back is the answer."""
+    turn = _turns.now
+    if turn is None:
+        return None
+    call = turn.call
     scheme, _, rest = request.url.partition("://")
     netloc, slash, target = rest.partition("/")
     body = request.body or b""
     if hasattr(body, "read"):  # as `_opened`; a session for S3 Express is asked for without one
         body = call.body
-    return HttpRequest(
-        request.method,
-        origin_of(f"{scheme}://{netloc}"),
-        f"{slash or '/'}{target}",
-        [
-            (name, value.decode() if isinstance(value, bytes) else str(value))
-            for name, value in request.headers.items()
-            if name.lower() not in _NOT_OURS
-        ],
-        body.encode() if isinstance(body, str) else body,
-        call.bytes_max,
-    )
+    headers = [
+        (name, value.decode() if isinstance(value, bytes) else str(value))
+        for name, value in request.headers.items()
+        if name.lower() not in _NOT_OURS
+    ]
+    origin, target = origin_of(f"{scheme}://{netloc}"), f"{slash or '/'}{target}"
+    body = body.encode() if isinstance(body, str) else body
+    ours = HttpRequest(request.method, origin, target, headers, body, call.bytes_max)
+    turn.outcome = answer = http.send(ours, turn.deadline)
+    return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
 
 
 class _Raw(io.BytesIO):
