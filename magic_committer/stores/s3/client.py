@@ -20,7 +20,7 @@ import logging
 import os
 import threading
 import urllib.parse
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -46,7 +46,6 @@ from magic_committer.stores.base import (
     AbortUpload,
     Answer,
     Ask,
-    Attributes,
     Checksum,
     ChecksumAlgorithm,
     CompleteUpload,
@@ -258,10 +257,8 @@ class S3Store:
 
     # Uploads -------------------------------------------------------------------------------------
 
-    def create_upload(
-        self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
-    ) -> CreatedUpload:
-        return run(self._creating(CreateUpload(key, attributes, checksum)), self._ask)
+    def create_upload(self, key: str, **given: Any) -> CreatedUpload:
+        return run(self._creating(CreateUpload(key, **given)), self._ask)
 
     def _creating(self, asked: CreateUpload) -> Work[CreatedUpload]:
         attributes, checksum = asked.attributes, asked.checksum
@@ -301,14 +298,8 @@ class S3Store:
     def _putting_part(self, asked: PutPart) -> Work[Part]:
         key, number, checksum = asked.key, asked.number, asked.checksum
         body, asked.body = asked.body, NO_BODY
-        wanted = {
-            "Key": key,
-            **self._payer,
-            "UploadId": asked.upload_id,
-            "PartNumber": number,
-            **self._customer_key,
-            **_checksum_named(checksum),
-        }
+        wanted = self._of_upload(asked)
+        wanted.update(PartNumber=number, **self._customer_key, **_checksum_named(checksum))
         size = body.nbytes if isinstance(body, memoryview) else body.length
         if isinstance(body, FileSlice):
             os.stat(body.path)  # a file that is not there is no error of the store
@@ -336,7 +327,7 @@ class S3Store:
 
     def _listing_parts(self, asked: ListParts) -> Work[tuple[Part, ...]]:
         parts: list[Part] = []
-        wanted = {**self._named(asked.key), "UploadId": asked.upload_id, **self._customer_key}
+        wanted = {**self._of_upload(asked), **self._customer_key}
         marker = 0
         while True:
             reply, attempts = yield Call("list_parts", "ListParts", asked.key, dict(wanted))
@@ -352,16 +343,9 @@ class S3Store:
             marker = wanted["PartNumberMarker"] = following
 
     def complete_upload(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[Part],
-        *,
-        length: int | None = None,
-        checksum: Checksum | None = None,
-        if_none_match: bool = False,
+        self, key: str, upload_id: str, parts: Sequence[Part], **given: Any
     ) -> Written:
-        asked = CompleteUpload(key, upload_id, parts, length, checksum, if_none_match)
+        asked = CompleteUpload(key, upload_id, parts, **given)
         return run(self._completing(asked), self._ask)
 
     def _completing(self, asked: CompleteUpload) -> Work[Written]:
@@ -369,13 +353,8 @@ class S3Store:
             {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
             for one in asked.parts
         ]
-        wanted: dict[str, Any] = {
-            "Key": asked.key,
-            **self._payer,
-            "UploadId": asked.upload_id,
-            "MultipartUpload": {"Parts": parts},
-            **self._customer_key,
-        }
+        wanted = self._of_upload(asked)
+        wanted.update(MultipartUpload={"Parts": parts}, **self._customer_key)
         if asked.length is not None:
             wanted["MpuObjectSize"] = asked.length
         if asked.if_none_match:
@@ -392,7 +371,7 @@ class S3Store:
         run(self._aborting(AbortUpload(key, upload_id)), self._ask)
 
     def _aborting(self, asked: AbortUpload) -> Work[Written]:
-        wanted = {**self._named(asked.key), "UploadId": asked.upload_id}
+        wanted = self._of_upload(asked)
         with suppress(NotFound):
             yield Call("abort_upload", "AbortMultipartUpload", asked.key, wanted, once=asked.once)
         return Written("")
@@ -514,6 +493,11 @@ class S3Store:
         given = {name: value for name, value in more.items() if value is not None}
         return {"Key": key, **self._payer, **given}
 
+    def _of_upload(
+        self, asked: PutPart | ListParts | CompleteUpload | AbortUpload
+    ) -> dict[str, Any]:
+        return {"Key": asked.key, **self._payer, "UploadId": asked.upload_id}
+
 
 _WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
     CompleteUpload: S3Store._completing,
@@ -590,7 +574,7 @@ STORES_MAX = 16
 
 _Wanted = tuple[str, S3Options, frozenset[tuple[str, str]]]
 _lock = threading.Lock()
-_connected: OrderedDict[_Wanted, S3Store] = OrderedDict()
+_connected: deque[S3Store] = deque(maxlen=STORES_MAX)
 """Those that were wanted last, the newest at the end."""
 _in_use: WeakValueDictionary[_Wanted, S3Store] = WeakValueDictionary()
 """These, and those that jobs still have."""
@@ -611,8 +595,8 @@ def connect(
         OptionError: as for `S3Store`.
     """
     held = {} if held is None else held
-    if bucket in held:
-        mine: S3Store = held[bucket]
+    mine: S3Store | None = held.get(bucket)
+    if mine is not None:
         return mine
     options = options or S3Options()
     wanted = (bucket, options, surroundings())
@@ -623,10 +607,9 @@ def connect(
             if not store._way.has_credentials:
                 return store
             _in_use[wanted] = store
-        _connected[wanted] = store
-        _connected.move_to_end(wanted)
-        if len(_connected) > STORES_MAX:
-            _connected.popitem(last=False)
+        elif store in _connected:
+            _connected.remove(store)
+        _connected.append(store)
         held[bucket] = store
         return store
 
