@@ -46,7 +46,6 @@ SURROUNDINGS = ("HOME", "REQUESTS_CA_BUNDLE", "BOTO_CONFIG", CUSTOMER_KEY_VARIAB
 REGION_DEFAULT = "us-east-1"
 """The region if nothing names one: S3 redirects us to the bucket's region, other stores ignore
 it."""
-OPTIONS_HINT = "Check S3Options, the AWS_* variables and the AWS configuration files"
 
 _FILES = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
 _VARIABLES = {
@@ -284,9 +283,15 @@ def core_session(options: S3Options) -> Any:
         loader = _loaders.setdefault(session.get_config_variable("data_path"), own)
         session.register_component("data_loader", loader)
     except (BotoCoreError, ValueError) as error:
-        redact.redact_error(error)
-        raise OptionError(f"no client can be made: {error}", hint=OPTIONS_HINT) from error
+        raise no_client(error) from None
     return session
+
+
+def no_client(error: Exception) -> OptionError:
+    """What the SDK has refused, without secrets."""
+    said = redact.redacted(str(error))
+    hint = "Check S3Options, the AWS_* variables and the AWS configuration files"
+    return OptionError(f"no client can be made: {said}", hint=hint)
 
 
 def _truth(value: object) -> bool:

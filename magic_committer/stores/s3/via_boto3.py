@@ -33,17 +33,16 @@ from botocore.parsers import ResponseParserError
 
 from magic_committer._patience import Errand
 from magic_committer._pool import beside
-from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PartBody
 from magic_committer.stores.s3 import redact
 from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.config import (
-    OPTIONS_HINT,
     REGION_DEFAULT,
     core_session,
     credentials_of,
     network_for,
+    no_client,
 )
 from magic_committer.stores.s3.http import (
     Cause,
@@ -184,8 +183,7 @@ class ViaBoto3:
                 config=self._config(),
             )
         except (sdk.BotoCoreError, ValueError) as error:
-            redact.redact_error(error)
-            raise OptionError(f"no client can be made: {error}", hint=OPTIONS_HINT) from error
+            raise no_client(error) from None
         redact.install()
         bundle = core.get_config_variable("ca_bundle")
         http = Http(network_for(options, client.meta.endpoint_url, bundle))
