@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from magic_committer._patience import SLICE_SECONDS
@@ -234,7 +234,8 @@ class S3Store:
         if delimiter:
             fixed["Delimiter"] = delimiter
         while True:
-            reply, attempts = self._ask(Call("list", "ListObjectsV2", prefix, {**fixed, **place}))
+            call = Call("list", "ListObjectsV2", prefix, {**fixed, **place})
+            reply, attempts = self._ask(call)
             seen_at = self._seen_at(reply)
             yield ObjectPage(
                 tuple(
@@ -248,12 +249,9 @@ class S3Store:
                     if one["Prefix"].startswith(prefix)
                 ),
             )
-            if not reply.get("IsTruncated"):
+            place = self._following(call, reply, attempts, "ContinuationToken")
+            if not place:
                 return
-            token = reply.get("NextContinuationToken")
-            if not token or token == place.get("ContinuationToken"):
-                _refuse_page("list", self._bucket, prefix, attempts)
-            place = {"ContinuationToken": token}
 
     # Uploads -------------------------------------------------------------------------------------
 
@@ -327,20 +325,18 @@ class S3Store:
 
     def _listing_parts(self, asked: ListParts) -> Work[tuple[Part, ...]]:
         parts: list[Part] = []
-        wanted = {**self._of_upload(asked), **self._customer_key}
-        marker = 0
+        place: dict[str, Any] = {}
         while True:
-            reply, attempts = yield Call("list_parts", "ListParts", asked.key, dict(wanted))
+            wanted = {**self._of_upload(asked), **self._customer_key, **place}
+            call = Call("list_parts", "ListParts", asked.key, wanted)
+            reply, attempts = yield call
             parts += [
                 Part(one["PartNumber"], one["ETag"], one["Size"], _checksum_of(one))
                 for one in reply.get("Part", ())
             ]
-            if not reply.get("IsTruncated"):
+            place = self._following(call, reply, attempts, "PartNumberMarker")
+            if not place:
                 return tuple(parts)
-            following = reply.get("NextPartNumberMarker", 0)
-            if following <= marker:
-                _refuse_page("list_parts", self._bucket, asked.key, attempts)
-            marker = wanted["PartNumberMarker"] = following
 
     def complete_upload(
         self, key: str, upload_id: str, parts: Sequence[Part], **given: Any
@@ -399,8 +395,9 @@ class S3Store:
         from the last key whose uploads were all on the page before, and drops duplicates.
         """
         wanted = {"Prefix": prefix, **at.markers, **self._payer}
+        call = Call("list_uploads", "ListMultipartUploads", prefix, wanted)
         try:
-            reply, attempts = yield Call("list_uploads", "ListMultipartUploads", prefix, wanted)
+            reply, attempts = yield call
         except InvalidRequest:
             if at.by_key or "UploadIdMarker" not in at.markers or not at.before:
                 raise
@@ -410,19 +407,33 @@ class S3Store:
         repeated = {(one.key, one.upload_id) for one in at.before} if at.by_key else set()
         shown = (one for one in page if (one.key, one.upload_id) not in repeated)
         held = tuple(one for one in shown if one.key.startswith(prefix))
-        given = UploadPage(held, self._seen_at(reply))
-        if not reply.get("IsTruncated"):
-            return given, None
         if at.by_key:
             ahead = (key for key in _key_markers(page) if key > at.markers["KeyMarker"])
-            following = {"KeyMarker": next(ahead, "")}
-        else:
-            names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
-            following = {name: reply.get(said, "") for name, said in names.items()}
-        following = {name: marker for name, marker in following.items() if marker}
-        if not following or following == at.markers:
-            _refuse_page("list_uploads", self._bucket, prefix, attempts)
-        return given, _PageStart(following, at.by_key, page)
+            reply.update(NextKeyMarker=next(ahead, ""), NextUploadIdMarker="")
+        place = self._following(call, reply, attempts, "KeyMarker", "UploadIdMarker")
+        given = UploadPage(held, self._seen_at(reply))
+        return given, _PageStart(place, at.by_key, page) if place else None
+
+    def _following(self, call: Call, reply: Reply, attempts: int, *markers: str) -> dict[str, Any]:
+        """The parameters by which the page behind this one is asked for; none: it is the last. A
+        page that says "more", and not where, is an error."""
+        if not reply.get("IsTruncated"):
+            return {}
+        place = {name: said for name in markers if (said := reply.get(f"Next{name}"))}
+        before = {name: call.parameters[name] for name in markers if name in call.parameters}
+        is_ahead = place.get("PartNumberMarker", 1) > before.get("PartNumberMarker", 0)
+        if place and place != before and is_ahead:
+            return place
+        where = f" s3://{self._bucket}/{call.key}" if self._bucket else ""
+        raise NotSupported(
+            f"{call.verb}{where} failed: the listing says that there is more, and not where",
+            operation=call.verb,
+            bucket=self._bucket,
+            key=call.key,
+            status=200,
+            attempts=attempts,
+            hint="The store cannot be listed past one page",
+        )
 
     # Many requests -------------------------------------------------------------------------------
 
@@ -511,19 +522,6 @@ _WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
 
 
 # Values -------------------------------------------------------------------------------------------
-
-
-def _refuse_page(verb: str, bucket: str, prefix: str, attempts: int) -> NoReturn:
-    where = f" s3://{bucket}/{prefix}" if bucket else ""
-    raise NotSupported(
-        f"{verb}{where} failed: the listing says that there is more, and not where",
-        operation=verb,
-        bucket=bucket,
-        key=prefix,
-        status=200,
-        attempts=attempts,
-        hint="The store cannot be listed past one page",
-    )
 
 
 def _checksum_of(reply: Reply) -> Checksum | None:
