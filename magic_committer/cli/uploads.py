@@ -17,7 +17,7 @@ from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, way_of
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.abort_uploads import OpenUploads, by_class, planned
+from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads, by_class
 from magic_committer.maintenance.uploads import FIELDS, Filters, Sums
 from magic_committer.remedy import Remedy, as_command
 
@@ -204,7 +204,7 @@ def abort_uploads(
     """
     asked = Filters(**chosen)
     survey = _look(shell, path, asked, sizes=not no_sizes)
-    plan = planned(survey, foreign, hadoop, max_aborts)
+    plan = Clearing(survey, foreign, hadoop, max_aborts)
     for line in plan.advice:
         shell.note(line)
     if plan.advice:

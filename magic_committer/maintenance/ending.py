@@ -36,9 +36,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
@@ -181,7 +182,6 @@ class Ending:
     verb: Call = "abort"
     seen: records.Seen | None = None
     adoption: Adoption | None = None
-    _hadoops: bool = False
 
     def commit(
         self, expect: int | Collection[str] | None = None, accept: Collection[str] = ()
@@ -189,20 +189,19 @@ class Ending:
         """Plan to publish what the job's tasks committed, or to finish it."""
         with self._calling("commit"):
             self._find()
-            prospect = None
+            more: dict[str, Any] = {}
             if self.adoption is not None and self.adoption.committed:
                 question = self._sweep_question()
             elif self.state in (State.RUNNING, State.ABSENT):
-                prospect = self._prospect(expect, accept)
-                many = pending_words(len(prospect.tasks), prospect.files, prospect.bytes)
+                found = self._prospect(expect, accept)
+                more = {"tasks": list(found.tasks), "files": found.files, "bytes": found.bytes}
+                many = pending_words(len(found.tasks), found.files, found.bytes)
                 question = f"Commit job {self.job_id}: make visible {many}?"
             else:
                 self._refuse_ended(self.outcome != "committed")
                 question = f"Finish job {self.job_id}, which is {self.state}?"
             return self._plan(
-                question,
-                lambda: self._committer().commit_job(None, expect, accept),
-                prospect=prospect,
+                question, lambda: self._committer().commit_job(None, expect, accept), **more
             )
 
     def abort(self, revert: bool = False, leave_visible: bool = False) -> ActionPlan[JobReport]:
@@ -211,36 +210,38 @@ class Ending:
             self._find()
             reverting = self.state is State.COMMITTING and revert
             self._refuse_ended(self.outcome == "committed" and not reverting)
+            question, warning = self._abort_question(leave_visible), ""
+            if self.seen is not None and self.state in (State.COMMITTING, State.REVERTING):
+                warning = "" if self.seen.record.terms.mode in FAILING else WRITTEN_OVER
             return self._plan(
-                self._abort_question(leave_visible),
+                question,
                 lambda: self._committer().abort_job(
                     revert=revert, leave_visible=leave_visible, role="recovery"
                 ),
-                self._loss(),
+                warning,
             )
 
     def recover(
         self, accept: Collection[str] = (), leave_visible: bool = False
     ) -> ActionPlan[Recovery]:
         """Plan to finish the job as it was decided, or to abort it if it was not."""
-        limit = DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after
-
-        def recover(dry_run: bool, dead_after: float = limit) -> Recovery:
-            return recover_job(
-                self.runtime, self.dest, self.job_id, dead_after=dead_after, accept=accept,
-                leave_visible=leave_visible, dry_run=dry_run, options=self.options,
-            )  # fmt: skip
+        recover = partial(
+            recover_job, self.runtime, self.dest, self.job_id, accept=accept,
+            leave_visible=leave_visible, options=self.options,
+            dead_after=DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after,
+        )  # fmt: skip
 
         def run() -> Recovery:
-            adopted = self.adoption is not None
+            if self.adoption is None:
+                return recover()
             self._take()
-            return recover(False, 0.0 if adopted else limit)
+            return recover(dead_after=0.0)
 
         with self._calling("recover"):
             try:
                 self._find()
             except JobNotFound:
-                ended = recover(dry_run=False)
+                ended = recover()
                 if ended.outcome != "committed":
                     raise
                 return self._plan("", lambda: ended, would=ended.did)
@@ -250,7 +251,7 @@ class Ending:
                 return self._plan(question, run)
             would = recover(dry_run=True)
             question = f"Job {self.job_id} is {would.state}; {would.did}. Go on?"
-            return self._plan(question, run, would=would.did, unresolved=would.unresolved)
+            return self._plan(question, run, would=would.did, unresolved=list(would.unresolved))
 
     def adopting(self) -> ActionPlan[Adoption]:
         """Plan to give a Hadoop job a record, and to do nothing else."""
@@ -259,13 +260,10 @@ class Ending:
 
     def give_up(self) -> ActionPlan[GivenUp]:
         """Plan to give up what can be neither finished nor undone."""
-
-        def give_up(dry_run: bool) -> GivenUp:
-            return give_up_job(
-                self.runtime, self.dest, self.job_id, dead_after=self._settled(),
-                dry_run=dry_run, options=self.options,
-            )  # fmt: skip
-
+        give_up = partial(
+            give_up_job, self.runtime, self.dest, self.job_id,
+            dead_after=self._settled(), options=self.options,
+        )  # fmt: skip
         try:
             look = give_up(dry_run=True)
         except JobNotFound as error:
@@ -274,7 +272,7 @@ class Ending:
         question = "" if over else _give_up_question(look)
         would = f"nothing: it was {look.outcome}" if over else "give it up"
         row = {"warning": "", "would": would, "adopt": False, **look.to_dict()}
-        return ActionPlan(question, (row,), "", lambda: give_up(dry_run=False))
+        return ActionPlan(question, (row,), "", give_up)
 
     def abort_or_give_up(self) -> ActionPlan[JobReport] | ActionPlan[GivenUp]:
         """Plan to end the job whatever its record says: what cannot be undone is left."""
@@ -303,7 +301,6 @@ class Ending:
         self.seen = self._read()
         if self.seen is not None:
             return
-        self._hadoops = True
         if not self.adopt and (found := self.look()).kind == "hadoop":
             raise self._refused(
                 f"is a Hadoop job with {pending_words(found.tasks, found.files, found.bytes)}; it"
@@ -347,7 +344,7 @@ class Ending:
         """The job's record, after it was adopted if it has to be."""
         if self.adoption is not None:
             self._adopt(dry_run=False)
-            self.adoption, self._hadoops = None, False
+            self.adoption = None
             self.seen = self._read()
         if self.seen is None:
             raise self._not_found()
@@ -371,14 +368,7 @@ class Ending:
             raise ended_by_record(self.dest.url, self.seen.record)
 
     def _plan(
-        self,
-        question: str,
-        run: Callable[[], T],
-        warning: str = "",
-        *,
-        would: str = "",
-        prospect: Prospect | None = None,
-        unresolved: Iterable[str] = (),
+        self, question: str, run: Callable[[], T], warning: str = "", would: str = "", **more: Any
     ) -> ActionPlan[T]:
         """The plan, with the job's state as its one row."""
 
@@ -401,10 +391,9 @@ class Ending:
             "adopt": self.adoption is not None,
             "warning": warning,
             "would": would or question.removesuffix("?"),
-            "tasks": prospect and list(prospect.tasks),
-            "files": prospect and prospect.files,
-            "bytes": prospect and prospect.bytes,
-            "unresolved": list(unresolved),
+            **dict.fromkeys(("tasks", "files", "bytes")),
+            "unresolved": [],
+            **more,
         }
         return ActionPlan(question, (row,), warning, calling)
 
@@ -467,12 +456,6 @@ class Ending:
         many = pending_words(found.tasks, found.files, found.bytes)
         return f"Abort job {self.job_id}{changed}: {many}{stays and f'; {stays}'}?"
 
-    def _loss(self) -> str:
-        """What is said before a decided job is undone; "" if it could write over nothing."""
-        if self.seen is None or self.state not in (State.COMMITTING, State.REVERTING):
-            return ""
-        return "" if self.seen.record.terms.mode in FAILING else WRITTEN_OVER
-
     # Remedies -------------------------------------------------------------------------------------
 
     def _refused(self, what: str, *remedies: Remedy) -> JobError:
@@ -500,7 +483,7 @@ class Ending:
         adopt: dict[str, object] = {"adopt": True}
         if remedy.call == "adopt":
             return replace(remedy, call=self.verb, options={**adopt, **remedy.options})
-        if not self._hadoops or remedy.call not in ADOPTING or remedy.job_id != self.job_id:
+        if self.seen is not None or remedy.call not in ADOPTING or remedy.job_id != self.job_id:
             return remedy
         if self.dead_after is not None:
             adopt[DEAD_AFTER] = self.dead_after
@@ -566,7 +549,9 @@ def recover_job(
         if state is State.CLOSED:
             return recovery
         if state is State.RUNNING:
-            _refuse_young(runtime, dest, seen, dead_after, leave_visible)
+            age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
+            ways = dead(dest.url, job_id, **({"leave_visible": True} if leave_visible else {}))
+            refuse_younger(job_id, age, dead_after, "it is running, and may be alive", *ways)
         if dry_run:
             return _planned(runtime, dest, seen, recovery, accept, leave_visible)
         committer = MagicCommitter.found(runtime, dest, seen, options)
@@ -579,14 +564,6 @@ def recover_job(
         return replace(recovery, state=report.state, outcome=report.outcome, report=report)
     assert last is not None
     raise last
-
-
-def _refuse_young(
-    runtime: Runtime, dest: Destination, seen: records.Seen, dead_after: float, leave_visible: bool
-) -> None:
-    age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
-    ways = dead(dest.url, seen.record.id, **({"leave_visible": True} if leave_visible else {}))
-    refuse_younger(seen.record.id, age, dead_after, "it is running, and may be alive", *ways)
 
 
 def _planned(
@@ -621,14 +598,14 @@ def _absent(
     """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
     job's UUID."""
     job = StartedJob(job_id, job_id, dest.url, Terms(), False, "", False)
-    outcome = did = ""
+    outcome, did = (
+        "",
+        "nothing: there is no record of it; it may have ended, either way, or never been",
+    )
     if committed_by_marker(runtime, job):
         outcome, did = "committed", "nothing: it has committed and is finished"
     absent = str(State.ABSENT)
-    never = "nothing: there is no record of it; it may have ended, either way, or never been"
-    return Recovery(
-        job_id, dest.url, found or absent, absent, outcome, did or never, dry_run=dry_run
-    )
+    return Recovery(job_id, dest.url, found or absent, absent, outcome, did, dry_run=dry_run)
 
 
 # Giving up ----------------------------------------------------------------------------------------
@@ -663,18 +640,11 @@ class GivingUp:
     counts: Counter[str] = field(default_factory=Counter)
     named: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def told(
-        self,
-        found: str,
-        state: str,
-        outcome: str = "",
-        why: str = "",
-        report: JobReport | None = None,
-    ) -> GivenUp:
+    def told(self, found: str, state: str, **more: Any) -> GivenUp:
         """Make the report."""
-        named = {name: tuple(some) for name, some in self.named.items()}
-        more: dict[str, Any] = {**self.counts, **named, "dry_run": self.dry_run, "report": report}
-        return GivenUp(self.job_id, self.dest.url, str(found), str(state), outcome, why, **more)
+        more |= {name: tuple(some) for name, some in self.named.items()}
+        more |= {**self.counts, "dry_run": self.dry_run}
+        return GivenUp(self.job_id, self.dest.url, str(found), str(state), **more)
 
     def name(self, what: str, words: str) -> None:
         """Name one more thing that stays; the first `NAMED_MAX` of a kind."""
@@ -714,12 +684,9 @@ class GivingUp:
     def _owns(self, uuid: str) -> bool:
         """Whether an object of the job's directory belongs to the job, by the UUID in its
         metadata."""
-        if uuid in self.uuids or (not uuid and self.adopted):
-            return True
         if self.by_directory and self._may_be_ours(uuid):
             self.uuids.add(uuid)
-            return True
-        return False
+        return uuid in self.uuids or (not uuid and self.adopted)
 
     def _listed(self) -> Iterator[ObjectInfo]:
         listing = Listing(self.runtime, *self.directories)
@@ -784,11 +751,11 @@ class GivingUp:
                     self.counts["open"] += look.state is not UploadState.GONE
 
     def _end(self, uploads: Iterator[UploadName]) -> None:
-        remover = UploadRemover(self.runtime)
+        remover, runtime = UploadRemover(self.runtime), self.runtime
         removals = ((upload, remover.to_remove(upload)) for upload in uploads)
         with (
-            closing(steps.each(self.runtime, removals, in_flight=IN_FLIGHT)) as ended,
-            closing(self.runtime.pool.each(self._undone, ended, in_flight=IN_FLIGHT)) as outcomes,
+            closing(steps.each(runtime, removals, in_flight=IN_FLIGHT)) as ended,
+            closing(runtime.pool.each(self._undone, ended, in_flight=IN_FLIGHT)) as outcomes,
         ):
             for outcome in outcomes:
                 (upload, removed), stays = outcome.item, outcome.unwrap()
@@ -956,8 +923,8 @@ class GivingUp:
             self.control_objects()
             self.remove_record(self.claim(seen.etag))
         state = record.state if self.dry_run else State.ABSENT
-        committed = "committed" if record.state is State.COMPLETED else ""
-        return self.told(found, state, outcome=committed, why=why)
+        outcome = "committed" if record.state is State.COMPLETED else ""
+        return self.told(found, state, outcome=outcome, why=why)
 
     def _undo(self, seen: records.Seen) -> tuple[JobReport | None, str]:
         """Abort or undo the job in the usual way. Gives its report, or what keeps it from being
