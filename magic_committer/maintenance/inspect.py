@@ -7,14 +7,11 @@ only hashes of its files are kept.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
 
 from magic_committer._pool import Outcome
 from magic_committer._quantities import age_words, counted, counted_are
@@ -62,15 +59,15 @@ from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
-    RECORD_BYTES_MAX,
     TASK_METADATA,
+    Decider,
     JobRecord,
     StartedJob,
     State,
 )
 from magic_committer.protocol.strict import read_document, read_fields
-from magic_committer.stores.base import ObjectInfo, objects
-from magic_committer.stores.urls import is_tree, url_of
+from magic_committer.stores.base import ObjectInfo, objects, uploads
+from magic_committer.stores.urls import is_tree
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -273,21 +270,17 @@ class PlanProgress:
 
 def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> PlanProgress:
     """Look for each upload of the plan: open, visible, or neither. A listing of the uploads is only
-    a hint: `upload_state` is asked for each one that it does not show.
-
-    Raises:
-        StoreError, FormatError: the plan or a pendingset cannot be read, perhaps because the job
-            has moved on; or the store does not answer.
-    """
+    a hint: `upload_state` is asked for each one that it does not show. StoreError, FormatError: the
+    plan or a pendingset cannot be read, perhaps because the job has moved on; or the store does not
+    answer."""
     assert seen.record.plan is not None
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
     plan = load_plan(runtime, job, seen.record.plan)
     source = StoredSource(runtime, job, plan, missing_is_fine=False)
     shown = KeySet()  # not sized by the plan's count, which nobody has checked
     with suppress(NotSupported):
-        for page in runtime.store.list_uploads(dest.prefix):
-            for listed in page.uploads:
-                shown.add(upload_name(listed.key, listed.upload_id))
+        for listed in uploads(runtime.store, dest.prefix):
+            shown.add(upload_name(listed.key, listed.upload_id))
     progress = PlanProgress(plan.files)
     unlisted = (one for some, _ in source.uploads() for one in some if one.name not in shown)
     for upload, look in each(runtime, lambda one: upload_state(runtime, one), unlisted):
@@ -320,44 +313,21 @@ def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Itera
     for directory in directories(runtime, dest.older_jobs_prefix):
         if directory not in adopted:
             yield inspect_one(runtime, dest, directory, dead_after, older=True)
-    if is_tree(runtime.store.bucket):
-        yield from _of_the_version_before(runtime, dest)
-
-
-_ENDS = {
-    "committing": "mv what is left in its 00/tasks/<attempt>/ to {dest}, rm there what its plan"
-    ' names in rows "d", and then ',
-    "completed": 'rm in {dest} what its plan names in rows "d", and then ',
-    "reverting": 'rm in {dest} what its plan names in rows "f", and then ',
-}
-"""What is to be done before its directory is removed, by the state of its record."""
-
-
-def _of_the_version_before(runtime: Runtime, dest: Destination) -> Iterator[FoundJob]:
-    """Jobs on a file system whose record is a file for each version. No call ends them."""
-    store, jobs = runtime.store, f"{dest.prefix}{TEMPORARY}/{MANIFEST_JOB_PREFIX}"
+    if not is_tree(runtime.store.bucket):
+        return
+    # The version before kept a record for each state, in files. No call ends such a job.
+    jobs = f"{dest.prefix}{TEMPORARY}/{MANIFEST_JOB_PREFIX}"
     for directory in directories(runtime, jobs):
-        versions = [one.key for one in objects(store, f"{directory}_job-")]
-        if not versions:
-            continue
-        newest = max(versions, key=lambda key: (len(key), key))
-        body = store.get(newest, max_bytes=RECORD_BYTES_MAX).body
-        found = re.search(rb'"state": ?"([a-z]+)"', body)
-        state = found[1].decode() if found else "absent"
-        path = shlex.quote(unquote(urlsplit(url_of(store.bucket, directory)).path))
-        first = _ENDS.get(state, "").format(dest=dest.url)
-        listing = Listing(runtime, directory).to_end()
-        yield FoundJob(
-            directory[len(jobs) : -1],
-            dest.url,
-            "unreadable",
-            state=state,
-            age=listing.age,
-            objects=listing.objects,
-            directory=directory[len(dest.prefix) :],
-            problem="its record is one of the version before, which kept it in _job-1.json",
-            would=f"nothing: if its driver is dead, {first}rm -r {path}",
-        )
+        if any(objects(runtime.store, f"{directory}_job-")):
+            yield FoundJob(
+                directory[len(jobs) : -1],
+                dest.url,
+                "unreadable",
+                directory=directory[len(dest.prefix) :],
+                problem="its record is one of the version before, in _job-1.json and after it",
+                would="nothing: end it by the version that started it, or by hand: its files are"
+                " plain, in its 00/tasks/",
+            )
 
 
 def inspect_job(
@@ -393,10 +363,9 @@ def inspect_one(
 
 def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
     measured = measure(runtime, Listing(runtime, directory))
-    if measured.ours or with_token(runtime, directory):
-        kind: JobKind = "litter"
-        would = "nothing: its job is over; cleanup takes what it left"
-    else:
+    kind: JobKind = "litter"
+    would = "nothing: its job is over; cleanup takes what it left"
+    if not (measured.ours or with_token(runtime, directory)):
         kind = "hadoop"
         would = "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
     return replace(measured.on(found), kind=kind, would=would)
@@ -423,15 +392,17 @@ def _carries_token(runtime: Runtime, info: ObjectInfo) -> bool:
 
 
 def _with_record(
-    runtime: Runtime,
-    dest: Destination,
-    found: FoundJob,
-    seen: records.Seen,
-    dead_after: float,
+    runtime: Runtime, dest: Destination, found: FoundJob, seen: records.Seen, dead_after: float
 ) -> FoundJob:
-    record = seen.record
+    record, who, batch = seen.record, seen.record.decider, seen.record.batch
     job = StartedJob.attached(record, dest.url, "")
     measured = measure(runtime, Listing(runtime, *record.paths(dest).directories), job.owns)
+    if who is None and measured.sign is not None:
+        with suppress(StoreError, FormatError):  # a sign that cannot be read is ignored
+            key = measured.sign.key
+            stored = runtime.store.get(key, max_bytes=SIGN_BYTES_MAX)
+            sign = Sign.decode(stored.body, key)
+            who = Decider(sign.role, sign.host, sign.pid)
     found = replace(
         measured.on(found),
         id=record.id,
@@ -446,18 +417,12 @@ def _with_record(
         started=record.started,
         directory=record.paths(dest).tree[len(dest.prefix) :],
         adopted=record.adopted,
-        query=record.batch.query if record.batch is not None else "",
-        batch=record.batch.number if record.batch is not None else None,
+        query=batch.query if batch is not None else "",
+        batch=batch.number if batch is not None else None,
         checkpoint=record.checkpoint,
     )
-    if record.decider is not None:
-        who = record.decider
+    if who is not None:
         found = replace(found, role=who.role, host=who.host, pid=who.pid)
-    elif measured.sign is not None:
-        with suppress(StoreError, FormatError):  # a sign that cannot be read is ignored
-            key = measured.sign.key
-            sign = Sign.decode(runtime.store.get(key, max_bytes=SIGN_BYTES_MAX).body, key)
-            found = replace(found, role=sign.role, host=sign.host, pid=sign.pid)
     progress: PlanProgress | None = None
     try:
         if record.plan is not None and record.state is not State.CLOSED:
@@ -470,11 +435,9 @@ def _with_record(
                 found, visible=progress.visible, missing=progress.missing, missing_keys=missing
             )
             if progress.unknown:
-                found = replace(
-                    found,
-                    problem=f"of {counted(progress.unknown, 'file')} nobody can tell now whether"
-                    f" they are visible, e.g. {progress.why}",
-                )
+                files = counted(progress.unknown, "file")
+                why = f"of {files} nobody can tell now whether they are visible"
+                found = replace(found, problem=f"{why}, e.g. {progress.why}")
     except (StoreError, FormatError) as error:
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
             found = replace(found, problem=str(error))
@@ -496,7 +459,16 @@ def would_do(
         case State.RUNNING:
             return "abort it: its uploads are aborted, nothing of it becomes visible"
         case State.COMMITTING:
-            return _would_complete(progress)
+            if progress is None:
+                return "complete its files, mark the destination, sweep and close the job"
+            left = progress.files - progress.visible - progress.missing
+            many = f"complete {counted(left, 'file')} of {progress.files:,}"
+            if not progress.missing:
+                return f"{many}, mark the destination, sweep and close the job"
+            return (
+                f"{many}, then stop: {counted_are(progress.missing, 'file')} unresolved, for the"
+                " upload is gone, and the object there is another"
+            )
         case State.COMPLETED:
             return (
                 "finish it: all is visible; delete what it replaces, mark the destination, sweep"
@@ -508,19 +480,3 @@ def would_do(
             return f"nothing: it was {record.outcome}" + (record.stays and f"; {record.stays}")
         case _:
             return "sweep what it left, and close it"
-
-
-def _would_complete(progress: PlanProgress | None) -> str:
-    if progress is None:
-        return "complete its files, mark the destination, sweep and close the job"
-    left = progress.files - progress.visible - progress.missing
-    if progress.missing:
-        return (
-            f"complete {counted(left, 'file')} of {progress.files:,}, then stop:"
-            f" {counted_are(progress.missing, 'file')} unresolved, for the upload is gone, and the"
-            " object there is another"
-        )
-    return (
-        f"complete {counted(left, 'file')} of {progress.files:,}, mark the destination, sweep and"
-        " close the job"
-    )
