@@ -7,16 +7,34 @@ boto3 nor the commands.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from magic_committer.cli.plain import Format
 from magic_committer.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+Format = Literal["table", "json", "jsonl", "csv", "prometheus"]
+FORMATS: tuple[str, ...] = tuple(how for how in get_args(Format) if how != "prometheus")
+"""What every command prints; ``prometheus`` is for `cleanup`."""
+
+
+def clean(text: object) -> str:
+    """Text that does nothing to a terminal: control and format characters are escaped."""
+    told = str(text)
+    if told.isprintable():  # nearly always
+        return told
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in told)
+
+
+def note(line: str) -> None:
+    """A line for people beside the results: to stderr, in every format."""
+    sys.stderr.write(f"{clean(line)}\n")
+    sys.stderr.flush()
 
 
 def common(function: F) -> F:

@@ -16,9 +16,8 @@ import click
 from magic_committer._quantities import counted, duration
 from magic_committer._runtime import SystemClock
 from magic_committer.cli import exits
-from magic_committer.cli.app import WORDS, root
+from magic_committer.cli.app import WORDS, note, root
 from magic_committer.cli.output import Column
-from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, recursive, told, way_of
 from magic_committer.cli.values import PLACE, age_option
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS

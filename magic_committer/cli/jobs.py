@@ -15,9 +15,8 @@ import click
 from magic_committer._quantities import age_words, bytes_words, counted, name_some, pending_words
 from magic_committer._runtime import Progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import F, group
+from magic_committer.cli.app import F, group, note
 from magic_committer.cli.output import Column, Prose
-from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.values import PLACE, age_option, dry_run, time_words
 from magic_committer.errors import JobNotFound
@@ -266,21 +265,22 @@ def _run(
         ]
         shell.output.document("job.dry_run", row, lines)
         return exits.OK
-    loses = bool(plan.warning) and row["state"] == State.COMMITTING
-    shell.ask(plan, yes=yes, told=loses or "visible" in row)
+    question = f"{plan.warning} {plan.question}".strip() if plan.question else ""
+    if question and not yes:
+        shell.confirm(question)
+    elif question and ("visible" in row or (plan.warning and row["state"] == State.COMMITTING)):
+        shell.note(f"magic-committer: {question}")  # for a log: something is lost
     done = plan.run()
-    shell.output.document(_KINDS[type(done)], done.to_dict(), list(_told(done)))
+    kinds = {JobReport: "job.report", Recovery: "job.recovery", GivenUp: "job.given_up"}
+    shell.output.document(kinds[type(done)], done.to_dict(), list(_told(done)))
     return code_of(done)
-
-
-_KINDS = {JobReport: "job.report", Recovery: "job.recovery", GivenUp: "job.given_up"}
 
 
 def code_of(done: JobReport | Recovery | GivenUp | None) -> int:
     """Whether something of the job is left: its uploads, or its record."""
     left: Any = ()
     if isinstance(done, Recovery):
-        return code_of(done.report)
+        done = done.report
     if isinstance(done, GivenUp):
         left = done.left_open or done.unread
     elif done is not None:
@@ -290,21 +290,21 @@ def code_of(done: JobReport | Recovery | GivenUp | None) -> int:
 
 def _told(done: JobReport | Recovery | GivenUp) -> Iterator[tuple[str, str]]:
     """What became of a job, for people: name and words of each line."""
+    report = done if isinstance(done, JobReport) else done.report
+    told = list(report_lines(report)) if report is not None else []
     if isinstance(done, JobReport):
-        yield from report_lines(done)
+        yield from told
         return
     yield "job", done.job_id
     yield "found", done.found
-    if isinstance(done, Recovery):
-        yield "did", Prose(done.did)
+    yield "did", Prose(done.did) if isinstance(done, Recovery) else ""
     yield "record", done.state
     yield "outcome", done.outcome or "not known"
     if isinstance(done, Recovery):
-        report = report_lines(done.report) if done.report is not None else ()
-        yield from (line for line in report if line[0] not in ("job", "outcome", "record"))
+        yield from (line for line in told if line[0] not in ("job", "outcome", "record"))
         return
     yield "problem", Prose(done.why)
-    if done.report is None:
+    if report is None:
         yield "aborted", counted(done.aborted, "upload")
         yield "deleted", counted(done.deleted, "file")
     yield from (("visible", key) for key in done.visible)
@@ -312,8 +312,7 @@ def _told(done: JobReport | Recovery | GivenUp) -> Iterator[tuple[str, str]]:
         yield "visible", f"{done.visible_files - len(done.visible)} more"
     yield from (("left open", upload) for upload in done.left_open)
     yield from (("left alone", key) for key in done.unread)
-    for warning in done.report.warnings if done.report is not None else ():
-        yield "warning", Prose(warning)
+    yield from (line for line in told if line[0] == "warning")
 
 
 def report_lines(report: JobReport) -> Iterator[tuple[str, str]]:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
-from magic_committer.cli.plain import Format, clean, note
+from magic_committer.cli.app import Format, clean, note
 
 if TYPE_CHECKING:
     from rich.console import Console

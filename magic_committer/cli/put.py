@@ -11,8 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from magic_committer._quantities import bytes_words, counted, name_some
 from magic_committer._runtime import Runtime
 from magic_committer.api import write
 from magic_committer.cli import exits
-from magic_committer.cli.app import WORDS, root
+from magic_committer.cli.app import WORDS, F, root
 from magic_committer.cli.jobs import code_of, report_lines
 from magic_committer.cli.output import Prose
 from magic_committer.cli.shell import Shell, command
@@ -114,30 +113,29 @@ class Putting:
         return f"Put {what} into {self.dest.url}{fate and f', {fate}'}"
 
 
-OPTIONS = (
-    click.option(
-        "--mode", type=MODE, default="append", metavar="MODE", show_default=True,
-        help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
-        " fail_partitions, replace_partitions (the directories that are written). Spark's words"
-        " too.",
-    ),
-    click.option("--hidden", is_flag=True, help="Hidden files and directories, too."),
-    click.option(
-        "--unique",
-        is_flag=True,
-        help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
-    ),
-    click.option(
-        "--content-type", metavar="TYPE",
-        help="The content type of each file; put guesses it from the name otherwise.",
-    ),
-    click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
-    dry_run,
-)  # fmt: skip
-
-
-def _options(function: Callable[..., int]) -> Callable[..., int]:
-    return functools.reduce(lambda made, option: option(made), reversed(OPTIONS), function)
+def _options(function: F) -> F:
+    for option in (
+        dry_run,
+        click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
+        click.option(
+            "--content-type", metavar="TYPE",
+            help="The content type of each file; put guesses it from the name otherwise.",
+        ),
+        click.option(
+            "--unique", is_flag=True,
+            help="Put the job's UUID into each name: a cleanup after a kill then finds all"
+            " uploads.",
+        ),
+        click.option("--hidden", is_flag=True, help="Hidden files and directories, too."),
+        click.option(
+            "--mode", type=MODE, default="append", metavar="MODE", show_default=True,
+            help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
+            " fail_partitions, replace_partitions (the directories that are written). Spark's words"
+            " too.",
+        ),
+    ):  # fmt: skip
+        function = option(function)
+    return function
 
 
 @command(root, "promote", WORDS["promote"], "s3://bucket/staging/today s3://bucket/table --dry-run")
@@ -207,7 +205,13 @@ def _publish(
 ) -> int:
     putting = Putting(source, dest, mode_of(mode), files, left_out, unique)
     if dry_run:
-        return _tell(shell, putting, putting.look(shell.runtime(dest.bucket)))
+        present = putting.look(shell.runtime(dest.bucket))
+        would = putting.would(present)
+        told = {"dest": dest.url, "mode": putting.mode, "would": would, "files": len(files)}
+        told |= {"bytes": putting.bytes, "left_out": list(left_out), **asdict(present)}
+        words = (("would", Prose(would)), ("left out", name_some(left_out)))
+        shell.output.document("put.dry_run", told, words)
+        return exits.BAD_STATE if present.refused else exits.OK
     if putting.mode not in FAILING and not yes:
         present = putting.look(shell.runtime(dest.bucket))
         shell.confirm(f"{putting.would(present)}?")
@@ -227,22 +231,6 @@ def _publish(
     lines = (*report_lines(report), ("left out", name_some(done.left_out)))
     shell.output.document("put", {**report.to_dict(), "left_out": list(done.left_out)}, lines)
     return code_of(report)
-
-
-def _tell(shell: Shell, putting: Putting, present: Present) -> int:
-    would = putting.would(present)
-    told = {
-        "dest": putting.dest.url,
-        "mode": putting.mode,
-        "would": would,
-        "files": len(putting.files),
-        "bytes": putting.bytes,
-        "left_out": list(putting.left_out),
-        **asdict(present),
-    }
-    lines = (("would", Prose(would)), ("left out", name_some(putting.left_out)))
-    shell.output.document("put.dry_run", told, lines)
-    return exits.BAD_STATE if present.refused else exits.OK
 
 
 def _refuse_changes(putting: Putting, done: PutReport) -> None:

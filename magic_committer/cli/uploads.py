@@ -11,9 +11,8 @@ import click
 
 from magic_committer._quantities import age_words, bytes_words, counted, duration, name_some
 from magic_committer.cli import exits
-from magic_committer.cli.app import F, group
+from magic_committer.cli.app import F, group, note
 from magic_committer.cli.output import Column
-from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, way_of
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
 from magic_committer.hadoop.paths import Destination

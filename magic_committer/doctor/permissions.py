@@ -52,7 +52,6 @@ from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD, Destination
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.base import (
     Attributes,
-    ObjectStore,
     Part,
     refusal_of,
     transport_of,
@@ -68,6 +67,8 @@ UNTOLD = "without s3:ListBucket an object that is not there answers 403 as well"
 CLOCK_SECONDS_MAX = 60.0
 """Seconds. A greater difference is reported. S3 refuses requests from 15 minutes on (Signature
 V4)."""
+
+WRONG_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
 
 Answer = Literal["ok", "denied", "unsupported", "unanswered", "error", "unknown"]
 """``unsupported``: the store has no such call. ``unknown``: the store did not say, or was not
@@ -138,7 +139,7 @@ def diagnose(
     """
     with _Trial(runtime, dest) as scratch:
         found = {one.action: one for one in scratch.ask()}
-        found[LIFECYCLE] = _lifecycle(scratch, settings)
+        found[LIFECYCLE] = scratch.ask_lifecycle(settings)
         above = list(scratch.ask_above())
     asked = (*(found[one.action] for one in PERMISSIONS), *above)
     can, problem = Capabilities(), ""
@@ -158,26 +159,14 @@ def diagnose(
         can=can,
         problem=problem,
         clock_ahead=scratch.clock_ahead,
-        verdicts=tuple(_as_it_serves(runtime.store, one) for one in verdicts(can, denied)),
+        verdicts=tuple(
+            replace(one, works=False, sentence=f"is refused: {why}") if why else one
+            for one in verdicts(can, denied)
+            for why in (refusal_of(runtime.store, "", one.subject),)
+        ),
         left=tuple(scratch.left),
         transport=transport_of(runtime.store),
     )
-
-
-def _as_it_serves(store: ObjectStore, verdict: Verdict) -> Verdict:
-    """What is promised, unless the store says that it cannot serve such jobs."""
-    why = refusal_of(store, "", verdict.subject)
-    return replace(verdict, works=False, sentence=f"is refused: {why}") if why else verdict
-
-
-def _lifecycle(scratch: _Trial, settings: BucketSettings | None) -> Asked:
-    if settings is None:
-        detail = "the store that is registered for the bucket has none"
-        return replace(scratch.asked(LIFECYCLE), answer="unsupported", detail=detail)
-    try:
-        return scratch.tried(LIFECYCLE, settings.lifecycle)
-    except FormatError:  # it may be read; its content is for `lifecycle show`
-        return replace(scratch.asked(LIFECYCLE), answer="ok")
 
 
 # Permissions --------------------------------------------------------------------------------------
@@ -188,9 +177,7 @@ class _Trial:
     ``with`` ends, however it ends; ``left`` names what is not."""
 
     def __init__(self, runtime: Runtime, dest: Destination) -> None:
-        self._store = runtime.store
-        self._clock = runtime.clock
-        self._dest = dest
+        self._store, self._clock, self._dest = runtime.store, runtime.clock, dest
         self._uuid = runtime.ids()
         self._directory = f"{dest.jobs_prefix}{self._uuid}/"
         self._key = f"{self._directory}doctor-mcj{self._uuid}"
@@ -216,20 +203,40 @@ class _Trial:
         first: bool = False,
     ) -> Asked:
         """Try a request and give the result. ``absent``: errors that only say that the thing does
-        not exist: a caller that gets them is allowed to ask. ``first``: it is the first of all
-        requests; if nobody answers, or our credentials are wrong, all others would say the same:
-        then it raises."""
+        not exist: a caller that gets them is allowed to ask. ``first``: of all requests: if nobody
+        answers, or our credentials are wrong, all others would say the same: then it raises."""
         blank = self.asked(action)
         try:
             send()
         except StoreError as error:
-            if _ends_all(error) if first else error.code == "NoSuchBucket":
+            nobody = isinstance(error, PermissionDenied) and not error.status
+            if error.code == "NoSuchBucket" or (
+                first
+                and (nobody or isinstance(error, Unanswered) or error.code in WRONG_CREDENTIALS)
+            ):
                 raise
             if isinstance(error, NotFound) and error.status == 403:
                 return replace(blank, answer="unknown", detail=LISTED)
             if not isinstance(error, absent):
-                return replace(blank, answer=_answer(error), detail=str(error))
+                kinds: tuple[tuple[type[StoreError], Answer], ...] = (
+                    (PermissionDenied, "denied"),
+                    (NotSupported, "unsupported"),
+                    (Unanswered, "unanswered"),
+                    (StoreError, "error"),
+                )
+                answer = next(answer for kind, answer in kinds if isinstance(error, kind))
+                return replace(blank, answer=answer, detail=str(error))
         return replace(blank, answer="ok")
+
+    def ask_lifecycle(self, settings: BucketSettings | None) -> Asked:
+        """Whether the bucket's lifecycle may be read."""
+        if settings is None:
+            detail = "the store that is registered for the bucket has none"
+            return replace(self.asked(LIFECYCLE), answer="unsupported", detail=detail)
+        try:
+            return self.tried(LIFECYCLE, settings.lifecycle)
+        except FormatError:  # it may be read; its content is for `lifecycle show`
+            return replace(self.asked(LIFECYCLE), answer="ok")
 
     def ask(self) -> Iterator[Asked]:
         """All actions under the destination."""
@@ -297,14 +304,6 @@ class _Trial:
         self._uploads.append(created.upload_id)
         self._unsure = created.attempts > 1
 
-    def _find_uploads(self) -> None:
-        try:
-            listed = [upload.upload_id for upload in uploads(self._store, self._key)]
-        except StoreError:
-            self.left.append(f"{self._key}: perhaps an upload")
-            return
-        self._uploads += [one for one in listed if one not in self._uploads]
-
     def _abort(self, upload: str) -> None:
         self._store.abort_upload(self._key, upload)
         if upload in self._uploads:
@@ -319,7 +318,11 @@ class _Trial:
 
     def __exit__(self, *_: object) -> None:
         if self._unsure:
-            self._find_uploads()
+            try:
+                listed = {upload.upload_id for upload in uploads(self._store, self._key)}
+                self._uploads += listed - set(self._uploads)
+            except StoreError:
+                self.left.append(f"{self._key}: perhaps an upload")
         for upload in tuple(self._uploads):
             try:
                 self._abort(upload)
@@ -345,17 +348,3 @@ class _Trial:
 
     def _told_time(self, seen_at: float) -> None:
         self.clock_ahead = float(round(self._clock.now() - seen_at))
-
-
-def _ends_all(error: StoreError) -> bool:
-    who = isinstance(error, PermissionDenied) and not error.status
-    codes = ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
-    return who or isinstance(error, Unanswered) or error.code in codes
-
-
-def _answer(error: StoreError) -> Answer:
-    if isinstance(error, PermissionDenied):
-        return "denied"
-    if isinstance(error, NotSupported):
-        return "unsupported"
-    return "unanswered" if isinstance(error, Unanswered) else "error"

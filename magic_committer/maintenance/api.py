@@ -14,6 +14,7 @@ Anyone may call them, from any machine, as often as needed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Unpack
@@ -26,8 +27,15 @@ from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
 from magic_committer.commit.batches import Ledgers
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
+from magic_committer.commit.job_commit import runs_of
 from magic_committer.committers.magic import MagicCommitter
-from magic_committer.errors import FormatError, JobNotFound, PathError
+from magic_committer.errors import (
+    FormatError,
+    JobNotFound,
+    JobNotRunning,
+    OutcomeUnknown,
+    PathError,
+)
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.abort_uploads import AbortedUploads, OpenUploads
 from magic_committer.maintenance.adopt import adopt_job
@@ -46,18 +54,16 @@ from magic_committer.maintenance.reports import (
     GivenUp,
     JobKind,
     Recovery,
-    seconds,
-)
-from magic_committer.maintenance.streams import (
     StreamState,
-    abort_jobs_of,
-    stream_state,
+    seconds,
 )
 from magic_committer.maintenance.uploads import Filters, FoundUpload, OwnerClass
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport
+from magic_committer.protocol.record import JobReport, State
 from magic_committer.stores.urls import is_tree
+
+logger = logging.getLogger("magic_committer")
 
 __all__ = [
     "AbortedUploads",
@@ -510,7 +516,13 @@ def read_stream(
     """
     query = StreamBatch(query, 0).query
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    return stream_state(Ledgers(runtime, destination), destination.url, query)
+    ledger = Ledgers(runtime, destination).read(query).ledger
+    if ledger is None:
+        return None
+    by, number = ("", None) if ledger.claim is None else (ledger.claim.job_id, ledger.claim.number)
+    return StreamState(
+        query, destination.url, ledger.done, ledger.done_by, by, number, ledger.checkpoint
+    )
 
 
 @patient()
@@ -549,6 +561,36 @@ def abort_stream(
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
     options = options_of(options)
     return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
+
+
+def abort_jobs_of(
+    runtime: Runtime, dest: Destination, checkpoint: str, options: Options
+) -> list[JobReport]:
+    """Abort the running jobs of a query, by the hash of its checkpoint.
+
+    It may come without any message of a task (`pyspark` calls so when a task has failed, or the
+    query is stopped): then only the checkpoint is known, of which the jobs' records hold a hash.
+    """
+    reports = []
+    for seen in list(runs_of(runtime, dest, checkpoint)):
+        if seen.record.state not in (State.RUNNING, State.ABORTING):
+            continue
+        try:
+            committer = MagicCommitter.found(runtime, dest, seen, options)
+            reports.append(committer.abort_job(role="recovery"))
+        except JobNotRunning as error:  # decided meanwhile, or ended
+            logger.info("job %s was not aborted: %s", seen.record.id, error.message)
+        except OutcomeUnknown as error:
+            if not _has_ended(runtime, seen):
+                raise
+            logger.info("job %s has ended meanwhile: %s", seen.record.id, error.message)
+    return reports
+
+
+def _has_ended(runtime: Runtime, seen: records.Seen) -> bool:
+    """Whether a job's own process has ended it, and deleted its record, since it was seen."""
+    now = records.read(runtime, seen.key)
+    return now is None or now.record.uuid != seen.record.uuid
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:

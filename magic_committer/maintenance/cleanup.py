@@ -51,11 +51,16 @@ from magic_committer.hadoop.paths import (
     Destination,
     owner_of,
 )
-from magic_committer.maintenance.attribution import Places, directory_of
 from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import Listing, directories, each, pendings_of
 from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery
-from magic_committer.maintenance.uploads import OLD_SECONDS, Survey, blind_spot
+from magic_committer.maintenance.uploads import (
+    OLD_SECONDS,
+    Places,
+    Survey,
+    blind_spot,
+    directory_of,
+)
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import DirectoryStore, ObjectInfo

@@ -416,6 +416,29 @@ class CleanupReport(Told):
     uploads_nameless: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class StreamState(Told):
+    """What the ledger of a streaming query says.
+
+    Attributes:
+        query: the query's id.
+        dest: the destination's URL.
+        done: the number of the last batch that is published; None: none is.
+        done_by: the UUID of the job that has published it; "" if none is.
+        claim: the id of the job that has claimed the next batch; "": no job has.
+        claimed: the number of the claimed batch; None: none is claimed.
+        checkpoint: the hash of the checkpoint from which ``done`` was published; "": not known.
+    """
+
+    query: str
+    dest: str
+    done: int | None = None
+    done_by: str = ""
+    claim: str = ""
+    claimed: int | None = None
+    checkpoint: str = ""
+
+
 def _plain(value: Any) -> Any:
     if hasattr(value, "to_dict"):
         return value.to_dict()

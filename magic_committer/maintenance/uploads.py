@@ -12,19 +12,35 @@ Each upload has exactly one class:
 * ``unknown``: the record that would tell cannot be read; or the upload began while the records were
   being read.
 
-Ownership is read and never guessed, in the order that `attribution` gives. In doubt, the class that
-protects the upload most is taken. Ages are the store's and are only used for limits: some stores
-give the time of the last part, or none, or 2010 (docs/stores.md).
+In doubt, the class that protects the upload most is taken. Ages are the store's and are only used
+for limits: some stores give the time of the last part, or none, or 2010 (docs/stores.md).
+
+Ownership is read, never guessed (protocol.md, "Whose upload is it?"). Two things tell it:
+
+* the UUID in the upload's name. Its job's record may be in any directory at or above the upload;
+* its key and id in a `.pending` or `.pendingset`, in a magic directory of such a directory. If a
+  control object names a key outside its own destination, it does not count.
+
+A record tells whether its job is over: closed, or absent. **Uploads are listed first, then records
+are read, then uploads are listed again**: a job that was set up in between shows its record, and an
+upload that a job completed in between is not in the second listing. If a directory cannot be read,
+there may be a record in it: then nobody can tell, and that is an answer (None).
+
+Memory: one entry for each directory at or above an upload, for each job, and for each *open* upload
+that a control object names (some 250 bytes).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from hashlib import blake2b
+from itertools import islice
 from typing import Any, Literal, get_args
 
 from magic_committer._quantities import age_words, bytes_words, counted
@@ -32,16 +48,30 @@ from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.closed import age_of
 from magic_committer.commit.probe import hides_uploads
-from magic_committer.commit.ready import upload_name
+from magic_committer.commit.ready import from_pending, upload_name
+from magic_committer.commit.records import Seen
 from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import UploadName, to_look
-from magic_committer.errors import OptionError, StoreError
-from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of
-from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
-from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
+from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
+from magic_committer.hadoop.formats import Pending
+from magic_committer.hadoop.paths import (
+    JOB_PREFIX,
+    MAGIC,
+    MAGIC_JOB_PREFIX,
+    RECORD,
+    Destination,
+    owner_of,
+)
+from magic_committer.maintenance.inspect import Listing, directories, each, each_saved
+from magic_committer.maintenance.reports import (
+    DEAD_AFTER_SECONDS,
+    LEFTOVER_AFTER_SECONDS,
+    NAMED_MAX,
+)
 from magic_committer.protocol.keyset import KeySet
-from magic_committer.protocol.record import State
-from magic_committer.stores.base import UploadInfo
+from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.stores.base import ObjectInfo, UploadInfo
+from magic_committer.stores.urls import url_of
 
 OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
 CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
@@ -244,6 +274,240 @@ def blind_spot(runtime: Runtime, dest: Destination) -> str:
     )
 
 
+# Whose? -------------------------------------------------------------------------------------------
+
+
+def directory_of(key: str) -> str:
+    """The directory of a key: ``"a/b/"`` for ``a/b/c``."""
+    return key[: key.rfind("/") + 1]
+
+
+def at_and_above(directory: str) -> Iterator[str]:
+    """A directory and all above it: ``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
+    yield ""
+    for index, character in enumerate(directory):
+        if character == "/":
+            yield directory[: index + 1]
+
+
+# Records ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Place:
+    """One directory in which jobs may have been started.
+
+    Attributes:
+        record_in: the committers' directories in it, ``__magic_job-…/`` and ``__magic/``, each with
+            its record if that can be read. records: the same records, by their job's UUID.
+        unread: the directories whose record could not be read; ``problems``: why. If the place
+            itself could not be listed, it may hold any job.
+    """
+
+    record_in: dict[str, Seen | None] = field(default_factory=dict)
+    records: dict[str, Seen] = field(default_factory=dict)
+    unread: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+
+
+class Places:
+    """The job records at and above directories; ``known``: by directory. Each is read once."""
+
+    def __init__(self, runtime: Runtime, in_flight: int) -> None:
+        self._runtime = runtime
+        self._in_flight = in_flight
+        self.known: dict[str, Place] = {}
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read so far, a sentence each; only the first ones."""
+        found = (problem for place in self.known.values() for problem in place.problems)
+        return list(islice(found, NAMED_MAX))
+
+    def look(self, directories: Iterable[str]) -> None:
+        """Read the records at and above these directories, if they were not read before."""
+        found = {place for directory in directories for place in at_and_above(directory)}
+        new = sorted(found - set(self.known))
+        for prefix, listed in each(self._runtime, self._list, new, self._in_flight):
+            place = self.known[prefix] = Place()
+            if isinstance(listed, MagicError):
+                where = url_of(self._runtime.store.bucket, prefix)
+                place.problems.append(f"the jobs under {where} cannot be told: {listed}")
+            else:
+                place.record_in = dict.fromkeys(listed)
+        ours = (
+            (prefix, directory)
+            for prefix in new
+            for directory in self.known[prefix].record_in
+            if directory[len(prefix) :].startswith(MAGIC_JOB_PREFIX)
+        )
+        for (prefix, directory), seen in each(self._runtime, self._read, ours, self._in_flight):
+            place = self.known[prefix]
+            if isinstance(seen, MagicError):
+                place.unread.add(directory)
+                place.problems.append(f"the job of {directory} cannot be told: {seen}")
+            elif seen is not None:
+                place.records[seen.record.uuid] = place.record_in[directory] = seen
+
+    def around(self, directory: str) -> list[Place]:
+        """The places at and above a directory."""
+        self.look((directory,))
+        return [self.known[place] for place in at_and_above(directory)]
+
+    def record(self, directory: str, uuid: str) -> tuple[Seen | None, bool]:
+        """The record of a job with an upload in a directory. If there is none: whether that is
+        certain."""
+        closed, certain = None, True
+        for place in self.around(directory):
+            seen = place.records.get(uuid)
+            if seen is not None and seen.record.state is not State.CLOSED:
+                return seen, True
+            closed = closed or seen
+            certain = certain and not place.problems
+        return closed, certain or closed is not None
+
+    def is_over(self, directory: str, uuid: str) -> bool | None:
+        """Whether the job with an upload in a directory is over: its record is closed, or there is
+        none. None: nobody can tell."""
+        seen, certain = self.record(directory, uuid)
+        if seen is not None:
+            return seen.record.state is State.CLOSED
+        return True if certain else None
+
+    def _list(self, prefix: str) -> list[str]:
+        """The committers' directories in a place."""
+        try:
+            Destination(self._runtime.store.bucket, prefix)
+        except PathError:
+            return []  # no job can be there
+        ours = f"{prefix}{MAGIC_JOB_PREFIX}"
+        listed = directories(self._runtime, f"{prefix}{MAGIC}")
+        return [one for one in listed if one == f"{prefix}{MAGIC}/" or one.startswith(ours)]
+
+    def _read(self, place: tuple[str, str]) -> Seen | None:
+        prefix, directory = place
+        seen = records.read(self._runtime, f"{directory}{RECORD}")
+        if seen is not None:
+            dest = Destination(self._runtime.store.bucket, prefix)
+            if seen.record.paths(dest).record != seen.key:
+                raise FormatError(seen.key, "id", "is not the one that its directory names")
+        return seen
+
+
+# What control objects name ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What a control object says about an open upload.
+
+    Attributes:
+        uuid: the job's UUID; "": the upload is Hadoop's, unless the job whose record is in
+            ``directory`` is alive.
+        directory: the magic directory that holds the object.
+        job: the job's id in that directory.
+        token, multipart_etag: they identify the object that the upload became.
+        age: of the control object, in seconds; the upload is older.
+    """
+
+    uuid: str
+    directory: str
+    job: str
+    token: str
+    multipart_etag: str
+    age: float
+
+
+class Index:
+    """The open uploads (``wanted``, by `upload_name`) that control objects in these places name.
+
+    Attributes:
+        ages: seconds since the last change in each magic directory, by the store's clock; 0 if that
+            is not known.
+        unread: the directories of which not everything could be read.
+        signed: whether a directory holds pendings of jobs of ours and no others. Without a record
+            such a directory is a leftover of a job that is over.
+    """
+
+    def __init__(self, runtime: Runtime, places: Mapping[str, Place], wanted: KeySet) -> None:
+        self._runtime = runtime
+        self._wanted = wanted
+        self._named: dict[bytes, tuple[Named, ...]] = {}
+        self.ages: defaultdict[str, float] = defaultdict(float)
+        self.unread: set[str] = set()
+        self.signed: dict[str, bool] = {}
+        self.problems: list[str] = []
+        for prefix, place in places.items():
+            for directory in place.record_in:
+                try:
+                    self._read_directory(prefix, place, directory)
+                except MagicError as error:  # from the listing itself
+                    self._missed(directory, error)
+
+    def get(self, key: str, upload_id: str) -> tuple[Named, ...]:
+        """What names an upload: one item for each job that does."""
+        return self._named.get(_digest(upload_name(key, upload_id)), ())
+
+    def _read_directory(self, prefix: str, place: Place, directory: str) -> None:
+        dest = Destination(self._runtime.store.bucket, prefix)
+        adopted = {
+            seen.record.paths(dest).tree: uuid
+            for uuid, seen in place.records.items()
+            if seen.record.adopted and seen.record.state is not State.CLOSED
+        }
+        listing = Listing(self._runtime, directory)
+        for info, saved in each_saved(self._runtime, listing):
+            if isinstance(saved, MagicError):
+                self._missed(directory, saved)
+                continue
+            pendings, metadata = saved
+            uuid = metadata.get(JOB_METADATA, "")
+            self.signed[directory] = bool(uuid) and self.signed.get(directory, True)
+            for tree in adopted if not uuid else ():
+                if info.key.startswith(tree):
+                    uuid = adopted[tree]
+            try:
+                self._add(dest, directory, uuid, info, pendings)
+            except MagicError as error:
+                self._missed(directory, error)
+        self.ages[directory] = listing.age
+
+    def _missed(self, directory: str, why: MagicError) -> None:
+        self.unread.add(directory)
+        if len(self.problems) < NAMED_MAX:
+            self.problems.append(f"{directory}: not all that it names is known: {why}")
+
+    def _add(
+        self, dest: Destination, directory: str, uuid: str, info: ObjectInfo, named: list[Pending]
+    ) -> None:
+        age, job = age_of(info.seen_at, info.last_modified), job_id_of(directory, info.key)
+        for number, pending in enumerate(named):
+            if pending.bucket != dest.bucket or not dest.contains(pending.destination_key):
+                raise FormatError(info.key, "destinationKey", "lies outside the destination")
+            name = upload_name(pending.destination_key, pending.upload_id)
+            if name not in self._wanted:
+                continue
+            upload = from_pending(pending, f"{info.key}: {number}")
+            others = self._named.get(_digest(name), ())
+            if all((one.uuid, one.directory) != (uuid, directory) for one in others):
+                one = Named(uuid, directory, job, upload.token, upload.multipart_etag, age)
+                self._named[_digest(name)] = (*others, one)
+
+
+def job_id_of(directory: str, key: str) -> str:
+    """The id of the job that owns a control object in a magic directory; "" if the path does not
+    tell. ``__magic_job-<id>/…``, or ``__magic/job-<id>/…`` of Hadoop up to 3.3."""
+    name = directory[:-1].rpartition("/")[2]
+    if name.startswith(MAGIC_JOB_PREFIX):
+        return name[len(MAGIC_JOB_PREFIX) :]
+    first = key[len(directory) :].partition("/")[0]
+    return first.removeprefix(JOB_PREFIX) if first.startswith(JOB_PREFIX) else ""
+
+
+def _digest(name: str) -> bytes:
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 # Looking ------------------------------------------------------------------------------------------
 
 
@@ -252,20 +516,14 @@ _verdict = partial(FoundUpload, "", "")
 
 
 class Survey:
-    """The open uploads below a path. Its constructor lists them and reads who owns them; each call
-    of `pages` lists them again.
-
-    Args:
-        by_name: only the uploads' names and the records tell owners, no control object is read:
-            what has no job's name is ``foreign``, a running job is ``live``.
+    """The open uploads below a path. The constructor lists them and reads who owns them; each call
+    of `pages` lists them again. NotSupported: the store has no listing of uploads.
 
     Attributes:
+        by_name: only the uploads' names and the records tell owners, no control object is read:
+            what has no job's name is ``foreign``, a running job is ``live``.
         places: the records at and above the uploads.
         shows_more_than_keys: whether the listing proves that the store lists by prefix.
-
-    Raises:
-        NotSupported: the store has no listing of uploads.
-        StoreError: they could not be listed.
     """
 
     def __init__(
@@ -273,22 +531,18 @@ class Survey:
         runtime: Runtime,
         dest: Destination,
         *,
-        dead_after: float = DEAD_AFTER_SECONDS,
         in_flight: int,
+        dead_after: float = DEAD_AFTER_SECONDS,
         by_name: bool = False,
     ) -> None:
-        self.dest = dest
-        self.runtime = runtime
-        self.dead_after = dead_after
-        self.in_flight = in_flight
-        self.by_name = by_name
+        self.runtime, self.dest, self.in_flight = runtime, dest, in_flight
+        self.dead_after, self.by_name = dead_after, by_name
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
         with Ahead(runtime, lambda: runtime.store.list_uploads(dest.prefix)) as pages:
             for page in pages:
-                more = shows_more_than_keys(dest, page.uploads)
-                self.shows_more_than_keys = self.shows_more_than_keys or more
+                self.shows_more_than_keys |= shows_more_than_keys(dest, page.uploads)
                 for upload in page.uploads:
                     self._first.add(upload_name(upload.key, upload.upload_id))
                     if not by_name or owner_of(upload.key, upload.upload_id):
@@ -317,11 +571,10 @@ class Survey:
 
     def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
         named = self._index.get(upload.key, upload.upload_id)
-        verdict = self._judge(upload, named)
+        verdict, began = self._judge(upload, named), upload.initiated
         ages = [one.age for one in named]
         if verdict.named_age is not None:
             ages.append(verdict.named_age)
-        began = upload.initiated
         return replace(
             verdict,
             key=upload.key,
@@ -349,12 +602,13 @@ class Survey:
         if not verdicts:
             verdicts.append(_verdict("foreign") if self.by_name else self._of_nobody(directory))
         verdict = min(verdicts, key=_rank)
-        judged = upload_name(upload.key, upload.upload_id) in self._first
-        if judged or verdict.owner_class == "live":
+        if (
+            upload_name(upload.key, upload.upload_id) in self._first
+            or verdict.owner_class == "live"
+        ):
             return verdict
-        return replace(
-            verdict, owner_class="unknown", note="it began while the records were being read"
-        )
+        note = "it began while the records were being read"
+        return replace(verdict, owner_class="unknown", note=note)
 
     def _of_job(self, directory: str, uuid: str, job: str) -> FoundUpload:
         """The verdict on an upload of a job of ours, by its UUID."""
@@ -407,8 +661,7 @@ class Survey:
         for place in self.places.around(directory):
             for problem in place.problems:
                 yield _verdict("foreign", near=True, note=f"it may be of a job: {problem}")
-            for below in place.directories:
-                seen = place.record_in.get(below)
+            for below, seen in place.record_in.items():
                 over = seen is not None and seen.record.state is State.CLOSED
                 whole = below not in self._index.unread and below not in place.unread
                 if over or (seen is None and whole and self._index.signed.get(below)):
@@ -470,39 +723,30 @@ def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[Fou
 
 @dataclass(slots=True)
 class Sum:
-    """Uploads added up; the bytes lack ``unsized`` of them. ``oldest``: the greatest age."""
+    """Uploads added up; the bytes lack ``bytes_unknown`` of them. ``oldest``: the greatest age."""
 
     uploads: int = 0
     bytes: int = 0
-    unsized: int = 0
+    bytes_unknown: int = 0
     oldest: float | None = None
 
     def add(self, upload: FoundUpload) -> None:
         """Count one more."""
         self.uploads += 1
         self.bytes += upload.bytes or 0
-        self.unsized += upload.bytes is None
+        self.bytes_unknown += upload.bytes is None
         if upload.age is not None:
             self.oldest = max(upload.age, self.oldest or 0.0)
 
     def stored(self) -> str:
         """Return the bytes in words; "" if none is known."""
-        least = "at least " if self.unsized else ""
-        return f"{least}{bytes_words(self.bytes)}" if self.unsized < self.uploads else ""
+        least = "at least " if self.bytes_unknown else ""
+        return f"{least}{bytes_words(self.bytes)}" if self.bytes_unknown < self.uploads else ""
 
     def words(self, noun: str = "") -> str:
         """Return ``"3 uploads, 1.2 GiB"``, with ``noun`` for "upload"; without it the numbers."""
         number = counted(self.uploads, noun) if noun else f"{self.uploads:,}"
         return ", ".join(filter(None, (number, self.stored())))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "uploads": self.uploads,
-            "bytes": self.bytes,
-            "bytes_unknown": self.unsized,
-            "oldest": self.oldest,
-        }
 
 
 @dataclass(slots=True)
@@ -551,8 +795,6 @@ class Sums:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
-            **self.all.to_dict(),
-            "by_class": {name: one.to_dict() for name, one in self.by_class.items()},
-            "old": {name: one.to_dict() for name, one in self.old.items()},
-        }
+        each = {"by_class": self.by_class, "old": self.old}
+        told = {name: {key: asdict(one) for key, one in of.items()} for name, of in each.items()}
+        return {**asdict(self.all), **told}

@@ -15,10 +15,10 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import output
-from magic_committer.cli.plain import FORMATS
+from magic_committer.cli.app import FORMATS
+from magic_committer.cli.inspecting import FILE_KINDS, kind_by_content
 from magic_committer.commit.fence import SignOfLife
 from magic_committer.hadoop.formats import PENDING_BYTES_MAX
-from magic_committer.maintenance.read_file import FILE_KINDS, kind_by_content
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import ObjectRef
 from magic_committer.stores.memory import MemoryStore, Request

@@ -12,8 +12,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
-from magic_committer.maintenance.attribution import Places
-from magic_committer.maintenance.uploads import Filters, Survey
+from magic_committer.maintenance.uploads import Filters, Places, Survey
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
