@@ -127,18 +127,18 @@ class Output:
             summary, closing: asked after the last row: for programs, and in a sentence, which
                 stands above a table.
         """
+        chosen = ({name: row.get(name) for name in fields} for row in rows)
         if self.format == "jsonl":
-            for row in rows:
-                self._line(_typed(kind, {name: row.get(name) for name in fields}))
+            for row in chosen:
+                self._line(_typed(kind, row))
             self._line(_typed(f"{kind}s.summary", summary()))
         elif self.format == "json":
-            chosen = ({name: row.get(name) for name in fields} for row in rows)
             self._whole(f"{kind}s", chosen, summary)
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerow(fields)
-            for row in rows:
-                writer.writerow([_cell(row.get(name)) for name in fields])
+            for row in chosen:
+                writer.writerow(map(_cell, row.values()))
                 self.stream.flush()
             if told := closing():
                 note(told)
@@ -149,17 +149,18 @@ class Output:
         self, kind: str, rows: Iterator[Mapping[str, Any]], summary: Callable[[], Mapping[str, Any]]
     ) -> None:
         head = f'{{\n  "schema": {SCHEMA},\n  "type": "{kind}",\n  "rows": ['
-        before = head
+        before, failed = head, False
         try:
             for row in rows:
                 self.stream.write(f"{before}\n    {_json(row)}")
                 before = ","
         except BaseException:
-            if before != head:  # a document that was begun is ended
-                self.stream.write(f'\n  ],\n  "summary": {_json(summary())}\n}}\n')
+            failed = True
             raise
-        start = head if before == head else "\n  "
-        self.stream.write(f'{start}],\n  "summary": {_json(summary())}\n}}\n')
+        finally:
+            if before != head or not failed:  # a document that was begun is ended
+                start = head if before == head else "\n  "
+                self.stream.write(f'{start}],\n  "summary": {_json(summary())}\n}}\n')
 
     def _table(
         self,
@@ -168,8 +169,7 @@ class Output:
         closing: Callable[[], str],
     ) -> None:
         first: list[Mapping[str, Any]] = []
-        count = 0
-        told = ""
+        count, told = 0, ""
         try:
             for row in rows:
                 count += 1

@@ -92,7 +92,6 @@ from magic_committer.errors import (
     StoreError,
     WriteConflict,
 )
-from magic_committer.hadoop.formats import Pending
 from magic_committer.hadoop.paths import (
     MAGIC_JOB_PREFIX,
     PLAN_PREFIX,
@@ -133,7 +132,7 @@ from magic_committer.protocol.record import (
     Terms,
 )
 from magic_committer.remedy import DEAD_AFTER, Call, Remedy
-from magic_committer.stores.base import ObjectInfo, same_etag
+from magic_committer.stores.base import ObjectInfo, same_etag, uploads
 from magic_committer.upload import BlockSource
 
 T = TypeVar("T")
@@ -148,10 +147,9 @@ LOOKS_MAX = 4
 """How often the record is read again because another process has moved it on. There are no more
 arrows from ``running`` to its end."""
 
-IDS_MAX = 10
-"""Ids that are named to who asks for a job that is not there."""
-PROBLEMS_MAX = 5
-"""Problems of a job that cannot be committed, and keys of one that is given up, that are named."""
+IDS_MAX, PROBLEMS_MAX = 10, 5
+"""How many are named: ids to who asks for a job that is not there; problems of a job that cannot be
+committed, and keys of one that is given up."""
 WRITTEN_OVER = (
     "What the job has written over does not come back: where a file of it is visible at a key that"
     " held another object before, undoing deletes the file, and the old object is gone."
@@ -198,7 +196,9 @@ class Ending:
                 many = pending_words(len(found.tasks), found.files, found.bytes)
                 question = f"Commit job {self.job_id}: make visible {many}?"
             else:
-                self._refuse_ended(self.outcome != "committed")
+                assert self.seen is not None
+                if self.outcome != "committed":
+                    raise ended_by_record(self.dest.url, self.seen.record)
                 question = f"Finish job {self.job_id}, which is {self.state}?"
             return self._plan(
                 question, lambda: self._committer().commit_job(None, expect, accept), **more
@@ -208,11 +208,12 @@ class Ending:
         """Plan to make sure that nothing of the job is visible."""
         with self._calling("abort"):
             self._find()
-            reverting = self.state is State.COMMITTING and revert
-            self._refuse_ended(self.outcome == "committed" and not reverting)
+            seen, undoes = self.seen, self.state is State.COMMITTING and revert
+            if seen is not None and self.outcome == "committed" and not undoes:
+                raise ended_by_record(self.dest.url, seen.record)
             question, warning = self._abort_question(leave_visible), ""
-            if self.seen is not None and self.state in (State.COMMITTING, State.REVERTING):
-                warning = "" if self.seen.record.terms.mode in FAILING else WRITTEN_OVER
+            if seen is not None and (undoes or self.state is State.REVERTING):
+                warning = "" if seen.record.terms.mode in FAILING else WRITTEN_OVER
             return self._plan(
                 question,
                 lambda: self._committer().abort_job(
@@ -362,11 +363,6 @@ class Ending:
 
     # Questions and refusals -----------------------------------------------------------------------
 
-    def _refuse_ended(self, refused: bool) -> None:
-        """Raise `JobNotRunning` if the record says that the job ended in another way."""
-        if refused and self.seen is not None:
-            raise ended_by_record(self.dest.url, self.seen.record)
-
     def _plan(
         self, question: str, run: Callable[[], T], warning: str = "", would: str = "", **more: Any
     ) -> ActionPlan[T]:
@@ -407,22 +403,19 @@ class Ending:
                 self._remedy("abort", "if its driver is dead, abort and run it again"),
             )
         committer = MagicCommitter(self.runtime, job, self.options or Options(), BlockSource())
-        found = committer.driver(accept=accept).look(expect)
+        found, abort = (
+            committer.driver(accept=accept).look(expect),
+            self._remedy("abort", "abort it"),
+        )
         if found.problems:
             raise CommitRefused(
                 f"job {self.job_id!r} cannot be committed:"
                 f" {name_some(found.problems, PROBLEMS_MAX)}",
-                job_id=self.job_id,
-                problems=found.problems,
-                hint=ACCEPT_EACH,
-                remedies=(self._remedy("abort", "abort it"),),
-            )
+                job_id=self.job_id, problems=found.problems, hint=ACCEPT_EACH, remedies=(abort,),
+            )  # fmt: skip
         if not found.tasks and expect is None:
-            raise self._refused(
-                "has no committed task",
-                self._remedy("abort", "abort it"),
-                self._remedy("commit", "if it is right that it has none", expect=0),
-            )
+            none = self._remedy("commit", "if it is right that it has none", expect=0)
+            raise self._refused("has no committed task", abort, none)
         return found
 
     def _sweep_question(self) -> str:
@@ -483,7 +476,8 @@ class Ending:
         adopt: dict[str, object] = {"adopt": True}
         if remedy.call == "adopt":
             return replace(remedy, call=self.verb, options={**adopt, **remedy.options})
-        if self.seen is not None or remedy.call not in ADOPTING or remedy.job_id != self.job_id:
+        ours = remedy.call in ADOPTING and remedy.job_id == self.job_id
+        if self.seen is not None or not ours:
             return remedy
         if self.dead_after is not None:
             adopt[DEAD_AFTER] = self.dead_after
@@ -496,25 +490,24 @@ def _give_up_question(look: GivenUp) -> str:
     visible = f"{counted(look.visible_files, 'file')} of it visible"
     if look.visible:
         visible += f" ({name_some(look.visible, PROBLEMS_MAX)})"
-    first = f"Give up job {look.job_id}, which is {look.found}? {is_open}, {visible}."
-    after = "Then its record is deleted, and nobody can finish or undo the job any more. Go on?"
     if look.found == State.COMPLETED:
         fate = (
             "Its files stay. What it replaces may stay too, and _SUCCESS be missing. Open uploads"
             " are aborted."
         )
     elif look.found == UNREADABLE:
-        fate = (
-            f"Its record cannot be read: {look.why}. What is visible stays; open uploads are"
-            " aborted."
-        )
+        why = f"Its record cannot be read: {look.why}."
+        fate = f"{why} What is visible stays; open uploads are aborted."
     else:
         fate = (
             "First it is undone: open uploads are aborted, and what is visible of a committing job"
             " is deleted; what was written over does not come back. If that cannot be done wholly,"
             " the rest stays as it is."
         )
-    return f"{first} {fate} {after}"
+    return (
+        f"Give up job {look.job_id}, which is {look.found}? {is_open}, {visible}. {fate} Then its"
+        " record is deleted, and nobody can finish or undo the job any more. Go on?"
+    )
 
 
 # Recovery -----------------------------------------------------------------------------------------
@@ -598,14 +591,11 @@ def _absent(
     """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
     job's UUID."""
     job = StartedJob(job_id, job_id, dest.url, Terms(), False, "", False)
-    outcome, did = (
-        "",
-        "nothing: there is no record of it; it may have ended, either way, or never been",
-    )
+    outcome, did = "", "there is no record of it; it may have ended, either way, or never been"
     if committed_by_marker(runtime, job):
-        outcome, did = "committed", "nothing: it has committed and is finished"
-    absent = str(State.ABSENT)
-    return Recovery(job_id, dest.url, found or absent, absent, outcome, did, dry_run=dry_run)
+        outcome, did = "committed", "it has committed and is finished"
+    was, did = str(State.ABSENT), f"nothing: {did}"
+    return Recovery(job_id, dest.url, found or was, was, outcome, did, dry_run=dry_run)
 
 
 # Giving up ----------------------------------------------------------------------------------------
@@ -705,35 +695,28 @@ class GivingUp:
                 self._end(fresh)
 
     def _by_sets(self) -> Iterator[UploadName]:
-        """Give the uploads that the control objects name."""
+        """Give the job's uploads that control objects name."""
         for info, saved in each_saved(self.runtime, self._listed()):
             try:
                 if isinstance(saved, MagicError):
                     raise saved
-                yield from self._mine(info.key, *saved)
+                named = [from_pending(pending, info.key) for pending in saved[0]]
             except (FormatError, StoreError) as error:
                 self.name("unread", f"{info.key}: {error.message}")
+                continue
+            if self._owns(saved[1].get(JOB_METADATA, "")):
+                mine = [UploadName.of(upload) for upload in named if self._is_ours(upload)]
+                if others := len(named) - len(mine):
+                    self.name("unread", f"{info.key}: names {counted(others, 'upload')} of others")
+                yield from mine
 
     def _by_name(self) -> Iterator[UploadName]:
         """Give the uploads that a listing shows. This comes second: the sets have told the UUIDs by
         then."""
         with suppress(NotSupported):
-            for page in self.runtime.store.list_uploads(self.dest.prefix):
-                for listed in page.uploads:
-                    if owner_of(listed.key, listed.upload_id) in self.uuids:
-                        yield UploadName(listed.key, listed.upload_id)
-
-    def _mine(
-        self, key: str, pendings: list[Pending], metadata: dict[str, str]
-    ) -> list[UploadName]:
-        """The job's uploads that one control object names."""
-        uploads = [from_pending(pending, key) for pending in pendings]
-        if not self._owns(metadata.get(JOB_METADATA, "")):
-            return []
-        mine = [UploadName.of(upload) for upload in uploads if self._is_ours(upload)]
-        if others := len(uploads) - len(mine):
-            self.name("unread", f"{key}: names {counted(others, 'upload')} of others")
-        return mine
+            for listed in uploads(self.runtime.store, self.dest.prefix):
+                if owner_of(listed.key, listed.upload_id) in self.uuids:
+                    yield UploadName(listed.key, listed.upload_id)
 
     def _is_ours(self, upload: ReadyUpload) -> bool:
         token = upload.token.partition(".")[0]
@@ -829,12 +812,7 @@ class GivingUp:
     def claim(self, etag: str) -> str:
         """Replace the record if it still has that ETag, so that nobody's swap can win any more.
         First it deletes a key that nobody has: who may not delete could not take the claim away
-        again, and nobody could read the job's state. Gives the ETag of the claim.
-
-        Raises:
-            JobError: the record has changed. Nothing was given up.
-            StoreError: the store refused a request, or gave no answer: do it again.
-        """
+        again, and nobody could read the job's state. Gives the ETag of the claim. JobError: the record has changed, and nothing was given up."""
         try:
             self.runtime.store.delete_one(f"{self.key}-{self.runtime.ids()}")
         except PermissionDenied as error:
