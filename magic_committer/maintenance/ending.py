@@ -812,7 +812,8 @@ class GivingUp:
     def claim(self, etag: str) -> str:
         """Replace the record if it still has that ETag, so that nobody's swap can win any more.
         First it deletes a key that nobody has: who may not delete could not take the claim away
-        again, and nobody could read the job's state. Gives the ETag of the claim. JobError: the record has changed, and nothing was given up."""
+        again, and nobody could read the job's state. Gives the ETag of the claim. JobError: the
+        record has changed, and nothing was given up."""
         try:
             self.runtime.store.delete_one(f"{self.key}-{self.runtime.ids()}")
         except PermissionDenied as error:

@@ -33,8 +33,7 @@ that a control object names (some 250 bytes).
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -294,19 +293,32 @@ def at_and_above(directory: str) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class Place:
-    """One directory in which jobs may have been started.
+class Directory:
+    """A directory of a committer, ``__magic_job-…/`` or ``__magic/``.
 
     Attributes:
-        record_in: the committers' directories in it, ``__magic_job-…/`` and ``__magic/``, each with
-            its record if that can be read. records: the same records, by their job's UUID.
-        unread: the directories whose record could not be read; ``problems``: why. If the place
-            itself could not be listed, it may hold any job.
+        record: the job's record, if it can be read; ``unknown``: it could not be read.
+        age: seconds since the last change in it, by the store's clock; 0 if that is not known.
+        unread: not everything in it could be read.
+        signed: whether it holds pendings of jobs of ours and no others. Without a record it is then
+            a leftover of a job that is over.
     """
 
-    record_in: dict[str, Seen | None] = field(default_factory=dict)
+    record: Seen | None = None
+    unknown: bool = False
+    age: float = 0.0
+    unread: bool = False
+    signed: bool | None = None
+
+
+@dataclass(slots=True)
+class Place:
+    """A directory in which jobs may have been started, with the committers' directories in it, and
+    the readable records by their job's UUID. ``problems``: what could not be read. If the place
+    itself could not be listed, it may hold any job."""
+
+    directories: dict[str, Directory] = field(default_factory=dict)
     records: dict[str, Seen] = field(default_factory=dict)
-    unread: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
 
@@ -334,20 +346,20 @@ class Places:
                 where = url_of(self._runtime.store.bucket, prefix)
                 place.problems.append(f"the jobs under {where} cannot be told: {listed}")
             else:
-                place.record_in = dict.fromkeys(listed)
+                place.directories = {directory: Directory() for directory in listed}
         ours = (
             (prefix, directory)
             for prefix in new
-            for directory in self.known[prefix].record_in
+            for directory in self.known[prefix].directories
             if directory[len(prefix) :].startswith(MAGIC_JOB_PREFIX)
         )
         for (prefix, directory), seen in each(self._runtime, self._read, ours, self._in_flight):
             place = self.known[prefix]
             if isinstance(seen, MagicError):
-                place.unread.add(directory)
+                place.directories[directory].unknown = True
                 place.problems.append(f"the job of {directory} cannot be told: {seen}")
             elif seen is not None:
-                place.records[seen.record.uuid] = place.record_in[directory] = seen
+                place.records[seen.record.uuid] = place.directories[directory].record = seen
 
     def around(self, directory: str) -> list[Place]:
         """The places at and above a directory."""
@@ -418,82 +430,6 @@ class Named:
     age: float
 
 
-class Index:
-    """The open uploads (``wanted``, by `upload_name`) that control objects in these places name.
-
-    Attributes:
-        ages: seconds since the last change in each magic directory, by the store's clock; 0 if that
-            is not known.
-        unread: the directories of which not everything could be read.
-        signed: whether a directory holds pendings of jobs of ours and no others. Without a record
-            such a directory is a leftover of a job that is over.
-    """
-
-    def __init__(self, runtime: Runtime, places: Mapping[str, Place], wanted: KeySet) -> None:
-        self._runtime = runtime
-        self._wanted = wanted
-        self._named: dict[bytes, tuple[Named, ...]] = {}
-        self.ages: defaultdict[str, float] = defaultdict(float)
-        self.unread: set[str] = set()
-        self.signed: dict[str, bool] = {}
-        self.problems: list[str] = []
-        for prefix, place in places.items():
-            for directory in place.record_in:
-                try:
-                    self._read_directory(prefix, place, directory)
-                except MagicError as error:  # from the listing itself
-                    self._missed(directory, error)
-
-    def get(self, key: str, upload_id: str) -> tuple[Named, ...]:
-        """What names an upload: one item for each job that does."""
-        return self._named.get(_digest(upload_name(key, upload_id)), ())
-
-    def _read_directory(self, prefix: str, place: Place, directory: str) -> None:
-        dest = Destination(self._runtime.store.bucket, prefix)
-        adopted = {
-            seen.record.paths(dest).tree: uuid
-            for uuid, seen in place.records.items()
-            if seen.record.adopted and seen.record.state is not State.CLOSED
-        }
-        listing = Listing(self._runtime, directory)
-        for info, saved in each_saved(self._runtime, listing):
-            if isinstance(saved, MagicError):
-                self._missed(directory, saved)
-                continue
-            pendings, metadata = saved
-            uuid = metadata.get(JOB_METADATA, "")
-            self.signed[directory] = bool(uuid) and self.signed.get(directory, True)
-            for tree in adopted if not uuid else ():
-                if info.key.startswith(tree):
-                    uuid = adopted[tree]
-            try:
-                self._add(dest, directory, uuid, info, pendings)
-            except MagicError as error:
-                self._missed(directory, error)
-        self.ages[directory] = listing.age
-
-    def _missed(self, directory: str, why: MagicError) -> None:
-        self.unread.add(directory)
-        if len(self.problems) < NAMED_MAX:
-            self.problems.append(f"{directory}: not all that it names is known: {why}")
-
-    def _add(
-        self, dest: Destination, directory: str, uuid: str, info: ObjectInfo, named: list[Pending]
-    ) -> None:
-        age, job = age_of(info.seen_at, info.last_modified), job_id_of(directory, info.key)
-        for number, pending in enumerate(named):
-            if pending.bucket != dest.bucket or not dest.contains(pending.destination_key):
-                raise FormatError(info.key, "destinationKey", "lies outside the destination")
-            name = upload_name(pending.destination_key, pending.upload_id)
-            if name not in self._wanted:
-                continue
-            upload = from_pending(pending, f"{info.key}: {number}")
-            others = self._named.get(_digest(name), ())
-            if all((one.uuid, one.directory) != (uuid, directory) for one in others):
-                one = Named(uuid, directory, job, upload.token, upload.multipart_etag, age)
-                self._named[_digest(name)] = (*others, one)
-
-
 def job_id_of(directory: str, key: str) -> str:
     """The id of the job that owns a control object in a magic directory; "" if the path does not
     tell. ``__magic_job-<id>/…``, or ``__magic/job-<id>/…`` of Hadoop up to 3.3."""
@@ -550,7 +486,14 @@ class Survey:
                 runtime.progress(Progress("list", self.listed, None, "uploads"))
         self.places = Places(runtime, in_flight)
         self.places.look(directories)
-        self._index = Index(runtime, {} if by_name else self.places.known, self._first)
+        self._named: dict[bytes, tuple[Named, ...]] = {}  # what names an open upload, by digest
+        self._unread: list[str] = []
+        for prefix, place in self.places.known.items() if not by_name else ():
+            for name, directory in place.directories.items():
+                try:
+                    self._read(prefix, place, name, directory)
+                except MagicError as error:  # from the listing itself
+                    self._missed(name, directory, error)
         self._by_job: dict[tuple[str, str], FoundUpload] = {}
         self._by_place: dict[str, FoundUpload] = {}
 
@@ -562,15 +505,64 @@ class Survey:
     @property
     def problems(self) -> tuple[str, ...]:
         """What could not be read and makes uploads ``unknown`` or ``foreign``."""
-        return (*self.places.problems, *self._index.problems)
+        return (*self.places.problems, *self._unread)
 
     def pages(self) -> Iterator[list[FoundUpload]]:
         """The uploads as they are now, in the store's order, without their sizes."""
         for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
+    # What control objects name --------------------------------------------------------------------
+
+    def _read(self, prefix: str, place: Place, name: str, directory: Directory) -> None:
+        dest = Destination(self.dest.bucket, prefix)
+        adopted = {
+            seen.record.paths(dest).tree: uuid
+            for uuid, seen in place.records.items()
+            if seen.record.adopted and seen.record.state is not State.CLOSED
+        }
+        listing = Listing(self.runtime, name)
+        for info, saved in each_saved(self.runtime, listing):
+            if isinstance(saved, MagicError):
+                self._missed(name, directory, saved)
+                continue
+            pendings, metadata = saved
+            uuid = metadata.get(JOB_METADATA, "")
+            directory.signed = bool(uuid) and directory.signed is not False
+            for tree in adopted if not uuid else ():
+                if info.key.startswith(tree):
+                    uuid = adopted[tree]
+            try:
+                self._add(dest, name, uuid, info, pendings)
+            except MagicError as error:
+                self._missed(name, directory, error)
+        directory.age = listing.age
+
+    def _missed(self, name: str, directory: Directory, why: MagicError) -> None:
+        directory.unread = True
+        if len(self._unread) < NAMED_MAX:
+            self._unread.append(f"{name}: not all that it names is known: {why}")
+
+    def _add(
+        self, dest: Destination, directory: str, uuid: str, info: ObjectInfo, named: list[Pending]
+    ) -> None:
+        age, job = age_of(info.seen_at, info.last_modified), job_id_of(directory, info.key)
+        for number, pending in enumerate(named):
+            if pending.bucket != dest.bucket or not dest.contains(pending.destination_key):
+                raise FormatError(info.key, "destinationKey", "lies outside the destination")
+            name = upload_name(pending.destination_key, pending.upload_id)
+            if name not in self._first:
+                continue
+            upload = from_pending(pending, f"{info.key}: {number}")
+            others = self._named.get(_digest(name), ())
+            if all((one.uuid, one.directory) != (uuid, directory) for one in others):
+                one = Named(uuid, directory, job, upload.token, upload.multipart_etag, age)
+                self._named[_digest(name)] = (*others, one)
+
+    # Judging ------------------------------------------------------------------------------------
+
     def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
-        named = self._index.get(upload.key, upload.upload_id)
+        named = self._named.get(_digest(upload_name(upload.key, upload.upload_id)), ())
         verdict, began = self._judge(upload, named), upload.initiated
         ages = [one.age for one in named]
         if verdict.named_age is not None:
@@ -588,8 +580,6 @@ class Survey:
             token=named[0].token if named else "",
             multipart_etag=named[0].multipart_etag if named else "",
         )
-
-    # Judging ------------------------------------------------------------------------------------
 
     def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> FoundUpload:
         directory = directory_of(upload.key)
@@ -639,16 +629,15 @@ class Survey:
     def _of_hadoop(self, named: Named) -> FoundUpload:
         """The verdict on an upload that a control object without a token names."""
         dest = directory_of(named.directory[:-1])
-        place = self.places.around(dest)[-1]
-        if named.directory in place.unread:
+        there = self.places.around(dest)[-1].directories[named.directory]
+        if there.unknown:
             return _verdict("unknown", named.job, note="the record of its job cannot be read")
-        seen = place.record_in.get(named.directory)
-        if seen is not None and seen.record.state is not State.CLOSED:
+        if there.record is not None and there.record.record.state is not State.CLOSED:
+            seen = there.record
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
-        age = self._index.ages[named.directory]
-        return _verdict("hadoop", named.job, dest=dest, job_age=age)
+        return _verdict("hadoop", named.job, dest=dest, job_age=there.age)
 
     def _of_nobody(self, directory: str) -> FoundUpload:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
@@ -661,12 +650,12 @@ class Survey:
         for place in self.places.around(directory):
             for problem in place.problems:
                 yield _verdict("foreign", near=True, note=f"it may be of a job: {problem}")
-            for below, seen in place.record_in.items():
+            for below, there in place.directories.items():
+                seen, whole = there.record, not (there.unread or there.unknown)
                 over = seen is not None and seen.record.state is State.CLOSED
-                whole = below not in self._index.unread and below not in place.unread
-                if over or (seen is None and whole and self._index.signed.get(below)):
+                if over or (seen is None and whole and there.signed):
                     continue
-                age = self._index.ages[below] if seen is None else self._job_age(seen)
+                age = there.age if seen is None else self._job_age(seen)
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
@@ -674,11 +663,12 @@ class Survey:
 
     def _job_age(self, seen: records.Seen) -> float:
         dest = Destination(self.dest.bucket, _dest_of(seen))
-        paths, ages = seen.record.paths(dest), self._index.ages
+        paths, there = seen.record.paths(dest), self.places.known[dest.prefix].directories
+        age = there[paths.directory].age
         if paths.tree == paths.directory:
-            return ages[paths.directory]
+            return age
         # Adopted from Hadoop 3.3: all jobs share a directory.
-        return min(ages[paths.directory], ages[f"{dest.prefix}{MAGIC}/"])
+        return min(age, there.get(f"{dest.prefix}{MAGIC}/", Directory()).age)
 
 
 def _rank(verdict: FoundUpload) -> tuple[int, bool]:
