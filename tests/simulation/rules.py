@@ -32,10 +32,11 @@ from magic_committer.commit.steps import Steps
 from magic_committer.commit.upload_state import UploadRemover, became
 from magic_committer.committers.magic import saved
 from magic_committer.committers.magic.abort import RetriedCreates
-from magic_committer.errors import CommitIncomplete, JobTooYoung, NotFound
-from magic_committer.hadoop.paths import JobPaths
+from magic_committer.errors import CommitIncomplete, NotFound
+from magic_committer.hadoop.paths import RECORD, JobPaths
 from magic_committer.job import give_up
-from magic_committer.maintenance import attribution, cleanup, ending, uploads
+from magic_committer.maintenance import cleanup, ending, uploads
+from magic_committer.maintenance.inspect import Listing
 from magic_committer.protocol import rules as protocol_rules
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State
@@ -188,7 +189,7 @@ def _records_first() -> list[Replacement]:
         in_flight: int,
         by_name: bool,
     ) -> None:
-        early = attribution.Places(runtime, in_flight)
+        early = uploads.Places(runtime, in_flight)
         early.look((dest.prefix,))
         real(self, runtime, dest, dead_after=dead_after, in_flight=in_flight, by_name=by_name)
         self.places = early
@@ -204,12 +205,8 @@ def _all_orphans() -> list[Replacement]:
     return [(uploads.Survey, "_look_up", orphan)]
 
 
-def _age_of_the_record(
-    runtime: Any, dest: Any, seen: Any, dead_after: float, leave_visible: bool
-) -> None:
-    age = seen.seen_at - seen.last_modified
-    if age < dead_after:
-        raise JobTooYoung("too young", job_id=seen.record.id, age=age, limit=dead_after)
+def _record_alone(runtime: Any, directory: str, *_: Any) -> Listing:
+    return Listing(runtime, f"{directory}{RECORD}")
 
 
 def _aborts_what_ended(module: Any) -> list[Replacement]:
@@ -299,9 +296,9 @@ RULES = (
     Rule("withdraw by aborting", "a setup that was sent twice is withdrawn through `aborting`",
          ("I4",), 3000, _withdraw_simply, WITHDRAWN),
     Rule("a young job is left", "a running job is judged dead by its age alone",
-         ("I6",), 500, lambda: [(ending, "_refuse_young", _nothing)], RECOVERED),
+         ("I6",), 500, lambda: [(ending, "refuse_younger", _nothing)], RECOVERED),
     Rule("age of the directory", "a job's age is the newest Last-Modified of its directory",
-         ("I6",), 3000, lambda: [(ending, "_refuse_young", _age_of_the_record)], RECOVERED),
+         ("I6",), 3000, lambda: [(ending, "Listing", _record_alone)], RECOVERED),
     Rule("uploads, then records", "cleanup lists uploads, then reads records, then lists again",
          ("I6", "I2"), 3000, _records_first, CLEANED),
     Rule("over says the record", "cleanup takes uploads of jobs whose record is closed or gone",

@@ -16,7 +16,7 @@ from functools import partial
 from magic_committer import StreamBatch, api
 from magic_committer.errors import MagicError
 from magic_committer.job import Job
-from magic_committer.maintenance.streams import abort_jobs_of
+from magic_committer.maintenance.api import abort_jobs_of
 from magic_committer.options import Mode
 from magic_committer.protocol.ledger import hash_of
 from magic_committer.protocol.record import TaskCommit
