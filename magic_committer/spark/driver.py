@@ -16,7 +16,7 @@ from pyspark.sql.utils import is_remote
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, s3_of
 from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
-from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer._runtime import ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.committers.registry import committer_for
@@ -28,7 +28,6 @@ from magic_committer.options import Mode, Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, State
 from magic_committer.spark.action import spark_attempt
-from magic_committer.spark.source_options import SourceOptions
 from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
@@ -90,20 +89,6 @@ class Order:
         runtime = _wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
         with closing(existing(runtime, dest, None, in_flight=1)) as found:
             return any(True for _ in found)
-
-
-def order_of(said: SourceOptions) -> Order:
-    """What a user of ``format("magic")`` asked for."""
-    return Order(
-        said.path,
-        cast(SaveMode, said.mode),
-        said.mark_success,
-        said.s3,
-        said.options,
-        no_progress,
-        checkpoint=said.checkpoint or None,
-        committer=said.committer,
-    )
 
 
 QUERY_PROPERTY = "sql.streaming.queryId"

@@ -33,7 +33,6 @@ from pyspark.sql.types import StructType, TimestampType
 from magic_committer.engines.sink import EngineSink
 from magic_committer.errors import DestinationExists, OptionError
 from magic_committer.spark.action import spark_attempt
-from magic_committer.spark.driver import order_of
 from magic_committer.spark.files import TIME_ZONE, FrameFiles
 from magic_committer.spark.frame import schema_task
 from magic_committer.spark.source_options import SourceOptions, read_options
@@ -62,10 +61,9 @@ class MagicSource(DataSource):
         """Check the options, start the job. Called once for each write, in the planner."""
         said = read_options(self.options, overwrite)
         files = planned(said, schema)
-        order = order_of(said)
-        skips = order.ignores and order.finds_data()
-        sink = None if skips else EngineSink.begin(order.start())
-        return MagicWriter(sink, files, order.ignores)
+        skips = said.ignores and said.finds_data()
+        sink = None if skips else EngineSink.begin(said.start())
+        return MagicWriter(sink, files, said.ignores)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """Check the options; in the planner, start the job of a micro-batch. Called for each batch,
@@ -144,7 +142,7 @@ def planned(said: SourceOptions, schema: StructType) -> FrameFiles:
     return FrameFiles.plan(
         schema,
         said.file_format,
-        said.of_format,
+        said.of_format or {},
         partition_by=said.partition_by,
         max_records_per_file=said.max_records_per_file,
         conf={TIME_ZONE: said.time_zone or None}.get,

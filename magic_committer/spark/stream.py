@@ -31,7 +31,7 @@ from magic_committer.maintenance.api import abort_stream
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.spark.action import spark_attempt
 from magic_committer.spark.batches import end_earlier_runs
-from magic_committer.spark.driver import QUERY_PROPERTY, order_of
+from magic_committer.spark.driver import QUERY_PROPERTY
 from magic_committer.spark.files import FrameFiles
 from magic_committer.spark.source_options import SourceOptions
 
@@ -83,9 +83,8 @@ class MagicStreamWriter(DataSourceStreamArrowWriter):
             if isinstance(message, WrittenInBatch):
                 message.sink.failed()
                 return
-        abort_stream(
-            self.said.path, self.said.checkpoint, s3=self.said.s3, options=self.said.options
-        )
+        said = self.said
+        abort_stream(said.dest, said.checkpoint or "", s3=said.s3, options=said.options)
 
 
 def stream_writer(said: SourceOptions, files: FrameFiles, *, is_planner: bool) -> MagicStreamWriter:
@@ -98,5 +97,5 @@ def stream_writer(said: SourceOptions, files: FrameFiles, *, is_planner: bool) -
         )
     if not is_planner:
         return MagicStreamWriter(said, files, None)
-    end_earlier_runs(said.path, said.checkpoint, said.s3, said.options)
-    return MagicStreamWriter(said, files, EngineSink.begin(order_of(said).start()))
+    end_earlier_runs(said.dest, said.checkpoint, said.s3, said.options)
+    return MagicStreamWriter(said, files, EngineSink.begin(said.start()))
