@@ -43,10 +43,8 @@ from magic_committer.api import start
 from magic_committer.engines.arguments import column_names
 from magic_committer.engines.items import (
     AcceptResult,
-    Engine,
     ItemWriter,
     RunReport,
-    TryResult,
     commit_items,
     refuse_lazy_function,
 )
@@ -138,27 +136,17 @@ def write_delayed(
         dest, mode=mode, committer=committer, accept="results", track="memory", job_id=job_id,
         mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
     )  # fmt: skip
-    engine = DelayedCalls(dict(compute or {}))
-    return cast(
-        RunReport[Returned],
-        commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"), given),
-    )
 
-
-@dataclass(frozen=True)
-class DelayedCalls(Engine):
-    """The engine that ``dask.compute`` is, with its arguments."""
-
-    compute: dict[str, Any]
-
-    def run(self, work: ItemWriter, items: list[object], accept: AcceptResult) -> int:
-        """Compute one call for each item."""
+    def engine(work: ItemWriter, accept: AcceptResult) -> int:
         call = dask.delayed(work, pure=False)
-        calls = (call(number, part) for number, part in enumerate(items))
-        written: Sequence[TryResult] = dask.compute(*calls, **self.compute)
-        for number, one in enumerate(written):
+        calls = (call(number, part) for number, part in enumerate(given))
+        for number, one in enumerate(dask.compute(*calls, **dict(compute or {}))):
             accept(number, one)
-        return len(items)
+        return len(given)
+
+    return cast(
+        RunReport[Returned], commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"))
+    )
 
 
 def to_parquet(

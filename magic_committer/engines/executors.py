@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, TypeVar, Unpack, cast
+from typing import Generic, NoReturn, TypeVar, Unpack, cast
 
 import tenacity
 from tenacity import BaseRetrying
@@ -34,7 +34,6 @@ from magic_committer.api import start
 from magic_committer.engines.arguments import seconds, whole_number
 from magic_committer.engines.items import (
     AcceptResult,
-    Engine,
     ItemWriter,
     RunReport,
     TryResult,
@@ -156,7 +155,9 @@ def run(
             dest, mode=mode, committer=committer, accept="results", track="memory",
             mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
         )  # fmt: skip
-        return cast(RunReport[Returned], commit_items(job, engine, ItemWriter(job, fn), items))
+        work = ItemWriter(job, fn)
+        report = commit_items(job, engine.run, work, tries=lambda: tries.begun)
+        return cast(RunReport[Returned], report)
     finally:
         engine.close(wait=not tries.flying)
 
@@ -198,7 +199,7 @@ def _tries(
 
 
 @dataclass(eq=False)
-class Executors(Engine, Generic[Item]):
+class Executors(Generic[Item]):
     """The engine that executors of `concurrent.futures` are.
 
     Attributes:
@@ -216,7 +217,7 @@ class Executors(Engine, Generic[Item]):
     _flying: dict[int, tuple[Try[Item], Future[TryResult], int]] = field(default_factory=dict)
     _ended: SimpleQueue[int] = field(default_factory=SimpleQueue)
 
-    def run(self, work: ItemWriter, items: Any, accept: AcceptResult) -> int:
+    def run(self, work: ItemWriter, accept: AcceptResult) -> int:
         """Run all items. Raises when one has failed for good; then nothing runs that could be
         stopped."""
         self._work, self._accept = work, accept
@@ -238,7 +239,6 @@ class Executors(Engine, Generic[Item]):
             self._stop(STOP_SECONDS)
             raise
         self._stop(0.0)  # the slower tries of items that are done
-        self.begun = self.tries.begun
         return self.tries.taken
 
     def close(self, *, wait: bool) -> None:

@@ -19,7 +19,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 from typing import Any, TypeVar, cast
@@ -28,7 +27,7 @@ from pyspark import RDD, InheritableThread, SparkContext, TaskContext
 
 from magic_committer import _wiring
 from magic_committer._runtime import Progress, ProgressFunction
-from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, TryResult
+from magic_committer.engines.items import AcceptResult, ItemWriter, TryResult
 from magic_committer.errors import MagicError
 from magic_committer.job import Job, Task
 
@@ -177,19 +176,16 @@ def spark_attempt(job: Job, number: int = 0) -> Task:
     return job._sole_task(str(context.partitionId()), f"t{context.taskAttemptId()}")
 
 
-@dataclass(frozen=True)
-class RddEngine(Engine):
-    """The engine that Spark's RDDs are: an item is the rows of a partition."""
+def run_rdd(
+    rdd: RDD[Any], progress: ProgressFunction, work: ItemWriter, accept: AcceptResult
+) -> Iterable[str]:
+    """The engine that Spark's RDDs are: an item is the rows of a partition, and ``work`` is called
+    once for each attempt of each."""
 
-    progress: ProgressFunction
+    def attempt(rows: Iterable[Any]) -> list[TryResult]:
+        return [work(0, rows)]
 
-    def run(self, work: ItemWriter, items: RDD[Any], accept: AcceptResult) -> Iterable[str]:
-        """Call ``work`` once for each attempt of each partition."""
-
-        def attempt(rows: Iterable[Any]) -> list[TryResult]:
-            return [work(0, rows)]
-
-        action = items.mapPartitions(attempt).collect
-        for number, one in enumerate(run_action(items.context, work.job, action, self.progress)):
-            accept(number, one)
-        return map(str, range(items.getNumPartitions()))
+    action = rdd.mapPartitions(attempt).collect
+    for number, one in enumerate(run_action(rdd.context, work.job, action, progress)):
+        accept(number, one)
+    return map(str, range(rdd.getNumPartitions()))

@@ -32,7 +32,7 @@ from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.spark.driver import QUERY_PROPERTY, Order, checkpoint_of
 from magic_committer.spark.files import format_name
-from magic_committer.spark.frame import write_dataframe
+from magic_committer.spark.write import write_dataframe
 
 logger = logging.getLogger("magic_committer")
 

@@ -118,7 +118,6 @@ def write_job(
     order: Order,
     engine: Engine,
     fn: Callable[[Task, Any], object],
-    items: Any,
     *,
     caller: str = "",
     bytes_max: int = 0,
@@ -131,7 +130,7 @@ def write_job(
         # As Spark pickles results: classes of the driver's own program travel too.
         dumps = cast(Callable[[Any], bytes], cloudpickle.dumps)
         work = ItemWriter(job, fn, caller, bytes_max, spark_attempt, dumps)
-        return commit_items(job, engine, work, items, batch=order.batch)
+        return commit_items(job, engine, work, batch=order.batch)
     except DestinationExists:
         if order.ignores:  # the data came after our first look
             return _skipped(order)

@@ -25,7 +25,6 @@ import socket
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heapreplace
 from math import ceil
@@ -36,12 +35,13 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.utils import is_remote
 
-from magic_committer.engines.items import AcceptResult, Engine, ItemWriter
+from magic_committer._runtime import ProgressFunction
+from magic_committer.engines.items import AcceptResult, ItemWriter
 from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
 from magic_committer.protocol.record import JobReport
-from magic_committer.spark.action import RddEngine, run_action
+from magic_committer.spark.action import run_action, run_rdd
 from magic_committer.spark.driver import Order, write_job
 from magic_committer.spark.files import CASE_SENSITIVE, records_max
 from magic_committer.spark.partitioning import resolve
@@ -119,7 +119,8 @@ def write_via(
         rows = records_max(max_records_per_file, lambda key: None)
         writer = writer.option("maxRecordsPerFile", rows)
     writer = writer.options(**{name: one for name, one in said.items() if one is not None}, **OURS)
-    return write_job(order, ViaEngine(folder_of(via), writer, order), upload_files, df)
+    engine = partial(run_via, df, writer, folder_of(via), order.progress)
+    return write_job(order, engine, upload_files)
 
 
 def refuse_layout(format: object, parts: Sequence[str]) -> None:
@@ -169,26 +170,24 @@ def folder_of(via: object) -> str:
     return path
 
 
-@dataclass(frozen=True)
-class ViaEngine(Engine):
+def run_via(
+    df: DataFrame,
+    writer: DataFrameWriter,
+    folder: str,
+    progress: ProgressFunction,
+    work: ItemWriter,
+    accept: AcceptResult,
+) -> Iterable[str]:
     """The engine that Spark's writer and tasks that upload are: an item is a group of files."""
-
-    folder: str
-    writer: DataFrameWriter
-    order: Order
-
-    def run(self, work: ItemWriter, items: DataFrame, accept: AcceptResult) -> Iterable[str]:
-        """Encode the DataFrame, and call ``work`` once for each attempt of each group."""
-        context = items.sparkSession.sparkContext
-        with scratch(self.folder, work.job.uuid) as path:
-            data = f"{path}/data"
-            write = partial(encode, items.sparkSession, self.writer, f"file://{data}")
-            files = listed(data, run_action(context, work.job, write, self.order.progress))
-            groups = [(data, group) for group in balanced(files, context.defaultParallelism)]
-            if not groups:
-                return ()
-            rdd = context.parallelize(groups, len(groups))
-            return RddEngine(self.order.progress).run(work, rdd, accept)
+    context = df.sparkSession.sparkContext
+    with scratch(folder, work.job.uuid) as path:
+        data = f"{path}/data"
+        write = partial(encode, df.sparkSession, writer, f"file://{data}")
+        files = listed(data, run_action(context, work.job, write, progress))
+        groups = [(data, group) for group in balanced(files, context.defaultParallelism)]
+        if not groups:
+            return ()
+        return run_rdd(context.parallelize(groups, len(groups)), progress, work, accept)
 
 
 @contextmanager
