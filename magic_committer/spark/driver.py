@@ -70,18 +70,12 @@ class Order:
 
     def start(self) -> Job:
         """Start the job."""
+        mode = "error" if self.ignores else cast(Mode | SparkMode, self.mode)
         return start(
-            self.dest,
-            mode="error" if self.ignores else cast(Mode | SparkMode, self.mode),
-            committer=self.committer,
-            accept="results",
-            track="memory",
-            checkpoint=self.checkpoint,
-            mark_success=self.mark_success,
-            s3=self.s3,
-            options=self.options,
-            progress=self.progress,
-        )
+            self.dest, mode=mode, committer=self.committer, accept="results", track="memory",
+            checkpoint=self.checkpoint, mark_success=self.mark_success, s3=self.s3,
+            options=self.options, progress=self.progress,
+        )  # fmt: skip
 
     def finds_data(self) -> bool:
         """Whether the destination holds data."""
@@ -123,32 +117,21 @@ def write_job(
     bytes_max: int = 0,
 ) -> JobReport:
     """Run one job from start to end, of a function for the rows of each of Spark's tasks."""
-    if order.ignores and order.finds_data():
-        return _skipped(order)
     try:
-        job = order.start()
-        # As Spark pickles results: classes of the driver's own program travel too.
-        dumps = cast(Callable[[Any], bytes], cloudpickle.dumps)
-        work = ItemWriter(job, fn, caller, bytes_max, spark_attempt, dumps)
-        return commit_items(job, engine, work, batch=order.batch)
+        if not (order.ignores and order.finds_data()):
+            job = order.start()
+            # As Spark pickles results: classes of the driver's own program travel too.
+            dumps = cast(Callable[[Any], bytes], cloudpickle.dumps)
+            work = ItemWriter(job, fn, caller, bytes_max, spark_attempt, dumps)
+            return commit_items(job, engine, work, batch=order.batch)
     except DestinationExists:
-        if order.ignores:  # the data came after our first look
-            return _skipped(order)
-        raise
-
-
-def _skipped(order: Order) -> JobReport:
-    dest = order.url
-    logger.info("mode 'ignore': %s holds data, nothing is written", dest)
+        if not order.ignores:  # else: the data came after our first look
+            raise
+    logger.info("mode 'ignore': %s holds data, nothing is written", order.url)
     return JobReport(
-        job_id="",
-        uuid="",
-        dest=dest,
-        mode=mode_of(order.mode, ignore=True),
-        outcome="",
-        state=str(State.ABSENT),
-        skipped=True,
-    )
+        job_id="", uuid="", dest=order.url, mode=mode_of(order.mode, ignore=True), outcome="",
+        state=str(State.ABSENT), skipped=True,
+    )  # fmt: skip
 
 
 def register(spark: SparkSession) -> None:

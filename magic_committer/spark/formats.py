@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import bz2
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -94,13 +94,12 @@ class FileEncoder:
         self.begin(file).end()
         return file.getvalue()
 
-    def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
-        """What the JVM makes of the columns before a task gets them."""
-        return list(given)
-
-    def bound(self, df: DataFrame) -> FileEncoder:
-        """The same, with what only a session knows."""
-        return self
+    def prepare(
+        self, df: DataFrame, columns: list[Column], names: Sequence[str]
+    ) -> tuple[FileEncoder, list[Column]]:
+        """Give the encoder with what only the session knows, and what the JVM makes of the columns
+        before a task gets them."""
+        return self, columns
 
 
 # Groups of rows -----------------------------------------------------------------------------------
@@ -266,9 +265,11 @@ class ParquetFiles(ColumnFiles):
     months: frozenset[int] = frozenset()
     extension = ".parquet"
 
-    def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
-        """The columns as pyarrow can read them."""
-        return [as_months(one) if place in self.months else one for place, one in enumerate(given)]
+    def prepare(
+        self, df: DataFrame, columns: list[Column], names: Sequence[str]
+    ) -> tuple[FileEncoder, list[Column]]:
+        """Give columns that pyarrow can read."""
+        return self, [as_months(one) if n in self.months else one for n, one in enumerate(columns)]
 
     def writer(self, sink: Any, first: Any) -> Any:
         """Begin a file."""
@@ -399,7 +400,6 @@ class TextFiles(FileEncoder):
     made it."""
 
     kind: str
-    names: tuple[str, ...]
     options: Mapping[str, str]
     line_end: bytes
     codec: str
@@ -415,30 +415,28 @@ class TextFiles(FileEncoder):
         """Begin a file."""
         return LineBody(self, file)
 
-    def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
-        """The lines, made by the JVM."""
+    def prepare(
+        self, df: DataFrame, columns: list[Column], names: Sequence[str]
+    ) -> tuple[FileEncoder, list[Column]]:
+        """Give the encoder with its header, and the lines. The JVM tries the options on a row of
+        nulls."""
         if self.kind == "text":
-            return list(given)
-        return [self._line([one.alias(name) for one, name in zip(given, names, strict=True)])]
-
-    def bound(self, df: DataFrame) -> TextFiles:
-        """The same with its header. The JVM tries the options on a row of nulls."""
-        if self.kind == "text":
-            return self
+            return self, columns
         from pyspark.sql import functions
+
+        def line(columns: Iterable[Column]) -> Column:
+            make = functions.to_csv if self.kind == "csv" else functions.to_json
+            return make(functions.struct(*columns), dict(self.options))
 
         kinds = {field.name: field.dataType for field in df.schema}
-        nulls = [functions.lit(None).cast(kinds[name]).alias(name) for name in self.names]
-        names = [functions.lit(name).alias(f"c{n}") for n, name in enumerate(self.names)]
+        nulls = line(functions.lit(None).cast(kinds[name]).alias(name) for name in names)
+        header = line(functions.lit(name).alias(f"c{n}") for n, name in enumerate(names))
         one = df.sparkSession.range(0, 1, 1, 1)
-        (row,) = one.select(self._line(nulls).alias("t"), self._line(names).alias("h")).collect()
-        return replace(self, header=row.h.encode() + self.line_end if self.with_header else b"")
-
-    def _line(self, columns: Sequence[Column]) -> Column:
-        from pyspark.sql import functions
-
-        make = functions.to_csv if self.kind == "csv" else functions.to_json
-        return make(functions.struct(*columns), dict(self.options))
+        (row,) = one.select(nulls.alias("t"), header.alias("h")).collect()
+        encoder = self
+        if self.with_header:
+            encoder = replace(self, header=row.h.encode() + self.line_end)
+        return encoder, [line(one.alias(name) for one, name in zip(columns, names, strict=True))]
 
 
 class LineBody:
@@ -526,7 +524,7 @@ def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: 
     if not line_end:
         raise OptionError("lineSep is empty: lines could not be told apart")
     header = given.pop("header", "false").lower() == "true"
-    return TextFiles(kind, tuple(schema.names), given, line_end.encode(), codec, header)
+    return TextFiles(kind, given, line_end.encode(), codec, header)
 
 
 def _refuse_types(kind: str, field: spark_types.StructField) -> None:
