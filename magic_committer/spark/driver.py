@@ -95,17 +95,20 @@ def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
     A copied checkpoint has the query id of its original, and other rows. Spark Connect does not say
     where the checkpoint is; there the name is all."""
     name = f"query:{batch.query}"
-    if is_remote():
-        return name
-    spark = df.sparkSession
-    told = spark.sparkContext.getLocalProperty(QUERY_PROPERTY)
-    if not told:
+    if not (query_id := local_property(df, QUERY_PROPERTY)):
         return name  # the rows of a batch, and no function of foreachBatch: the caller counts
+    spark = df.sparkSession
     # The session of a batch is a copy; only what all sessions share knows the query.
     queries = spark._jsparkSession.sharedState().activeStreamingQueries()
     java = cast(Any, spark._jvm).java
-    query = queries.get(java.util.UUID.fromString(told))
+    query = queries.get(java.util.UUID.fromString(query_id))
     return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
+
+
+def local_property(df: DataFrame, name: str) -> str:
+    """A local property of the thread in which Spark calls a function of foreachBatch; "" in Spark
+    Connect, which has none, and runs each start of a query in a process of its own."""
+    return ("" if is_remote() else df.sparkSession.sparkContext.getLocalProperty(name)) or ""
 
 
 def write_job(

@@ -215,16 +215,26 @@ class _OpenFiles:
 # Checks -------------------------------------------------------------------------------------------
 
 
-def format_name(format: object) -> str:
+def format_name(format: object, known: Iterable[str] = FORMATS, where: str = "here") -> str:
     """The name of a format, in lower case; `WrongType`, `OptionError`: there is no such format."""
     if not isinstance(format, str):
         raise WrongType(f"format is text, not {type(format).__name__}", hint="Pass 'parquet'")
-    if format.lower() not in FORMATS:
+    if format.lower() not in known:
         raise OptionError(
-            f"there is no format {format!r} here; there is {', '.join(FORMATS)}",
+            f"there is no format {format!r} {where}; there is {', '.join(known)}",
             hint="Or write the files yourself: write_partitions(df.rdd, dest, fn)",
         )
     return format.lower()
+
+
+def refuse_hidden(names: Iterable[str]) -> None:
+    """Refuse partition columns whose directories readers would not see (`OptionError`)."""
+    if hidden := [name for name in names if name.startswith(("_", "."))]:
+        raise OptionError(
+            f"partition_by: {', '.join(hidden)}: readers take directories whose names begin with _"
+            " or . for hidden ones",
+            hint="Rename the column: df.withColumnRenamed(...)",
+        )
 
 
 def refuse_columns(names: Sequence[str], *, exact: bool) -> None:
@@ -264,14 +274,12 @@ def refuse_partitions(
             "partition_by names all columns: no column would be left for the files",
             hint="Leave one out",
         )
+    refuse_hidden(field.name for field in fields)
     for field in fields:
         kind = field.dataType
         name = kind.simpleString()
         why = hint = ""
-        if field.name.startswith(("_", ".")):
-            why = "would make directories that readers take for hidden"
-            hint = "Rename it: df.withColumnRenamed(...)"
-        elif not isinstance(kind, spark_types.AtomicType) or isinstance(kind, UNTOLD):
+        if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, UNTOLD):
             why = f"has the type {name}, which no path can tell"
             hint = "Make a column of text or numbers of it"
         elif " collate " in name:

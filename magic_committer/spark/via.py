@@ -43,7 +43,7 @@ from magic_committer.job import Task
 from magic_committer.protocol.record import JobReport
 from magic_committer.spark.action import run_action, run_rdd
 from magic_committer.spark.driver import Order, write_job
-from magic_committer.spark.files import CASE_SENSITIVE, records_max
+from magic_committer.spark.files import CASE_SENSITIVE, format_name, records_max, refuse_hidden
 from magic_committer.spark.partitioning import resolve
 from magic_committer.spark.types import needs
 
@@ -105,11 +105,11 @@ def write_via(
         return [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
 
     parts, sort = named(partition_by, "partition_by"), named(sort_by, "sort_by")
-    refuse_layout(format, parts)
+    refuse_hidden(parts)
     if sort:
         quoted = (f"`{name.replace('`', '``')}`" for name in (*parts, *sort))
         df = df.sortWithinPartitions(*quoted)
-    writer = df.write.format(format.lower()).mode("errorifexists")
+    writer = df.write.format(format_name(format, FORMATS, "with via=")).mode("errorifexists")
     if parts:
         writer = writer.partitionBy(*parts)
     said = dict(options or {})
@@ -121,22 +121,6 @@ def write_via(
     writer = writer.options(**{name: one for name, one in said.items() if one is not None}, **OURS)
     engine = partial(run_via, df, writer, folder_of(via), order.progress)
     return write_job(order, engine, upload_files)
-
-
-def refuse_layout(format: object, parts: Sequence[str]) -> None:
-    """Refuse a format that is none of Spark's, and directories that nobody would read."""
-    if not isinstance(format, str):
-        raise WrongType(f"format is a text, not {format!r}", hint="Pass format='parquet'")
-    if format.lower() not in FORMATS:
-        raise OptionError(
-            f"via= does not know the format {format.lower()!r}; it knows {', '.join(FORMATS)}"
-        )
-    if hidden := [name for name in parts if name.startswith(("_", "."))]:
-        raise OptionError(
-            f"partition_by: {', '.join(hidden)}: readers take directories whose names begin with _"
-            " or . for hidden ones",
-            hint="Rename the column: df.withColumnRenamed(...)",
-        )
 
 
 def refuse_option(name: str, value: object) -> None:
