@@ -318,11 +318,11 @@ def table_files(
             hint="It takes what make_write_options of pyarrow's file format takes",
         ) from error
     return partial(
-        write_tables, format=str(format), partition_by=columns, of_format=given, rows_max=most
+        _write_tables, format=str(format), partition_by=columns, of_format=given, rows_max=most
     )
 
 
-def write_tables(
+def _write_tables(
     task: Task,
     tables: Iterable[pyarrow.Table],
     *,

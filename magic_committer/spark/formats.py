@@ -467,7 +467,7 @@ class LineBody:
         """Do nothing: lines are written by the caller's thread."""
 
 
-class _Compressor:
+class _Packing:
     """A file that writes into another one, which it does not close, what ``make`` makes of it."""
 
     closed = False
@@ -492,13 +492,13 @@ def _compressed(file: Any, codec: str) -> Any:
     if codec == "zstd":
         import pyarrow
 
-        kept = pyarrow.PythonFile(_Compressor(file), mode="w")
+        kept = pyarrow.PythonFile(_Packing(file), mode="w")
         return pyarrow.CompressedOutputStream(kept, "zstd")
     if codec == "gzip":
-        return _Compressor(file, zlib.compressobj(COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS))
+        return _Packing(file, zlib.compressobj(COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS))
     if codec == "deflate":
-        return _Compressor(file, zlib.compressobj(COMPRESSION_LEVEL))
-    return _Compressor(file, bz2.BZ2Compressor() if codec == "bzip2" else None)
+        return _Packing(file, zlib.compressobj(COMPRESSION_LEVEL))
+    return _Packing(file, bz2.BZ2Compressor() if codec == "bzip2" else None)
 
 
 def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: Conf) -> TextFiles:
