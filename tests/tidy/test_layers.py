@@ -112,7 +112,7 @@ def test_every_import_points_down() -> None:
         ("committers/magic.py", "from magic_committer.stores.s3.client import S3Store"),
         ("stores/s3/client.py", "from magic_committer.commit import plan"),
         ("api.py", "from magic_committer import start"),
-        ("spark/frame.py", "import magic_committer.stores.memory"),
+        ("spark/write.py", "import magic_committer.stores.memory"),
         ("news.py", ""),
     ],
 )
