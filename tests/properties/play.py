@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from magic_committer.errors import MagicError
+from tests.properties.ours import Magic
 from tests.properties.stage import Cut, Leg, Process, Stage
-from tests.properties.subject import Subject
-from tests.properties.uploads import Magic
+from tests.properties.subjects import Subject
 
 OLD = "old"
 OLD_FILES = ("old-1.csv", "old-2.csv")

@@ -15,7 +15,7 @@ from functools import partial
 
 from tests.properties.play import JobPlayed, Play, Size, run
 from tests.properties.stage import DEATHS, ERRORS, NOTHING, STOP, Asked, Cut
-from tests.properties.subject import Subject
+from tests.properties.subjects import Subject
 
 SMALL, LARGE = Size(tasks=1, files=2), Size(tasks=2, files=2)
 """Small jobs are tried first: a witness is to be short."""

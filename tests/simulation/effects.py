@@ -6,17 +6,17 @@ from typing import Any
 
 from magic_committer.errors import PreconditionFailed, StoreError, WriteConflict
 from magic_committer.stores.memory import Request
-from tests.simulation.batches import Batches
+from tests.simulation.judge import ARROWS, CLOCK_SECONDS, FAILING, READS, REMOVALS, SWEPT
 from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor
-from tests.simulation.tables import ARROWS, CLOCK_SECONDS, FAILING, READS, REMOVALS, SWEPT
+from tests.simulation.telling import Telling
 from tests.simulation.truth import ENDS, FOREIGN, JobTruth, ObjectTruth
 
 ZOMBIES = ("create_upload", "put_part", "put")
 UNDONE = ("aborted", "reverted")
 
 
-class Effects(Batches):
+class Effects(Telling):
     """Of requests, and of other programs' deeds."""
 
     def effect(self, request: Request, answer: Any, actor: Actor, sent: int = 0) -> None:
@@ -276,10 +276,6 @@ class Effects(Batches):
         if job.state == "committing":
             self._decided(job)
 
-    def not_set_up(self, actor: Actor, sent: int) -> str:
-        """The error by which a setup, of which a request was sent then, said that it failed."""
-        raise NotImplementedError
-
     def _decided(self, job: JobTruth) -> None:
         if job.refused:
             self.broken("I10", f"job {job.id}, whose setup was refused, is committed")
@@ -296,10 +292,6 @@ class Effects(Batches):
             self.met("adopted")
         self.decided_beside_others(job)
         self.batch_decided(job)
-
-    def decided_beside_others(self, job: JobTruth) -> None:
-        """Hold a decision against the jobs and the data beside it."""
-        raise NotImplementedError
 
     def _judged_dead(self, job: JobTruth, left: str, actor: Actor) -> None:
         if actor.dead_seconds and (left, job.state) == ("running", "aborting"):

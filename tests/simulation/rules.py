@@ -1,23 +1,33 @@
 """The protocol's rules, each with a way to take it away. The patches live in tests only.
 
-A rule is worth its price if a promise breaks without it. `bite` runs schedules with one rule
+A rule is worth its price if a promise breaks without it: `bite` runs schedules with one rule
 removed until that happens. Rules that these schedules cannot show are told with the reason; the
-search of the protocol's model (tests/model) is for those.
+search of the protocol's model (tests/model) is for those. Many rules hold because somebody looks
+once more, at the right moment, at the right thing: at others' plans, at the data, at an upload, at
+what an unanswered request has come to. Most are seen once more where an upload is a file that waits
+on a file system (`on_trees`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
 import orjson
 
 from magic_committer.commit import (
+    batches,
     complete,
+    conflict,
     fence,
     job_commit,
+    pendingset,
+    prepare,
     publish,
     records,
     revert,
@@ -25,27 +35,96 @@ from magic_committer.commit import (
     success_marker,
     sweep,
 )
+from magic_committer.commit.batches import Ledgers
+from magic_committer.commit.check import expected
 from magic_committer.commit.complete import Completion
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.publish import Publication
 from magic_committer.commit.steps import Steps
-from magic_committer.commit.upload_state import UploadRemover, became
-from magic_committer.committers.magic import saved
+from magic_committer.commit.upload_state import (
+    UploadLook,
+    UploadRemover,
+    UploadState,
+    became,
+    looking,
+)
+from magic_committer.committers.magic import abort, saved
 from magic_committer.committers.magic.abort import RetriedCreates
-from magic_committer.errors import CommitIncomplete, JobTooYoung, NotFound
+from magic_committer.errors import (
+    BatchUnsettled,
+    CommitIncomplete,
+    JobTooYoung,
+    NotFound,
+    PermissionDenied,
+    PreconditionFailed,
+    StoreError,
+    Unanswered,
+    WriteConflict,
+)
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.job import give_up
-from magic_committer.maintenance import attribution, cleanup, ending, uploads
+from magic_committer.maintenance import adopt, attribution, cleanup, ending, uploads
 from magic_committer.protocol import rules as protocol_rules
+from magic_committer.protocol.ledger import Claim, Ledger, Move, next_move
 from magic_committer.protocol.plan import Plan, PlannedSet
-from magic_committer.protocol.record import JOB_METADATA, JobRecord, State
+from magic_committer.protocol.record import JOB_METADATA, JobRecord, ObjectRef, StartedJob, State
+from magic_committer.stores.base import same_etag
 from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.tree import TreeStore
 from magic_committer.writing import Writing
-from tests.simulation.drawing import Focus
-from tests.simulation.looks import RULES_OF_LOOKS
-from tests.simulation.rule import Replacement, Rule
-from tests.simulation.streams_rules import RULES_OF_STREAMS
-from tests.simulation.tree_rules import RULES_OF_RENAMES
+from tests.simulation.drawing import EVERYTHING, Focus
+from tests.simulation.promises import Violation
+from tests.simulation.tally import quietly
+
+Replacement = tuple[Any, str, Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        words: as protocol.md says it. promises: one of them breaks, within ``seeds_max`` seeds.
+        focus: what the schedules go for, where those of all kinds show it too rarely.
+    """
+
+    name: str
+    words: str
+    promises: tuple[str, ...]
+    seeds_max: int
+    replacements: Callable[[], list[Replacement]]
+    focus: Focus = EVERYTHING
+
+    @contextmanager
+    def removed(self) -> Iterator[None]:
+        """The library without the rule."""
+        with ExitStack() as stack:
+            for target, name, value in self.replacements():
+                put: AbstractContextManager[Any] = patch.object(target, name, value)
+                stack.enter_context(put)
+            yield
+
+
+def takes_other_arguments(replacements: Iterable[Replacement]) -> list[str]:
+    """Functions that take other arguments than what they stand for, or are no generators as those
+    are. A rule that got one argument more would be "missed" by a TypeError, or by nothing."""
+    other = []
+    for target, name, value in replacements:
+        real = getattr(target, name)
+        if not inspect.isfunction(real) or not inspect.isfunction(value):
+            continue
+        if inspect.isgeneratorfunction(real) and not inspect.isgeneratorfunction(value):
+            other.append(f"{name}: {value}")
+        mine = inspect.signature(value).parameters.values()
+        if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in mine):
+            continue
+        theirs = inspect.signature(real).parameters.values()
+        if [p.kind for p in mine] != [p.kind for p in theirs]:
+            other.append(f"{name}: {value}")
+    return other
+
+
+# What is done in a rule's place -------------------------------------------------------------------
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -236,6 +315,214 @@ def _any_token() -> list[Replacement]:
     return [(cleanup.Cleaning, "_take", take)]
 
 
+def _fence_only(self: Any, pending: object) -> object:
+    """The look at a closed file's fence, without that at its attempt's set."""
+    return self._fence.must_undo()
+
+
+def _list_first() -> list[Replacement]:
+    """The data is listed before the partitions are announced, and not again."""
+    early: dict[int, list[Any]] = {}
+    announce, existing = JobCommit._announce, conflict.existing
+    refuse, make = conflict.refuse_existing_data, prepare.make_plan
+
+    def list_then_announce(self: Any, partitions: Any) -> str:
+        found = existing(self.runtime, self.dest, partitions, self.in_flight)
+        early[id(self.runtime)] = list(found)
+        return announce(self, partitions)
+
+    def as_listed(runtime: Any, dest: Any, partitions: Any, in_flight: int, *_: Any) -> Any:
+        there = early.get(id(runtime))
+        yield from existing(runtime, dest, partitions, in_flight) if there is None else there
+
+    def refuse_as_listed(
+        runtime: Any, job: Any, dest: Any, in_flight: int, partitions: Any = None
+    ) -> None:
+        there = early.get(id(runtime))
+        if there is None:
+            refuse(runtime, job, dest, in_flight, partitions)
+        elif there:
+            raise conflict.destination_exists(job, there[0].key)
+
+    def make_plan(runtime: Any, *rest: Any) -> Any:
+        try:
+            return make(runtime, *rest)
+        finally:
+            early.pop(id(runtime), None)
+
+    return [
+        (JobCommit, "_announce", list_then_announce),
+        (conflict, "existing", as_listed),
+        (prepare, "refuse_existing_data", refuse_as_listed),
+        (job_commit, "make_plan", make_plan),
+    ]
+
+
+def _refused_is_gone() -> list[Replacement]:
+    def state(runtime: Any, upload: Any) -> Steps[UploadLook]:
+        look = yield from looking(runtime, upload)
+        if look.state is UploadState.UNKNOWN and isinstance(look.error, PermissionDenied):
+            return UploadLook(UploadState.GONE)
+        return look
+
+    return [(complete, "looking", state)]
+
+
+def _by_etag_alone() -> list[Replacement]:
+    def is_same(self: ObjectRef, etag: str, modified: float) -> bool:
+        return same_etag(self.etag, etag)
+
+    return [(ObjectRef, "is_same", is_same)]
+
+
+def _deletes_as_it_can() -> list[Replacement]:
+    real = Publication.delete_replaced
+
+    def delete(self: Any) -> None:
+        try:
+            real(self)
+        except CommitIncomplete as error:
+            self.warnings.append(str(error))
+
+    return [(Publication, "delete_replaced", delete)]
+
+
+def _never_asked() -> list[Replacement]:
+    def unless_none(job: StartedJob, tasks: Any, expect: Any, *, by_results: bool = False) -> None:
+        if expect is not None:
+            expected(job, tasks, expect, by_results=by_results)
+
+    return [(job_commit, "expected", unless_none)]
+
+
+def _keyless() -> list[Replacement]:
+    real = prepare.wanted_results
+
+    def wanted(job: Any, results: Any) -> Any:
+        if results is None:
+            return real(job, None)
+        return real(job, [r if r.key else replace(r, files=0, bytes=0) for r in results])
+
+    return [(job_commit, "wanted_results", wanted)]
+
+
+def _any_conflict() -> list[Replacement]:
+    real = complete._settle
+
+    def settle(runtime: Any, upload: Any, error: Any, conflicting: bool) -> Any:
+        settled = yield from real(runtime, upload, error, conflicting)
+        refused = isinstance(error, PreconditionFailed | WriteConflict)
+        return (Completion.CONFLICT, error) if refused and settled[1] is not None else settled
+
+    return [(complete, "_settle", settle)]
+
+
+def _believed_refusals() -> list[Replacement]:
+    real = records._read_back
+
+    def read_back(runtime: Any, key: str, why: StoreError, job_id: str) -> records.Seen | None:
+        if records.is_final(why) and not records.may_still_land(why):
+            raise why
+        return real(runtime, key, why, job_id)
+
+    return [(records, "_read_back", read_back)]
+
+
+def _believed(runtime: Any, upload: Any, answer: Any) -> Steps[Any]:
+    yield from ()
+    return Completion.DONE, None
+
+
+# Streams -----------------------------------------------------------------------------------------
+
+
+def _look_then_decide() -> list[Replacement]:
+    """The ledger is looked at, and written at the end; nobody claims."""
+
+    def move(ledger: Any, number: int, uuid: str) -> Move:
+        found = next_move(ledger, number, uuid)
+        return Move.SKIP if found is Move.SKIP else Move.DECIDE
+
+    def publish(ledgers: Any, job: StartedJob, batch: Any) -> str:
+        stored = ledgers.read(batch.query)
+        ledger = stored.ledger or Ledger(batch.query, "")
+        if not ledger.covers(batch.number):
+            claim = Claim(job.id, job.uuid, batch.number)
+            done = ledger.claimed(claim, "").published(batch.number, ledgers.ids())
+            ledgers.write(stored, done)
+        return ""
+
+    return [(batches, "next_move", move), (batches, "publish_batch", publish)]
+
+
+def _takes_what_it_cannot_settle() -> list[Replacement]:
+    real = batches.settle_claim
+
+    def settle(*rest: Any) -> None:
+        with suppress(BatchUnsettled):
+            real(*rest)
+
+    return [(job_commit, "settle_claim", settle)]
+
+
+def _driver_alone_writes() -> list[Replacement]:
+    """Recovery and cleanup finish the job, and leave the ledger to its driver."""
+    real = JobCommit._say_published
+
+    def say(self: Any, seen: Any, warnings: list[str]) -> None:
+        if self.role == "driver":
+            real(self, seen, warnings)
+
+    return [(JobCommit, "_say_published", say)]
+
+
+def _done_at_the_decision() -> list[Replacement]:
+    """The ledger is written as soon as the job is decided."""
+    real = JobCommit._publish
+
+    def publish(self: Any, seen: Any, *rest: Any, **more: Any) -> Any:
+        self._say_published(seen, [])
+        return real(self, seen, *rest, **more)
+
+    return [(JobCommit, "_publish", publish)]
+
+
+def _done_before_the_old_is_gone() -> list[Replacement]:
+    """The ledger is written before what the job replaces is deleted."""
+    real = JobCommit._go_on
+
+    def go_on(self: Any, now: Any, publication: Any, may_remove: bool, just_now: bool) -> Any:
+        if now is not None and now.record.state is State.COMPLETED:
+            self._say_published(now, publication.warnings)
+        return real(self, now, publication, may_remove, just_now)
+
+    return [(JobCommit, "_go_on", go_on)]
+
+
+def _no_batch_needed() -> list[Replacement]:
+    """A job of a query is committed like any other."""
+
+    def read(runtime: Any, key: str) -> Any:
+        seen = real(runtime, key)
+        return seen and replace(seen, record=replace(seen.record, checkpoint=""))
+
+    real = records.read
+    return [(records, "read", read)]
+
+
+def _unconditional() -> list[Replacement]:
+    def write(self: Any, leaves: Any, ledger: Any) -> bool:
+        self._runtime.store.put(leaves.key, ledger.encode())
+        return True
+
+    return [(Ledgers, "write", write)]
+
+
+# File systems ------------------------------------------------------------------------------------
+
+
+# The rules ----------------------------------------------------------------------------------------
+
 RIVALS = Focus(others=("rival",))
 TWICE = Focus(others=("aborter",), fault="sent twice", target="create_upload")
 REPLACED = Focus(modes=("replace", "replace_partitions"), deeds=("overwrite old",))
@@ -249,6 +536,76 @@ CLEANED = Focus(others=("cleanup",))
 PAUSED_BLOCK = Focus(others=("writer", "cleanup"), fault="pause", target="put pendingset")
 RECOVERED = Focus(others=("recovery",))
 BESIDE_HADOOP = Focus(others=("cleanup", "Hadoop"))
+BY_PARTITION = Focus(
+    modes=("replace_partitions", "fail_partitions"), others=("neighbour", "writer")
+)
+BESIDE_APPEND = Focus(modes=("replace", "replace_partitions"), others=("neighbour", "writer"))
+TWINS = Focus(modes=("append",))
+REFUSED = Focus(fault="refused again", target="swap record")
+REFUSED_AFTER = Focus(fault="refused after", target="swap record")
+FORBIDDEN = Focus(modes=("append",), fault="refused", target="list_parts")
+ALIKE = Focus(modes=("replace",), deeds=("mark alike", "same"))
+UNDELETED = Focus(modes=("replace",), fault="refused", target="delete_one data")
+IN_CONFLICT = Focus(modes=("append",), fault="conflict", target="complete_upload")
+FALSE_SUCCESS = Focus(modes=("append",), fault="false success", target="complete_upload")
+HADOOPS = Focus(others=("Hadoop",))
+STREAMS = Focus(others=("stream",))
+SETTLED = Focus(modes=("append",), others=("stream",), fault="refused", target="complete_upload")
+RUN_RECOVERED = Focus(others=("stream", "recovery", "cleanup"))
+BATCH_UNDELETED = Focus(
+    modes=("append",), others=("stream",), fault="refused", target="delete_one data"
+)
+RENAMES = Focus(tree="renames")
+FAILING_TREES = Focus(modes=("fail", "fail_partitions"), deeds=("write", "same"), tree="renames")
+REPLACED_TREES = Focus(modes=("replace", "replace_partitions"), tree="renames")
+ADOPTED = Focus(others=("adopter",), tree="renames")
+UNREAD = Focus(fault="lost reply", target="swap record", tree="renames")
+PROBED = Focus(modes=("fail",), fault="crash after", target="create_upload", tree="renames")
+
+
+def _aborts_what_commits() -> list[Replacement]:
+    real = JobCommit._abandon
+
+    def abandon(self: Any, seen: Any, may_remove: bool) -> Any:
+        if seen is not None and seen.record.state is State.COMMITTING:
+            return self._report("aborted", State.CLOSED)
+        return real(self, seen, may_remove)
+
+    def abort(self: Any, *_: Any, **__: Any) -> Any:
+        seen = records.read(self.runtime, self.job.paths.record)
+        if seen is not None and seen.record.state is State.COMMITTING:
+            return abandon(self, seen, False)
+        return real_abort(self, *_, **__)
+
+    real_abort = JobCommit.abort
+    return [(JobCommit, "abort", abort)]
+
+
+def _all_but_one() -> list[Replacement]:
+    real = prepare.wanted_results
+
+    def wanted(job: Any, results: Any) -> Any:
+        found = real(job, results)
+        return found[1:] if found else found
+
+    return [(job_commit, "wanted_results", wanted), (job_commit, "expected", _nothing)]
+
+
+def _refused_look(runtime: Any, key: str, why: Any, job_id: str) -> Any:
+    raise PermissionDenied("it was refused", operation="get")
+
+
+def _clears_all() -> list[Replacement]:
+    real = TreeStore.clear
+
+    def clear(self: Any, directory: str) -> int:
+        files = real(self, directory)
+        for job in self._tree.list("_temporary"):
+            files += real(self, f"{job.path}/")
+        return files
+
+    return [(TreeStore, "clear", clear)]
+
 
 RULES = (
     Rule("swap", "every arrow is a PUT If-Match; the decision is no plain PUT",
@@ -314,10 +671,106 @@ RULES = (
          ("I2",), 6000, lambda: _aborts_what_ended(cleanup), CLEANED),
     Rule("a 403 is looked at", "what is refused is listed: a missing object answers 403 as well",
          ("I5", "I10"), 500, lambda: [(MemoryStore, "_look", lambda self, key, look: look())]),
-    *RULES_OF_LOOKS,
-    *RULES_OF_STREAMS,
-    *RULES_OF_RENAMES,
+    Rule("announce", "by partition: a plan of the partitions first, then the look at others'",
+         ("I6", "I2"), 3000, lambda: [(JobCommit, "_announce", lambda *_: "")],
+         BY_PARTITION),
+    Rule("look at others' plans", "by partition: who has announced one of them is given way to",
+         ("I6", "I2"), 3000, lambda: [(job_commit, "refuse_overlapping_plans", _nothing)],
+         BY_PARTITION),
+    Rule("then list", "by partition: the data is listed after the look at others' plans",
+         ("I6", "I2"), 6000, _list_first, BY_PARTITION),
+    Rule("spare the decided", "a replace spares what a decided live job has published",
+         ("I2",), 3000, lambda: [(conflict, "_of_decided_jobs", lambda *_: ([], set()))],
+         BESIDE_APPEND),
+    Rule("claim the key", "who may not be alone claims the pendingset's key before he aborts",
+         ("I2", "I5"), 12000,
+         lambda: [(pendingset.AttemptSet, "claim", pendingset.AttemptSet.read)], TWINS),
+    Rule("late, but looks", "a late attempt aborts nothing that has become visible",
+         ("I2",), 6000, lambda: _aborts_what_ended(abort)),
+    Rule("a refused swap is read back", "a refusal may hide that the swap took effect",
+         ("I10",), 3000, _believed_refusals, REFUSED_AFTER),
+    Rule("a refused retry is unknown", "once any try was unanswered, the record is read back",
+         ("I10", "I4"), 6000,
+         lambda: [(records, "may_still_land", lambda e: isinstance(e, Unanswered))], REFUSED),
+    Rule("refused is not gone", "an upload that nobody may look at is unfinished, not unresolved",
+         ("I10", "I2", "I5"), 6000, _refused_is_gone, FORBIDDEN),
+    Rule("Last-Modified, too", "an object is recognised by its ETag and its Last-Modified",
+         ("I6", "I8"), 6000, _by_etag_alone, ALIKE),
+    Rule("gone, then told", "\"committed\" is told when what is replaced is gone",
+         ("I2",), 3000, _deletes_as_it_can, UNDELETED),
+    Rule("nothing is asked for", "a commit of no task takes expect=0",
+         ("I2", "I7"), 3000, _never_asked),
+    Rule("a result names its set", "a result with files names the pendingset that holds them",
+         ("I2",), 3000, _keyless),
+    Rule("only a condition conflicts", "409 and 412 undo a job only where If-None-Match was sent",
+         ("I2",), 3000, _any_conflict, IN_CONFLICT),
+    Rule("closed too late", "who closes a file of an attempt that is committed is told",
+         ("I2",), 6000, lambda: [(saved.SavedFiles, "late", _fence_only)]),
+    Rule("look after a 200", "a 200 to a Complete that was sent again is looked after",
+         ("I2", "I10"), 3000,
+         lambda: [(complete, "_look_after", _believed)], FALSE_SUCCESS),
+    Rule("distrust a stored plan", "who executes a stored plan looks after every 200",
+         ("I2", "I10"), 3000, lambda: [(Publication, "_distrusts", lambda *_: False)],
+         FALSE_SUCCESS),
+    # Streams
+    Rule("claim in the ledger †", "a run claims its batch before it is decided",
+         ("I2", "I10"), 3000, _look_then_decide, STREAMS),
+    Rule("settle the claimant †", "a claim is taken only from a job that was settled",
+         ("I2", "I10"), 3000, lambda: [(job_commit, "settle_claim", _nothing)], STREAMS),
+    Rule("unsettled stops the next †", "what cannot be settled stops the next run",
+         ("I2", "I10"), 12000, _takes_what_it_cannot_settle, SETTLED),
+    Rule("done before finish †", "whoever completes a job writes the ledger before it is finished",
+         ("I2", "I10"), 3000, _driver_alone_writes, RUN_RECOVERED),
+    Rule("done after all is visible", "the ledger says done when all files are visible",
+         ("I10", "I2"), 3000, _done_at_the_decision, STREAMS),
+    Rule("done after the old is gone", "the ledger says done when what is replaced is deleted",
+         ("I2",), 12000, _done_before_the_old_is_gone, BATCH_UNDELETED),
+    Rule("a batch is needed", "a job with a checkpoint is committed as a batch only",
+         ("I2", "I10"), 6000, _no_batch_needed, SETTLED),
+    Rule("claim by If-Match", "every write of the ledger is conditional on what it leaves",
+         ("I2", "I10"), 3000, _unconditional, STREAMS),
+    # Jobs whose files wait on a file system; the classic committers are cut by tests/properties
+    Rule("a decided job is not called aborted", "an abort tells what was decided",
+         ("I10",), 1000, _aborts_what_commits, RENAMES),
+    Rule("a look that fails is no refusal", "what a swap came to is unknown if nobody can look",
+         ("I10", "I2"), 3000, lambda: [(records, "_read_back", _refused_look)], UNREAD),
+    Rule("every result is taken", "what was handed over is published",
+         ("I2",), 300, _all_but_one, RENAMES),
+    Rule("mode fail looks before the decision", "data that came while the job ran refuses it",
+         ("I6",), 3000, lambda: [(prepare, "refuse_existing_data", _nothing)], FAILING_TREES),
+    Rule("a replace replaces what is there", "the plan deletes what the listing shows",
+         ("I2",), 500, lambda: [(prepare, "replaced", lambda *_: ((), None))], REPLACED_TREES),
+    Rule("files of tasks go with their job", "the sweep removes the job's directory",
+         ("I4",), 500, lambda: [(TreeStore, "clear", lambda self, directory: 0)], RENAMES),
+    Rule("a job's own directory", "the sweep removes nothing of another job's",
+         ("I2", "I6"), 500, _clears_all, RENAMES),
+    Rule("uploads of a dead probe go, too", "the sweep looks for the uploads of its driver",
+         ("I4",), 3000, lambda: [(sweep._Sweep, "abort_listed", _nothing)], PROBED),
+    Rule("Hadoop's magic jobs stay Hadoop's", "on a file system none is adopted",
+         ("I6",), 500, lambda: [(adopt, "is_tree", lambda bucket: False)], ADOPTED),
 )  # fmt: skip
+
+_SHARED = (
+    "swap", "plan of one try †", "completed †", "fence", "repeatable Complete",
+    "recovery by the plan", "marker of a later job †", "set up, then look †", "delete If-Match †",
+    "complete, then delete", "fail by If-None-Match", "abort, HEAD, delete †",
+    "messages, not listings", "the loser's plan", "withdraw by aborting", "a young job is left",
+    "age of the directory", "over says the record", "ours by token", "announce",
+    "look at others' plans", "spare the decided", "a refused swap is read back",
+    "refused is not gone", "gone, then told", "a result names its set",
+    "only a condition conflicts", "claim in the ledger †", "settle the claimant †",
+    "done before finish †",
+)  # fmt: skip
+
+
+def on_trees(rules: Sequence[Rule]) -> list[Rule]:
+    """The rules of the protocol that jobs of renames show, too: `--table` tries them there."""
+    return [
+        replace(rule, name=f"{rule.name}, on a tree", focus=replace(rule.focus, tree="renames"))
+        for rule in rules
+        if rule.name in _SHARED
+    ]
+
 
 NOT_SEEN_HERE = {
     "closed for all but the undisturbed decider †": (
@@ -347,3 +800,67 @@ NOT_SEEN_HERE = {
     ),
 }
 """Rules that these schedules do not show, and why."""
+
+
+# Taking them away ---------------------------------------------------------------------------------
+
+EVERYWHERE = (*RULES, *on_trees(RULES))
+"""Those of the table."""
+
+
+@dataclass(frozen=True)
+class Bite:
+    """How a removed rule was caught: at which seed, by which broken promise. ``clean``: that seed
+    breaks nothing when the rule is in place."""
+
+    rule: str
+    seed: int | None
+    violation: Violation | None
+    clean: bool
+
+
+def bite(name: str, first: int = 0, last: int | None = None) -> Bite:
+    """Remove one rule and look for a seed that shows it: from the first to before the last; None:
+    as many as the rule allows."""
+    rule = next(rule for rule in EVERYWHERE if rule.name == name)
+    end = rule.seeds_max if last is None else min(last, rule.seeds_max)
+    seed, violation = _caught(rule, range(first, end))
+    if seed is None:
+        return Bite(name, None, None, clean=True)
+    (green,) = quietly(seed, 1, rule.focus)
+    return Bite(name, seed, violation, clean=not green.violations)
+
+
+def _caught(rule: Rule, seeds: range) -> tuple[int | None, Violation | None]:
+    with rule.removed():
+        for result in quietly(seeds.start, len(seeds), rule.focus):
+            for violation in result.violations:
+                if "raised TypeError" in violation.what or "raised Attribute" in violation.what:
+                    raise AssertionError(f"what stands for {rule.name!r} fails: {violation}")
+                if violation.promise in rule.promises:
+                    return result.seed, violation
+    return None, None
+
+
+def all_bites(processes: int) -> list[Bite]:
+    """Remove each rule in turn."""
+    with ProcessPoolExecutor(processes) as pool:
+        return list(pool.map(bite, [rule.name for rule in EVERYWHERE]))
+
+
+def print_table(processes: int) -> int:
+    """Print the table; 0 if every rule bites."""
+    bites = all_bites(processes)
+    print(f"{'rule taken away':<38} {'seeds':>7} {'cap':>7}  the promise that breaks")
+    failed = 0
+    for rule, found in zip(EVERYWHERE, bites, strict=True):
+        if found.seed is None:
+            failed += 1
+            print(f"{rule.name:<38} {'-':>7} {rule.seeds_max:>7,}  NOT CAUGHT")
+            continue
+        note = "" if found.clean else "  (this seed breaks a promise with the rule, too!)"
+        failed += not found.clean
+        print(f"{rule.name:<38} {found.seed + 1:>7,} {rule.seeds_max:>7,}  {found.violation}{note}")
+    for name, why in NOT_SEEN_HERE.items():
+        print(f"{name}: not seen here: {why}")
+    return 1 if failed else 0

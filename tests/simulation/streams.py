@@ -1,5 +1,5 @@
 """A streaming query: its drivers, each of whose batches is planned and written by one process and
-committed by another, as Spark does it (`batches` judges them).
+committed by another, as Spark does it (`decisions` judges them).
 
 A driver goes on to the next batch when the commit of one has returned; after an error, or a kill,
 it runs the same batch again, by new processes. Two drivers of the same query may run at once. In

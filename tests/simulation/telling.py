@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from magic_committer.errors import StoreError
 from magic_committer.protocol.record import MAGIC
-from tests.simulation.beside import Beside
+from tests.simulation.decisions import Decisions
+from tests.simulation.judge import ABORTED, NOT_COMMITTED, REPLACING
 from tests.simulation.kinds import object_of, shown
 from tests.simulation.scheduler import Actor
-from tests.simulation.tables import ABORTED, NOT_COMMITTED, REPLACING
 from tests.simulation.truth import JobTruth
 
 
@@ -35,7 +35,7 @@ class Claim:
     until: int
 
 
-class Telling(Beside):
+class Telling(Decisions):
     """Of calls."""
 
     claims: list[Claim]

@@ -10,9 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tests.nightly import most
-from tests.simulation.bite import Bite, bite
-from tests.simulation.rule import Rule, takes_other_arguments
-from tests.simulation.rules import RULES
+from tests.simulation.rules import RULES, Bite, Rule, bite, takes_other_arguments
 
 SECONDS_MAX = most(1800.0, 60.0)
 """What is not tried by then is skipped, and says so; `--table` tries all."""
