@@ -67,4 +67,4 @@ def test_a_rule_that_is_taken_away_is_missed(rule: Rule, bites: dict[str, Bite])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_what_stands_for_a_rule_takes_its_arguments(rule: Rule) -> None:
     """Else it would be "missed" by a TypeError, or by nothing."""
-    assert not takes_other_arguments(rule.replacements())
+    assert not takes_other_arguments(rule.replacements)
