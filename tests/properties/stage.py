@@ -268,7 +268,7 @@ class Stage:
     def go(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
         """Let a process run a program, alone, until it ends, dies or stops."""
         leg = self.start(process, program, cut)
-        self.go_on(leg)
+        self.side_by_side(leg)
         return leg
 
     def start(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
