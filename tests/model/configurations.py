@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from tests.model.actors.driver import abort as abort_job
-from tests.model.actors.driver import commit, driver, start_and_commit
+from tests.model.actors.driver import driver, start_and_commit
 from tests.model.actors.job import LEDGER, Accepted, Job
 from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
 from tests.model.actors.shared import aborting, committing
@@ -45,10 +45,7 @@ def configuration(
 ) -> Callable[[Callable[[Job], tuple[Actors, Entries]]], None]:  # fmt: skip
     """Enter a configuration of one job under its function's name. The function gives the actors
     around the job, and the store to begin with; its recovery and a cleanup come in the end.
-
-    Args:
-        ends: they do. terms: of the job.
-    """
+    ``ends``: they do. ``terms``: of the job."""
 
     def enter(function: Callable[[Job], tuple[Actors, Entries]]) -> None:
         name = function.__name__.replace("_", " ")

@@ -30,11 +30,8 @@ JUDGES = {one.name: one.judge for one in PROPERTIES}
 
 @dataclass
 class Cell:
-    """One committer, one property.
-
-    Attributes:
-        tries: how many schedules could have broken it. witness: one that did; None: none did.
-    """
+    """One committer, one property. ``tries``: how many schedules could have broken it. ``witness``:
+    one that did; None: none did."""
 
     tries: int = 0
     witness: Witness | None = None

@@ -93,12 +93,9 @@ class Direct(Foil):
 
 @dataclass(frozen=True)
 class FileOutput(Foil):
-    """`FileOutputCommitter`.
-
-    Attributes:
-        algorithm: 1: a task's commit moves its directory, the job's commit merges all directories
-            into the destination; 2: a task's commit merges its directory into the destination.
-    """
+    """`FileOutputCommitter`. ``algorithm``: 1: a task's commit moves its directory, the job's
+    commit merges all directories into the destination; 2: a task's commit merges its directory into
+    the destination."""
 
     algorithm: int
 
@@ -170,11 +167,8 @@ def _ended(job: str) -> str:
 
 @dataclass(frozen=True)
 class Stocator(Foil):
-    """A file's name holds its attempt, and `_SUCCESS` names the attempts that count.
-
-    Attributes:
-        plain: its data is read by a reader that knows nothing of it, and takes what it finds.
-    """
+    """A file's name holds its attempt, and `_SUCCESS` names the attempts that count. ``plain``: its
+    data is read by a reader that knows nothing of it, and takes what it finds."""
 
     name: str = "Stocator"
     plain: bool = False

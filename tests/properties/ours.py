@@ -40,12 +40,8 @@ NO_REQUESTS = ("url", "promises", "at", "below", "make_root")
 
 @dataclass(frozen=True)
 class Magic:
-    """The magic committer.
-
-    Attributes:
-        track, accept: the job's terms of these names.
-        kind: the committer's class.
-    """
+    """The magic committer. ``track``, ``accept``: the job's terms of these names. ``kind``: the
+    committer's class."""
 
     name: str
     track: Track = "memory"
@@ -127,11 +123,8 @@ class Partitioned(Directory):
 
 @dataclass(frozen=True)
 class Manifest(Magic):
-    """Its tasks' files wait on a file system.
-
-    Attributes:
-        directory: where in the destination the job's files go.
-    """
+    """Its tasks' files wait on a file system. ``directory``: where in the destination the job's
+    files go."""
 
     directory: str = ""
     kind: ClassVar[Any] = ManifestCommitter

@@ -20,11 +20,8 @@ class Effects(Telling):
     """Of requests, and of other programs' deeds."""
 
     def effect(self, request: Request, answer: Any, actor: Actor, sent: int = 0) -> None:
-        """A request took effect, or was refused by the store itself.
-
-        Args:
-            sent: the step at which it was sent.
-        """
+        """A request took effect, or was refused by the store itself. ``sent``: the step at which it
+        was sent."""
         truth, verb, key = self.truth, request.verb, request.key
         if verb in ("head", "get"):
             truth.note_head(key, actor)
@@ -157,12 +154,9 @@ class Effects(Telling):
         self, job: JobTruth, key: str, own: JobTruth | None, *, came_later: bool = False
     ) -> None:
         """A plan's object was deleted. What an append publishes that is decided and not at its end
-        when the plan is stored is none of it.
-
-        Args:
-            came_later: it is one of the same bytes, written after the look that the DELETE follows:
-                nobody could spare it (docs/protocol.md, "What is not promised").
-        """
+        when the plan is stored is none of it. ``came_later``: it is one of the same bytes, written
+        after the look that the DELETE follows: nobody could spare it (docs/protocol.md, "What is
+        not promised")."""
         job.deleted[key] = self.truth.step
         if object_of(key) == "_SUCCESS":
             self.truth.unmarked_by = "" if came_later else job.uuid

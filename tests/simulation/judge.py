@@ -132,12 +132,9 @@ class Violation:
 
 
 class Judge:
-    """Judges one schedule.
-
-    Attributes:
-        cases: the checkers that had a case in which they could have failed (`CASES`).
-        unheard: when requests were sent whose senders did not hear what became of them.
-    """
+    """Judges one schedule. ``cases``: the checkers that had a case in which they could have failed
+    (`CASES`). ``unheard``: when requests were sent whose senders did not hear what became of
+    them."""
 
     def __init__(self, store: MemoryStore, scheduler: Scheduler) -> None:
         self.truth = Truth(store, scheduler)

@@ -138,10 +138,7 @@ class Watch(Effects):
 
     def swept(self, forgotten: bool) -> None:
         """Judge the store after the last cleanup: nothing of ours is left, and nobody is excused.
-
-        Args:
-            forgotten: closed records of given ids were to go, too.
-        """
+        ``forgotten``: closed records of given ids were to go, too."""
         truth = self.truth
         for key in truth.store.keys():
             there = truth.objects[key]

@@ -53,23 +53,16 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What all drivers of the query do alike.
-
-    Attributes:
-        mode: of its jobs: ``"replace"`` where each batch holds the whole result.
-        marks: its jobs write `_SUCCESS`.
-    """
+    """What all drivers of the query do alike. ``mode``: of its jobs: ``"replace"`` where each batch
+    holds the whole result. ``marks``: its jobs write `_SUCCESS`."""
 
     mode: Mode
     marks: bool
 
 
 def query(world: World, name: str, what: Query, delay: int, actor: Actor) -> None:
-    """A driver of the query. It sends nothing itself: its processes do.
-
-    Args:
-        delay: turns that it waits first.
-    """
+    """A driver of the query. It sends nothing itself: its processes do. ``delay``: turns that it
+    waits first."""
     world.wait_turns(delay)
     number = 0
     for attempt in range(RUNS_MAX):

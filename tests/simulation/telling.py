@@ -21,11 +21,8 @@ from tests.simulation.truth import JobTruth
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A call said that it decided nothing.
-
-    Attributes:
-        since, until: the steps at which it began and ended.
-    """
+    """A call said that it decided nothing. ``since``, ``until``: the steps at which it began and
+    ended."""
 
     job: JobTruth
     asked: str
@@ -57,12 +54,9 @@ class Telling(Decisions):
         since: int = 0,
         handed: Collection[str] = (),
     ) -> None:
-        """A call on a job returned a report, or raised.
-
-        Args:
-            asked: who asked what, as ``"actor: what"``. since: the step at which it began.
-            handed: the attempts with files whose results were passed to it.
-        """
+        """A call on a job returned a report, or raised. ``asked``: who asked what, as ``"actor:
+        what"``. ``since``: the step at which it began. ``handed``: the attempts with files whose
+        results were passed to it."""
         job = self.truth.jobs.get(uuid)
         if job is None:
             return

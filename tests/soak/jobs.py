@@ -60,12 +60,8 @@ class Steady(NamedTuple):
 
 @dataclass(frozen=True)
 class Way:
-    """How the library's processes reach the store.
-
-    Attributes:
-        url: of the server, or of the weather before it.
-        transport: what sends requests; as in `S3Options`.
-    """
+    """How the library's processes reach the store. ``url``: of the server, or of the weather before
+    it. ``transport``: what sends requests; as in `S3Options`."""
 
     url: str
     transport: Transport = "auto"

@@ -29,13 +29,9 @@ class CleanupLeftIt(Exception):
 
 
 class Ended(NamedTuple):
-    """What became of a job.
-
-    Attributes:
-        outcome: ``committed``, ``aborted``, ``reverted``, ``unresolved``; "" where nobody can tell:
-            it left no record.
-        lost: files of an unresolved job that are not what it wrote, without its token.
-    """
+    """What became of a job. ``outcome``: ``committed``, ``aborted``, ``reverted``, ``unresolved``;
+    "" where nobody can tell: it left no record. ``lost``: files of an unresolved job that are not
+    what it wrote, without its token."""
 
     outcome: str
     lost: tuple[str, ...] = ()
@@ -128,12 +124,9 @@ def before(job: Round) -> dict[str, str]:
 
 
 def lies(told: str, found: Found, job: Round, lost: Collection[str] = ()) -> str:
-    """What is not as it was told; "" if all is true. Pure.
-
-    Args:
-        told: the job's outcome at the end; "" if nobody was told one: then all or nothing is true;
-            ``unresolved``: committed, but for the files in ``lost``.
-    """
+    """What is not as it was told; "" if all is true. Pure. ``told``: the job's outcome at the end;
+    "" if nobody was told one: then all or nothing is true; ``unresolved``: committed, but for the
+    files in ``lost``."""
     new, old = expected(job), before(job)
     none = found.files == old and not found.marked
     whole = found.files == new and found.marked
