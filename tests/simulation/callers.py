@@ -13,9 +13,9 @@ from magic_committer.options import Mode
 from magic_committer.protocol.record import State
 from magic_committer.stores.urls import is_tree
 from tests.simulation import actors
+from tests.simulation.judge import TOLD
 from tests.simulation.operators import Shift
 from tests.simulation.scheduler import Actor, Signal
-from tests.simulation.tables import TOLD
 from tests.simulation.world import DEST, OPTIONS, World
 
 
