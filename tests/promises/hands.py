@@ -28,6 +28,14 @@ def committed_task(job: mc.Job, task: str, files: Mapping[str, bytes]) -> TaskCo
     return attempt.result
 
 
+def job_of(*tasks: Mapping[str, bytes], **terms: Any) -> mc.Job:
+    """A job whose tasks, named from 1 on, have committed these files."""
+    job = mc.start(DEST, **terms)
+    for number, files in enumerate(tasks, 1):
+        committed_task(job, str(number), files)
+    return job
+
+
 def visible(store: MemoryStore) -> dict[str, bytes]:
     """What a reader sees: all objects but markers and control objects."""
     found = {}
@@ -96,10 +104,11 @@ class At:
         self,
         store: MemoryStore,
         fits: Callable[[Request], bool],
-        deed: Callable[[], Any],
+        deed: Callable[[], Any] | BaseException,
         *,
         after: bool = False,
     ) -> None:
+        """``deed``: a call, or an error to raise."""
         self._fits = fits
         self._deed = deed
         self.done = False
@@ -111,6 +120,8 @@ class At:
     def _look(self, request: Request) -> None:
         if not self.done and self._fits(request):
             self.done = True
+            if isinstance(self._deed, BaseException):
+                raise self._deed
             self._deed()
 
 
@@ -127,14 +138,14 @@ class Nth:
 
 def raising(
     fits: Callable[[Request], object], error: BaseException | type[BaseException]
-) -> Callable[[Request], None]:
-    """A hook: each request that fits fails, before it takes effect."""
+) -> Callable[..., None]:
+    """A hook: each request that fits fails, before or after it takes effect."""
 
-    def before(request: Request) -> None:
+    def hook(request: Request, *_: object) -> None:
         if fits(request):
             raise error
 
-    return before
+    return hook
 
 
 def failing(

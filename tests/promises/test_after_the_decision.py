@@ -18,14 +18,12 @@ from magic_committer.errors import (
 )
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, At, Crash, committed_task, control, raising, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, job_of, raising, visible
 
 
 def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
     """A decided job of two files, whose driver died before it completed any, or all but one."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-    committed_task(job, "2", {"b.csv": b"22"})
+    job = job_of({"a.csv": b"1"}, {"b.csv": b"22"})
 
     def dies(request: Request) -> None:
         if request.verb == "complete_upload" and request.key != visible:
@@ -85,13 +83,11 @@ def test_a_pendingset_that_is_gone_leaves_the_job_incomplete(s3: MemoryStore) ->
 def test_a_complete_that_meets_its_own_object_is_done(s3: MemoryStore, mode: Any) -> None:
     """I5: a Complete that was sent twice below is told 412 by the second try: the object is ours,
     so it is done, and nothing is reverted."""
-    job = mc.start(DEST, mode=mode)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode=mode)
 
-    def twice() -> None:
-        raise PreconditionFailed("there is an object")
-
-    at = At(s3, lambda r: completing("t/a.csv", r), twice, after=True)
+    at = At(
+        s3, lambda r: completing("t/a.csv", r), PreconditionFailed("there is an object"), after=True
+    )
     assert job.commit().outcome == "committed"
     assert at.done
     assert visible(s3) == {"t/a.csv": b"1"}

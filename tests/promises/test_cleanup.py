@@ -27,8 +27,10 @@ from tests.promises.hands import (
     control,
     crash,
     failing,
+    job_of,
     killed,
     killed_at,
+    raising,
     unanswered,
     visible,
 )
@@ -331,8 +333,7 @@ def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -
     """I2: a directory had no record when it was listed, and has that of the objects' own run when
     they are looked at: nothing is taken."""
     s3 = machine.s3
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     (record,) = [key for key in control(s3) if key.endswith("/_job.json")]
     (stored,) = [key for key in control(s3) if key.endswith(".pendingset")]
     body, metadata = s3.body(record), s3.attributes(record).metadata
@@ -352,8 +353,7 @@ def test_litter_stays_while_an_upload_that_it_names_is_left(machine: Machine) ->
     """I4: nothing else names an upload under a name that the user chose: the pendingset is there
     until its uploads are gone."""
     s3 = machine.s3
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job_of({"a.csv": b"1"})
     (record,) = [key for key in control(s3) if key.endswith("/_job.json")]
     s3.delete_object(record)
     machine.later(HOUR)
@@ -484,16 +484,11 @@ def test_a_cleanup_that_cannot_list_uploads_still_ends_the_dead(
     machine: Machine, answer: type[StoreError]
 ) -> None:
     """I4: that uploads could not be listed is told, and everything else is done."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a"})
+    job = job_of({"a.csv": b"a"})
     killed_at(machine.s3, "complete_upload", "t/a.csv", job)
     machine.later(2 * DAY)
 
-    def before(request: Request) -> None:
-        if request.verb == "list_uploads":
-            raise answer("no listing")
-
-    machine.s3.before = before
+    machine.s3.before = raising(lambda r: r.verb == "list_uploads", answer("no listing"))
     report = mc.cleanup(DEST)
     machine.s3.before = None
     assert any("list" in error for error in report.errors)

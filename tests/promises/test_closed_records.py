@@ -16,7 +16,17 @@ from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, failing, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    control,
+    crash,
+    failing,
+    job_of,
+    visible,
+)
 from tests.promises.machine import DAY, Machine
 
 NO_CHANCE = (PermissionDenied("no", status=403), Unanswered("no answer"))
@@ -247,8 +257,7 @@ def test_a_failure_of_it_is_no_failure_of_the_job(
     report has no warning."""
     keys = closed(2)
     machine.later(DAY)
-    job = mc.start(DEST, job_id="j")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, job_id="j")
     hit: list[str] = []
 
     def refuse(request: Request) -> None:
@@ -296,8 +305,7 @@ def test_the_look_of_a_job_that_excludes_deletes_so_many_and_no_more(
 
 def test_a_look_that_is_no_tidying_deletes_none(machine: Machine) -> None:
     """A job by partition looks at the others' plans again when it commits: that look reads only."""
-    job = mc.start(DEST, mode="replace_partitions")
-    committed_task(job, "1", {"p=1/a.csv": b"1"})
+    job = job_of({"p=1/a.csv": b"1"}, mode="replace_partitions")
     keys = set(closed(2))
     machine.later(DAY)
     deleted: list[str] = []

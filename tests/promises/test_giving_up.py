@@ -16,10 +16,10 @@ from tests.promises.hands import (
     DEST,
     At,
     Crash,
-    committed_task,
     control,
     crash,
     failing,
+    job_of,
     raising,
     visible,
 )
@@ -230,8 +230,7 @@ def test_a_completed_job_that_changed_lately_takes_a_word(machine: Machine) -> N
 def test_a_driver_that_lives_all_the_same_ends_well(s3: MemoryStore) -> None:
     """It has completed, and is given up before it marks: its commit still says "committed", and
     the marker is there."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
+    job = job_of({"1.csv": b"1"})
     At(
         s3,
         lambda r: r.verb == "put" and r.key == "t/_SUCCESS",
@@ -296,8 +295,7 @@ def test_a_record_that_is_mended_meanwhile_is_not_given_up(machine: Machine) -> 
 
 def test_a_driver_of_a_record_that_was_given_up_publishes_nothing(s3: MemoryStore) -> None:
     """A newer version's driver is alive, whatever was said: its swap does not win."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
+    job = job_of({"1.csv": b"1"})
 
     def given_up_meanwhile() -> None:
         damage(s3, job)
@@ -431,8 +429,7 @@ def test_a_forged_set_reaches_no_upload_of_anybody_else(
 
 def test_the_driver_that_is_slower_than_the_operator_is_told_the_truth(s3: MemoryStore) -> None:
     """The job runs, and is aborted by force in the middle of its commit: nothing is published."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
+    job = job_of({"1.csv": b"1"})
     ask: Callable[[], object] = lambda: mc.force_abort(DEST, job.id)  # noqa: E731
     At(s3, lambda r: r.verb == "put" and "/_plan-" in r.key, ask)
     with pytest.raises((mc.JobNotRunning, mc.OutcomeUnknown)):

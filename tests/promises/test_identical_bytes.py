@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import orjson
 import pytest
@@ -14,7 +13,6 @@ from magic_committer.commit.revert import delete_if_same
 from magic_committer.errors import (
     InvalidRequest,
     PermissionDenied,
-    PreconditionFailed,
     StoreError,
 )
 from magic_committer.options import Mode
@@ -23,7 +21,7 @@ from magic_committer.protocol.record import JobRecord, ObjectRef
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, committed_task, half_completed, visible
+from tests.promises.hands import DEST, At, half_completed, job_of, visible
 from tests.promises.machine import Machine
 
 DAYS = 3 * 86_400.0
@@ -53,8 +51,7 @@ def test_a_paused_replace_leaves_the_marker_of_a_later_job(
 ) -> None:
     """I6: the empty `_SUCCESS` that it planned to delete is another's by now."""
     s3.put_object("t/_SUCCESS", b"")
-    job = mc.start(DEST, mode="replace", mark_success=False)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode="replace", mark_success=False)
     at = At(
         s3,
         lambda r: r.verb == "head" and r.key == "t/_SUCCESS",
@@ -70,8 +67,7 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(
 ) -> None:
     """I8: the empty `_SUCCESS` that its record names has been written anew by a later job."""
     s3.put_object("t/_SUCCESS", b"")
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     seen = iter(range(100))
 
     def second(request: Request) -> None:
@@ -85,24 +81,13 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(
     assert any("later" in warning for warning in report.warnings)
 
 
-def test_a_marker_that_was_there_is_replaced(s3: MemoryStore, clock: PatientClock) -> None:
-    """I8: the same empty `_SUCCESS`, untouched, gives way to ours."""
-    s3.put_object("t/_SUCCESS", b"")
-    clock.ahead += 10
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-    job.commit()
-    assert s3.body("t/_SUCCESS")
-
-
 def test_data_that_was_written_anew_with_the_same_bytes_stays(
     s3: MemoryStore, clock: PatientClock
 ) -> None:
     """I6: a neighbour has written the planned object again: it is the neighbour's by now."""
     s3.put_object("t/old.csv", b"same")
     s3.put_object("t/gone.csv", b"same")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode="replace")
     At(
         s3,
         lambda r: r.verb == "head" and r.key == "t/old.csv",
@@ -165,8 +150,7 @@ def test_what_the_store_does_not_show_is_compared_by_a_listing(
     """I6, I7: HEAD of an old object is refused for good (a customer's key): it goes if a listing
     shows the planned version, by a condition; and stays if a neighbour has rewritten it."""
     s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode=mode)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode=mode)
     sent: list[str | None] = []
 
     def before(request: Request) -> None:
@@ -188,8 +172,7 @@ def test_what_the_store_does_not_show_is_compared_by_a_listing(
 def test_one_bad_answer_does_not_drop_the_condition(s3: MemoryStore) -> None:
     """I6: a store that keeps the condition answers 400 once: the delete stays conditional."""
     s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode="replace")
     sent: list[str | None] = []
 
     def before(request: Request) -> None:
@@ -203,30 +186,6 @@ def test_one_bad_answer_does_not_drop_the_condition(s3: MemoryStore) -> None:
     job.commit()
     assert visible(s3) == {"t/a.csv": b"1", "t/old.csv": b"theirs"}
     assert None not in sent
-
-
-def test_a_setup_that_may_land_late_leaves_its_name_taken(s3: MemoryStore) -> None:
-    """I4: the proof of the store sends the record once more; unanswered, then refused, it may land
-    after the setup was taken back: the record is closed, not deleted."""
-    late: list[Request] = []
-    creates = 0
-
-    def before(request: Request) -> None:
-        nonlocal creates
-        if request.verb == "put" and request.key.endswith("_job.json") and request.if_none_match:
-            creates += 1
-            if creates == 2:
-                late.append(request)
-                raise PermissionDenied("the token is expired", status=403, attempts=2)
-
-    s3.before = before
-    with pytest.raises(PermissionDenied):
-        mc.start(DEST)
-    s3.before = None
-    with suppress(PreconditionFailed):
-        late[0].effect()
-    (found,) = mc.inspect(DEST)
-    assert found.state == "closed"
 
 
 def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> None:

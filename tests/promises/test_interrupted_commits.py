@@ -16,8 +16,8 @@ from tests.promises.hands import (
     Crash,
     Nth,
     StillClock,
-    committed_task,
     crash,
+    job_of,
     record_put,
     visible,
 )
@@ -32,8 +32,7 @@ def stop() -> None:
 
 def decided(store: MemoryStore) -> mc.Job:
     """A job whose driver died once it was decided."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+    job = job_of({"a.csv": b"1", "b.csv": b"2"})
     At(store, record_put("committing"), crash, after=True)
     with pytest.raises(Crash):
         mc.attach(DEST, job.id).commit()
@@ -43,8 +42,7 @@ def decided(store: MemoryStore) -> mc.Job:
 
 def refused(store: MemoryStore) -> mc.Job:
     """A job whose commit refuses: an upload of it is gone."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+    job = job_of({"a.csv": b"1", "b.csv": b"2"})
     first = store.open_uploads()[0]
     store.abort_upload(first.key, first.upload_id)
     return mc.attach(DEST, job.id)

@@ -10,13 +10,13 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import (
     DEST,
     At,
     committed_task,
     control,
     half_completed,
+    job_of,
     killed,
     visible,
 )
@@ -34,8 +34,7 @@ def test_foreign_objects_and_uploads_are_never_touched(s3: MemoryStore) -> None:
         s3.start_upload(f"t/part-1-mcj{'ab' * 16}.csv"),
     }
     for end in ("commit", "abort"):
-        job = mc.start(DEST)
-        committed_task(job, "1", {f"{end}.csv": b"1"})
+        job = job_of({f"{end}.csv": b"1"})
         killed(job, "2", "left.csv", unique=True)
         job.commit() if end == "commit" else job.abort()
     assert {u.upload_id for u in s3.open_uploads()} == theirs
@@ -104,8 +103,7 @@ def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStor
 
 def test_success_is_written_last(s3: MemoryStore) -> None:
     """I8: when `_SUCCESS` appears, every file is there."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {f"{n}.csv": b"1" for n in range(5)})
+    job = job_of({f"{n}.csv": b"1" for n in range(5)})
     seen: list[int] = []
     At(
         s3,
@@ -125,34 +123,6 @@ def test_no_marker_where_none_is_wanted(s3: MemoryStore) -> None:
     with mc.write(DEST, mark_success=False) as job, job.open("a.csv") as f:
         f.write(b"1")
     assert s3.body("t/_SUCCESS") == b""
-
-
-def test_the_marker_of_a_job_that_completed_later_stays() -> None:
-    """I8: a driver that is slow to mark does not write over the marker of a job after it."""
-    clock = PatientClock()
-    with memory_store(clock=clock) as s3:
-        slow, fast = mc.start(DEST), mc.start(DEST)
-        slow_result = committed_task(slow, "1", {"slow.csv": b"1"})
-        fast_result = committed_task(fast, "1", {"fast.csv": b"2"})
-
-        def fast_runs_wholly() -> None:
-            clock.sleep(10)
-            fast.commit([fast_result])
-
-        At(
-            s3,
-            lambda r: r.verb == "get" and r.key.endswith("_job.json") and _completed(s3, slow),
-            fast_runs_wholly,
-        )
-        report = slow.commit([slow_result])
-        assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == fast.id
-        assert "_SUCCESS" in report.warnings[0]
-        assert set(visible(s3)) == {"t/slow.csv", "t/fast.csv"}
-
-
-def _completed(s3: MemoryStore, job: mc.Job) -> bool:
-    record = json.loads(s3.body(f"t/__magic_job-{job.id}/_job.json"))
-    return bool(record["state"] == "completed")
 
 
 def test_the_marker_of_an_earlier_job_is_replaced(s3: MemoryStore) -> None:
@@ -186,8 +156,7 @@ def test_another_jobs_spoilt_set_is_told_as_that_jobs(s3: MemoryStore) -> None:
     for key in control(s3):
         if key.endswith(".pendingset"):
             s3.put_object(key, b"{}", metadata=s3.head(key).metadata)
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"new.csv": b"new"})
+    replace = job_of({"new.csv": b"new"}, mode="replace")
     with pytest.raises(mc.ConflictingJob, match=append.id):
         replace.commit()
     assert (replace.outcome, "t/new.csv" in visible(s3)) == ("aborted", False)

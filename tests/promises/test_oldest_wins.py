@@ -16,7 +16,17 @@ from magic_committer.commit.conflict import YIELD_LOOKS_MAX
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, raising, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    control,
+    crash,
+    job_of,
+    raising,
+    visible,
+)
 
 JOBS = 8
 PATIENCE_SECONDS = 300.0
@@ -188,8 +198,7 @@ def test_a_younger_one_that_has_decided_is_not_waited_for(
 
     def younger_first() -> None:
         clock.ahead += 5
-        job = mc.start(DEST, mode="replace")
-        committed_task(job, "1", {"a.csv": b"1"})
+        job = job_of({"a.csv": b"1"}, mode="replace")
         stop = At(s3, lambda r: r.verb == "complete_upload", crash)
         with pytest.raises(Crash):
             job.commit()

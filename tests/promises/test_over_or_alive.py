@@ -68,15 +68,6 @@ def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> Non
     assert mc.attach(DEST, job.id).state == "running"
 
 
-def test_a_young_closed_record_is_not_tidied(machine: Machine) -> None:
-    """I10: a driver that still asks what became of its job finds its closed record: the next
-    excluding job leaves it for a day."""
-    job = machine.job("closed")
-    machine.later(DAY - 60)
-    mc.start(DEST, mode="fail").abort()
-    assert mc.attach(DEST, job.id).state == "closed"
-
-
 def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machine: Machine) -> None:
     """I6: cleanup finds a directory without a record; a job of that id is set up there before its
     objects are deleted: what carries that job's token stays."""

@@ -26,6 +26,7 @@ from tests.promises.hands import (
     committed_task,
     crash,
     half_completed,
+    job_of,
     visible,
 )
 from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, left
@@ -166,18 +167,6 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
         mc.recover(DEST, job.id, accept="t/2.csv")
     assert mc.recover(DEST, job.id, accept=["t/2.csv"]).outcome == "committed"
     assert set(visible(machine.s3)) == {"t/1.csv"}
-
-
-def test_a_job_of_mode_fail_that_meets_others_data_is_undone(machine: Machine) -> None:
-    """I5, I6: nothing is overwritten: what the job published goes, a neighbour's object stays."""
-    job = machine.job("committing", mode="fail")
-    machine.s3.put_object("t/2.csv", b"theirs")
-    for found in ("committing", "closed"):
-        recovery = mc.recover(DEST, job.id)
-        assert (recovery.found, recovery.state, recovery.outcome) == (found, "closed", "reverted")
-    assert visible(machine.s3) == {"t/2.csv": b"theirs"}
-    assert machine.s3.open_uploads() == ()
-    assert left(machine.s3) == ["_job.json"]
 
 
 def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -> None:
@@ -386,8 +375,7 @@ def test_an_accepted_conflict_leaves_no_open_upload(s3: MemoryStore) -> None:
 
 def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore) -> None:
     """I3: the operator's abort with ``revert`` finds a running job decided a moment later."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
 
     def driver_is_faster(request: Request) -> None:
         if request.verb == "put" and request.key.endswith("_job.json"):

@@ -15,7 +15,7 @@ from magic_committer.errors import (
 )
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, job_of, visible
 
 
 def test_a_result_of_another_job_is_refused(s3: MemoryStore) -> None:
@@ -83,8 +83,7 @@ def test_results_that_are_left_out_are_told(s3: MemoryStore, files: int) -> None
 @pytest.mark.parametrize("expect", [["1"], 1], ids=["ids", "a number"])
 def test_a_listing_with_more_tasks_than_expected_is_refused(s3: MemoryStore, expect: Any) -> None:
     """I9: a task that was not expected is named, nothing is decided, and the job goes on."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     committed_task(job, "stray", {"b.csv": b"1"})
     with pytest.raises(mc.IncompleteJob) as caught:
         job.commit(expect=expect)
@@ -131,8 +130,7 @@ def test_a_check_that_another_driver_made_fail_tells_of_its_commit(s3: MemorySto
 
 def test_the_plan_of_a_swap_that_an_executor_moved_on_stays(s3: MemoryStore) -> None:
     """I5: our swap won, its reply was lost, and another executes our plan: it is not deleted."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     rival = mc.attach(DEST, job.id)
     plans: list[str] = []
 
@@ -170,9 +168,7 @@ def test_a_replace_that_writes_the_same_bytes_again_keeps_them(s3: MemoryStore, 
 
 def test_a_job_counts_what_its_tasks_counted(s3: MemoryStore) -> None:
     """The statistics of the report, and those in `_SUCCESS`, hold the sums of all tasks."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a", "b.csv": b"b"})
-    committed_task(job, "2", {"c.csv": b"c"})
+    job = job_of({"a.csv": b"a", "b.csv": b"b"}, {"c.csv": b"c"})
     report = job.commit()
     marker = orjson.loads(s3.body("t/_SUCCESS"))
     for found in (report.statistics, marker["iostatistics"]):

@@ -13,7 +13,17 @@ from magic_committer.options import Accept
 from magic_committer.protocol.record import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
 from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, killed, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    control,
+    crash,
+    job_of,
+    killed,
+    visible,
+)
 
 
 def saved(job: mc.Job, task: str, *names: str) -> mc.Task:
@@ -181,8 +191,7 @@ def test_an_aborted_attempt_is_not_told(s3: MemoryStore) -> None:
 
 def test_a_tombstone_is_no_committed_task_for_inspect(s3: MemoryStore) -> None:
     """It counts as an object of the directory, and as nothing else."""
-    job = mc.start(DEST, job_id="j", track="s3")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, job_id="j", track="s3")
     found: list[FoundJob] = mc.inspect(DEST)
     tombstone(s3, job, "2", "other")
     (with_it,) = mc.inspect(DEST)

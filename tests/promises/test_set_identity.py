@@ -11,7 +11,7 @@ from magic_committer.hadoop.formats import PendingSet, decode_pendingset, encode
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of
-from tests.promises.hands import DEST, At, committed_task, control, raising, visible
+from tests.promises.hands import DEST, At, committed_task, control, job_of, raising, visible
 
 
 def write(task: mc.Task, name: str) -> None:
@@ -152,8 +152,7 @@ def test_a_set_of_another_run_is_not_this_attempts(s3: MemoryStore) -> None:
 
 def test_a_listing_that_does_not_show_an_upload_is_only_a_hint(s3: MemoryStore) -> None:
     """An upload that no listing shows yet is asked for by itself: the job commits."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
 
     def hide(request: Request, reply: object) -> object:
         if request.verb != "list_uploads" or isinstance(reply, mc.StoreError):
@@ -171,8 +170,7 @@ def test_a_replace_waits_for_an_excluding_job_of_any_live_state(
     s3: MemoryStore, state: str
 ) -> None:
     """I6: a replace that is already decided excludes the next one as one that runs does."""
-    first = mc.start(DEST, mode="replace")
-    committed_task(first, "1", {"a.csv": b"1"})
+    first = job_of({"a.csv": b"1"}, mode="replace")
     if state == "committing":
         s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
         with pytest.raises(mc.CommitIncomplete):
@@ -216,8 +214,7 @@ def test_a_set_that_names_another_job_refuses_the_job(s3: MemoryStore) -> None:
 
 def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
     """I2: the record names the plan and its ETag: one with other bytes is nobody's decision."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
     with pytest.raises(mc.CommitIncomplete):
         job.commit()

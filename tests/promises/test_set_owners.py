@@ -14,7 +14,7 @@ from magic_committer.commit.ready import EXTRA_JOB, EXTRA_TASK
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA, TaskCommit
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, committed_task, visible
+from tests.promises.hands import DEST, committed_task, job_of, visible
 
 OTHER = "0" * 32
 
@@ -39,8 +39,7 @@ def rewritten(
 
 def two_tasks(accept: Accept = "listing", track: Track = "memory") -> tuple[mc.Job, TaskCommit]:
     """A job with two committed tasks; the second one's result."""
-    job = mc.start(DEST, job_id="1", accept=accept, track=track)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, job_id="1", accept=accept, track=track)
     return job, committed_task(job, "2", {"b.csv": b"2"})
 
 

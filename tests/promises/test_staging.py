@@ -18,7 +18,7 @@ from magic_committer.errors import OptionError, StoreError
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
-from tests.promises.hands import Crash
+from tests.promises.hands import Crash, raising
 
 DEST = "s3://bucket/t"
 
@@ -72,11 +72,10 @@ def test_one_failed_upload_ends_the_attempt(s3: MemoryStore, tmp_path: Path) -> 
     for number in range(5):
         (root / f"{number}.csv").write_bytes(b"1")
 
-    def before(request: object) -> None:
-        if getattr(request, "verb", "") == "put_part" and "3.csv" in str(request):
-            raise StoreError("down", operation="put_part", bucket="bucket")
-
-    s3.before = before
+    s3.before = raising(
+        lambda r: getattr(r, "verb", "") == "put_part" and "3.csv" in str(r),
+        StoreError("down", operation="put_part", bucket="bucket"),
+    )
     with pytest.raises(mc.MagicError):
         task.commit()
     s3.before = None

@@ -18,7 +18,7 @@ from magic_committer.hadoop.formats import decode_pendingset, encode_pendingset
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.costly import costly_store
-from tests.promises.hands import DEST, committed_task, control, killed, raising, visible
+from tests.promises.hands import DEST, committed_task, control, job_of, killed, raising, visible
 
 
 def leave_set(
@@ -82,8 +82,7 @@ def test_a_leftover_pending_of_a_committed_file_costs_no_object(s3: MemoryStore)
 
 def test_the_plan_goes_before_the_sets_that_it_names(s3: MemoryStore) -> None:
     """I5: while a plan is there all its pendingsets are: the plan is deleted first."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     gone: list[str] = []
 
     def watch(request: Request) -> None:
@@ -115,14 +114,9 @@ def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
 ) -> None:
     """Each upload that is left is named in a warning, and none is said to be left beside them."""
     monkeypatch.setattr(sweep, "NAMED_MAX", 2)
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a", "b.csv": b"b"})
+    job = job_of({"a.csv": b"a", "b.csv": b"b"})
 
-    def before(request: Request) -> None:
-        if request.verb == "abort_upload":
-            raise PermissionDenied("not now", status=403)
-
-    s3.before = before
+    s3.before = raising(lambda r: r.verb == "abort_upload", PermissionDenied("not now", status=403))
     warnings = job.abort().warnings
     s3.before = None
     assert [("t/a.csv" in one, "t/b.csv" in one) for one in warnings] == [
@@ -134,8 +128,7 @@ def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
 def test_an_abort_of_a_running_job_looks_for_no_object(s3: MemoryStore) -> None:
     """Nobody can have completed an upload of a job that never was decided: its uploads are aborted
     and proved gone, and no request is sent for what they might have become."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a"})
+    job = job_of({"a.csv": b"a"})
     looked: list[str] = []
     s3.before = lambda r: looked.append(r.key) if r.verb == "head" else None
     job.abort()
@@ -148,8 +141,7 @@ def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
     """I4: a listing that lags behind shows what the job has completed, and behind it the upload of
     a killed attempt: that one is aborted."""
     with costly_store() as s3:
-        job = mc.start(DEST)
-        committed_task(job, "1", {"a.csv": b"a"})
+        job = job_of({"a.csv": b"a"})
         killed(job, "2", "z.csv", unique=True)
         s3.lags = True
         job.commit()

@@ -7,12 +7,10 @@ from dataclasses import replace
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import Runtime
-from magic_committer.commit.upload_state import Removal, UploadName, UploadRemover
 from magic_committer.errors import FormatError, PermissionDenied
 from magic_committer.protocol.rules import Marker, may_replace_marker
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, committed_task, control, failing, visible
+from tests.promises.hands import DEST, committed_task, control, failing, job_of, raising, visible
 
 
 def refused() -> PermissionDenied:
@@ -25,8 +23,7 @@ def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
 ) -> None:
     """The job is decided: who gets a bare 403 would take it for a refusal that left nothing."""
     s3.put_object("t/_SUCCESS", b"")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"new.csv": b"new"})
+    job = job_of({"new.csv": b"new"}, mode="replace")
 
     failing(s3, "delete_one", "t/_SUCCESS", refused())
     with pytest.raises(mc.CommitIncomplete, match="the old _SUCCESS could not be deleted"):
@@ -39,8 +36,7 @@ def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
 def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
     """Of one the upload is gone for good, of another the store only did not answer: the first takes
     an operator, the second takes time."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"gone.csv": b"1", "slow.csv": b"2"})
+    job = job_of({"gone.csv": b"1", "slow.csv": b"2"})
     gone = next(u for u in s3.open_uploads() if "gone" in u.key)
     slow = next(u.key for u in s3.open_uploads() if "slow" in u.key)
 
@@ -67,22 +63,13 @@ def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
 
 def test_an_upload_that_an_operator_gave_up_and_that_stays_is_named(s3: MemoryStore) -> None:
     """I4: what is accepted as it is leaves no open upload without a word."""
-    job = mc.start(DEST, mode="fail")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode="fail")
     (upload,) = s3.open_uploads()
 
-    def dies(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise KeyboardInterrupt
-
-    def before(request: Request) -> None:
-        if request.verb == "abort_upload" and request.key == upload.key:
-            raise refused()
-
-    s3.before = dies
+    s3.before = raising(lambda r: r.verb == "complete_upload", KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt):
         job.commit()
-    s3.before = before
+    s3.before = raising(lambda r: r.verb == "abort_upload" and r.key == upload.key, refused())
     s3.put_object(upload.key, b"theirs")
     report = mc.recover(DEST, job.id, accept=[upload.key]).report
     assert report is not None
@@ -96,8 +83,7 @@ def test_a_file_that_was_given_up_and_comes_back_is_not_published(s3: MemoryStor
     """I4: mode fail, a server that hides an upload, a neighbour's object at its key: the operator
     accepts the key, the server shows the upload again. It is aborted, and the report says so; the
     neighbour's object stays (seed 622548)."""
-    job = mc.start(DEST, mode="fail")
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+    job = job_of({"a.csv": b"1", "b.csv": b"2"}, mode="fail")
     upload = next(one for one in s3.open_uploads() if one.key.endswith("a.csv"))
 
     def hidden(request: Request) -> None:
@@ -128,28 +114,10 @@ def test_a_marker_that_can_never_be_written_does_not_hold_the_job(
         raise FormatError("_SUCCESS", "filenames", "cannot be encoded")
 
     monkeypatch.setattr("magic_committer.commit.publish.write_marker", broken)
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     report = job.commit()
     assert any("_SUCCESS could not be written" in warning for warning in report.warnings)
     assert report.state == "absent"
-    assert control(s3) == []
-
-
-def test_an_abort_over_a_strangers_object_is_told_as_an_abort(s3: MemoryStore) -> None:
-    """What lies at the key says nothing of the upload, unless the upload became it."""
-    s3.put_object("t/a.csv", b"theirs")
-    upload = UploadName("t/a.csv", s3.start_upload("t/a.csv"))
-    assert UploadRemover(Runtime(s3)).remove(upload).removal is Removal.ABORTED
-    assert s3.open_uploads() == ()
-
-
-def test_a_job_that_asked_the_store_nothing_leaves_no_record(s3: MemoryStore) -> None:
-    """I4: with conditional_writes="off" no probe is under way: nothing late can bring the record
-    back, and it goes."""
-    job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
-    committed_task(job, "1", {"a.csv": b"1"})
-    assert job.commit().state == "absent"
     assert control(s3) == []
 
 

@@ -32,6 +32,7 @@ from tests.promises.hands import (
     committed_task,
     control,
     crash,
+    job_of,
     killed,
     raising,
     visible,
@@ -54,8 +55,7 @@ def denying(*verbs: str, key: str = "", error: StoreError = DENIED) -> Callable[
 
 def decided(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
     """A job whose driver died after the decision, before any file was complete."""
-    job = mc.start(DEST, job_id="j", mode=mode)
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
+    job = job_of({"a.csv": b"1", "b.csv": b"22"}, job_id="j", mode=mode)
 
     def dies(request: Request) -> None:
         if request.verb == "complete_upload":
@@ -155,8 +155,7 @@ def test_a_check_that_could_not_be_made_decides_nothing(error: StoreError) -> No
     """I10: whether the uploads are open may not be asked: the error is raised, the job runs on, and
     the same call commits it later."""
     with listing_shows_nothing() as s3:
-        job = mc.start(DEST, job_id="j")
-        committed_task(job, "1", {"a.csv": b"1"})
+        job = job_of({"a.csv": b"1"}, job_id="j")
         s3.before = denying("list_parts", error=error)
         with pytest.raises(type(error)):
             job.commit()
@@ -170,8 +169,7 @@ def test_a_check_that_could_not_be_made_decides_nothing(error: StoreError) -> No
 def test_an_upload_that_has_ended_before_the_decision_is_refused(how: str) -> None:
     """I2: an upload of ours that somebody aborted, or completed, refuses the job whole."""
     with listing_shows_nothing() as s3:
-        job = mc.start(DEST)
-        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
+        job = job_of({"a.csv": b"1", "b.csv": b"2"})
         upload = s3.open_uploads("t/a.csv")[0].upload_id
         if how == "aborted":
             s3.drop_upload(upload)
@@ -198,8 +196,7 @@ def test_a_refused_complete_without_condition_undoes_nothing(
     job writes `f/g`: the job is incomplete, names the key, and deletes nothing of what it has
     completed; once the store lets it, it is finished."""
     s3.put_object("t/f", b"a neighbour's")
-    job = mc.start(DEST, job_id="j", mode=mode)
-    committed_task(job, "1", {"a.csv": b"1", "f/g": b"22"})
+    job_of({"a.csv": b"1", "f/g": b"22"}, job_id="j", mode=mode)
     s3.before = denying("complete_upload", key="f/g", error=error)
     for _ in range(2):
         with pytest.raises(mc.CommitIncomplete) as raised:
@@ -238,23 +235,6 @@ def test_a_conflict_with_nothing_reverts_no_job(
 
 def _raise(error: StoreError) -> None:
     raise error
-
-
-def test_a_foreign_object_still_reverts_a_job_of_mode_fail(s3: MemoryStore) -> None:
-    """I6: nothing is overwritten, nothing of the job stays, also where the parts may not be
-    listed while it is found out."""
-    job = mc.start(DEST, mode="fail")
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
-    at = At(
-        s3,
-        lambda r: r.verb == "complete_upload" and r.key == "t/b.csv",
-        lambda: s3.put_object("t/b.csv", b"theirs"),
-    )
-    with pytest.raises(mc.DestinationExists):
-        job.commit()
-    assert at.done
-    assert visible(s3) == {"t/b.csv": b"theirs"}
-    assert s3.open_uploads() == ()
 
 
 # Revert -------------------------------------------------------------------------------------------
@@ -404,8 +384,7 @@ def test_the_sweep_of_a_reverted_job_costs_a_neighbour_nothing() -> None:
     """I6: a neighbour writes a key that the revert has just freed; the sweep looks first, and sends
     no abort after the upload that had become the object there."""
     with costly_store() as s3:
-        job = mc.start(DEST, job_id="j")
-        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
+        job = job_of({"a.csv": b"1", "b.csv": b"22"}, job_id="j")
         dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", crash)
         with pytest.raises(Crash):
             job.commit()
@@ -428,8 +407,7 @@ def test_the_sweep_of_a_reverted_job_costs_a_neighbour_nothing() -> None:
 def test_the_sweep_believes_an_abort_when_the_parts_are_gone() -> None:
     """I4: parts outlive the first aborts: the sweep aborts again until they are gone."""
     with deaf_store(2) as (s3, _):
-        job = mc.start(DEST)
-        committed_task(job, "1", {"users-name.csv": b"1"})
+        job = job_of({"users-name.csv": b"1"})
         killed(job, "2", "cut.csv", unique=True)
         report = job.abort()
         assert (report.outcome, report.warnings) == ("aborted", ())
@@ -441,8 +419,7 @@ def test_what_the_sweep_could_not_abort_is_told_and_done_again() -> None:
     """I4: aborts that never take: the record and what names the uploads stay, the report names
     them; the next sweep does it."""
     with deaf_store(99) as (s3, _):
-        job = mc.start(DEST)
-        committed_task(job, "1", {"users-name.csv": b"1"})
+        job = job_of({"users-name.csv": b"1"})
         killed(job, "2", "cut.csv", unique=True)
         report = job.abort()
         assert (report.state, len(report.left_open)) == ("aborting", 2)

@@ -9,7 +9,7 @@ from magic_committer import errors
 from magic_committer.options import Accept, Track
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, committed_task, killed, visible
+from tests.promises.hands import DEST, committed_task, job_of, killed, visible
 
 
 def test_nothing_is_visible_before_the_job_commits(s3: MemoryStore) -> None:
@@ -52,8 +52,7 @@ def test_a_listing_commit_takes_the_newest_attempt_of_each_task() -> None:
     """I2: without messages the newest attempt is taken, by the store's clock."""
     clock = PatientClock()
     with memory_store(clock=clock) as s3:
-        job = mc.start(DEST)
-        committed_task(job, "1", {"a.csv": b"old", "old.csv": b""})
+        job = job_of({"a.csv": b"old", "old.csv": b""})
         clock.sleep(5)
         committed_task(job, "1", {"a.csv": b"new"})
         job.commit()
@@ -63,8 +62,7 @@ def test_a_listing_commit_takes_the_newest_attempt_of_each_task() -> None:
 
 def test_an_aborted_job_leaves_nothing_and_never_shows_anything(s3: MemoryStore) -> None:
     """I3, I4: abort takes committed and unfinished attempts alike."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     unfinished = killed(job, "2", "b.csv", unique=True)
     report = job.abort()
     assert report.outcome == "aborted"
@@ -140,8 +138,7 @@ def _refuse_parts(request: object) -> None:
 
 def test_a_cut_input_publishes_nothing_of_what_the_driver_did_not_accept(s3: MemoryStore) -> None:
     """I9: an attempt that committed a truncated file shows nothing unless the driver accepts it."""
-    job = mc.start(DEST, accept="results", track="memory")
-    committed_task(job, "1", {"part-1.csv": b"cut sho"})
+    job = job_of({"part-1.csv": b"cut sho"}, accept="results", track="memory")
     whole = committed_task(job, "1", {"part-1.csv": b"whole"})
     job.commit([whole])
     assert visible(s3) == {"t/part-1.csv": b"whole"}
@@ -160,8 +157,7 @@ def test_a_job_of_messages_is_never_committed_from_a_listing(s3: MemoryStore) ->
 
 def test_missing_tasks_decide_nothing(s3: MemoryStore) -> None:
     """A commit that misses tasks raises, names them, and can be made again."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     with pytest.raises(mc.IncompleteJob) as raised:
         job.commit(expect=["1", "2"])
     assert raised.value.missing == ("2",)

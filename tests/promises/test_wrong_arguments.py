@@ -14,7 +14,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, committed_task, visible
+from tests.promises.hands import DEST, committed_task, job_of, visible
 
 MAGIC = "s3://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
 ENTRIES: dict[str, Callable[..., Any]] = {
@@ -102,8 +102,7 @@ def test_an_expectation_that_is_not_clear_is_refused(
     s3: MemoryStore, expect: Any, told: str
 ) -> None:
     """I10: it is a TypeError with the ways to say it; the commit can be made again."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     s3.requests.clear()
     with pytest.raises(TypeError, match=told):
         job.commit(expect=expect)
