@@ -54,71 +54,18 @@ def test_a_block_publishes_its_files_and_leaves_nothing(
     assert not list((tmp_path / "a table").glob("_[_t]*"))
 
 
-def test_an_exception_leaves_nothing(dest: str, committer: str, tmp_path: Path) -> None:
-    """What is written in a block that fails is gone."""
-    with pytest.raises(ZeroDivisionError), mc.write(dest, committer=committer) as job:
-        with job.open("a.csv", "w") as file:
-            file.write("1")
-        _ = 1 / 0
-    assert not any((tmp_path / "a table").glob("**/*"))
-
-
-def test_another_process_commits_by_the_job_s_id(dest: str, committer: str, tmp_path: Path) -> None:
-    """A job that was started elsewhere is attached, and committed."""
-    _start(dest, committer, job_id="nightly", mode="append")
-    assert mc.attach(dest, "nightly").commit().files == 1
-    assert _files(tmp_path) == {"a.csv", "_SUCCESS"}
-
-
-def test_a_job_travels_to_its_workers(dest: str, committer: str, tmp_path: Path) -> None:
-    """A job pickles, and its result comes back."""
-    job = mc.start(dest, committer=committer)
-    there = pickle.loads(pickle.dumps(job))
-    with there.task("1") as task, task.open("a.csv", "w") as file:
-        file.write("1")
-    job.commit([task.result])
-    assert _files(tmp_path) == {"a.csv", "_SUCCESS"}
-
-
 def test_a_dead_job_is_seen_and_ended(dest: str, committer: str, tmp_path: Path) -> None:
-    """`inspect` shows a job whose driver died, and `recover` aborts it."""
-    job = _start(dest, committer, job_id="dead")
-    assert [(one.id, one.kind, one.files) for one in mc.inspect(dest)] == [("dead", "ours", 1)]
-    assert mc.recover(dest, job.id, dead_after=0).outcome == "aborted"
-    assert _files(tmp_path) == set()
-
-
-def test_abort_and_cleanup_end_jobs(dest: str, committer: str, tmp_path: Path) -> None:
-    """`abort` undoes one job, `cleanup` all that are dead."""
-    assert mc.abort(dest, _start(dest, committer, job_id="one").id).outcome == "aborted"
-    _start(dest, committer, "b.csv", job_id="two")
+    """`inspect` shows jobs whose driver died; `recover` aborts one, `cleanup` all; another process
+    commits one of which it has the JSON."""
+    dead, other, alive = (_start(dest, committer, job_id=name) for name in ("a", "b", "c"))
+    assert {(one.id, one.kind, one.files) for one in mc.inspect(dest)} == {
+        (name, "ours", 1) for name in "abc"
+    }
+    assert mc.recover(dest, dead.id, dead_after=0).outcome == "aborted"
+    assert pickle.loads(pickle.dumps(alive)).commit().files == 1
     report = mc.cleanup(dest, dead_after=0)
-    assert [one.job_id for one in report.recovered] == ["two"]
-    assert _files(tmp_path) == set()
-
-
-def test_replace_deletes_what_jobs_below_have_published(
-    dest: str, committer: str, tmp_path: Path
-) -> None:
-    """A job of mode ``replace`` meets the data of a destination below its own."""
-    _start(f"{dest}/p=1", committer).commit()
-    with mc.write(dest, mode="replace", committer=committer) as job, job.open("z.csv", "w") as file:
-        file.write("1")
-    assert _files(tmp_path) == {"z.csv", "_SUCCESS", "p=1/_SUCCESS"}
-
-
-def test_replace_waits_for_no_decided_append_below(
-    dest: str, committer: str, tmp_path: Path
-) -> None:
-    """What a decided append in a directory below is publishing is kept."""
-    below = _start(f"{dest}/p=1", committer, "late.csv", job_id="below")
-    other = _start(f"{dest}/p=1", committer, "old.csv")
-    other.commit()
-    record = mc.attach(f"{dest}/p=1", below.id)
-    with mc.write(dest, mode="replace", committer=committer) as job, job.open("z.csv", "w") as file:
-        file.write("1")
-    record.commit()
-    assert _files(tmp_path) == {"z.csv", "_SUCCESS", "p=1/_SUCCESS", "p=1/late.csv"}
+    assert [one.job_id for one in report.recovered] == [other.id]
+    assert _files(tmp_path) == {"a.csv", "_SUCCESS"}
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])

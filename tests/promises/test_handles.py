@@ -200,16 +200,6 @@ def test_results_of_other_jobs_and_double_ones_change_nothing(s3: MemoryStore) -
     assert job.commit([mine]).files == 1
 
 
-def test_a_result_that_the_store_contradicts_refuses_the_job(s3: MemoryStore) -> None:
-    """The ETag of the pendingset is in the message: another version is not what was accepted."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    s3.put_object(result.key, s3.body(result.key) + b" ")
-    with pytest.raises(mc.CommitRefused, match="ETag"):
-        job.commit([result])
-    assert visible(s3) == {}
-
-
 def test_text_binary_and_wrong_modes(s3: MemoryStore) -> None:
     """``"w"`` is text in UTF-8, ``"wb"`` bytes; reading, appending and updating are refused."""
     with mc.write(DEST) as job:

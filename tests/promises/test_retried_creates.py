@@ -52,39 +52,20 @@ def late_file(s3: MemoryStore, *, unique: bool) -> tuple[mc.Task, str]:
     return task, key
 
 
-def test_the_twin_of_a_late_attempt_goes(s3: MemoryStore) -> None:
-    """I4: an attempt that learns that it is late lists the key, and aborts the upload whose id it
-    never heard."""
-    twins = Twins(s3)
-    job, task = one_closed()
-    s3.after = None
-    (key,) = {upload.key for upload in s3.open_uploads()}
-    mc.abort(DEST, job.id)
-    again = s3.start_upload(key)  # the twin lands after the sweep
-    with pytest.raises(mc.JobNotRunning):
-        task.commit()
-    assert twins.made
-    assert again not in open_ids(s3)
-
-
-def test_an_upload_whose_key_begins_alike_stays(s3: MemoryStore) -> None:
-    """I6: uploads are listed by prefix: those of longer keys are others' files."""
+@pytest.mark.parametrize(
+    ("unique", "suffix", "goes"), [(True, "", True), (True, ".gz", False), (False, "", False)]
+)
+def test_of_the_uploads_at_a_late_attempts_key_only_its_twin_goes(
+    s3: MemoryStore, unique: bool, suffix: str, goes: bool
+) -> None:
+    """I4, I6: a late attempt aborts the upload whose id it never heard; those of longer keys, and
+    of a name without the job's UUID, may be anybody's."""
     Twins(s3)
-    task, key = late_file(s3, unique=True)
-    theirs = s3.start_upload(f"{key}.gz")
+    task, key = late_file(s3, unique=unique)
+    landed = s3.start_upload(key + suffix)  # after the sweep
     with pytest.raises(mc.JobNotRunning):
         task.commit()
-    assert open_ids(s3) == {theirs}
-
-
-def test_an_upload_of_a_name_that_the_user_chose_stays(s3: MemoryStore) -> None:
-    """I6: where the key does not carry the job's UUID the second upload may be anybody's."""
-    Twins(s3)
-    task, key = late_file(s3, unique=False)
-    theirs = s3.start_upload(key)
-    with pytest.raises(mc.JobNotRunning):
-        task.commit()
-    assert theirs in open_ids(s3)
+    assert (landed in open_ids(s3)) is not goes
 
 
 def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> None:

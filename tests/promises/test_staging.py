@@ -14,11 +14,11 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.committers import registry
-from magic_committer.errors import OptionError, StoreError
+from magic_committer.errors import OptionError
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
-from tests.promises.hands import Crash, raising
+from tests.promises.hands import Crash
 
 DEST = "s3://bucket/t"
 
@@ -64,27 +64,6 @@ def test_the_files_of_a_directory_appear_when_the_job_commits(
     assert b'"committer":"directory"' in s3.get("t/_SUCCESS", max_bytes=10**6).body
 
 
-def test_one_failed_upload_ends_the_attempt(s3: MemoryStore, tmp_path: Path) -> None:
-    """If one file cannot be uploaded, no upload of the task stays, and no local file."""
-    job = start(tmp_path)
-    task = job.task(1)
-    root = task.directory()
-    for number in range(5):
-        (root / f"{number}.csv").write_bytes(b"1")
-
-    s3.before = raising(
-        lambda r: getattr(r, "verb", "") == "put_part" and "3.csv" in str(r),
-        StoreError("down", operation="put_part", bucket="bucket"),
-    )
-    with pytest.raises(mc.MagicError):
-        task.commit()
-    s3.before = None
-    assert not s3.open_uploads()
-    assert not root.exists()
-    with pytest.raises(mc.TaskFailed):
-        task.commit()
-
-
 def test_a_link_in_the_directory_is_refused(s3: MemoryStore, tmp_path: Path) -> None:
     """What is no ordinary file is an error, and not left out."""
     task = start(tmp_path).task(1)
@@ -92,20 +71,6 @@ def test_a_link_in_the_directory_is_refused(s3: MemoryStore, tmp_path: Path) -> 
     with pytest.raises(mc.TaskFailed, match="a link"):
         task.commit()
     assert s3.requests["create_upload"] == 0
-
-
-def test_the_modes_of_the_partitioned_committer_are_by_partition(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """Replace replaces the written partitions only; directory has no such modes."""
-    for mode, name in (("append", "dt=1/a"), ("append", "dt=2/a"), ("replace", "dt=2/b")):
-        job = start(tmp_path, "partitioned", mode=mode)
-        with job.task(1) as task, task.open(name) as file:
-            file.write(b"1")
-        job.commit([task.result])
-    assert keys(s3) == ["t/dt=1/a", "t/dt=2/b"]
-    with pytest.raises(mc.OptionError, match="partitioned"):
-        start(tmp_path, mode="replace_partitions")
 
 
 def test_a_local_file_of_a_magic_job_is_uploaded_when_it_is_closed(
@@ -193,34 +158,6 @@ def test_a_system_without_flock_is_told_at_once(
         with job.open("b.csv", "w") as file:
             file.write("1")
     assert "t/b.csv" in s3.keys()
-
-
-def test_many_tasks_with_many_files_are_all_published(s3: MemoryStore, tmp_path: Path) -> None:
-    """500 tasks of 10 files, as Hadoop's own test: each file once, and no upload left."""
-    job = start(tmp_path)
-    results = []
-    for number in range(500):
-        with job.task(number) as task:
-            for part in range(10):
-                (task.directory() / f"{number}-{part}").write_bytes(b"1")
-        results.append(task.result)
-    assert job.commit(results, expect=500).files == 5000
-    assert len(keys(s3)) == 5000
-    assert not s3.open_uploads()
-
-
-def test_a_task_that_is_not_accepted_publishes_nothing(s3: MemoryStore, tmp_path: Path) -> None:
-    """Of two committed tasks the job takes one: the other's files do not appear, and its uploads
-    go."""
-    job = start(tmp_path, accept="results")
-    results = []
-    for name in ("a", "b"):
-        with job.task(name) as task:
-            (task.directory(unique=True) / f"{name}.tar.gz").write_bytes(b"1")
-        results.append(task.result)
-    job.commit(results[:1])
-    assert keys(s3) == [f"t/a-mcj{job.uuid}.tar.gz"]
-    assert not s3.open_uploads()
 
 
 def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
@@ -351,10 +288,14 @@ def test_a_forked_child_neither_commits_nor_removes(s3: MemoryStore, tmp_path: P
     assert task.commit().files == 1
 
 
-def test_a_track_that_staging_does_not_have_is_refused_before_the_job_starts(
-    s3: MemoryStore, tmp_path: Path
+@pytest.mark.parametrize(
+    ("terms", "told"),
+    [({"track": "s3"}, "only 'memory'"), ({"mode": "replace_partitions"}, "partitioned")],
+)
+def test_a_term_that_staging_does_not_have_is_refused_before_the_job_starts(
+    s3: MemoryStore, tmp_path: Path, terms: dict[str, str], told: str
 ) -> None:
-    """Its files are on local disk; nothing is written for such a job."""
-    with pytest.raises(mc.OptionError, match="only 'memory'"):
-        start(tmp_path, track="s3")
+    """Its files are on local disk, and modes by partition are another committer's."""
+    with pytest.raises(mc.OptionError, match=told):
+        start(tmp_path, **terms)
     assert not s3.requests

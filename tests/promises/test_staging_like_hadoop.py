@@ -76,66 +76,45 @@ def test_directory_fail_refuses_a_destination_with_data_before_any_task(
     assert set(visible(s3)) == {"t/a"}
 
 
-def test_directory_replace_replaces_the_whole_destination_when_the_job_commits(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """Old data stays for readers until the job is decided, also what no task has written to."""
-    old_data(s3, "dt=1/old", "dt=2/old", "old")
-    job = start(tmp_path, mode="replace")
-    result = task_with(job, 1, "dt=1/new").commit()
-    assert set(visible(s3)) == {"t/dt=1/old", "t/dt=2/old", "t/old"}
-    job.commit([result])
-    assert visible(s3) == {"t/dt=1/new": b"dt=1/new"}
-
-
-@pytest.mark.parametrize("committer", ["directory", "partitioned"])
-def test_append_leaves_what_is_there(s3: MemoryStore, tmp_path: Path, committer: str) -> None:
-    """Hadoop's default mode, and ours."""
-    old_data(s3, "dt=1/old")
-    job = start(tmp_path, committer)
-    job.commit([task_with(job, 1, "dt=1/new").commit()])
-    assert set(visible(s3)) == {"t/dt=1/old", "t/dt=1/new"}
+TABLE = ("dt=1/old", "dt=2/old", "dt=1/h=1/old", "dt=3/old", "old")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "refused"),
+    ("committer", "mode", "old", "new", "stays"),
     [
-        ("dt=1/old", "dt=1/new", True),
-        ("dt=1/old", "dt=2/new", False),
-        ("dt=1/h=1/old", "dt=1/h=2/new", False),
-        ("dt=1/h=1/old", "dt=1/new", False),  # Hadoop looks below, too
-        ("old", "new", True),  # Hadoop appends to the table's root without a question
-        ("old", "dt=1/new", False),
+        ("directory", "append", ("dt=1/old",), ("dt=1/new",), ("dt=1/old",)),
+        ("partitioned", "append", ("dt=1/old",), ("dt=1/new",), ("dt=1/old",)),
+        ("directory", "replace", TABLE, ("dt=1/new",), ()),
+        ("partitioned", "replace", TABLE, ("dt=1/new", "dt=2/new"), TABLE[2:]),
+        ("partitioned", "fail", ("dt=1/old",), ("dt=1/new",), None),
+        ("partitioned", "fail", ("dt=1/old",), ("dt=2/new",), ("dt=1/old",)),
+        ("partitioned", "fail", ("dt=1/h=1/old",), ("dt=1/h=2/new",), ("dt=1/h=1/old",)),
+        # Hadoop looks below, too.
+        ("partitioned", "fail", ("dt=1/h=1/old",), ("dt=1/new",), ("dt=1/h=1/old",)),
+        # Hadoop appends to the table's root without a question.
+        ("partitioned", "fail", ("old",), ("new",), None),
+        ("partitioned", "fail", ("old",), ("dt=1/new",), ("old",)),
     ],
 )
-def test_partitioned_fail_is_about_the_partitions_that_are_written(
-    s3: MemoryStore, tmp_path: Path, old: str, new: str, refused: bool
-) -> None:
-    """A partition with data refuses the job, and nothing of it stays; others do not matter."""
-    old_data(s3, old)
-    job = start(tmp_path, "partitioned", mode="fail")
-    result = task_with(job, 1, new).commit()
-    if refused:
+def test_what_a_mode_means_for_old_data(
+    s3: MemoryStore, tmp_path: Path, committer: str, mode: str, old: tuple[str, ...],
+    new: tuple[str, ...], stays: tuple[str, ...] | None,
+) -> None:  # fmt: skip
+    """Nothing changes before the job is decided; then old data in the mode's reach goes, or refuses
+    the job (None), and nothing of that stays; old data elsewhere does not matter."""
+    old_data(s3, *old)
+    job = start(tmp_path, committer, mode=mode)
+    results = [task_with(job, number, name).commit() for number, name in enumerate(new)]
+    assert set(visible(s3)) == {f"t/{name}" for name in old}
+    if stays is None:
         with pytest.raises(mc.DestinationExists):
-            job.commit([result])
+            job.commit(results)
         job.abort()
-        assert set(visible(s3)) == {f"t/{old}"}
         assert not s3.open_uploads()
     else:
-        job.commit([result])
-        assert set(visible(s3)) == {f"t/{old}", f"t/{new}"}
-
-
-def test_partitioned_replace_replaces_each_written_partition_of_each_task(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """The partitions of all tasks; those below and beside them stay, and so does the root."""
-    kept = {"t/dt=1/h=1/old", "t/dt=3/old", "t/old"}
-    old_data(s3, "dt=1/old", "dt=2/old", "dt=1/h=1/old", "dt=3/old", "old")
-    job = start(tmp_path, "partitioned", mode="replace")
-    results = [task_with(job, n, f"dt={n}/new").commit() for n in (1, 2)]
-    job.commit(results)
-    assert set(visible(s3)) == {"t/dt=1/new", "t/dt=2/new", *kept}
+        job.commit(results)
+    there = old if stays is None else (*stays, *new)
+    assert set(visible(s3)) == {f"t/{name}" for name in there}
 
 
 # Names --------------------------------------------------------------------------------------------
@@ -155,17 +134,6 @@ def test_the_jobs_uuid_stands_before_the_first_dot_of_the_last_element(
         f"t/parent.dir/part-0002-{token}",
         f"t/part-3-{token}.csv",
     }
-
-
-def test_one_name_in_two_tasks_is_refused_as_in_every_job(s3: MemoryStore, tmp_path: Path) -> None:
-    """Without the UUID and a name of its own each, one file would replace the other."""
-    job = start(tmp_path)
-    results = [task_with(job, number, "part-0").commit() for number in (1, 2)]
-    with pytest.raises(mc.MagicError, match="part-0"):
-        job.commit(results)
-    job.abort()
-    assert not visible(s3)
-    assert not s3.open_uploads()
 
 
 # Failures -----------------------------------------------------------------------------------------

@@ -305,13 +305,6 @@ def test_a_job_that_is_said_to_be_empty_is_committed_and_says_so(s3: MemoryStore
     assert visible(s3) == {}
 
 
-def test_a_write_without_a_file_says_so(s3: MemoryStore) -> None:
-    """A forgotten ``open`` is no silent success."""
-    with mc.write(DEST) as job:
-        pass
-    assert "the job published no file" in job.report.warnings
-
-
 @pytest.mark.parametrize("wrong", [{"files": 1}, {"bytes": 1}])
 def test_a_result_that_names_no_pendingset_but_files_is_refused(
     s3: MemoryStore, wrong: dict[str, int]
