@@ -452,23 +452,6 @@ def test_a_store_that_fails_for_one_job_does_not_stop_the_others(machine: Machin
     json.dumps(again.to_dict())
 
 
-def test_a_dead_driver_with_live_tasks_leaves_nothing(machine: Machine) -> None:
-    """I3, I4: tasks that live on after their driver died meet the fence of cleanup's decision."""
-    job = mc.start(DEST)
-    tasks = [job.task(str(number)) for number in range(3)]
-    files = [task.open(f"{task.task_id}.csv") for task in tasks]
-    for file in files:
-        file.write(b"1")
-    machine.later(2 * DAY)
-    assert mc.cleanup(DEST).recovered[0].outcome == "aborted"
-    for task, file in zip(tasks, files, strict=True):
-        with pytest.raises(mc.JobNotRunning), task:
-            file.close()
-    assert visible(machine.s3) == {}
-    assert left(machine.s3) == ["_job.json"]
-    assert machine.s3.open_uploads() == ()
-
-
 def test_a_cleanup_that_finishes_nothing_still_aborts_the_dead(machine: Machine) -> None:
     """I4: ``finish=False`` is about decided jobs: a running one whose driver is dead is aborted."""
     machine.job("running")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -31,31 +30,18 @@ from tests.promises.test_streams import (
     LEDGER,
     QUERY,
     commit,
+    dead,
     publish,
     requests_of_a_commit,
     rows,
     run_of,
+    writes_of_ledger,
 )
 
 
 def decided(s3: MemoryStore, mode: Mode = "append") -> tuple[mc.Job, list[mc.TaskCommit]]:
     """A run of batch 7 whose driver died when it was decided."""
-    job, results = run_of(7, mode)
-    At(s3, record_put("committing"), crash, after=True)
-    with pytest.raises(Crash):
-        commit(job, results, 7)
-    s3.before = s3.after = None
-    return job, results
-
-
-def writes_of_ledger(number: int) -> Nth:
-    """The n-th PUT of the ledger."""
-
-    class Write(Nth):
-        def __call__(self, request: Request) -> bool:
-            return request.verb == "put" and request.key == LEDGER and super().__call__(request)
-
-    return Write(number)
+    return dead(s3, record_put("committing"), mode=mode, after=True)
 
 
 @pytest.mark.parametrize("finished", ["by recover", "not at all"])
@@ -117,11 +103,7 @@ def test_odd_names_of_queries_lead_nowhere_else(s3: MemoryStore, query: str) -> 
 
 def test_a_job_that_only_claimed_is_no_data_for_mode_fail(s3: MemoryStore) -> None:
     """Its ledger stays; the next run of the first batch finds an empty destination."""
-    job, results = run_of(0, "fail")
-    At(s3, record_put("committing"), crash)
-    with pytest.raises(Crash):
-        commit(job, results, 0)
-    s3.before = None
+    dead(s3, record_put("committing"), mode="fail", number=0)
     assert publish(0, "fail").outcome == "committed"
     assert rows(s3) == ["0", "0"]
 
@@ -200,9 +182,12 @@ def test_a_run_that_is_skipped_while_its_job_is_given_up_is_told_so(s3: MemorySt
     assert (told.skipped, told.state) == (True, "absent")
 
 
-def test_a_recovery_says_which_batch_it_has_published(s3: MemoryStore) -> None:
-    """The record names it."""
-    report = mc.recover(DEST, decided(s3)[0].id, dead_after=0).report
+def test_a_look_and_a_recovery_name_the_batch(s3: MemoryStore) -> None:
+    """So an operator finds the query of a job that a dead driver has left: its record names it."""
+    job, _ = decided(s3)
+    (found,) = (one for one in mc.inspect(DEST) if one.id == job.id)
+    assert (found.query, found.batch, found.checkpoint) == (QUERY, 7, hash_of(CHECKPOINT))
+    report = mc.recover(DEST, job.id, dead_after=0).report
     assert report is not None
     assert (report.query, report.batch) == (QUERY, 7)
 
@@ -241,10 +226,7 @@ def test_a_claimant_that_decides_while_it_is_settled_is_looked_at_again(
 ) -> None:
     """It is to be aborted, and its driver decides it at that moment: it is finished, and nobody is
     warned of rows that are there twice."""
-    job, results = run_of(7)
-    At(s3, record_put("committing"), crash)
-    with pytest.raises(Crash):
-        commit(job, results, 7)
+    job, results = dead(s3, record_put("committing"))
 
     def decide() -> None:
         if ends:
@@ -263,29 +245,13 @@ def test_a_claimant_that_decides_while_it_is_settled_is_looked_at_again(
     assert not caplog.records
 
 
-def test_a_look_at_a_run_names_its_batch_and_its_checkpoint(s3: MemoryStore) -> None:
-    """So an operator finds the query of a job that a dead driver has left."""
-    job, _ = decided(s3)
-    (found,) = (one for one in mc.inspect(DEST) if one.id == job.id)
-    assert (found.query, found.batch, found.checkpoint) == (QUERY, 7, hash_of(CHECKPOINT))
-
-
 def test_a_job_that_is_given_up_beside_a_broken_ledger_says_so(s3: MemoryStore) -> None:
     """Its files stay, the ledger cannot be told, and the query may publish the batch once more."""
-    job, results = run_of(7)
-    At(s3, writes_of_ledger(2), crash)
-    with pytest.raises(Crash):
-        commit(job, results, 7)
-    s3.before = None
+    job, _ = dead(s3, writes_of_ledger(2))
     s3.put_object(LEDGER, b"{}")
     told = mc.force_abort(DEST, job.id, dead_after=0)
     assert told.outcome == "committed"
     assert "the ledger does not say that batch 7" in told.why
-
-
-def interrupt() -> NoReturn:
-    """Somebody presses Ctrl-C."""
-    raise KeyboardInterrupt
 
 
 def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs(fresh: Fresh) -> None:
@@ -296,7 +262,7 @@ def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs(fresh: Fresh) ->
         with fresh(StillClock()) as store:
             dead, _ = decided(store)
             job, results = run_of(7)
-            At(store, Nth(number), interrupt)
+            At(store, Nth(number), KeyboardInterrupt())
             try:
                 commit(job, results, 7)
             except KeyboardInterrupt as error:
@@ -319,7 +285,7 @@ def test_ctrl_c_while_a_run_is_passed_over_does_not_say_that_it_was_not_decided(
         with fresh(StillClock()) as store:
             publish(7)
             job, results = run_of(6)
-            At(store, Nth(number), interrupt)
+            At(store, Nth(number), KeyboardInterrupt())
             try:
                 commit(job, results, 6)
             except KeyboardInterrupt as error:
@@ -340,10 +306,7 @@ def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
     def another(request: Request) -> None:
         if request.verb == "put" and request.key == LEDGER:
             s3.before = None
-            theirs, told = run_of(7)
-            At(s3, record_put("committing"), crash)
-            with pytest.raises(Crash):
-                commit(theirs, told, 7)
+            dead(s3, record_put("committing"))
             s3.before = another
 
     s3.before = another
@@ -354,11 +317,7 @@ def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
 def test_an_overtaken_run_says_what_has_become_of_its_record(s3: MemoryStore) -> None:
     """Its driver stood still before it decided; another run has settled it, and published the
     batch: its record is closed."""
-    job, results = run_of(7)
-    At(s3, record_put("committing"), crash)
-    with pytest.raises(Crash):
-        commit(job, results, 7)
-    s3.before = None
+    job, results = dead(s3, record_put("committing"))
     publish(7)
     told = commit(job, results, 7)
     assert (told.outcome, told.state, told.skipped) == ("aborted", "closed", True)

@@ -17,11 +17,11 @@ from magic_committer.errors import (
 )
 from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
-from magic_committer.protocol.record import JobRecord, ObjectRef
+from magic_committer.protocol.record import ObjectRef
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, half_completed, job_of, visible
+from tests.promises.hands import DEST, At, job_of, visible
 from tests.promises.machine import Machine
 
 DAYS = 3 * 86_400.0
@@ -117,18 +117,6 @@ def test_a_row_of_a_plan_of_another_shape_is_refused(row: object) -> None:
         Plan.decode(orjson.dumps({**document, "deletes": [row]}), "plan")
 
 
-def test_a_record_without_a_marker_reads_as_before(s3: MemoryStore) -> None:
-    """Records of running and committing jobs have the fields that older versions know."""
-    job = mc.start(DEST)
-    stored = orjson.loads(s3.body(f"t/__magic_job-{job.id}/_job.json"))
-    assert "modified" not in str(stored)
-    record = JobRecord.decode(orjson.dumps(stored), "_job.json")
-    named = orjson.loads(
-        JobRecord.encode(record.step(record.state.COMMITTING, "n", plan=ObjectRef("p", '"e"')))
-    )
-    assert named["plan"] == {"key": "p", "etag": '"e"'}
-
-
 @pytest.mark.parametrize(
     ("a", "b", "same"),
     [(5.0, 5.0, True), (5.0, 6.0, False), (5.7, 5.0, True), (5.0, 5.999, True), (6.0, 5.0, False)],
@@ -167,25 +155,6 @@ def test_what_the_store_does_not_show_is_compared_by_a_listing(
     assert None not in sent
     kept = {"t/old.csv": b"theirs"} if theirs else {}
     assert visible(s3) == {"t/a.csv": b"1", **kept}
-
-
-def test_one_bad_answer_does_not_drop_the_condition(s3: MemoryStore) -> None:
-    """I6: a store that keeps the condition answers 400 once: the delete stays conditional."""
-    s3.put_object("t/old.csv", b"old")
-    job = job_of({"a.csv": b"1"}, mode="replace")
-    sent: list[str | None] = []
-
-    def before(request: Request) -> None:
-        if request.verb == "delete_one" and request.key == "t/old.csv":
-            sent.append(request.if_match)
-            if len(sent) == 1:
-                s3.put_object("t/old.csv", b"theirs")
-                raise InvalidRequest("bad request", status=400)
-
-    s3.before = before
-    job.commit()
-    assert visible(s3) == {"t/a.csv": b"1", "t/old.csv": b"theirs"}
-    assert None not in sent
 
 
 def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> None:
@@ -236,20 +205,3 @@ def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
     assert visible(s3) == {"t/1.csv": b"1"}
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert visible(s3) == {}
-
-
-def test_a_revert_that_slept_leaves_the_file_of_a_rerun(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
-    """I6: days later the same bytes have been written to the key anew: they are the rerun's."""
-    job = half_completed(s3)
-
-    def days_later() -> None:
-        clock.ahead += 3 * 86_400.0
-        s3.put_object("t/a.csv", b"1")
-
-    heads = iter(range(100))
-    at = At(s3, lambda r: (r.verb, r.key) == ("head", "t/a.csv") and next(heads) == 2, days_later)
-    mc.abort(DEST, job.id, revert=True)
-    assert at.done
-    assert visible(s3) == {"t/a.csv": b"1"}

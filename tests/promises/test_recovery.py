@@ -116,6 +116,7 @@ def test_recovering_a_job_without_record_does_nothing_and_claims_nothing(machine
     unknown = mc.recover(DEST, "never-was")
     assert (unknown.state, unknown.outcome, unknown.found) == ("absent", "", "absent")
     assert "no record" in unknown.did
+    assert mc.recover(DEST, "never-was", dry_run=True).dry_run
     with mc.write(DEST) as job, job.open("a.csv") as f:
         f.write(b"1")
     assert mc.recover(DEST, job.id).outcome == "committed"
@@ -347,11 +348,6 @@ def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> Non
     machine.later(2 * DAY)
     mc.recover(DEST, machine.job("committing").id)
     assert f"t/__magic_job-{closed.id}/_job.json" in machine.s3.keys()
-
-
-def test_a_dry_recovery_of_a_job_without_record_says_that_it_is_one(s3: MemoryStore) -> None:
-    """Whoever reads the result knows that nothing was tried."""
-    assert mc.recover(DEST, "nobody", dry_run=True).dry_run
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

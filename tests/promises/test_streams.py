@@ -7,7 +7,6 @@ import logging
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -68,6 +67,23 @@ def publish(number: int, mode: Mode = "append") -> mc.JobReport:
     return commit(job, results, number)
 
 
+def dead(
+    s3: MemoryStore,
+    fits: Callable[[Request], bool],
+    *,
+    number: int = 7,
+    mode: Mode = "append",
+    after: bool = False,
+) -> tuple[mc.Job, list[mc.TaskCommit]]:
+    """A run of a batch whose driver died before, or after, such a request."""
+    job, results = run_of(number, mode)
+    At(s3, fits, crash, after=after)
+    with pytest.raises(Crash):
+        commit(job, results, number)
+    s3.before = s3.after = None
+    return job, results
+
+
 def rows(s3: MemoryStore) -> list[str]:
     """What readers see, in order: each batch twice, if it is published once, by two tasks."""
     return sorted(body.decode() for body in visible(s3).values())
@@ -77,6 +93,16 @@ def ledger(s3: MemoryStore) -> dict[str, Any]:
     """What the ledger says."""
     told: dict[str, Any] = orjson.loads(s3.body(LEDGER))
     return told
+
+
+def writes_of_ledger(number: int) -> Nth:
+    """The n-th PUT of the ledger."""
+
+    class Write(Nth):
+        def __call__(self, request: Request) -> bool:
+            return request.verb == "put" and request.key == LEDGER and super().__call__(request)
+
+    return Write(number)
 
 
 def test_a_batch_that_is_run_again_is_published_once(s3: MemoryStore) -> None:
@@ -140,6 +166,19 @@ def requests_of_a_commit(fresh: Fresh) -> int:
         return len(sent)
 
 
+def each_request(
+    fresh: Fresh,
+) -> Iterator[tuple[int, MemoryStore, mc.Job, list[mc.TaskCommit]]]:
+    """The number of each request of such a commit, and a store with a run that is to send it."""
+    for number in range(1, requests_of_a_commit(fresh) + 1):
+        with fresh(StillClock()) as store:
+            publish(6)
+            yield (number, store, *run_of(7))
+
+
+ALL = ["6", "6", "7", "7", "8", "8"]
+
+
 # Copies of a checkpoint ---------------------------------------------------------------------------
 
 
@@ -199,93 +238,59 @@ def still(fresh: Fresh) -> Iterator[MemoryStore]:
         yield store
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_driver_that_dies_at_any_request_is_replayed_exactly_once(
-    fresh: Fresh, after: bool
+@pytest.mark.parametrize(
+    ("deed", "after", "operator"),
+    [
+        pytest.param(crash, False, "", id="dies before"),
+        pytest.param(crash, True, "", id="dies after"),
+        pytest.param(unanswered, True, "", id="hears nothing"),
+        pytest.param(crash, False, "cleanup", id="cleaned up"),
+        pytest.param(crash, False, "recover", id="recovered"),
+    ],
+)
+def test_a_commit_that_is_cut_at_any_request_counts_once(
+    fresh: Fresh, deed: Callable[[], None], after: bool, operator: str
 ) -> None:
-    """The commit of a batch is killed before, or after, each of its requests in turn. The query
-    starts again with the same batch, then goes on with the next."""
-    count = requests_of_a_commit(fresh)
-    assert count >= 12
-    for number in range(1, count + 1):
-        with fresh(StillClock()) as store:
-            publish(6)
-            job, results = run_of(7)
-            at = At(store, Nth(number), crash, after=after)
-            with pytest.raises(Crash):
-                commit(job, results, 7)
-            assert at.done
-            store.before = store.after = None
-            publish(7)
-            publish(8)
-            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
+    """The query starts again with the same batch, and goes on with the next, also if an operator
+    has finished the job before; without the ledger the batch would be published once more."""
+    for number, store, job, results in each_request(fresh):
+        at = At(store, Nth(number), deed, after=after)
+        with suppress(Crash, mc.MagicError):
+            assert not commit(job, results, 7).skipped
+        assert at.done
+        store.before = store.after = None
+        if operator == "cleanup":
             mc.cleanup(DEST, dead_after=0, leftover_after=0)
-            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
-            assert not store.open_uploads()
-
-
-@pytest.mark.parametrize("who", ["recover", "cleanup"])
-def test_an_operator_who_finishes_the_dead_driver_s_job_writes_the_ledger(
-    fresh: Fresh, who: str
-) -> None:
-    """As above; an operator comes before the query starts again. Without the ledger, the next run
-    would publish the batch once more."""
-    for number in range(1, requests_of_a_commit(fresh) + 1):
-        with fresh(StillClock()) as store:
-            publish(6)
-            job, results = run_of(7)
-            At(store, Nth(number), crash)
-            with pytest.raises(Crash):
-                commit(job, results, 7)
-            store.before = store.after = None
-            if who == "cleanup":
-                mc.cleanup(DEST, dead_after=0, leftover_after=0)
-            else:
-                mc.recover(DEST, job.id, dead_after=0)
-            publish(7)
-            assert rows(store) == ["6", "6", "7", "7"], number
-
-
-def test_an_answer_that_is_lost_at_any_request_counts_once(fresh: Fresh) -> None:
-    """Each request of a commit takes effect in turn, and nobody is told; the query goes on, with
-    the same batch if the commit failed."""
-    for number in range(1, requests_of_a_commit(fresh) + 1):
-        with fresh(StillClock()) as store:
-            publish(6)
-            job, results = run_of(7)
-            At(store, Nth(number), unanswered, after=True)
-            with suppress(mc.MagicError):
-                assert not commit(job, results, 7).skipped
-            store.after = None
-            publish(7)
-            publish(8)
-            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
+        elif operator == "recover":
+            mc.recover(DEST, job.id, dead_after=0)
+        publish(7)
+        publish(8)
+        assert rows(store) == ALL, number
+        mc.cleanup(DEST, dead_after=0, leftover_after=0)
+        assert (rows(store), store.open_uploads()) == (ALL, ()), number
+    assert number >= 12
 
 
 # Two drivers --------------------------------------------------------------------------------------
 
 
 def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice(fresh: Fresh) -> None:
-    """An old driver stands still before each request of its commit in turn, while a new driver runs
-    the same batch and the next one. The old one is told the truth: its batch is published by it, or
-    by the other; or that it was aborted."""
+    """An old driver stands still while a new one runs the same batch and the next. The old one is
+    told the truth: its batch is published by it, or by the other; or that it was aborted."""
     told = set()
-    for number in range(1, requests_of_a_commit(fresh) + 1):
-        with fresh(StillClock()) as store:
-            publish(6)
-            job, results = run_of(7)
+    for number, store, job, results in each_request(fresh):
 
-            def new_driver(store: MemoryStore = store) -> None:
-                store.before = None
-                publish(7)
-                publish(8)
+        def new_driver(store: MemoryStore = store) -> None:
+            store.before = None
+            publish(7)
+            publish(8)
 
-            At(store, Nth(number), new_driver)
-            report = commit(job, results, 7)
-            told.add((report.outcome, report.skipped))
-            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
-            by_it = any(job.id in key for key in visible(store))
-            assert by_it == (report.outcome == "committed") == (not report.skipped)
+        At(store, Nth(number), new_driver)
+        report = commit(job, results, 7)
+        told.add((report.outcome, report.skipped))
+        assert rows(store) == ALL, number
+        by_it = any(job.id in key for key in visible(store))
+        assert by_it == (report.outcome == "committed") == (not report.skipped)
     assert told == {("committed", False), ("aborted", True)}
 
 
@@ -319,11 +324,7 @@ def test_a_driver_that_is_overtaken_and_whose_batch_is_not_published_is_told_so(
 def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None:
     """The job before is decided, and its files cannot be completed now: nothing is decided, the
     remedy names that job, and later the batch is there once."""
-    first, results = run_of(7)
-    At(still, record_put("committing"), crash, after=True)
-    with pytest.raises(Crash):
-        commit(first, results, 7)
-    still.after = None
+    first, _ = dead(still, record_put("committing"), after=True)
     job, results = run_of(7)
     still.before = raising(lambda r: r.verb == "complete_upload", PermissionDenied("no"))
     with pytest.raises(BatchUnsettled) as caught:
@@ -335,18 +336,6 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
     still.before = None
     assert commit(job, results, 7).skipped
     assert rows(still) == ["7", "7"]
-
-
-def test_a_settled_run_stays_closed(still: MemoryStore) -> None:
-    """Its driver may still ask what became of it, and a late copy of its setup finds the place
-    taken."""
-    first, results = run_of(7)
-    At(still, record_put("committing"), crash)
-    with pytest.raises(Crash):
-        commit(first, results, 7)
-    still.before = None
-    publish(7)
-    assert mc.attach(DEST, first.id).state == "closed"
 
 
 # What is unclear ----------------------------------------------------------------------------------
@@ -439,19 +428,7 @@ def test_a_ledger_that_names_another_claim_is_told_and_left(still: MemoryStore) 
 
 def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(still: MemoryStore) -> None:
     """The driver died before it wrote the ledger; its visible files stay, so the batch is done."""
-    job, results = run_of(7)
-    puts = []
-
-    def die(request: Request) -> None:
-        if (request.verb, request.key) == ("put", LEDGER):
-            puts.append(request)
-            if len(puts) == 2:
-                crash()
-
-    still.before = die
-    with pytest.raises(Crash):
-        commit(job, results, 7)
-    still.before = None
+    job, _ = dead(still, writes_of_ledger(2))
     mc.force_abort(DEST, job.id, dead_after=0)
     assert publish(7).skipped
     assert rows(still) == ["7", "7"]
@@ -528,11 +505,7 @@ def test_an_abort_without_messages_finds_the_query_s_running_jobs(s3: MemoryStor
     running, _ = run_of(7)
     plain = mc.start(DEST)
     other = mc.start(DEST, checkpoint="s3://bucket/other")
-    decided, results = run_of(8)
-    At(s3, lambda r: r.verb == "complete_upload", crash)
-    with pytest.raises(Crash):
-        commit(decided, results, 8)
-    s3.before = None
+    decided, _ = dead(s3, lambda r: r.verb == "complete_upload", number=8)
     s3.put_object("t/__magic_job-forged/_job.json", b"{}")
     (report,) = mc.abort_stream(DEST, CHECKPOINT)
     assert (report.job_id, report.outcome) == (running.id, "aborted")
@@ -631,11 +604,7 @@ def test_a_ledger_of_another_query_is_refused(s3: MemoryStore) -> None:
 def test_a_claim_of_a_job_that_was_reverted_may_be_taken(machine: Machine) -> None:
     """An operator has undone the run that had claimed the batch: the next run publishes it."""
     s3 = machine.s3
-    first, results = run_of(7)
-    At(s3, lambda r: r.verb == "complete_upload", crash)
-    with pytest.raises(Crash):
-        commit(first, results, 7)
-    s3.before = None
+    first, _ = dead(s3, lambda r: r.verb == "complete_upload")
     mc.abort(DEST, first.id, revert=True)
     assert publish(7).outcome == "committed"
     assert rows(s3) == ["7", "7"]
@@ -656,11 +625,7 @@ def test_a_query_in_complete_mode_goes_on_after_a_crash(fresh: Fresh) -> None:
     for number in range(1, requests_of_a_commit(fresh) + 1, 3):
         with fresh(StillClock()) as store:
             publish(6, "replace")
-            job, results = run_of(7, "replace")
-            At(store, Nth(number), crash)
-            with pytest.raises(Crash):
-                commit(job, results, 7)
-            store.before = None
+            dead(store, Nth(number), mode="replace")
             publish(7, "replace")
             assert rows(store) == ["7", "7"], number
             publish(8, "replace")
@@ -673,13 +638,6 @@ def test_a_run_of_another_query_is_not_settled_by_a_start(s3: MemoryStore) -> No
     with pytest.raises(mc.ConflictingJob):
         mc.start(DEST, mode="replace", checkpoint=CHECKPOINT)
     assert mc.attach(DEST, other.id).state == "running"
-
-
-def test_a_report_of_a_batch_travels_as_json(s3: MemoryStore) -> None:
-    """Query and number are plain values."""
-    values = publish(7).to_dict()
-    assert (values["query"], values["batch"]) == (QUERY, 7)
-    assert replace(publish(8), skipped=False).batch == 8
 
 
 def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
