@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +21,8 @@ from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     committed_task,
     control,
-    crash,
     failing,
     job_of,
     killed,
@@ -34,7 +31,7 @@ from tests.promises.hands import (
     unanswered,
     visible,
 )
-from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, left
+from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, deaths, left
 from tests.tree_bucket import jobs_of_renames
 
 
@@ -410,30 +407,20 @@ def test_two_cleanups_at_once_do_no_harm() -> None:
 def test_a_cleanup_that_crashed_at_any_request_is_done_by_the_next() -> None:
     """I5: cleanup killed before or after each of its requests, over jobs in several states, litter
     and closed records: the next one comes to the same end."""
-    for number in range(1, 400):
-        for after in (False, True):
-            clock = PatientClock()
-            with memory_store(clock=clock) as s3:
-                machine = Machine(s3, clock)
-                for state in ("running", "committing", "closed"):
-                    job = machine.job(state)
-                    s3.start_upload(f"t/late-mcj{job.uuid}.csv")
-                plan = f"{job.dest.removeprefix('s3://bucket/')}__magic_job-{job.id}/_plan-1.json"
-                s3.put_object(plan, b"{}", metadata={JOB_METADATA: job.uuid})
-                machine.later(2 * DAY)
-                s3.requests.clear()
-                at = At(s3, lambda r: s3.requests.total() == number, crash, after=after)  # noqa: B023
-                with suppress(Crash):
-                    mc.cleanup(DEST)
-                s3.before = s3.after = None
-                machine.later(HOUR)  # what the dead one has decided looks young until then
-                assert mc.cleanup(DEST).errors == ()
-                assert visible(s3) == FILES
-                assert left(s3) == ["_job.json", "_job.json"]
-                assert s3.open_uploads() == ()
-        if not at.done:
-            break
-    assert 40 < number < 399
+    for machine, dies in deaths(least=40):
+        s3 = machine.s3
+        for state in ("running", "committing", "closed"):
+            job = machine.job(state)
+            s3.start_upload(f"t/late-mcj{job.uuid}.csv")
+        plan = f"t/__magic_job-{job.id}/_plan-1.json"
+        s3.put_object(plan, b"{}", metadata={JOB_METADATA: job.uuid})
+        machine.later(2 * DAY)
+        dies(lambda: mc.cleanup(DEST))
+        machine.later(HOUR)  # what the dead one has decided looks young until then
+        assert mc.cleanup(DEST).errors == ()
+        assert visible(s3) == FILES
+        assert left(s3) == ["_job.json", "_job.json"]
+        assert s3.open_uploads() == ()
 
 
 def test_a_store_that_fails_for_one_job_does_not_stop_the_others(machine: Machine) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -33,6 +33,7 @@ from tests.promises.hands import (
     unanswered,
     visible,
 )
+from tests.promises.machine import deaths, left
 
 
 def test_commit_can_be_repeated_by_the_same_handle(s3: MemoryStore) -> None:
@@ -164,52 +165,19 @@ def test_a_commit_that_crashed_at_any_request_is_finished_by_another_process(
 ) -> None:
     """I5: killed before or after each request of its commit, the job is committed whole or can be
     aborted whole by whoever attaches, and nothing is left but the closed record."""
-    crashes = 0
-    for number in range(200):
-        for after in (False, True):
-            with memory_store(forgetful_complete=forgetful) as s3:
-                job = mc.start(DEST, track=track)
-                for task in "12":
-                    committed_task(job, task, {f"{task}.csv": b"1", f"{task}{task}.csv": b"2"})
-                killed(job, "3", "cut.csv", unique=True)
-                s3.requests.clear()
-                at = At(s3, nth(s3, number + 1), crash, after=after)
-                try:
-                    job.commit()
-                except Crash:
-                    crashes += 1
-                s3.before = s3.after = None
-                if at.done:
-                    finish(job)
-                check_ended(s3, job)
-        if not at.done:
-            break
-    assert crashes > 40
-    assert number < 199
-
-
-def nth(s3: MemoryStore, number: int) -> Callable[[Request], bool]:
-    """The n-th request from here on."""
-    return lambda request: sum(s3.requests.values()) == number
-
-
-def finish(job: mc.Job) -> None:
-    """What an operator does with a job whose driver died."""
-    try:
-        found = mc.attach(DEST, job.id)
-    except mc.JobNotFound:
-        return
-    found.commit() if found.outcome == "committed" else found.abort()
-
-
-def check_ended(s3: MemoryStore, job: mc.Job) -> None:
-    """All or nothing, and nothing left."""
-    assert set(visible(s3)) in ({"t/1.csv", "t/11.csv", "t/2.csv", "t/22.csv"}, set())
-    assert ("t/_SUCCESS" in s3.keys()) == bool(visible(s3))
-    assert {key.rsplit("/", 1)[-1] for key in control(s3)} <= {"_job.json"}
-    if control(s3):
-        assert mc.attach(DEST, job.id).state == "closed"
-    assert s3.open_uploads() == ()
+    files = [{"1.csv": b"1", "11.csv": b"2"}, {"2.csv": b"1", "22.csv": b"2"}]
+    for machine, dies in deaths(least=20, forgetful_complete=forgetful):
+        s3, job = machine.s3, job_of(*files, track=track)
+        killed(job, "3", "cut.csv", unique=True)
+        if dies(job.commit):
+            with suppress(mc.JobNotFound):
+                found = mc.attach(DEST, job.id)
+                found.commit() if found.outcome == "committed" else found.abort()
+        assert set(visible(s3)) in ({f"t/{name}" for each in files for name in each}, set())
+        assert ("t/_SUCCESS" in s3.keys()) == bool(visible(s3))
+        assert set(left(s3)) <= {"_job.json"}
+        assert not left(s3) or mc.attach(DEST, job.id).state == "closed"
+        assert s3.open_uploads() == ()
 
 
 @pytest.mark.parametrize("accept", ["listing", "results"])

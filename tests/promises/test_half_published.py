@@ -15,10 +15,11 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
+from magic_committer.testing import PatientClock
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
 from tests.promises.hands import DEST, control, visible
-from tests.promises.test_adoption import contents, dies_at
+from tests.promises.machine import deaths
+from tests.promises.test_adoption import contents
 
 RECORD = "t/__magic_job-hadoops/_job.json"
 ENDS: dict[str, Callable[[], object]] = {
@@ -253,17 +254,14 @@ def test_a_job_whose_whole_tree_of_tasks_is_gone_is_swept(s3: MemoryStore) -> No
 def test_a_sweep_that_dies_at_any_request_is_finished() -> None:
     """I4, I5: killed at each request in turn, the sweep of a job that Hadoop committed touches
     neither file nor marker, and a recovery ends it."""
-    for nth in range(1, 60):
-        with memory_store() as s3:
-            hadoops, body = committed(s3, "3.5.0")
-            mc.adopt(DEST, "hadoops", dead_after=0)
-            died = dies_at(s3, nth, mc.attach(DEST, "hadoops").commit)
-            assert mc.recover(DEST, "hadoops").state == "closed"
-            assert (visible(s3), s3.body("t/_SUCCESS")) == (hadoops.files, body)
-            assert control(s3) == [RECORD]
-        if not died:
-            return
-    pytest.fail("it never came to its end")
+    for machine, dies in deaths(least=5):
+        s3 = machine.s3
+        hadoops, body = committed(s3, "3.5.0")
+        mc.adopt(DEST, "hadoops", dead_after=0)
+        dies(mc.attach(DEST, "hadoops").commit)
+        assert mc.recover(DEST, "hadoops").state == "closed"
+        assert (visible(s3), s3.body("t/_SUCCESS")) == (hadoops.files, body)
+        assert control(s3) == [RECORD]
 
 
 MARKERS: dict[str, dict[str, Any]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 
@@ -21,11 +22,10 @@ from magic_committer.errors import (
 )
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
+from magic_committer.testing import PatientClock
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     committed_task,
     control,
     failing,
@@ -33,6 +33,7 @@ from tests.promises.hands import (
     raising,
     visible,
 )
+from tests.promises.machine import deaths, left
 
 
 def run(mode: Mode, files: Mapping[str, bytes]) -> mc.JobReport:
@@ -183,51 +184,27 @@ def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> N
 def test_an_undoing_that_crashed_anywhere_is_finished_by_anyone() -> None:
     """I5: killed before or after any request of a commit that meets a foreign file, the job is
     undone by whoever attaches."""
-    number, reached = 0, True
-    while reached:
-        number += 1
-        for after in (False, True):
-            with memory_store() as s3:
-                reached = _crash_while_undoing(s3, number, after)
-    assert number > 25
+    for machine, dies in deaths(least=25):
+        s3 = machine.s3
+        job = job_of({"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"}, mode="fail")
 
+        def theirs(request: Request, s3: MemoryStore = s3) -> None:
+            if request.verb == "put" and "_plan-" in request.key:
+                s3.put_object("t/b.csv", b"theirs")
 
-def _crash_while_undoing(s3: MemoryStore, number: int, after: bool) -> bool:
-    """One walk; False if the job ended before the n-th request."""
-    job = job_of({"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"}, mode="fail")
-    s3.requests.clear()
-    crashed = False
-
-    def maybe() -> None:
-        nonlocal crashed
-        if not crashed and sum(s3.requests.values()) == number:
-            crashed = True
-            raise Crash
-
-    def before(request: Request) -> None:
-        if not after:
-            maybe()
-
-    def answered(request: Request, reply: object) -> None:
-        if request.verb == "put" and "_plan-" in request.key:
-            s3.put_object("t/b.csv", b"theirs")
-        if after:
-            maybe()
-
-    s3.before, s3.after = before, answered
-    with pytest.raises((Crash, mc.DestinationExists)):
-        job.commit()
-    s3.before = s3.after = None
-    found = mc.attach(DEST, job.id)
-    if found.state == "committing":
-        with pytest.raises(mc.DestinationExists):
-            found.commit()
-    elif found.state != "closed":
-        found.abort()
-    assert visible(s3) in ({"t/b.csv": b"theirs"}, {})
-    assert s3.open_uploads() == ()
-    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]
-    return crashed
+        dies.meanwhile = theirs
+        with suppress(mc.DestinationExists):
+            dies(job.commit)
+        s3.before = s3.after = None
+        found = mc.attach(DEST, job.id)
+        if found.state == "committing":
+            with pytest.raises(mc.DestinationExists):
+                found.commit()
+        elif found.state != "closed":
+            found.abort()
+        assert visible(s3) in ({"t/b.csv": b"theirs"}, {})
+        assert s3.open_uploads() == ()
+        assert left(s3) == ["_job.json"]
 
 
 def test_a_committing_job_is_reverted_on_the_operators_word(s3: MemoryStore) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from tests.promises.hands import (
     job_of,
     visible,
 )
-from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, left
+from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, deaths, left
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -187,26 +187,14 @@ def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -
 @pytest.mark.parametrize("state", ["running", "committing", "completed", "reverting", "aborting"])
 def test_a_recovery_that_crashed_at_any_request_is_recovered(state: str) -> None:
     """I5: recovery killed before or after each of its requests, then done again: the same end."""
-    for number in range(1, 200):
-        for after in (False, True):
-            clock = PatientClock()
-            with memory_store(clock=clock) as s3:
-                machine = Machine(s3, clock)
-                job = machine.job(state)
-                machine.later(2 * DAY)
-                s3.requests.clear()
-                at = At(s3, lambda r: s3.requests.total() == number, crash, after=after)  # noqa: B023
-                with suppress(Crash):
-                    mc.recover(DEST, job.id)
-                s3.before = s3.after = None
-                if at.done:
-                    assert mc.recover(DEST, job.id, dead_after=0).state == "closed"
-                assert visible(s3) == (FILES if ENDS[state] == "committed" else {})
-                assert left(s3) == ["_job.json"]
-                assert s3.open_uploads() == ()
-        if not at.done:
-            break
-    assert 5 < number < 199
+    for machine, dies in deaths(least=5):
+        job = machine.job(state)
+        machine.later(2 * DAY)
+        if dies(lambda job=job: mc.recover(DEST, job.id)):  # type: ignore[misc]
+            assert mc.recover(DEST, job.id, dead_after=0).state == "closed"
+        assert visible(machine.s3) == (FILES if ENDS[state] == "committed" else {})
+        assert left(machine.s3) == ["_job.json"]
+        assert machine.s3.open_uploads() == ()
 
 
 # Abort --------------------------------------------------------------------------------------------

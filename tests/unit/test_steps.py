@@ -14,7 +14,6 @@ from magic_committer.commit.complete import Completion, to_complete
 from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.steps import LOOK_SECONDS_MAX, Pause, Steps, each
 from magic_committer.commit.upload_state import (
-    ABORTS_MAX,
     Removal,
     Removed,
     UploadName,
@@ -125,15 +124,6 @@ def test_each_upload_is_aborted_and_proved_gone_by_its_own_requests_in_order(
     assert world.store.most == 4
 
 
-def test_what_was_completed_is_neither_aborted_nor_called_gone() -> None:
-    """An upload that is visible is told so after one HEAD, and its object stays."""
-    world = World(3)
-    world.complete(1)
-    assert world.run()["t/1.csv"].removal is Removal.VISIBLE
-    assert world.kinds("t/1.csv") == ["Head"]
-    assert world.store.body("t/1.csv") == b"abc"
-
-
 ODD: dict[str, StoreError] = {
     "403": PermissionDenied("not allowed", status=403, code="AccessDenied"),
     "an empty 404": NotFound("?", status=404),
@@ -161,16 +151,6 @@ def test_an_abort_that_did_not_take_lets_nobody_else_wait() -> None:
     assert [upload.key for upload, _ in world.each(look_first=False)][-1] == "t/1.csv"
     assert world.clock.monotonic() > began
     assert not world.store.open_uploads()
-
-
-def test_an_upload_whose_parts_never_go_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that never takes the abort: so many are sent, and the upload is told as open."""
-    world = World(3)
-    monkeypatch.setattr(world.store._bucket, "abort", lambda *_: None)
-    told = world.run()
-    assert {one.removal for one in told.values()} == {Removal.LEFT}
-    assert all("still open" in one.why for one in told.values())
-    assert world.store.requests["abort_upload"] == 3 * ABORTS_MAX
 
 
 @pytest.mark.parametrize("error", [NO_ANSWER, SLOW_DOWN])
