@@ -32,7 +32,7 @@ from magic_committer.errors import (
     UploadFailed,
 )
 from magic_committer.stores.urls import tree_url
-from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, write
+from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, opened, put, write
 
 OLD = {"dt=1/old.csv": b"old", "same.csv": b"before"}
 NEW = {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b", "same.csv": b"after"}
@@ -247,14 +247,13 @@ def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
     world = World()
     job = world.start(job_id="nightly")
     attempt = job.attempt("1")
-    with attempt.open("a", unique=False, attributes=mc.Attributes()) as file:
-        file.write(b"1")
+    put(attempt, {"a": b"1"})
     world.again(job).abort_job()
     with pytest.raises(JobNotRunning):
         attempt.commit()
     attempt.abort()
     with pytest.raises(JobNotRunning):
-        job.attempt("2").open("a", unique=False, attributes=mc.Attributes())
+        opened(job.attempt("2"), "a")
     assert world.data() == {}
     assert not (world.root / "_temporary").exists()
 
@@ -268,8 +267,7 @@ def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
         job = world.start(job_id="nightly", accept="listing")
         watched = Watched(world.store)
         attempt = world.again(job, watched).attempt("1")
-        with attempt.open("a", unique=False, attributes=mc.Attributes()) as file:
-            file.write(b"1")
+        put(attempt, {"a": b"1"})
         watched.at = watched.count + number
         watched._before = lambda world=world, job=job: world.again(job).abort_job()
         try:
@@ -290,8 +288,7 @@ def test_a_committed_attempt_is_not_undone() -> None:
     world = World()
     job = world.start(accept="listing")
     attempt = job.attempt("1")
-    with attempt.open("a", unique=False, attributes=mc.Attributes()) as file:
-        file.write(b"1")
+    put(attempt, {"a": b"1"})
     attempt.commit()
     with pytest.raises(TaskFailed):
         attempt.abort()
@@ -304,12 +301,12 @@ def test_an_attempt_with_an_open_file_does_not_commit() -> None:
     world = World()
     job = world.start()
     attempt = job.attempt("1")
-    file = attempt.open("a", unique=False, attributes=mc.Attributes())
+    file = opened(attempt, "a")
     with pytest.raises(FileStillOpen):
         attempt.commit()
     assert file.closed
     attempt = job.attempt("1")
-    failed = attempt.open("b", unique=False, attributes=mc.Attributes())
+    failed = opened(attempt, "b")
     assert isinstance(failed, TreeFile)
     failed._fail(StoreError("the disk is broken", operation="test"))
     with pytest.raises(TaskFailed):
@@ -320,8 +317,8 @@ def test_an_attempt_is_not_told_committed_by_the_manifest_of_another() -> None:
     """Two processes were given one name: the first manifest stands, the second attempt fails."""
     job = World().start()
     first, second = (job.attempt("1", "same", sole=True) for _ in range(2))
-    first.open("a", unique=False, attributes=mc.Attributes()).close()
-    second.open("b", unique=False, attributes=mc.Attributes()).close()
+    opened(first, "a").close()
+    opened(second, "b").close()
     first.commit()
     with pytest.raises(TaskFailed):
         second.commit()
@@ -332,7 +329,7 @@ def test_an_attempt_that_has_lost_a_closed_file_does_not_commit() -> None:
     world = World()
     attempt = world.start().attempt("1")
     for name in ("a", "b"):
-        attempt.open(name, unique=False, attributes=mc.Attributes()).close()
+        opened(attempt, name).close()
     (world.root / attempt._root / "a").unlink()
     with pytest.raises(TaskFailed, match="is gone"):
         attempt.commit()
@@ -372,7 +369,7 @@ def test_what_a_manifest_names_lasts_before_it() -> None:
     watched.tree.sync = sync  # type: ignore[attr-defined]
     attempt = world.again(job, watched).attempt("1")
     for name in ("dt=1/b/c.csv", "a.csv"):
-        with attempt.open(name, unique=False, attributes=mc.Attributes()) as file:
+        with opened(attempt, name) as file:
             file.write(b"1")
     attempt.commit()
     order = [verb for verb, path in told if verb == "sync" or path.endswith("-manifest.json")]
@@ -655,7 +652,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     world = World()
     late, alive = world.start(), world.start(accept="listing")
     attempt = late.attempt("1")
-    attempt.open("a", unique=False, attributes=mc.Attributes()).close()
+    opened(attempt, "a").close()
     late.abort_job()
     write(alive, "1", {"b": b"1"})
     world.put(f"{late.job.paths.attempt_directory(attempt.attempt)}a", b"1")
