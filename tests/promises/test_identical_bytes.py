@@ -17,7 +17,6 @@ from magic_committer.errors import (
 )
 from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
-from magic_committer.protocol.record import ObjectRef
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
@@ -95,18 +94,6 @@ def test_data_that_was_written_anew_with_the_same_bytes_stays(
     )
     job.commit()
     assert set(visible(s3)) == {"t/a.csv", "t/old.csv"}
-
-
-def test_a_plan_of_the_first_version_is_read(s3: MemoryStore) -> None:
-    """I5: a job that an older version decided is finished by this one: ETags alone then."""
-    plan = Plan("j", "u", "n", 0, 0, (), (ObjectRef("t/a", '"e"', 5.0),), (), ObjectRef("m", '"f"'))
-    document = orjson.loads(plan.encode())
-    assert Plan.decode(plan.encode(), "plan") == plan
-    document.update(version=1, deletes=[["t/a", '"e"']], marker=["m", '"f"'])
-    old = Plan.decode(orjson.dumps(document), "plan")
-    assert old.deletes == (ObjectRef("t/a", '"e"', 0.0),)
-    assert old.marker == ObjectRef("m", '"f"', 0.0)
-    assert old.deletes[0].is_same('"e"', 99.0)
 
 
 @pytest.mark.parametrize("row", [["k"], ["k", "e", "5"], ["k", "e", True], ["k", "e", 1.0, 2], 5])

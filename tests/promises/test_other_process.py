@@ -290,8 +290,11 @@ def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
             "leave": (lambda: leave(job, None), 1),
             "leave by exception": (lambda: leave(job, KeyError()), 0),
             "leave by exit": (lambda: leave(job, SystemExit(0)), 0),
-            "commit": (task.commit, 1),
+            "commit the task": (task.commit, 1),
             "abort the task": (task.abort, 1),
+            "take a task": (lambda: job.job.task("1"), 1),
+            "commit the job": (lambda: job.job.commit([], expect=0), 1),
+            "abort the job": (lambda: job.job.abort(), 1),
         }
         codes = {name: in_child(what) for name, (what, _) in children.items()}
         assert codes == {name: code for name, (_, code) in children.items()}

@@ -14,16 +14,12 @@ from tests.promises.hands import (
     At,
     Crash,
     committed_task,
+    crash,
     failing,
     job_of,
     killed_at,
     visible,
 )
-
-
-def die() -> None:
-    """Be killed here."""
-    raise Crash
 
 
 @pytest.mark.parametrize("mode", ["replace_partitions", "fail_partitions"])
@@ -32,7 +28,7 @@ def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode
     it. A replace of the partition that has looked at the plans by then takes its file all the
     same."""
     earlier = job_of({"p=1/earlier.csv": b"1"}, mode=mode)
-    At(s3, lambda r: r.verb == "delete", die)
+    At(s3, lambda r: r.verb == "delete", crash)
     plans: dict[str, bytes] = {}
 
     def note(request: Request, reply: object) -> None:
@@ -63,7 +59,7 @@ def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: M
     """I2: a replace has read one pendingset of an append when the append is finished and swept: of
     its files either all stay or all go."""
     append = job_of({"a.csv": b"a"}, {"b.csv": b"b"}, accept="listing")
-    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), die)
+    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), crash)
     with pytest.raises(Crash):
         append.commit()
     s3.before = None
@@ -95,7 +91,7 @@ def completed_append_without_a_set(s3: MemoryStore) -> mc.Job:
     with late.open("b.csv") as f:
         f.write(b"b")
     late.commit()
-    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), die)
+    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), crash)
     with pytest.raises(Crash):
         append.commit()
     s3.before = None
@@ -152,7 +148,7 @@ def test_an_append_below_that_is_half_completed_keeps_its_files(
     s3.put_object("t/a/old.csv", b"old")
     append = mc.start(f"{DEST}/a", accept="listing")
     committed_task(append, "1", {"1.csv": b"1", "b/2.csv": b"2"})
-    half = At(s3, lambda r: r.verb == "complete_upload", die, after=True)
+    half = At(s3, lambda r: r.verb == "complete_upload", crash, after=True)
     with pytest.raises(Crash):
         append.commit()
     assert half.done
@@ -186,7 +182,7 @@ def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
     result = committed_task(inner, "1", {"1.csv": b"1", "2.csv": b"2"})
     running = mc.start(DEST, mode="replace")
     running.commit([committed_task(running, "1", {"r.csv": b"r"})])
-    At(s3, lambda r: r.verb == "complete_upload", die, after=True)
+    At(s3, lambda r: r.verb == "complete_upload", crash, after=True)
     with pytest.raises(Crash):
         inner.commit([result])
     s3.after = None
