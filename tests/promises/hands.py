@@ -103,7 +103,7 @@ class At:
     def __init__(
         self,
         store: MemoryStore,
-        fits: Callable[[Request], bool],
+        fits: Callable[[Request], object],
         deed: Callable[[], Any] | BaseException,
         *,
         after: bool = False,
@@ -179,6 +179,21 @@ def crash() -> None:
     raise Crash
 
 
+def dies_at(
+    s3: MemoryStore,
+    fits: Callable[[Request], object],
+    step: Callable[[], object],
+    *,
+    after: bool = False,
+) -> None:
+    """The process that takes a step is killed at such a request, before or after its effect."""
+    at = At(s3, fits, crash, after=after)
+    with pytest.raises(Crash):
+        step()
+    assert at.done
+    s3.before = s3.after = None
+
+
 def killed_at(s3: MemoryStore, verb: str, key: str, job: mc.Job) -> None:
     """The driver of a job is killed while it commits, before such a request."""
     failing(s3, verb, key, Crash)
@@ -192,11 +207,7 @@ def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
     job = mc.start(DEST, mode=mode)
     committed_task(job, "1", {"a.csv": b"1"})
     committed_task(job, "2", {"b.csv": b"2"})
-    dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", crash)
-    with pytest.raises(Crash):
-        job.commit()
-    assert dies.done
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", job.commit)
     return job
 
 

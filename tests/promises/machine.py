@@ -7,8 +7,6 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
-import pytest
-
 import magic_committer as mc
 from magic_committer.commit.closed import GRAIN_SECONDS
 from magic_committer.options import Mode
@@ -16,11 +14,10 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import (
     DEST,
-    At,
     Crash,
     committed_task,
     control,
-    crash,
+    dies_at,
     killed,
 )
 
@@ -64,11 +61,7 @@ class Machine:
         return job
 
     def _die(self, step: Callable[[], object], verb: str, key: str) -> None:
-        at = At(self.s3, lambda r: r.verb == verb and r.key.endswith(key), crash)
-        with pytest.raises(Crash):
-            step()
-        assert at.done
-        self.s3.before = None
+        dies_at(self.s3, lambda r: r.verb == verb and r.key.endswith(key), step)
 
     def later(self, seconds: float) -> None:
         """Let so much time pass, for the store and everybody, that the store's whole seconds tell

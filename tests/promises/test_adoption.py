@@ -13,7 +13,7 @@ from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.hadoops import OLD_LAYOUT, RELEASES, HadoopJob, leave_job
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, dies_at, visible
 from tests.promises.machine import DAY, HOUR, deaths
 
 CASES = ("magic", "empty-file-and-no-file", "names", "multipart")
@@ -443,11 +443,7 @@ def test_an_adopted_job_is_reverted_while_it_commits(s3: MemoryStore, release: s
     """I3: undone half-way, what was published of it is deleted again: by its multipart ETag."""
     hadoops = leave_job(s3, release)
     last = sorted(hadoops.files)[-1]
-    dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == last, crash)
-    with pytest.raises(Crash):
-        adopted(hadoops).commit()
-    assert dies.done
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "complete_upload" and r.key == last, adopted(hadoops).commit)
     assert mc.abort(DEST, "hadoops", revert=True).outcome == "reverted"
     assert visible(s3) == {}
     assert s3.open_uploads() == ()

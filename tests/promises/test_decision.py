@@ -20,10 +20,9 @@ from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     committed_task,
     control,
-    crash,
+    dies_at,
     failing,
     job_of,
     killed,
@@ -252,10 +251,9 @@ def test_an_overwritten_file_of_a_crashed_commit_is_unresolved_not_guessed() -> 
     """I10: upload gone, another's object there: nobody can tell, so nothing is claimed."""
     with memory_store(forgetful_complete=True) as s3:
         job = job_of({"a.csv": b"1", "b.csv": b"2"})
-        At(s3, lambda r: r.verb == "put" and bool(r.if_match) and not s3.open_uploads(), crash)
-        with pytest.raises(Crash):
-            job.commit()
-        s3.before = None
+        dies_at(
+            s3, lambda r: r.verb == "put" and bool(r.if_match) and not s3.open_uploads(), job.commit
+        )
         s3.put_object("t/a.csv", b"a neighbour's")
         with pytest.raises(mc.CommitIncomplete) as raised:
             mc.attach(DEST, job.id).commit()

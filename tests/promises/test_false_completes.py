@@ -96,9 +96,6 @@ def killed_in_complete(store: Gateway) -> mc.Job:
     return job
 
 
-# versitygw ----------------------------------------------------------------------------------------
-
-
 def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
     """The upload is stuck in the server: every recovery names its key as lost, the record stays, no
     `_SUCCESS` is written; once the operator has renamed it back, the next one commits the job."""
@@ -195,9 +192,6 @@ def test_what_cannot_be_asked_before_the_decision_decides_nothing(gateway: Gatew
     assert job.state == "running"
     assert job.commit([result]).outcome == "committed"
     assert visible(gateway) == {"t/a.csv": b"1", "t/b.csv": b"2"}
-
-
-# MinIO --------------------------------------------------------------------------------------------
 
 
 def emptied_in_complete(store: Gateway) -> mc.Job:

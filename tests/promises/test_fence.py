@@ -31,7 +31,7 @@ from tests.promises.hands import (
     At,
     Crash,
     control,
-    crash,
+    dies_at,
     failing,
     one_file,
     raising,
@@ -348,10 +348,7 @@ def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     set does not matter, and the attempt's upload goes."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    At(s3, lambda r: r.verb == "list", crash)
-    with pytest.raises(Crash):
-        mc.abort(DEST, job.id)
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "list", lambda: mc.abort(DEST, job.id))
     key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{task.attempt_id}.pendingset"
     if unreadable:
         s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})

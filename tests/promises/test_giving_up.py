@@ -15,9 +15,8 @@ from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     control,
-    crash,
+    dies_at,
     failing,
     job_of,
     raising,
@@ -321,10 +320,11 @@ def test_a_call_that_died_is_done_again_at_once(machine: Machine, verb: str) -> 
     reached."""
     job = damaged(machine, job_id="mine")
     only = "" if verb != "delete_one" else record_of(job)  # the first asks for the right
-    At(machine.s3, lambda r: r.verb == verb and only in ("", r.key), crash)
-    with pytest.raises(Crash):
-        mc.force_abort(DEST, "mine")
-    machine.s3.before = None
+    dies_at(
+        machine.s3,
+        lambda r: r.verb == verb and only in ("", r.key),
+        lambda: mc.force_abort(DEST, "mine"),
+    )
     assert b"given_up" in machine.s3.body(record_of(job))
     assert mc.force_abort(DEST, "mine").state == "absent"
     assert not machine.s3.open_uploads()

@@ -38,9 +38,6 @@ def half_published(s3: MemoryStore, release: str = "3.5.0", many: int = 2) -> Ha
     return hadoops
 
 
-# In part ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_half_published_job_is_not_aborted_unasked(
@@ -185,9 +182,6 @@ def test_a_dry_recovery_tells_what_is_visible(s3: MemoryStore) -> None:
     assert dry.did.startswith("nothing: job 'hadoops' cannot simply be aborted: 2 of 3 files")
     dry = mc.recover(DEST, "hadoops", dead_after=0, leave_visible=True, dry_run=True)
     assert dry.did.endswith("; 2 of 3 files are visible already, and stay")
-
-
-# Wholly -------------------------------------------------------------------------------------------
 
 
 def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:

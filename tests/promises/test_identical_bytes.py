@@ -113,9 +113,6 @@ def test_times_are_compared_to_the_second(a: float, b: float, same: bool) -> Non
     assert same_time(a, b) is same
 
 
-# A delete whose condition is answered oddly -------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [InvalidRequest, PermissionDenied])
 @pytest.mark.parametrize("theirs", [True, False])
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])

@@ -16,10 +16,9 @@ from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     Nth,
     StillClock,
-    crash,
+    dies_at,
     job_of,
     record_put,
     visible,
@@ -194,10 +193,7 @@ def stop() -> None:
 def decided(store: MemoryStore) -> mc.Job:
     """A job whose driver died once it was decided."""
     job = job_of({"a.csv": b"1", "b.csv": b"2"})
-    At(store, record_put("committing"), crash, after=True)
-    with pytest.raises(Crash):
-        mc.attach(DEST, job.id).commit()
-    store.before = store.after = None
+    dies_at(store, record_put("committing"), mc.attach(DEST, job.id).commit, after=True)
     return mc.attach(DEST, job.id)
 
 

@@ -92,8 +92,6 @@ def test_it_pickles_once_it_has_ended(s3: MemoryStore) -> None:
     assert pickle.loads(pickle.dumps(writing.job)).outcome == "committed"
 
 
-# One file: `mc.open` ------------------------------------------------------------------------------
-
 URL = "s3://bucket/t/a.csv"
 
 

@@ -461,19 +461,12 @@ def is_publishing(verb: str, path: str) -> bool:
     return verb == "complete_upload"
 
 
-def half_published(world: World, mode: str = "append") -> ManifestCommitter:
-    """A job whose driver died when the first of its two files was visible."""
-    job = world.start(mode=mode, accept="listing")
-    write(job, "1", {"a": b"1", "b": b"2"})
-    with pytest.raises(Killed):
-        world.again(job, Watched(world.store, after=die, on=is_publishing)).commit_job()
-    return job
-
-
 def test_a_file_that_somebody_deleted_after_the_decision_is_told() -> None:
     """Nobody can publish it; an operator may accept that."""
     world = World()
-    job = half_published(world)
+    job = world.start(accept="listing")
+    write(job, "1", {"a": b"1", "b": b"2"})
+    killed_at_its_first_file(world, job, "after")
     (left,) = world.root.glob("_temporary/manifest_*/00/tasks/*/*")
     left.unlink()
     with pytest.raises(CommitIncomplete) as told:
@@ -515,46 +508,6 @@ def test_old_data_of_any_name_is_replaced_also_by_a_recovery(name: bytes) -> Non
     killed_at_its_first_file(world, job)
     assert world.recover(job.job.id).outcome == "committed"
     assert world.data() == {"a.csv": b"a"}
-
-
-@pytest.mark.parametrize("mode", ["append", "replace"])
-def test_a_recovery_publishes_and_deletes_nothing_through_a_link(tmp_path: Path, mode: str) -> None:
-    """Whoever may write below the destination may put a link there that leads to other data, and
-    an operator with more rights recovers the job."""
-    world = World()
-    world.put("dt=1/old.csv", b"old")
-    job = world.start(mode=mode, accept="listing")
-    write(job, "1", {"b.csv" if mode == "replace" else "dt=1/b.csv": b"b"})
-    killed_at_its_first_file(world, job)
-    moved_out(world.root / "dt=1", tmp_path / "elsewhere")
-    for _ in range(2):
-        with suppress(CommitIncomplete):
-            world.recover(job.job.id)
-    assert names(tmp_path / "elsewhere") == ["old.csv"]
-
-
-def test_a_revert_takes_nothing_back_through_a_link(tmp_path: Path) -> None:
-    """As for a recovery."""
-    world = World()
-    job = world.start(accept="listing")
-    write(job, "1", {"dt=1/b.csv": b"b"})
-    killed_at_its_first_file(world, job, "after")
-    moved_out(world.root / "dt=1", tmp_path / "elsewhere")
-    with suppress(AbortIncomplete):
-        world.abort(job.job.id, revert=True)
-    assert names(tmp_path / "elsewhere") == ["b.csv"]
-
-
-def test_nothing_is_published_out_of_a_link(tmp_path: Path) -> None:
-    """The directory of an attempt that is a link would move files from elsewhere."""
-    world = World()
-    job = world.start(accept="listing")
-    result = write(job, "1", {"b.csv": b"b"})
-    attempt = world.root / job.job.paths.attempt_directory(result.attempt)
-    moved_out(attempt, tmp_path / "elsewhere")
-    with pytest.raises(CommitRefused, match="is not open any more"):
-        job.commit_job(None)
-    assert names(tmp_path / "elsewhere") == ["b.csv"]
 
 
 @pytest.mark.parametrize("which", ["_temporary", "_temporary/manifest_", "__magic_job-nightly"])

@@ -64,9 +64,6 @@ def believe_every_abort(s3: MemoryStore) -> None:
     s3.after = after
 
 
-# abort beside commit ------------------------------------------------------------------------------
-
-
 BESIDE: dict[str, tuple[Callable[[mc.Task], object], str]] = {
     "abort": (lambda task: task.abort(), "is being committed"),
     "commit": (lambda task: task.commit(), ""),
@@ -154,9 +151,6 @@ def request_of_set_stored(s3: MemoryStore, deed: Callable[[], Any]) -> At:
     return At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), deed, after=True)
 
 
-# files beside commit ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("track", TRACKS)
 def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     s3: MemoryStore, track: Track, monkeypatch: pytest.MonkeyPatch
@@ -242,9 +236,6 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     monkeypatch.setattr(attempt, "_refuse_lost_files", switch)
     assert isinstance(late, stream)
     assert job.commit([task.commit()]).files == 2
-
-
-# a second try -------------------------------------------------------------------------------------
 
 
 def is_pending(request: Request) -> bool:

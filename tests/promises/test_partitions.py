@@ -136,9 +136,6 @@ def test_partitions_are_listed_side_by_side() -> None:
         assert len(visible(s3)) == 8
 
 
-# An append beside a replace -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
 def test_a_replace_spares_the_files_of_an_append_that_is_decided(
     s3: MemoryStore, mode: Mode

@@ -24,7 +24,7 @@ from tests.promises.hands import (
     Crash,
     StillClock,
     committed_task,
-    crash,
+    dies_at,
     half_completed,
     job_of,
     visible,
@@ -132,11 +132,7 @@ def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None
         s3.requests.clear()  # the proof of the store
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
-        dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
-        with pytest.raises(Crash):
-            job.commit()
-        assert dies.done
-        s3.before = None
+        dies_at(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", job.commit)
         (plan,) = (key for key in s3.keys() if "/_plan-" in key)
         s3.delete_object(plan)
         s3.lags = True
@@ -364,10 +360,7 @@ def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore)
     def driver_is_faster(request: Request) -> None:
         if request.verb == "put" and request.key.endswith("_job.json"):
             s3.before = None
-            At(s3, lambda r: r.verb == "complete_upload", crash)
-            with pytest.raises(Crash):
-                job.commit()
-            s3.before = None
+            dies_at(s3, lambda r: r.verb == "complete_upload", job.commit)
 
     s3.before = driver_is_faster
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"

@@ -15,6 +15,7 @@ from tests.promises.hands import (
     Crash,
     committed_task,
     crash,
+    dies_at,
     failing,
     job_of,
     killed_at,
@@ -59,10 +60,7 @@ def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: M
     """I2: a replace has read one pendingset of an append when the append is finished and swept: of
     its files either all stay or all go."""
     append = job_of({"a.csv": b"a"}, {"b.csv": b"b"}, accept="listing")
-    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), crash)
-    with pytest.raises(Crash):
-        append.commit()
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), append.commit)
     sets = sorted(key for key in s3.keys() if key.endswith(".pendingset"))
     replace = job_of({"r.csv": b"r"}, mode="replace")
     read = threading.Event()
@@ -91,10 +89,7 @@ def completed_append_without_a_set(s3: MemoryStore) -> mc.Job:
     with late.open("b.csv") as f:
         f.write(b"b")
     late.commit()
-    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), crash)
-    with pytest.raises(Crash):
-        append.commit()
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), append.commit)
     sets = [key for key in s3.keys() if key.endswith(".pendingset")]
     late.abort()
     assert len(sets) == 2
@@ -135,9 +130,6 @@ def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
     assert set(visible(s3)) == {"t/r.csv"}
 
 
-# Jobs below the destination -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
 @pytest.mark.parametrize("at", ["begins", "lists"])
 def test_an_append_below_that_is_half_completed_keeps_its_files(
@@ -148,11 +140,7 @@ def test_an_append_below_that_is_half_completed_keeps_its_files(
     s3.put_object("t/a/old.csv", b"old")
     append = mc.start(f"{DEST}/a", accept="listing")
     committed_task(append, "1", {"1.csv": b"1", "b/2.csv": b"2"})
-    half = At(s3, lambda r: r.verb == "complete_upload", crash, after=True)
-    with pytest.raises(Crash):
-        append.commit()
-    assert half.done
-    s3.after = None
+    dies_at(s3, lambda r: r.verb == "complete_upload", append.commit, after=True)
     hidden = {k: (s3.body(k), s3.attributes(k).metadata) for k in s3.keys() if "/a/__magic" in k}
     if at == "lists":
         for key in hidden:
@@ -182,10 +170,7 @@ def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
     result = committed_task(inner, "1", {"1.csv": b"1", "2.csv": b"2"})
     running = mc.start(DEST, mode="replace")
     running.commit([committed_task(running, "1", {"r.csv": b"r"})])
-    At(s3, lambda r: r.verb == "complete_upload", crash, after=True)
-    with pytest.raises(Crash):
-        inner.commit([result])
-    s3.after = None
+    dies_at(s3, lambda r: r.verb == "complete_upload", lambda: inner.commit([result]), after=True)
     outer = mc.start(DEST, mode="replace")
     with pytest.raises(mc.ConflictingJob, match="in s3://bucket/t/a/, and is publishing") as caught:
         outer.commit([committed_task(outer, "1", {"o.csv": b"o"})])

@@ -29,6 +29,7 @@ from tests.promises.hands import (
     committed_task,
     control,
     crash,
+    dies_at,
     failing,
     raising,
     record_put,
@@ -78,10 +79,7 @@ def dead(
 ) -> tuple[mc.Job, list[mc.TaskCommit]]:
     """A run of a batch whose driver died before, or after, such a request."""
     job, results = run_of(number, mode)
-    At(s3, fits, crash, after=after)
-    with pytest.raises(Crash):
-        commit(job, results, number)
-    s3.before = s3.after = None
+    dies_at(s3, fits, lambda: commit(job, results, number), after=after)
     return job, results
 
 
@@ -304,10 +302,7 @@ def test_a_driver_that_is_overtaken_and_whose_batch_is_not_published_is_told_so(
     def new_driver() -> None:
         other, others = run_of(7)
         decides = record_put("committing")
-        At(still, lambda r: decides(r) and other.id in r.key, crash)
-        with pytest.raises(Crash):
-            commit(other, others, 7)
-        still.before = None
+        dies_at(still, lambda r: decides(r) and other.id in r.key, lambda: commit(other, others, 7))
 
     At(
         still,
@@ -674,10 +669,7 @@ def test_a_job_that_completes_while_it_is_given_up_leaves_its_word_in_the_ledger
 
     def complete() -> None:
         if finished == "not at all":
-            At(s3, writes_of_ledger(1), crash)
-            with pytest.raises(Crash):
-                mc.recover(DEST, job.id, dead_after=0)
-            s3.before = None
+            dies_at(s3, writes_of_ledger(1), lambda: mc.recover(DEST, job.id, dead_after=0))
         else:
             mc.recover(DEST, job.id, dead_after=0)
 
@@ -815,10 +807,7 @@ def test_a_look_and_a_recovery_name_the_batch(s3: MemoryStore) -> None:
 def test_an_abort_of_a_query_s_jobs_leaves_one_that_is_being_undone(s3: MemoryStore) -> None:
     """It was decided: an operator undoes it, and the next run of the query ends it."""
     job, _ = decided(s3)
-    At(s3, record_put("reverting"), crash, after=True)
-    with pytest.raises(Crash):
-        mc.abort(DEST, job.id, revert=True)
-    s3.after = None
+    dies_at(s3, record_put("reverting"), lambda: mc.abort(DEST, job.id, revert=True), after=True)
     assert mc.abort_stream(DEST, CHECKPOINT) == ()
     assert mc.attach(DEST, job.id).state == "reverting"
 
@@ -852,10 +841,7 @@ def test_a_claimant_that_decides_while_it_is_settled_is_looked_at_again(
         if ends:
             commit(job, results, 7)
             return
-        At(s3, record_put("committing"), crash, after=True)
-        with pytest.raises(Crash):
-            commit(job, results, 7)
-        s3.after = None
+        dies_at(s3, record_put("committing"), lambda: commit(job, results, 7), after=True)
 
     another, theirs = run_of(7)
     At(s3, lambda r: record_put("aborting")(r) and job.id in r.key, decide)

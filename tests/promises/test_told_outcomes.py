@@ -153,9 +153,6 @@ def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decid
     assert whole > 5
 
 
-# What is replaced ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [expired(), WriteConflict("busy", status=409)])
 def test_a_replaced_file_that_cannot_be_deleted_is_told(s3: MemoryStore, error: StoreError) -> None:
     """I10: nobody is told "committed" while old data stays; who finishes the job deletes it."""
@@ -201,9 +198,6 @@ def test_a_marker_that_was_taken_away_comes_back(s3: MemoryStore, error: StoreEr
     assert "t/_SUCCESS" not in s3.keys()
     assert job.commit().outcome == "committed"
     assert b"magic-committer" in s3.body("t/_SUCCESS")
-
-
-# Committing nothing -------------------------------------------------------------------------------
 
 
 def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: MemoryStore) -> None:
@@ -315,9 +309,6 @@ def test_a_result_that_names_no_pendingset_but_files_is_refused(
     with pytest.raises(mc.OptionError, match="key is empty"):
         job.commit([result])
     assert mc.attach(DEST, job.id).state == "running"
-
-
-# A start that was interrupted ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("landed", [True, False])

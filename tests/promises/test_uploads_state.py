@@ -32,7 +32,7 @@ from tests.promises.hands import (
     Crash,
     committed_task,
     control,
-    crash,
+    dies_at,
     half_completed,
     job_of,
     killed,
@@ -476,11 +476,7 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
         s3.requests.clear()  # the proof of the store
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
-        dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
-        with pytest.raises(Crash):
-            job.commit()
-        assert dies.done
-        s3.before = None
+        dies_at(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", job.commit)
         for key in [key for key in s3.keys() if "/_plan-" in key or key.endswith("set")]:
             s3.delete_object(key)
         s3.lags = True

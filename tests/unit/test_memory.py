@@ -45,9 +45,6 @@ def _pending(
     ]
 
 
-# Hooks --------------------------------------------------------------------------------------------
-
-
 def test_a_request_may_take_effect_later() -> None:
     """A hook may keep the request and carry it out when its sender has long given up."""
     store = MemoryStore()
@@ -76,9 +73,6 @@ def test_hooks_run_outside_the_lock() -> None:
     with pytest.raises(PreconditionFailed):
         store.put("k", b"mine", if_none_match=True)
     assert store.body("k") == b"foreign"
-
-
-# Counts, pages ------------------------------------------------------------------------------------
 
 
 def test_each_page_and_each_batch_is_a_request() -> None:
@@ -131,9 +125,6 @@ def test_a_failed_batch_is_told_key_by_key() -> None:
     assert len(failed) == 1000
     assert set(failed.values()) == {refuse}
     assert len(store.keys()) == 1000
-
-
-# Rules --------------------------------------------------------------------------------------------
 
 
 def _complete(
@@ -284,9 +275,6 @@ def test_what_others_do_is_no_request_of_ours() -> None:
 def test_two_stores_are_never_taken_for_one() -> None:
     """What was learnt about one memory store is not believed of another."""
     assert MemoryStore("b").identity != MemoryStore("b").identity
-
-
-# Cost ---------------------------------------------------------------------------------------------
 
 
 def test_complete_copies_no_bytes() -> None:

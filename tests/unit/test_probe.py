@@ -696,38 +696,3 @@ def test_nothing_is_left_whichever_request_fails(
         warned = "a probe of the store leaves" in caplog.text
         assert failed or (warned and sent[number] in removals), (number, sent[number])
         assert not left or (warned and all(key in caplog.text for key in left)), (number, left)
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-def test_what_a_killed_probe_leaves_is_swept_with_its_job() -> None:
-    """Killed at any request of its setup, a job of mode fail is aborted by another process, and
-    objects and uploads of the probe go with it."""
-    number = reached = 0
-    while reached >= number:
-        number, reached = number + 1, 0
-        store = MemoryStore()
-
-        def die(request: Request, number: int = number) -> None:
-            nonlocal reached
-            reached += 1
-            if reached >= number:
-                raise Killed
-
-        store.before = die
-        register_store(store, PatientClock())
-        try:
-            try:
-                mc.start(DEST, mode="fail", job_id="j")
-            except Killed:
-                store.before = None
-                if any(key.endswith("_job.json") for key in store.keys()):
-                    mc.attach(DEST, "j").abort()
-                    assert store.keys() == ("t/__magic_job-j/_job.json",)
-        finally:
-            unregister_store(store)
-        if reached >= number:
-            assert store.open_uploads() == ()
-    assert number > 10  # the setup's own requests and the probe's
