@@ -266,10 +266,20 @@ class World:
                 self.recover(one.id)
 
 
+def opened(attempt: Any, name: str) -> Any:
+    """A new file of an attempt."""
+    return attempt.open(name, unique=False, attributes=Attributes())
+
+
+def put(attempt: Any, files: dict[str, bytes]) -> None:
+    """Write an attempt's files, and do not commit it."""
+    for name, data in files.items():
+        with opened(attempt, name) as file:
+            file.write(data)
+
+
 def write(job: ManifestCommitter, task: str, files: dict[str, bytes]) -> TaskCommit:
     """Write and commit one attempt of a task."""
     attempt = job.attempt(task)
-    for name, data in files.items():
-        with attempt.open(name, unique=False, attributes=Attributes()) as file:
-            file.write(data)
+    put(attempt, files)
     return attempt.commit()

@@ -15,15 +15,13 @@ from tests.in_memory import buried, clock, fresh, kind, machine, s3
 __all__ = ["buried", "clock", "disk", "fresh", "kind", "machine", "s3", "there"]
 
 _ON_TREES = """
-    after_the_decision cleanup closed_records decision exist_ok fence fence_reads giving_up
-    hostile_streams identical_bytes inspect interrupted_closes interrupted_commits late_aborts
-    late_writes marker_races modes neighbours neighbours_writes oldest_wins partitions
-    record_swaps recovery refused_files replace_beside results retried_creates
-    saved_and_unpublished set_identity signs_of_life streams sweep_litter sweeps_in_batches
-    told_after_the_decision told_outcomes two_handles uploads_state visibility
+    after_the_decision cleanup closed_records decision exist_ok fence giving_up identical_bytes
+    inspect interrupted_closes late_aborts marker_races modes neighbours oldest_wins partitions
+    record_swaps recovery refused_files replace_beside results saved_and_unpublished set_identity
+    signs_of_life streams sweep_litter told_outcomes two_handles uploads_state visibility
 """
 ON_TREES = frozenset(f"test_{name}" for name in _ON_TREES.split())
-BY_RENAMES = frozenset(("test_recovery", "test_streams", "test_hostile_streams"))
+BY_RENAMES = frozenset(("test_recovery", "test_streams"))
 
 _CONTENT = "the ETag of S3 is the content's; a file that was written again is another one"
 _ADDED = "Hadoop's magic jobs are on S3"
@@ -32,7 +30,7 @@ S3_ALONE = {
     "test_a_refused_complete_without_condition_undoes_nothing": "a tree refuses the Create",
     "test_a_plan_that_cannot_be_read_for_a_revert_is_told_as_incomplete": _CONTENT,
     "test_an_append_below_that_is_half_completed_keeps_its_files": _CONTENT,
-    "test_a_set_that_was_copied_without_its_metadata_is_known_by_its_content": _CONTENT,
+    "test_a_job_of_results_needs_no_metadata_of_a_set": _CONTENT,
     "test_a_replace_below_that_is_decided_is_in_the_way": "a tree has no empty element",
     "test_litter_goes_by_its_token_with_the_uploads_that_it_names": "opens an upload again",
     "test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes": "encryption",

@@ -28,6 +28,14 @@ def committed_task(job: mc.Job, task: str, files: Mapping[str, bytes]) -> TaskCo
     return attempt.result
 
 
+def job_of(*tasks: Mapping[str, bytes], **terms: Any) -> mc.Job:
+    """A job whose tasks, named from 1 on, have committed these files."""
+    job = mc.start(DEST, **terms)
+    for number, files in enumerate(tasks, 1):
+        committed_task(job, str(number), files)
+    return job
+
+
 def visible(store: MemoryStore) -> dict[str, bytes]:
     """What a reader sees: all objects but markers and control objects."""
     found = {}
@@ -95,11 +103,12 @@ class At:
     def __init__(
         self,
         store: MemoryStore,
-        fits: Callable[[Request], bool],
-        deed: Callable[[], Any],
+        fits: Callable[[Request], object],
+        deed: Callable[[], Any] | BaseException,
         *,
         after: bool = False,
     ) -> None:
+        """``deed``: a call, or an error to raise."""
         self._fits = fits
         self._deed = deed
         self.done = False
@@ -111,6 +120,8 @@ class At:
     def _look(self, request: Request) -> None:
         if not self.done and self._fits(request):
             self.done = True
+            if isinstance(self._deed, BaseException):
+                raise self._deed
             self._deed()
 
 
@@ -127,14 +138,14 @@ class Nth:
 
 def raising(
     fits: Callable[[Request], object], error: BaseException | type[BaseException]
-) -> Callable[[Request], None]:
-    """A hook: each request that fits fails, before it takes effect."""
+) -> Callable[..., None]:
+    """A hook: each request that fits fails, before or after it takes effect."""
 
-    def before(request: Request) -> None:
+    def hook(request: Request, *_: object) -> None:
         if fits(request):
             raise error
 
-    return before
+    return hook
 
 
 def failing(
@@ -168,6 +179,21 @@ def crash() -> None:
     raise Crash
 
 
+def dies_at(
+    s3: MemoryStore,
+    fits: Callable[[Request], object],
+    step: Callable[[], object],
+    *,
+    after: bool = False,
+) -> None:
+    """The process that takes a step is killed at such a request, before or after its effect."""
+    at = At(s3, fits, crash, after=after)
+    with pytest.raises(Crash):
+        step()
+    assert at.done
+    s3.before = s3.after = None
+
+
 def killed_at(s3: MemoryStore, verb: str, key: str, job: mc.Job) -> None:
     """The driver of a job is killed while it commits, before such a request."""
     failing(s3, verb, key, Crash)
@@ -181,11 +207,7 @@ def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
     job = mc.start(DEST, mode=mode)
     committed_task(job, "1", {"a.csv": b"1"})
     committed_task(job, "2", {"b.csv": b"2"})
-    dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", crash)
-    with pytest.raises(Crash):
-        job.commit()
-    assert dies.done
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", job.commit)
     return job
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import count
+from typing import Any
 
 import magic_committer as mc
 from magic_committer.commit.closed import GRAIN_SECONDS
 from magic_committer.options import Mode
-from magic_committer.stores.memory import MemoryStore
-from magic_committer.testing import PatientClock
+from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import (
     DEST,
-    At,
     Crash,
     committed_task,
     control,
-    crash,
+    dies_at,
     killed,
 )
 
@@ -61,11 +61,7 @@ class Machine:
         return job
 
     def _die(self, step: Callable[[], object], verb: str, key: str) -> None:
-        at = At(self.s3, lambda r: r.verb == verb and r.key.endswith(key), crash)
-        with pytest.raises(Crash):
-            step()
-        assert at.done
-        self.s3.before = None
+        dies_at(self.s3, lambda r: r.verb == verb and r.key.endswith(key), step)
 
     def later(self, seconds: float) -> None:
         """Let so much time pass, for the store and everybody, that the store's whole seconds tell
@@ -88,3 +84,59 @@ ENDS = {
     "closed": "aborted",
 }
 STATES = sorted(ENDS)
+
+
+class Killer:
+    """Takes a step in a process that is killed at its n-th request, before or after that took
+    effect.
+
+    Attributes:
+        dead: whether it was.
+        meanwhile: what others do once a request of the step has taken effect.
+    """
+
+    def __init__(self, s3: MemoryStore, number: int, *, after: bool) -> None:
+        self.dead = False
+        self.meanwhile: Callable[[Request], object] = lambda request: None
+        self._s3 = s3
+        self._number = number
+        self._after = after
+        self._sent = self._answered = 0
+
+    def __call__(self, step: Callable[[], object]) -> bool:
+        """Take it; whether the process died of it."""
+        self._s3.before, self._s3.after = self._before, self._answer
+        with suppress(Crash):
+            step()
+        self._s3.before = self._s3.after = None
+        return self.dead
+
+    def _before(self, request: Request) -> None:
+        self._sent += 1
+        self._strike(self._sent, after=False)
+
+    def _answer(self, request: Request, reply: object) -> None:
+        self.meanwhile(request)
+        self._answered += 1
+        self._strike(self._answered, after=True)
+
+    def _strike(self, number: int, *, after: bool) -> None:
+        if number == self._number and after is self._after:
+            self.dead = True
+        if self.dead:  # none of its threads sends anything any more
+            raise Crash
+
+
+def deaths(*, least: int, **rules: Any) -> Iterator[tuple[Machine, Killer]]:
+    """An empty store, and what kills a step at its first request, the second, and so on, until one
+    is not killed any more: that sends at least so many."""
+    for number in count(1):
+        killers = []
+        for after in (False, True):
+            clock = PatientClock()
+            with memory_store(clock=clock, **rules) as s3:
+                killers.append(Killer(s3, number, after=after))
+                yield Machine(s3, clock), killers[-1]
+        if not any(killer.dead for killer in killers):
+            assert number > least
+            return

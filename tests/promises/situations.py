@@ -41,9 +41,6 @@ class Situation:
     as_commands: tuple[End, ...] = ()
 
 
-# Ends ---------------------------------------------------------------------------------------------
-
-
 def contents(s3: MemoryStore) -> object:
     """All there is."""
     return {key: s3.body(key) for key in s3.keys()}, s3.open_uploads()
@@ -92,9 +89,6 @@ def as_before(s3: MemoryStore, before: object) -> None:
 
 
 NONE = shows()
-
-
-# Situations ---------------------------------------------------------------------------------------
 
 
 def failing(
@@ -258,9 +252,6 @@ def nothing_to_give_up(machine: Machine) -> Step:
     job = machine.job("running")
     machine.s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
     return lambda: mc.force_abort(DEST, job.id)
-
-
-# Hadoop's -----------------------------------------------------------------------------------------
 
 
 def hadoops(machine: Machine) -> HadoopJob:

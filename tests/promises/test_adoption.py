@@ -9,14 +9,13 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit import probe
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.hadoops import OLD_LAYOUT, RELEASES, HadoopJob, leave_job
-from tests.promises.hands import DEST, At, Crash, committed_task, control, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, control, dies_at, visible
+from tests.promises.machine import DAY, HOUR, deaths
 
-HOUR = 3600.0
-DAY = 24 * HOUR
 CASES = ("magic", "empty-file-and-no-file", "names", "multipart")
 RECORD = "t/__magic_job-hadoops/_job.json"
 OURS = {JOB_METADATA: "0" * 32}
@@ -141,63 +140,35 @@ def test_an_end_that_dies_at_any_request_is_finished(
     """I2, I4, I5: killed at each request in turn, the commit or abort of an adopted job is all or
     nothing after recovery, and no upload stays."""
     outcomes = set()
-    for nth in range(1, 100):
-        with memory_store(forgetful_complete=forgetful) as s3:
-            hadoops = leave_job(s3, release, unfinished=True)
-            job = adopted(hadoops)
-            died = dies_at(s3, nth, job.commit if end == "commit" else job.abort)
-            recovery = mc.recover(DEST, hadoops.id, dead_after=0)
-            assert recovery.state == "closed"
-            whole = recovery.outcome == "committed"
-            assert visible(s3) == (hadoops.files if whole else {})
-            assert ("t/_SUCCESS" in s3.keys()) == whole
-            assert s3.open_uploads() == ()
-            assert control(s3) == [RECORD]
-            outcomes.add(recovery.outcome)
-        if not died:
-            break
-    else:
-        pytest.fail("it never came to its end")
+    for machine, dies in deaths(least=5, forgetful_complete=forgetful):
+        s3 = machine.s3
+        hadoops = leave_job(s3, release, unfinished=True)
+        job = adopted(hadoops)
+        dies(job.commit if end == "commit" else job.abort)
+        recovery = mc.recover(DEST, hadoops.id, dead_after=0)
+        assert recovery.state == "closed"
+        whole = recovery.outcome == "committed"
+        assert visible(s3) == (hadoops.files if whole else {})
+        assert ("t/_SUCCESS" in s3.keys()) == whole
+        assert s3.open_uploads() == ()
+        assert control(s3) == [RECORD]
+        outcomes.add(recovery.outcome)
     assert outcomes == ({"committed", "aborted"} if end == "commit" else {"aborted"})
-
-
-def dies_at(store: MemoryStore, nth: int, step: Callable[[], object]) -> bool:
-    """Take a step in a process that dies before its ``nth`` request; whether it did."""
-    sent = 0
-
-    def before(request: Request) -> None:
-        nonlocal sent
-        sent += 1
-        if sent >= nth:  # from then on none of its threads sends anything
-            raise Crash
-
-    store.before = before
-    try:
-        step()
-    except Crash:
-        return True
-    finally:
-        store.before = None
-    return False
 
 
 def test_an_adoption_that_dies_at_any_request_harms_nothing() -> None:
     """I6: killed at each request in turn, adopting leaves Hadoop's job whole: it is adopted then,
     or can be adopted again."""
-    for nth in range(1, 40):
-        with memory_store() as s3:
-            probe._known.clear()
-            hadoops = leave_job(s3, "3.3.6")
-            died = dies_at(s3, nth, lambda: mc.adopt(DEST, "hadoops", dead_after=0))
-            if not any(found.adopted for found in mc.inspect(DEST)):
-                mc.adopt(DEST, hadoops.id, dead_after=0)
-            mc.attach(DEST, hadoops.id).commit()
-            assert visible(s3) == hadoops.files
-            mc.cleanup(DEST, dead_after=0, leftover_after=0)
-            assert set(control(s3)) == {RECORD} or died
-        if not died:
-            return
-    pytest.fail("it never came to its end")
+    for machine, dies in deaths(least=5):
+        probe._known.clear()
+        hadoops = leave_job(machine.s3, "3.3.6")
+        died = dies(lambda: mc.adopt(DEST, "hadoops", dead_after=0))
+        if not any(found.adopted for found in mc.inspect(DEST)):
+            mc.adopt(DEST, hadoops.id, dead_after=0)
+        mc.attach(DEST, hadoops.id).commit()
+        assert visible(machine.s3) == hadoops.files
+        mc.cleanup(DEST, dead_after=0, leftover_after=0)
+        assert set(control(machine.s3)) == {RECORD} or died
 
 
 # Which attempt ------------------------------------------------------------------------------------
@@ -472,16 +443,7 @@ def test_an_adopted_job_is_reverted_while_it_commits(s3: MemoryStore, release: s
     """I3: undone half-way, what was published of it is deleted again: by its multipart ETag."""
     hadoops = leave_job(s3, release)
     last = sorted(hadoops.files)[-1]
-    dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == last, raise_crash)
-    with pytest.raises(Crash):
-        adopted(hadoops).commit()
-    assert dies.done
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "complete_upload" and r.key == last, adopted(hadoops).commit)
     assert mc.abort(DEST, "hadoops", revert=True).outcome == "reverted"
     assert visible(s3) == {}
     assert s3.open_uploads() == ()
-
-
-def raise_crash() -> None:
-    """The process dies."""
-    raise Crash

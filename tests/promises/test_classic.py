@@ -26,7 +26,7 @@ from magic_committer.errors import (
 from magic_committer.options import Options
 from magic_committer.protocol.record import JobReport, Terms
 from magic_committer.upload import BlockSource
-from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, write
+from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, opened, put, write
 
 KINDS: tuple[type[V1Committer], ...] = (V1Committer, V2Committer)
 FILES = {"p=1/a": b"1", "p=1/b": b"2", "c": b"3"}
@@ -53,13 +53,6 @@ def every_verb(run: Any) -> Iterator[int]:
     while run(number).count >= number:
         yield number
         number += 1
-
-
-def _write(attempt: Any, files: dict[str, bytes]) -> None:
-    """Write an attempt's files, and do not commit it."""
-    for name, data in files.items():
-        with attempt.open(name, unique=False, attributes=mc.Attributes()) as file:
-            file.write(data)
 
 
 def decided(verb: str, path: str) -> bool:
@@ -104,7 +97,7 @@ def test_a_task_that_is_retried_is_there_once(kind: type[V1Committer]) -> None:
     """The attempt that commits last is the task's: by listing it takes the other's place."""
     world = World()
     job = start(world, kind)
-    _write(job.attempt("1"), {"lost": b""})
+    put(job.attempt("1"), {"lost": b""})
     write(job, "1", {"a": b"first"})
     write(job, "1", {"a": b"second"})
     report = job.commit_job(expect=["1"])
@@ -128,7 +121,7 @@ def test_jobs_side_by_side_do_not_touch_each_other(kind: type[V1Committer]) -> N
     one, two, three = (start(world, kind) for _ in range(3))
     write(three, "1", {"three/1": b"3"})
     running = three.attempt("2")
-    file = running.open("three/2", unique=False, attributes=mc.Attributes())
+    file = opened(running, "three/2")
     write(one, "1", {"one": b"1"})
     one.commit_job()
     two.abort_job()
@@ -145,7 +138,7 @@ def test_a_second_driver_takes_the_tasks_of_the_first(kind: type[V1Committer]) -
     world = World()
     first = start(world, kind, "nightly")
     write(first, "1", {"a": b"1"})
-    _write(first.attempt("2"), {"b": b"half"})
+    put(first.attempt("2"), {"b": b"half"})
     told = Terms(track="memory", accept="listing", committer=kind.name)
     second = kind.setup(
         world.runtime(), world.dest, told, Options(), BlockSource(), "nightly", join=True
@@ -241,7 +234,7 @@ def test_v1_shows_nothing_before_the_jobs_commit() -> None:
     job = start(world, V1Committer)
     write(job, "1", FILES)
     assert world.data() == {}
-    _write(job.attempt("2"), {"x": b"1"})
+    put(job.attempt("2"), {"x": b"1"})
     report = job.abort_job()
     assert (report.outcome, report.warnings) == ("aborted", ())
     assert (world.data(), world.control()) == ({}, [])
@@ -415,7 +408,7 @@ def test_v2_that_lost_an_answer_is_run_again() -> None:
         watched = Watched(world.store, number, after=lose_the_answer)
         attempt = world.again(job, watched).attempt("1")
         try:
-            _write(attempt, FILES)
+            put(attempt, FILES)
             attempt.commit()
         except MagicError:
             write(job, "1", FILES)
@@ -432,7 +425,7 @@ def test_v2_finds_the_file_of_a_rename_that_was_not_answered() -> None:
     job = start(world, V2Committer, "nightly")
     lost = Watched(world.store, on=lambda verb, _: verb == "complete_upload", after=lose_the_answer)
     attempt = world.again(job, lost).attempt("1")
-    _write(attempt, FILES)
+    put(attempt, FILES)
     assert attempt.commit().files == 3
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,17 +21,17 @@ from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     committed_task,
     control,
-    crash,
     failing,
+    job_of,
     killed,
     killed_at,
+    raising,
     unanswered,
     visible,
 )
-from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, left
+from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, deaths, left
 from tests.tree_bucket import jobs_of_renames
 
 
@@ -331,8 +330,7 @@ def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -
     """I2: a directory had no record when it was listed, and has that of the objects' own run when
     they are looked at: nothing is taken."""
     s3 = machine.s3
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     (record,) = [key for key in control(s3) if key.endswith("/_job.json")]
     (stored,) = [key for key in control(s3) if key.endswith(".pendingset")]
     body, metadata = s3.body(record), s3.attributes(record).metadata
@@ -352,8 +350,7 @@ def test_litter_stays_while_an_upload_that_it_names_is_left(machine: Machine) ->
     """I4: nothing else names an upload under a name that the user chose: the pendingset is there
     until its uploads are gone."""
     s3 = machine.s3
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job_of({"a.csv": b"1"})
     (record,) = [key for key in control(s3) if key.endswith("/_job.json")]
     s3.delete_object(record)
     machine.later(HOUR)
@@ -410,30 +407,20 @@ def test_two_cleanups_at_once_do_no_harm() -> None:
 def test_a_cleanup_that_crashed_at_any_request_is_done_by_the_next() -> None:
     """I5: cleanup killed before or after each of its requests, over jobs in several states, litter
     and closed records: the next one comes to the same end."""
-    for number in range(1, 400):
-        for after in (False, True):
-            clock = PatientClock()
-            with memory_store(clock=clock) as s3:
-                machine = Machine(s3, clock)
-                for state in ("running", "committing", "closed"):
-                    job = machine.job(state)
-                    s3.start_upload(f"t/late-mcj{job.uuid}.csv")
-                plan = f"{job.dest.removeprefix('s3://bucket/')}__magic_job-{job.id}/_plan-1.json"
-                s3.put_object(plan, b"{}", metadata={JOB_METADATA: job.uuid})
-                machine.later(2 * DAY)
-                s3.requests.clear()
-                at = At(s3, lambda r: s3.requests.total() == number, crash, after=after)  # noqa: B023
-                with suppress(Crash):
-                    mc.cleanup(DEST)
-                s3.before = s3.after = None
-                machine.later(HOUR)  # what the dead one has decided looks young until then
-                assert mc.cleanup(DEST).errors == ()
-                assert visible(s3) == FILES
-                assert left(s3) == ["_job.json", "_job.json"]
-                assert s3.open_uploads() == ()
-        if not at.done:
-            break
-    assert 40 < number < 399
+    for machine, dies in deaths(least=40):
+        s3 = machine.s3
+        for state in ("running", "committing", "closed"):
+            job = machine.job(state)
+            s3.start_upload(f"t/late-mcj{job.uuid}.csv")
+        plan = f"t/__magic_job-{job.id}/_plan-1.json"
+        s3.put_object(plan, b"{}", metadata={JOB_METADATA: job.uuid})
+        machine.later(2 * DAY)
+        dies(lambda: mc.cleanup(DEST))
+        machine.later(HOUR)  # what the dead one has decided looks young until then
+        assert mc.cleanup(DEST).errors == ()
+        assert visible(s3) == FILES
+        assert left(s3) == ["_job.json", "_job.json"]
+        assert s3.open_uploads() == ()
 
 
 def test_a_store_that_fails_for_one_job_does_not_stop_the_others(machine: Machine) -> None:
@@ -452,23 +439,6 @@ def test_a_store_that_fails_for_one_job_does_not_stop_the_others(machine: Machin
     json.dumps(again.to_dict())
 
 
-def test_a_dead_driver_with_live_tasks_leaves_nothing(machine: Machine) -> None:
-    """I3, I4: tasks that live on after their driver died meet the fence of cleanup's decision."""
-    job = mc.start(DEST)
-    tasks = [job.task(str(number)) for number in range(3)]
-    files = [task.open(f"{task.task_id}.csv") for task in tasks]
-    for file in files:
-        file.write(b"1")
-    machine.later(2 * DAY)
-    assert mc.cleanup(DEST).recovered[0].outcome == "aborted"
-    for task, file in zip(tasks, files, strict=True):
-        with pytest.raises(mc.JobNotRunning), task:
-            file.close()
-    assert visible(machine.s3) == {}
-    assert left(machine.s3) == ["_job.json"]
-    assert machine.s3.open_uploads() == ()
-
-
 def test_a_cleanup_that_finishes_nothing_still_aborts_the_dead(machine: Machine) -> None:
     """I4: ``finish=False`` is about decided jobs: a running one whose driver is dead is aborted."""
     machine.job("running")
@@ -484,16 +454,11 @@ def test_a_cleanup_that_cannot_list_uploads_still_ends_the_dead(
     machine: Machine, answer: type[StoreError]
 ) -> None:
     """I4: that uploads could not be listed is told, and everything else is done."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a"})
+    job = job_of({"a.csv": b"a"})
     killed_at(machine.s3, "complete_upload", "t/a.csv", job)
     machine.later(2 * DAY)
 
-    def before(request: Request) -> None:
-        if request.verb == "list_uploads":
-            raise answer("no listing")
-
-    machine.s3.before = before
+    machine.s3.before = raising(lambda r: r.verb == "list_uploads", answer("no listing"))
     report = mc.cleanup(DEST)
     machine.s3.before = None
     assert any("list" in error for error in report.errors)

@@ -16,7 +16,16 @@ from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, failing, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    committed_task,
+    control,
+    dies_at,
+    failing,
+    job_of,
+    visible,
+)
 from tests.promises.machine import DAY, Machine
 
 NO_CHANCE = (PermissionDenied("no", status=403), Unanswered("no answer"))
@@ -144,11 +153,7 @@ def test_an_abort_that_slept_until_its_id_was_free_aborts_nothing_of_the_next_jo
     def meanwhile() -> None:
         mc.abort(DEST, "nightly")
         _next_run(machine, runs)
-        crashes = At(machine.s3, lambda r: r.verb == "complete_upload", crash)
-        with pytest.raises(Crash):
-            runs[1].commit()
-        assert crashes.done
-        machine.s3.before = None
+        dies_at(machine.s3, lambda r: r.verb == "complete_upload", runs[1].commit)
 
     At(machine.s3, lambda r: r.verb == "put" and r.if_match is not None, meanwhile)
     with pytest.raises(mc.OutcomeUnknown):
@@ -247,8 +252,7 @@ def test_a_failure_of_it_is_no_failure_of_the_job(
     report has no warning."""
     keys = closed(2)
     machine.later(DAY)
-    job = mc.start(DEST, job_id="j")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, job_id="j")
     hit: list[str] = []
 
     def refuse(request: Request) -> None:
@@ -296,8 +300,7 @@ def test_the_look_of_a_job_that_excludes_deletes_so_many_and_no_more(
 
 def test_a_look_that_is_no_tidying_deletes_none(machine: Machine) -> None:
     """A job by partition looks at the others' plans again when it commits: that look reads only."""
-    job = mc.start(DEST, mode="replace_partitions")
-    committed_task(job, "1", {"p=1/a.csv": b"1"})
+    job = job_of({"p=1/a.csv": b"1"}, mode="replace_partitions")
     keys = set(closed(2))
     machine.later(DAY)
     deleted: list[str] = []

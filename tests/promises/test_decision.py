@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -20,10 +20,11 @@ from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     committed_task,
     control,
+    dies_at,
     failing,
+    job_of,
     killed,
     one_file,
     raising,
@@ -31,17 +32,12 @@ from tests.promises.hands import (
     unanswered,
     visible,
 )
-
-
-def crash() -> None:
-    """Kill the actor here."""
-    raise Crash
+from tests.promises.machine import deaths, left
 
 
 def test_commit_can_be_repeated_by_the_same_handle(s3: MemoryStore) -> None:
     """I5: a second commit returns the first one's report and sends nothing."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     first = job.commit()
     s3.requests.clear()
     assert job.commit() is first
@@ -88,8 +84,7 @@ def test_an_aborted_job_is_not_committed_and_a_committed_one_not_aborted(s3: Mem
 @pytest.mark.parametrize("verb", ["commit", "abort"])
 def test_a_lost_reply_to_the_deciding_swap_changes_nothing(s3: MemoryStore, verb: str) -> None:
     """I5, I10: the swap took effect and its answer was lost: read back, it is recognised."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     at = At(s3, record_put("decided"), unanswered, after=True)
     report = job.commit() if verb == "commit" else job.abort()
     assert at.done
@@ -101,8 +96,7 @@ def test_a_lost_reply_to_the_deciding_swap_changes_nothing(s3: MemoryStore, verb
 
 def test_an_unanswered_swap_is_sent_again(s3: MemoryStore) -> None:
     """I10: reading the old state after an unanswered swap proves nothing: it is sent again."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     late: list[Request] = []
 
     def lose_the_first(request: Request) -> None:
@@ -120,15 +114,12 @@ def test_an_unanswered_swap_is_sent_again(s3: MemoryStore) -> None:
 
 def test_a_swap_that_is_never_answered_clearly_is_unknown(s3: MemoryStore) -> None:
     """I10: a store that goes away at the decision leaves "unknown", with the call that asks."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-
-    def down(request: Request) -> None:
-        if request.key.endswith("_job.json") and s3.requests["put"] > before:
-            raise Unanswered("down")
+    job = job_of({"a.csv": b"1"})
 
     before = s3.requests["put"] + 1  # the plan is stored, the record cannot be swapped
-    s3.before = down
+    s3.before = raising(
+        lambda r: r.key.endswith("_job.json") and s3.requests["put"] > before, Unanswered("down")
+    )
     with pytest.raises(mc.OutcomeUnknown, match="attach"):
         job.commit()
     s3.before = None
@@ -138,8 +129,7 @@ def test_a_swap_that_is_never_answered_clearly_is_unknown(s3: MemoryStore) -> No
 
 def test_two_drivers_commit_one_job_once(s3: MemoryStore) -> None:
     """I2, I5: the loser of the swap deletes its plan, executes the winner's, and says so."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     rival = mc.attach(DEST, job.id)
     reports: list[mc.JobReport] = []
     At(
@@ -157,8 +147,7 @@ def test_two_drivers_commit_one_job_once(s3: MemoryStore) -> None:
 
 def test_a_driver_whose_job_was_aborted_meanwhile_publishes_nothing(s3: MemoryStore) -> None:
     """I3: commit against abort: the record decides, and both are told the same."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     rival = mc.attach(DEST, job.id)
     At(s3, lambda r: r.verb == "put" and "_plan-" in r.key, rival.abort, after=True)
     with pytest.raises(mc.JobNotRunning) as raised:
@@ -175,52 +164,19 @@ def test_a_commit_that_crashed_at_any_request_is_finished_by_another_process(
 ) -> None:
     """I5: killed before or after each request of its commit, the job is committed whole or can be
     aborted whole by whoever attaches, and nothing is left but the closed record."""
-    crashes = 0
-    for number in range(200):
-        for after in (False, True):
-            with memory_store(forgetful_complete=forgetful) as s3:
-                job = mc.start(DEST, track=track)
-                for task in "12":
-                    committed_task(job, task, {f"{task}.csv": b"1", f"{task}{task}.csv": b"2"})
-                killed(job, "3", "cut.csv", unique=True)
-                s3.requests.clear()
-                at = At(s3, nth(s3, number + 1), crash, after=after)
-                try:
-                    job.commit()
-                except Crash:
-                    crashes += 1
-                s3.before = s3.after = None
-                if at.done:
-                    finish(job)
-                check_ended(s3, job)
-        if not at.done:
-            break
-    assert crashes > 40
-    assert number < 199
-
-
-def nth(s3: MemoryStore, number: int) -> Callable[[Request], bool]:
-    """The n-th request from here on."""
-    return lambda request: sum(s3.requests.values()) == number
-
-
-def finish(job: mc.Job) -> None:
-    """What an operator does with a job whose driver died."""
-    try:
-        found = mc.attach(DEST, job.id)
-    except mc.JobNotFound:
-        return
-    found.commit() if found.outcome == "committed" else found.abort()
-
-
-def check_ended(s3: MemoryStore, job: mc.Job) -> None:
-    """All or nothing, and nothing left."""
-    assert set(visible(s3)) in ({"t/1.csv", "t/11.csv", "t/2.csv", "t/22.csv"}, set())
-    assert ("t/_SUCCESS" in s3.keys()) == bool(visible(s3))
-    assert {key.rsplit("/", 1)[-1] for key in control(s3)} <= {"_job.json"}
-    if control(s3):
-        assert mc.attach(DEST, job.id).state == "closed"
-    assert s3.open_uploads() == ()
+    files = [{"1.csv": b"1", "11.csv": b"2"}, {"2.csv": b"1", "22.csv": b"2"}]
+    for machine, dies in deaths(least=20, forgetful_complete=forgetful):
+        s3, job = machine.s3, job_of(*files, track=track)
+        killed(job, "3", "cut.csv", unique=True)
+        if dies(job.commit):
+            with suppress(mc.JobNotFound):
+                found = mc.attach(DEST, job.id)
+                found.commit() if found.outcome == "committed" else found.abort()
+        assert set(visible(s3)) in ({f"t/{name}" for each in files for name in each}, set())
+        assert ("t/_SUCCESS" in s3.keys()) == bool(visible(s3))
+        assert set(left(s3)) <= {"_job.json"}
+        assert not left(s3) or mc.attach(DEST, job.id).state == "closed"
+        assert s3.open_uploads() == ()
 
 
 @pytest.mark.parametrize("accept", ["listing", "results"])
@@ -242,9 +198,7 @@ def test_an_upload_that_somebody_aborted_refuses_the_whole_job(
 
 def test_one_destination_twice_in_a_job_is_refused(s3: MemoryStore) -> None:
     """I2: two tasks that write one name would make the result a matter of chance."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-    committed_task(job, "2", {"a.csv": b"2"})
+    job = job_of({"a.csv": b"1"}, {"a.csv": b"2"})
     with pytest.raises(mc.CommitRefused, match="two files"):
         job.commit()
     assert visible(s3) == {}
@@ -253,8 +207,7 @@ def test_one_destination_twice_in_a_job_is_refused(s3: MemoryStore) -> None:
 
 def test_a_check_that_cannot_be_made_leaves_the_job_running(s3: MemoryStore) -> None:
     """A store that is down decides nothing: the commit is made again later."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     At(s3, lambda r: r.verb == "list_uploads", unanswered)
     with pytest.raises(mc.StoreError):
         job.commit()
@@ -268,8 +221,7 @@ def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
 ) -> None:
     """I5, I10: decided and not all visible: the error says so, names the files, and the call that
     finishes works from any process."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {f"{n}.csv": b"1" for n in range(5)})
+    job = job_of({f"{n}.csv": b"1" for n in range(5)})
 
     failing(s3, "complete_upload", "t/3.csv", Unanswered("no answer"))
     with pytest.raises(mc.CommitIncomplete, match="recover") as raised:
@@ -289,8 +241,7 @@ def test_completing_what_was_completed_before_is_done(forgetful: bool) -> None:
     """I5: a Complete whose answer was lost is recognised by its token, whatever the store says to
     the second one."""
     with memory_store(forgetful_complete=forgetful) as s3:
-        job = mc.start(DEST)
-        committed_task(job, "1", {"a.csv": b"1"})
+        job = job_of({"a.csv": b"1"})
         At(s3, lambda r: r.verb == "complete_upload", unanswered, after=True)
         assert job.commit().outcome == "committed"
         assert visible(s3) == {"t/a.csv": b"1"}
@@ -299,12 +250,10 @@ def test_completing_what_was_completed_before_is_done(forgetful: bool) -> None:
 def test_an_overwritten_file_of_a_crashed_commit_is_unresolved_not_guessed() -> None:
     """I10: upload gone, another's object there: nobody can tell, so nothing is claimed."""
     with memory_store(forgetful_complete=True) as s3:
-        job = mc.start(DEST)
-        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
-        At(s3, lambda r: r.verb == "put" and bool(r.if_match) and not s3.open_uploads(), crash)
-        with pytest.raises(Crash):
-            job.commit()
-        s3.before = None
+        job = job_of({"a.csv": b"1", "b.csv": b"2"})
+        dies_at(
+            s3, lambda r: r.verb == "put" and bool(r.if_match) and not s3.open_uploads(), job.commit
+        )
         s3.put_object("t/a.csv", b"a neighbour's")
         with pytest.raises(mc.CommitIncomplete) as raised:
             mc.attach(DEST, job.id).commit()
@@ -318,8 +267,7 @@ def test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes(
 ) -> None:
     """I5: a late retry of a part may change its ETag (SSE-KMS); number, size and checksum tell
     that it is the same part."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"12345"})
+    job = job_of({"a.csv": b"12345"})
     upload = s3.open_uploads()[0]
     parts = s3._bucket.uploads[upload.upload_id].parts
     parts[1] = replace(parts[1], part=parts[1].part._replace(etag='"another"'))
@@ -327,12 +275,13 @@ def test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes(
     assert visible(s3) == {"t/a.csv": b"12345"}
 
 
-def test_a_marker_that_could_not_be_written_is_written_by_whoever_finishes(s3: MemoryStore) -> None:
-    """I8: a store that goes away before `_SUCCESS` leaves a completed job; finishing marks it."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-
-    failing(s3, "put", "t/_SUCCESS", Unanswered("no answer"))
+@pytest.mark.parametrize("error", [Unanswered("no answer"), PermissionDenied("no", status=403)])
+def test_a_marker_that_could_not_be_written_is_written_by_whoever_finishes(
+    s3: MemoryStore, error: mc.StoreError
+) -> None:
+    """I8: a store that fails at `_SUCCESS` leaves a completed job; finishing marks it."""
+    job = job_of({"a.csv": b"1"})
+    failing(s3, "put", "t/_SUCCESS", error)
     report = job.commit()
     assert (report.outcome, report.state) == ("committed", "completed")
     assert "_SUCCESS" in report.warnings[0]
@@ -346,8 +295,7 @@ def test_a_marker_that_could_not_be_written_is_written_by_whoever_finishes(s3: M
 @pytest.mark.parametrize("verb", ["list_uploads", "abort_upload", "delete"])
 def test_a_sweep_that_fails_is_a_warning_and_is_done_again(s3: MemoryStore, verb: str) -> None:
     """I4: what a failing store kept from being swept keeps the record, and the next one sweeps."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     killed(job, "2", "b.csv", unique=True)
     s3.before = raising(
         lambda r: r.verb == verb and "t/_SUCCESS" in s3.keys(), Unanswered("no answer")
@@ -363,8 +311,7 @@ def test_a_sweep_that_fails_is_a_warning_and_is_done_again(s3: MemoryStore, verb
 
 def test_a_driver_that_finds_too_few_tasks_because_another_committed_obeys(s3: MemoryStore) -> None:
     """I10: "nothing was decided" is not said of a job that a faster driver has committed."""
-    job = mc.start(DEST, job_id="j")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, job_id="j")
     rival = mc.attach(DEST, "j")
     At(s3, lambda r: r.verb == "list" and r.key.endswith("/00/"), rival.commit)
     report = job.commit(expect=["1"])
@@ -377,9 +324,7 @@ def test_a_task_that_nobody_expects_refuses_a_commit_by_listing(
 ) -> None:
     """``expect`` is exact: a task too many decides nothing, and the job may be committed as it
     is."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-    committed_task(job, "2", {"b.csv": b"2"})
+    job = job_of({"a.csv": b"1"}, {"b.csv": b"2"})
     with pytest.raises(mc.IncompleteJob) as raised:
         job.commit(expect=expect)
     assert (raised.value.missing, raised.value.surplus) == ((), ("2",) if expect != 1 else ())
@@ -399,15 +344,19 @@ def test_a_late_attempt_of_a_committed_job_is_not_told_that_it_was_aborted(s3: M
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
-def test_another_process_finishes_a_job_of_the_store_without_conditions(s3: MemoryStore) -> None:
-    """With ``conditional_writes="off"`` no request carries a condition, and the job still ends."""
+@pytest.mark.parametrize("another", [True, False])
+def test_without_conditions_a_job_is_ended(s3: MemoryStore, another: bool) -> None:
+    """With ``conditional_writes="off"`` no request carries a condition; and as no probe is under
+    way that could bring the record back, the driver leaves none."""
     conditions: list[Request] = []
     s3.before = lambda r: conditions.append(r) if r.if_match or r.if_none_match else None
-    job = mc.start(DEST, options=mc.Options(conditional_writes="off"))
-    committed_task(job, "1", {"a.csv": b"1"})
-    assert mc.attach(DEST, job.id).commit().outcome == "committed"
+    job = job_of({"a.csv": b"1"}, options=mc.Options(conditional_writes="off"))
+    if another:
+        job = mc.attach(DEST, job.id)
+    assert job.commit().outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
     assert conditions == []
+    assert another or control(s3) == []
 
 
 @pytest.mark.parametrize("ignored", ["if_none_match", "if_match"])
@@ -428,49 +377,31 @@ def test_a_store_that_ignores_conditions_is_refused(s3: MemoryStore, ignored: st
     assert s3.keys() == ()
 
 
-@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("case", ["unanswered", "refused", "answered", "refused later on"])
 def test_a_late_request_of_the_proof_does_not_bring_the_record_back(
-    s3: MemoryStore, answered: bool
+    s3: MemoryStore, case: str
 ) -> None:
-    """I5: the store's proof sends the record again; where that may land late the record is not
+    """I4, I5: the store's proof sends the record again; where that may land late the record is not
     deleted but closed, so that its name stays taken."""
     late: list[Request] = []
 
     def slow(request: Request) -> None:
         if request.verb == "put" and s3.requests["put"] == 2:
             late.append(request)
-            if not answered:
+            if case == "unanswered":
                 raise Unanswered("still under way")
+            if case == "refused":
+                raise PermissionDenied("the token is expired", status=403, attempts=2)
             raise PreconditionFailed("412", status=412, attempts=2)
-
-    s3.before = slow
-    if answered:
-        mc.start(DEST).abort()
-    else:
-        with pytest.raises(Unanswered):
-            mc.start(DEST)
-    s3.before = None
-    with pytest.raises(PreconditionFailed):
-        late[0].effect()
-    (record,) = control(s3)
-    assert b'"closed"' in s3.body(record)
-
-
-def test_a_proof_that_fails_later_on_does_not_forget_its_late_request(s3: MemoryStore) -> None:
-    """I4: the first question of the proof was sent twice, a later one is refused: the record is
-    closed, and what lands late does not bring the job back."""
-    late: list[Request] = []
-
-    def slow(request: Request) -> None:
-        if request.verb == "put" and s3.requests["put"] == 2:
-            late.append(request)
-            raise PreconditionFailed("412", status=412, attempts=2)
-        if request.verb == "complete_upload":
+        if request.verb == "complete_upload" and case == "refused later on":
             raise PermissionDenied("no")
 
     s3.before = slow
-    with pytest.raises(PermissionDenied):
-        mc.start(DEST, mode="fail_partitions")
+    if case == "answered":
+        mc.start(DEST).abort()
+    else:
+        with pytest.raises((Unanswered, PermissionDenied)):
+            mc.start(DEST, mode="fail_partitions")
     s3.before = None
     with pytest.raises(PreconditionFailed):
         late[0].effect()
@@ -480,8 +411,7 @@ def test_a_proof_that_fails_later_on_does_not_forget_its_late_request(s3: Memory
 
 def test_what_the_sweep_could_not_read_it_does_not_delete(s3: MemoryStore) -> None:
     """I4: a pendingset that names uploads is kept until somebody has read it."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"users-own-name.csv": b"1"})
+    job = job_of({"users-own-name.csv": b"1"})
     s3.before = raising(
         lambda r: r.verb == "get" and r.key.endswith(".pendingset"), Unanswered("no answer")
     )
@@ -494,8 +424,7 @@ def test_what_the_sweep_could_not_read_it_does_not_delete(s3: MemoryStore) -> No
 def test_what_names_an_upload_stays_until_the_upload_is_aborted(s3: MemoryStore) -> None:
     """I4: a store that fails at the abort, and then at the listing, leaves the pendingset that
     tells the next sweep what to abort."""
-    job = mc.start(DEST, track="memory", accept="results")
-    committed_task(job, "1", {"users-own-name.csv": b"1"})
+    job = job_of({"users-own-name.csv": b"1"}, track="memory", accept="results")
     s3.before = raising(
         lambda r: r.verb in ("abort_upload", "list_uploads"), Unanswered("no answer")
     )
@@ -511,8 +440,7 @@ def test_a_driver_whose_job_another_has_committed_and_forgotten_asks_the_marker(
 ) -> None:
     """I10: another process commits the job while its driver lists the sets, and the record is
     deleted: the driver, which finds no set of its task, is told by `_SUCCESS` that it is done."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a"})
+    job = job_of({"a.csv": b"a"})
 
     def commits() -> None:
         assert mc.attach(DEST, job.id).commit().outcome == "committed"
@@ -530,8 +458,7 @@ def test_a_driver_whose_job_is_gone_and_who_cannot_read_the_marker_knows_nothing
 ) -> None:
     """I10: a decided job was finished by another process, its record was cleaned away, and the
     marker gives no answer: unknown (it may have been undone), and never "nothing decided"."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a"})
+    job = job_of({"a.csv": b"a"})
     record = f"t/__magic_job-{job.id}/_job.json"
     swaps = 0
 

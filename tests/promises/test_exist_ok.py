@@ -40,6 +40,8 @@ def test_a_second_start_gives_the_same_job(s3: MemoryStore) -> None:
         ({"accept": "results"}, "accept='listing', not 'results'"),
         ({"mark_success": False}, "mark_success=True, not False"),
         ({"options": mc.Options(checksum="off")}, "checksum='auto', not 'off'"),
+        # All at once, in a hint that can be pasted.
+        ({"track": "memory", "mark_success": False}, "track='s3', mark_success=True"),
     ],
 )
 def test_other_terms_are_an_error_that_shows_both(
@@ -54,21 +56,6 @@ def test_other_terms_are_an_error_that_shows_both(
     assert (s3.body(RECORD), mc.attach(DEST, "1").state) == (before, "running")
 
 
-def test_all_terms_that_differ_are_told_at_once(s3: MemoryStore) -> None:
-    """Nobody mends one to be told of the next; the hint can be pasted."""
-    begin()
-    with pytest.raises(mc.JobExists) as raised:
-        begin(track="memory", mark_success=False)
-    assert "track='s3', mark_success=True" in raised.value.hint
-
-
-def test_without_the_word_a_job_that_is_there_is_an_error(s3: MemoryStore) -> None:
-    """The default stays: an id is used once."""
-    begin()
-    with pytest.raises(mc.JobExists):
-        mc.start(DEST, job_id="1")
-
-
 def test_it_needs_an_id(s3: MemoryStore) -> None:
     """Without an id each call would start another job: refused before any request."""
     with pytest.raises(mc.OptionError, match="job_id"):
@@ -76,33 +63,27 @@ def test_it_needs_an_id(s3: MemoryStore) -> None:
     assert not s3.requests
 
 
-@pytest.mark.parametrize("outcome", ["committed", "aborted"])
-def test_a_job_that_is_over_is_not_started_again(s3: MemoryStore, outcome: str) -> None:
-    """I10: decided meanwhile: the error says how, and nothing is written twice."""
+@pytest.mark.parametrize("state", ["committed", "aborted", "committing"])
+def test_a_job_that_is_decided_is_not_started_again(s3: MemoryStore, state: str) -> None:
+    """I10: the error says how, also between the decision and the end, and nothing is written
+    twice."""
     job = begin()
     result = committed_task(job, "1", {"a.csv": b"1"})
-    if outcome == "committed":
+    if state == "committing":
+        s3.before = raising(lambda r: r.verb == "complete_upload", Unanswered("no answer"))
+        with pytest.raises(mc.CommitIncomplete):
+            job.commit([result])
+    elif state == "committed":
         job.commit([result])
     else:
         job.abort()
     before = (visible(s3), control(s3))
     with pytest.raises(mc.JobNotRunning) as raised:
         begin()
-    assert (raised.value.outcome, raised.value.state) == (outcome, "closed")
-    assert ("another job_id" in raised.value.hint) == (outcome == "aborted")
+    assert raised.value.outcome == ("aborted" if state == "aborted" else "committed")
+    assert raised.value.state == (state if state == "committing" else "closed")
+    assert ("another job_id" in raised.value.hint) == (state == "aborted")
     assert (visible(s3), control(s3)) == before
-
-
-def test_a_job_that_is_being_committed_is_not_started_again(s3: MemoryStore) -> None:
-    """I10: between its decision and its end the error says "committed" too."""
-    job = begin()
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    s3.before = raising(lambda r: r.verb == "complete_upload", Unanswered("no answer"))
-    with pytest.raises(mc.CommitIncomplete):
-        job.commit([result])
-    with pytest.raises(mc.JobNotRunning) as raised:
-        begin()
-    assert (raised.value.outcome, raised.value.state) == ("committed", "committing")
 
 
 def test_litter_without_a_record_is_no_job(s3: MemoryStore) -> None:
@@ -141,36 +122,25 @@ def test_a_job_that_its_starter_takes_back_is_over_for_both(s3: MemoryStore) -> 
     assert (visible(s3), s3.open_uploads()) == ({"t/a.csv": b"theirs"}, ())
 
 
-def test_a_start_whose_record_landed_without_an_answer_is_taken(s3: MemoryStore) -> None:
-    """The create was never answered, and landed: the retry has the job that it made."""
+@pytest.mark.parametrize("landed", [True, False])
+def test_a_start_whose_record_was_not_answered_is_made_again(s3: MemoryStore, landed: bool) -> None:
+    """The retry has the job that the create made, if it landed, and else starts it."""
+    silent = raising(lambda _: True, Unanswered("no answer"))
 
     def lose(request: Request, reply: object) -> None:
         if request.key == RECORD:
             s3.before = silent
             raise Unanswered("no answer")
 
-    def silent(request: Request) -> None:
-        raise Unanswered("no answer")
-
-    s3.after = lose
+    if landed:
+        s3.after = lose
+    else:
+        s3.before = silent
     with pytest.raises((mc.OutcomeUnknown, mc.StoreError)):
         begin()
     s3.before = s3.after = None
-    stored = JobRecord.decode(s3.body(RECORD), RECORD)
-    assert begin().uuid == stored.uuid
-
-
-def test_a_start_that_never_landed_is_made_anew(s3: MemoryStore) -> None:
-    """The create was never answered, and did not land: the retry starts the job."""
-
-    def silent(request: Request) -> None:
-        raise Unanswered("no answer")
-
-    s3.before = silent
-    with pytest.raises((mc.OutcomeUnknown, mc.StoreError)):
-        begin()
-    s3.before = None
-    assert begin().state == "running"
+    stored = JobRecord.decode(s3.body(RECORD), RECORD).uuid if landed else ""
+    assert begin().uuid == stored or not landed
 
 
 def stop_after_record(s3: MemoryStore) -> None:

@@ -17,7 +17,7 @@ from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Part, Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, committed_task, failing, raising, visible
+from tests.promises.hands import DEST, Crash, committed_task, failing, raising, visible
 
 FILES = {"a.csv": b"1", "b.csv": b"2"}
 
@@ -80,10 +80,6 @@ def ready(**terms: Any) -> tuple[mc.Job, TaskCommit]:
     return job, committed_task(job, "1", FILES)
 
 
-class _Killed(BaseException):
-    """The driver is gone."""
-
-
 def killed_in_complete(store: Gateway) -> mc.Job:
     """A job whose driver and server were killed in the Complete of ``b.csv``."""
     job, result = ready()
@@ -91,16 +87,13 @@ def killed_in_complete(store: Gateway) -> mc.Job:
     def dies(request: Request) -> None:
         if request.verb == "complete_upload":
             store.renamed.add(store.of("t/b.csv"))
-            raise _Killed
+            raise Crash
 
     store.before = dies
-    with pytest.raises(_Killed):
+    with pytest.raises(Crash):
         job.commit([result])
     store.before = None
     return job
-
-
-# versitygw ----------------------------------------------------------------------------------------
 
 
 def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
@@ -201,9 +194,6 @@ def test_what_cannot_be_asked_before_the_decision_decides_nothing(gateway: Gatew
     assert visible(gateway) == {"t/a.csv": b"1", "t/b.csv": b"2"}
 
 
-# MinIO --------------------------------------------------------------------------------------------
-
-
 def emptied_in_complete(store: Gateway) -> mc.Job:
     """A job whose driver was killed in the Complete of ``b.csv``, which cost its parts."""
     job = killed_in_complete(store)
@@ -212,25 +202,21 @@ def emptied_in_complete(store: Gateway) -> mc.Job:
     return job
 
 
-def test_an_upload_without_its_parts_is_named_as_lost(gateway: Gateway) -> None:
-    """Not as unfinished for ever: nobody can complete it. A dry run says it, too."""
+@pytest.mark.parametrize("way", ["accept", "revert"])
+def test_an_upload_without_its_parts_is_lost_until_an_operator_says(
+    gateway: Gateway, way: str
+) -> None:
+    """Not unfinished for ever: nobody can complete it, which a dry run says, too. The rest is
+    published on the operator's word, or nothing stays, so that the job can be run again."""
     job = emptied_in_complete(gateway)
     assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/b.csv",)
     with pytest.raises(mc.CommitIncomplete, match=r"1 file is lost .*: t/b\.csv"):
         mc.recover(DEST, job.id)
-
-
-def test_a_lost_file_can_be_accepted(gateway: Gateway) -> None:
-    """The rest is published on the operator's word, and the empty upload goes."""
-    job = emptied_in_complete(gateway)
-    assert mc.recover(DEST, job.id, accept=["t/b.csv"]).outcome == "committed"
-    assert visible(gateway) == {"t/a.csv": b"1"}
+    if way == "accept":
+        assert mc.recover(DEST, job.id, accept=["t/b.csv"]).outcome == "committed"
+        assert visible(gateway) == {"t/a.csv": b"1"}
+    else:
+        gateway.emptied.clear()  # only their parts are gone; an abort finds them gone, too
+        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+        assert visible(gateway) == {}
     assert gateway.open_uploads() == ()
-
-
-def test_a_job_with_a_lost_file_can_be_reverted(gateway: Gateway) -> None:
-    """Nothing of it stays, so that it can be run again."""
-    job = emptied_in_complete(gateway)
-    gateway.emptied.clear()  # only their parts are gone; an abort finds them gone, too
-    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
-    assert (visible(gateway), gateway.open_uploads()) == ({}, ())

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
+from magic_committer._pool import ThreadPool
+from magic_committer._runtime import Runtime
+from magic_committer.commit import records
+from magic_committer.commit.fence import FENCE_SECONDS, Fence
 from magic_committer.errors import (
     PermissionDenied,
     Unanswered,
 )
+from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Accept, Track
-from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.protocol.record import JOB_METADATA, JobRecord, StartedJob, State, Terms
 from magic_committer.protocol.rules import Found, Phase, may_undo
-from magic_committer.stores.base import PART_BYTES_MIN, CreatedUpload
+from magic_committer.stores.base import PART_BYTES_MIN
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.concrete import upload_of
@@ -24,16 +30,16 @@ from tests.promises.hands import (
     DEST,
     At,
     Crash,
-    committed_task,
     control,
-    crash,
+    dies_at,
     failing,
-    killed,
     one_file,
     raising,
+    unanswered,
     visible,
 )
 from tests.promises.machine import DAY, Machine
+from tests.promises.test_small_files import held, is_verb
 
 
 def fence_reads(s3: MemoryStore) -> int:
@@ -109,23 +115,24 @@ def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStor
     assert s3.open_uploads() == ()
 
 
-def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(s3: MemoryStore) -> None:
-    """The store goes away after the pendingset: the task raises and leaves it to the job."""
+@pytest.mark.parametrize(
+    "error", [Unanswered("no answer"), PermissionDenied("expired", status=403)]
+)
+def test_a_second_read_that_cannot_be_made_leaves_the_pendingset(
+    s3: MemoryStore, error: mc.StoreError
+) -> None:
+    """I2: a driver may have listed the pendingset: the task raises and leaves it to the job."""
     job = mc.start(DEST)
     task = one_file(job)
-    heads = iter([None, Unanswered("no answer")])
-
-    def second_head_fails(request: Request) -> None:
-        if request.verb == "head" and (error := next(heads)) is not None:
-            raise error
-
-    s3.before = second_head_fails
-    with pytest.raises(mc.StoreError):
+    s3.requests.clear()
+    s3.before = raising(lambda r: r.verb == "head" and s3.requests["head"] >= 2, error)
+    with pytest.raises(type(error)):
         task.commit()
     s3.before = None
     assert any(key.endswith(".pendingset") for key in control(s3))
     assert task.commit().files == 1  # repeatable: it is the same pendingset
-    assert job.commit().files == 1
+    assert job.commit(expect=["1"]).files == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 @pytest.mark.parametrize("gone", ["absent", "replaced"])
@@ -210,37 +217,6 @@ def _forbid_heads(request: Request) -> None:
         raise PermissionDenied("forbidden", status=403)
 
 
-def test_an_upload_whose_create_was_sent_twice_is_found_when_fenced(s3: MemoryStore) -> None:
-    """I4: a retried Create may have made two uploads, one id lost; the fenced attempt lists its
-    key and aborts both (counterexamples.md, #18)."""
-    job = mc.start(DEST)
-
-    def retried(request: Request, reply: object) -> object:
-        if request.verb == "create_upload" and isinstance(reply, CreatedUpload):
-            s3.start_upload(request.key)  # the one whose id was lost
-            return CreatedUpload(reply.upload_id, attempts=2)
-        return None
-
-    task = job.task("1")
-    s3.after = retried
-    f = task.open("a.csv", unique=True)
-    f.write(b"1")
-    upload_of(f)._sender.created()
-    s3.after = None
-    lost = s3.open_uploads()
-    assert len(lost) == 2
-    _abort_without_sweep(job, s3)
-    f.close()
-    with pytest.raises(mc.JobNotRunning):
-        task.commit()
-    assert s3.open_uploads() == ()
-
-
-def _abort_without_sweep(job: mc.Job, s3: MemoryStore) -> None:
-    """As if the sweep's listing had come before the Creates landed."""
-    s3.delete_object(next(key for key in control(s3) if key.endswith("_job.json")))
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
     s3: MemoryStore, when: str
@@ -260,37 +236,6 @@ def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
     assert s3.open_uploads() == ()
     assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]
     assert mc.attach(DEST, "1").outcome == "aborted"
-
-
-def test_many_files_of_many_threads_are_one_attempt(s3: MemoryStore) -> None:
-    """An attempt's files may be written from many threads at once."""
-    from concurrent.futures import ThreadPoolExecutor
-
-    job = mc.start(DEST)
-
-    def fill(task: mc.Task) -> Callable[[int], None]:
-        def one(number: int) -> None:
-            with task.open(f"{number}.csv") as f:
-                f.write(bytes([number]))
-
-        return one
-
-    with job.task("1") as task, ThreadPoolExecutor(8) as threads:
-        list(threads.map(fill(task), range(40)))
-    job.commit([task.result])
-    assert visible(s3) == {f"t/{n}.csv": bytes([n]) for n in range(40)}
-
-
-def test_killed_attempts_and_neighbours_survive_each_other(s3: MemoryStore) -> None:
-    """A job with killed attempts on either side of its commit ends clean."""
-    job = mc.start(DEST)
-    killed(job, "1", "a.csv", unique=True)
-    result = committed_task(job, "1", {"b.csv": b"2"})
-    late = killed(job, "1", "c.csv", unique=True)
-    job.commit([result])
-    late.abort()
-    assert visible(s3) == {"t/b.csv": b"2"}
-    assert s3.open_uploads() == ()
 
 
 @pytest.mark.parametrize("accept", ["results", "listing"])
@@ -334,24 +279,13 @@ def test_a_pendingset_whose_put_was_not_answered(
     assert control(s3) == []
 
 
-def test_an_attempt_whose_tree_another_process_took_away_commits_nothing(s3: MemoryStore) -> None:
-    """I2: files that were closed here are never left out: the commit fails, it does not commit
-    fewer."""
-    job = mc.start(DEST)
-    task = one_file(job, attempt="a")
-    mc.attach(DEST, job.id).task("1", attempt="a").abort()
-    with pytest.raises(mc.TaskFailed, match="another process"):
-        task.commit()
-    job.abort()
-    assert s3.open_uploads() == ()
-
-
 def test_a_committed_attempt_is_not_undone_by_a_second_handle(s3: MemoryStore) -> None:
     """I2: whoever goes by the same name finds the attempt committed: it cannot be aborted, and
     committing it again gives the same result."""
     job = mc.start(DEST)
     first = one_file(job, attempt="a")
-    s3.before = _refuse_deletes  # the tree stays, as if the first process had been killed
+    # The tree stays, as if the first process had been killed.
+    s3.before = raising(lambda r: r.verb == "delete", Unanswered("no answer"))
     first.commit()
     s3.before = None
     second = mc.attach(DEST, job.id).task("1", attempt="a")
@@ -359,11 +293,6 @@ def test_a_committed_attempt_is_not_undone_by_a_second_handle(s3: MemoryStore) -
         second.abort()
     assert job.commit([second.commit()]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def _refuse_deletes(request: Request) -> None:
-    if request.verb == "delete":
-        raise Unanswered("no answer")
 
 
 def test_two_handles_that_commit_one_attempt_at_once_agree(s3: MemoryStore) -> None:
@@ -411,27 +340,6 @@ def test_when_an_attempt_may_be_undone(
     assert may_undo(phase, sole=sole, accept=accept, found=found, late=late) is may
 
 
-def test_a_second_read_that_is_forbidden_undoes_nothing(s3: MemoryStore) -> None:
-    """I2: a token that expires after a driver has listed the pendingset: the attempt raises and
-    leaves everything; the job commits whole."""
-    job = mc.start(DEST)
-    task = one_file(job)
-    heads = 0
-
-    def forbid_the_second(request: Request) -> None:
-        nonlocal heads
-        heads += request.verb == "head"
-        if request.verb == "head" and heads >= 2:
-            raise PermissionDenied("expired", status=403)
-
-    s3.before = forbid_the_second
-    with pytest.raises(PermissionDenied):
-        task.commit()
-    s3.before = None
-    assert job.commit(expect=["1"]).files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
 @pytest.mark.parametrize("unreadable", [False, True])
 def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     s3: MemoryStore, unreadable: bool
@@ -440,10 +348,7 @@ def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     set does not matter, and the attempt's upload goes."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    At(s3, lambda r: r.verb == "list", crash)
-    with pytest.raises(Crash):
-        mc.abort(DEST, job.id)
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "list", lambda: mc.abort(DEST, job.id))
     key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{task.attempt_id}.pendingset"
     if unreadable:
         s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
@@ -453,3 +358,132 @@ def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
         task.commit()
     s3.before = None
     assert s3.open_uploads() == ()
+
+
+PATHS = JobPaths(Destination.parse(DEST), "j")
+
+
+class Fenced:
+    """An attempt's fence, and the record that it reads."""
+
+    def __init__(self, s3: MemoryStore) -> None:
+        self.s3 = s3
+        self.runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
+        record = JobRecord(
+            id="j", uuid="0" * 32, state=State.RUNNING, nonce=self.runtime.ids(), terms=Terms(),
+            given_id=True, started=0.0,
+        )  # fmt: skip
+        seen = records.create(self.runtime, PATHS.record, record).seen
+        self.fence = Fence(self.runtime, StartedJob.attached(record, DEST, seen.etag), PATHS)
+
+
+@pytest.fixture
+def fenced(s3: MemoryStore) -> Fenced:
+    """A running job."""
+    return Fenced(s3)
+
+
+def heads(fenced: Fenced) -> int:
+    """Reads of the fence so far."""
+    return fenced.s3.requests["head"]
+
+
+def test_a_create_that_is_answered_during_a_read_is_not_covered(fenced: Fenced) -> None:
+    """I4: a read covers the Creates that were answered before it was sent: one that is answered
+    while it is on its way needs another."""
+    fenced.fence.created()
+    At(fenced.s3, lambda r: r.verb == "head", fenced.fence.created, after=True)
+    fenced.fence.check()
+    assert heads(fenced) == 1
+    fenced.fence.check()
+    assert heads(fenced) == 2
+
+
+def test_only_creates_that_are_not_covered_cost_a_read(fenced: Fenced) -> None:
+    """Before the first Create is answered there is nothing to cover, and one read covers two."""
+    fenced.fence.check_if_due()
+    fenced.fence.check()
+    assert heads(fenced) == 0
+    fenced.fence.created()
+    fenced.fence.created()
+    fenced.fence.check()
+    fenced.fence.check()
+    assert heads(fenced) == 1
+
+
+def test_a_read_that_is_under_way_is_not_sent_twice(fenced: Fenced) -> None:
+    """A block that is handed over while the fence is being read, by another thread, does not wait
+    for it, and costs no read of its own."""
+    fenced.fence.created()
+    fenced.runtime.clock.sleep(2 * FENCE_SECONDS)
+    at = At(fenced.s3, lambda r: r.verb == "head", fenced.fence.check_if_due)
+    fenced.fence.check_if_due()
+    assert at.done
+    assert heads(fenced) == 1
+
+
+def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore) -> None:
+    """I2: the `.pending` of a shared attempt is stored, and the store does not tell whether the job
+    has ended: the file is closed, and whoever commits the attempt commits it."""
+    job = mc.start(DEST)
+    task = job.task("1", attempt="a")
+
+    def after(request: Request, reply: object) -> None:
+        if request.verb == "put" and request.key.endswith(".pending"):
+            s3.after = None
+            record = f"t/__magic_job-{job.id}/_job.json"
+            failing(s3, "head", record, Unanswered("no answer"))
+
+    with task.open("a.csv") as f:
+        f.write(b"1")
+        s3.after = after
+    assert s3.after is None
+    s3.before = None
+    assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 1
+
+
+@pytest.mark.parametrize("told", ["at the commit", "by the store", "at a second try"])
+def test_a_block_whose_job_was_swept_before_its_set_was_stored_leaves_nothing(
+    s3: MemoryStore, told: str
+) -> None:
+    """I4: of `write` the driver's own read of the record is the second one: what an aborter's sweep
+    did not see goes with the attempt, also if that read fails once."""
+
+    def swept() -> None:
+        mc.recover(DEST, job.id, dead_after=0)
+        if told == "by the store":
+            no = PermissionDenied("no")
+            At(s3, lambda r: r.verb == "get" and r.key.endswith("_job.json"), no)
+        if told == "at a second try":
+            At(s3, lambda r: r.verb == "get" and r.key.endswith(".pendingset"), unanswered)
+
+    error = PermissionDenied if told == "by the store" else mc.JobNotRunning
+    with pytest.raises(error), mc.write(DEST) as job:
+        with job.open("a.csv") as f:
+            f.write(b"1")
+        At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), swept)
+    s3.before = s3.after = None
+    assert not s3.open_uploads()
+    assert [key.rpartition("/")[2] for key in s3.keys()] == ["_job.json"]  # the aborter's
+
+
+def test_the_fence_is_read_while_the_last_parts_are_under_way(s3: MemoryStore) -> None:
+    """The commit of a task that waits for its Creates sends the read when the last one is
+    answered, and none after its parts."""
+    order: list[str] = []
+    job = mc.start(DEST, track="memory")
+    with held(s3, is_verb("create_upload")) as gate:
+        task = job.task("1")
+        for name in ("a.csv", "b.csv"):
+            with task.open(name) as f:
+                f.write(b"1")
+        gate.wait(2)
+        s3.after = lambda request, reply: order.append(request.verb)
+        committing = threading.Thread(target=task.commit)
+        committing.start()
+        while not task._attempt._fence._awaited:
+            time.sleep(0.001)
+        gate.open.set()
+        committing.join(300)
+    assert order.count("head") == 2  # the second one comes after the set
+    assert order.index("head") < len(order) - 1 - order[::-1].index("put_part")

@@ -100,8 +100,14 @@ def test_a_file_that_was_not_kept_says_so(s3: MemoryStore) -> None:
     with mc.write(DEST) as job:
         fs = job.filesystem(keep_bytes_max=80)
         fs.pipe({"d/large": b"x" * 11, "d/small": b"x" * 10})
-        with pytest.raises(mc.NotYetAnObject, match="10 of one file"):
-            fs.cat("d/large")
+        for read in (
+            fs.cat,
+            fs.open,
+            lambda name: fs.cp(name, "x"),
+            lambda name: fs.get(name, "x"),
+        ):
+            with pytest.raises(mc.NotYetAnObject, match="10 of one file"):
+                read("d/large")
         with pytest.raises(mc.NotYetAnObject, match="renamed"):
             fs.mv("d", "e", recursive=True)
         assert fs.find("") == ["d/large", "d/small"]

@@ -15,11 +15,10 @@ from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
-    committed_task,
     control,
-    crash,
+    dies_at,
     failing,
+    job_of,
     raising,
     visible,
 )
@@ -49,6 +48,14 @@ def damage(s3: MemoryStore, job: mc.Job, body: bytes = b"{", uuid: str | None = 
     info = s3.head(record_of(job))
     metadata = dict(info.metadata or {}) if uuid is None else {JOB_METADATA: uuid}
     s3.put_object(record_of(job), body, metadata=metadata)
+
+
+def damaged(machine: Machine, state: str = "running", job_id: str | None = None) -> mc.Job:
+    """A job whose record nobody can read, a day ago."""
+    job = machine.job(state, job_id=job_id)
+    damage(machine.s3, job)
+    machine.later(DAY)
+    return job
 
 
 def drop(s3: MemoryStore, ending: str) -> None:
@@ -217,21 +224,25 @@ def test_a_completed_job_keeps_its_files(machine: Machine) -> None:
     assert not control(machine.s3)
 
 
-def test_a_completed_job_that_changed_lately_takes_a_word(machine: Machine) -> None:
-    """Its driver may be deleting what it replaces: refused, unless the caller says that it is
-    dead."""
-    job = machine.job("completed")
-    with pytest.raises(mc.JobTooYoung, match="dead_after=0"):
+@pytest.mark.parametrize("state", ["completed", "unreadable"])
+def test_a_job_that_changed_lately_takes_a_word(machine: Machine, state: str) -> None:
+    """Its driver may be deleting what it replaces, or a newer version be running it: refused, and
+    nothing is touched, unless the caller says that it is dead."""
+    job = machine.job("completed" if state == "completed" else "running")
+    if state == "unreadable":
+        damage(machine.s3, job)
+    before = set(machine.s3.keys()), machine.s3.open_uploads()
+    told = "dead_after=0" if state == "completed" else "newer version"
+    with pytest.raises(mc.JobTooYoung, match=told):
         mc.force_abort(DEST, job.id)
-    assert mc.attach(DEST, job.id).state == "completed"
+    assert (set(machine.s3.keys()), machine.s3.open_uploads()) == before
     assert mc.force_abort(DEST, job.id, dead_after=0).state == "absent"
 
 
 def test_a_driver_that_lives_all_the_same_ends_well(s3: MemoryStore) -> None:
     """It has completed, and is given up before it marks: its commit still says "committed", and
     the marker is there."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
+    job = job_of({"1.csv": b"1"})
     At(
         s3,
         lambda r: r.verb == "put" and r.key == "t/_SUCCESS",
@@ -265,17 +276,6 @@ def test_a_record_that_cannot_be_read_has_a_way_out(
     assert not control(machine.s3)
 
 
-def test_a_record_that_cannot_be_read_and_changed_lately_takes_a_word(machine: Machine) -> None:
-    """A newer version may be running the job: refused, and nothing is touched."""
-    job = machine.job("running")
-    damage(machine.s3, job)
-    before = set(machine.s3.keys()), machine.s3.open_uploads()
-    with pytest.raises(mc.JobTooYoung, match="newer version"):
-        mc.force_abort(DEST, job.id)
-    assert (set(machine.s3.keys()), machine.s3.open_uploads()) == before
-    assert mc.force_abort(DEST, job.id, dead_after=0).state == "absent"
-
-
 def test_a_record_that_is_mended_meanwhile_is_not_given_up(machine: Machine) -> None:
     """Between the look and the claim somebody writes a good record: the claim's condition fails,
     and no upload of the job is touched."""
@@ -296,8 +296,7 @@ def test_a_record_that_is_mended_meanwhile_is_not_given_up(machine: Machine) -> 
 
 def test_a_driver_of_a_record_that_was_given_up_publishes_nothing(s3: MemoryStore) -> None:
     """A newer version's driver is alive, whatever was said: its swap does not win."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
+    job = job_of({"1.csv": b"1"})
 
     def given_up_meanwhile() -> None:
         damage(s3, job)
@@ -319,14 +318,13 @@ def test_a_driver_of_a_record_that_was_given_up_publishes_nothing(s3: MemoryStor
 def test_a_call_that_died_is_done_again_at_once(machine: Machine, verb: str) -> None:
     """The claim that it left is nobody's record: no age is asked for, and the same end is
     reached."""
-    job = machine.job("running", job_id="mine")
-    damage(machine.s3, job)
-    machine.later(DAY)
+    job = damaged(machine, job_id="mine")
     only = "" if verb != "delete_one" else record_of(job)  # the first asks for the right
-    At(machine.s3, lambda r: r.verb == verb and only in ("", r.key), crash)
-    with pytest.raises(Crash):
-        mc.force_abort(DEST, "mine")
-    machine.s3.before = None
+    dies_at(
+        machine.s3,
+        lambda r: r.verb == verb and only in ("", r.key),
+        lambda: mc.force_abort(DEST, "mine"),
+    )
     assert b"given_up" in machine.s3.body(record_of(job))
     assert mc.force_abort(DEST, "mine").state == "absent"
     assert not machine.s3.open_uploads()
@@ -335,9 +333,7 @@ def test_a_call_that_died_is_done_again_at_once(machine: Machine, verb: str) -> 
 
 def test_a_claim_whose_reply_was_lost_is_recognised(machine: Machine) -> None:
     """The adapter sends it again and is told 412: what is there is our own."""
-    job = machine.job("running")
-    damage(machine.s3, job)
-    machine.later(DAY)
+    job = damaged(machine)
 
     def twice(request: Request) -> None:
         if request.verb == "put" and request.key == record_of(job):
@@ -352,9 +348,7 @@ def test_a_claim_whose_reply_was_lost_is_recognised(machine: Machine) -> None:
 def test_an_unanswered_claim_gives_nothing_up(machine: Machine) -> None:
     """Whether it landed is not known: no upload is touched, and the same call goes on from
     there."""
-    job = machine.job("running")
-    damage(machine.s3, job)
-    machine.later(DAY)
+    job = damaged(machine)
     machine.s3.before = raising(lambda r: r.verb == "put", Unanswered("no answer"))
     with pytest.raises(Unanswered):
         mc.force_abort(DEST, job.id)
@@ -431,8 +425,7 @@ def test_a_forged_set_reaches_no_upload_of_anybody_else(
 
 def test_the_driver_that_is_slower_than_the_operator_is_told_the_truth(s3: MemoryStore) -> None:
     """The job runs, and is aborted by force in the middle of its commit: nothing is published."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
+    job = job_of({"1.csv": b"1"})
     ask: Callable[[], object] = lambda: mc.force_abort(DEST, job.id)  # noqa: E731
     At(s3, lambda r: r.verb == "put" and "/_plan-" in r.key, ask)
     with pytest.raises((mc.JobNotRunning, mc.OutcomeUnknown)):

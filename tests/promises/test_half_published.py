@@ -4,6 +4,7 @@ as `_SUCCESS` tells."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 import pytest
@@ -14,10 +15,11 @@ from magic_committer.errors import (
     Unanswered,
 )
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
+from magic_committer.testing import PatientClock
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
 from tests.promises.hands import DEST, control, visible
-from tests.promises.test_adoption import contents, dies_at
+from tests.promises.machine import deaths
+from tests.promises.test_adoption import contents
 
 RECORD = "t/__magic_job-hadoops/_job.json"
 ENDS: dict[str, Callable[[], object]] = {
@@ -34,9 +36,6 @@ def half_published(s3: MemoryStore, release: str = "3.5.0", many: int = 2) -> Ha
     complete(s3, hadoops, many)
     mc.adopt(DEST, "hadoops", dead_after=0)
     return hadoops
-
-
-# In part ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", ENDS)
@@ -185,9 +184,6 @@ def test_a_dry_recovery_tells_what_is_visible(s3: MemoryStore) -> None:
     assert dry.did.endswith("; 2 of 3 files are visible already, and stay")
 
 
-# Wholly -------------------------------------------------------------------------------------------
-
-
 def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:
     """A job that has committed wholly, and whose JVM died in its cleanup: a pendingset is gone,
     a file was written over since, and a killed attempt's upload is open."""
@@ -252,76 +248,44 @@ def test_a_job_whose_whole_tree_of_tasks_is_gone_is_swept(s3: MemoryStore) -> No
 def test_a_sweep_that_dies_at_any_request_is_finished() -> None:
     """I4, I5: killed at each request in turn, the sweep of a job that Hadoop committed touches
     neither file nor marker, and a recovery ends it."""
-    for nth in range(1, 60):
-        with memory_store() as s3:
-            hadoops, body = committed(s3, "3.5.0")
-            mc.adopt(DEST, "hadoops", dead_after=0)
-            died = dies_at(s3, nth, mc.attach(DEST, "hadoops").commit)
-            assert mc.recover(DEST, "hadoops").state == "closed"
-            assert (visible(s3), s3.body("t/_SUCCESS")) == (hadoops.files, body)
-            assert control(s3) == [RECORD]
-        if not died:
-            return
-    pytest.fail("it never came to its end")
+    for machine, dies in deaths(least=5):
+        s3 = machine.s3
+        hadoops, body = committed(s3, "3.5.0")
+        mc.adopt(DEST, "hadoops", dead_after=0)
+        dies(mc.attach(DEST, "hadoops").commit)
+        assert mc.recover(DEST, "hadoops").state == "closed"
+        assert (visible(s3), s3.body("t/_SUCCESS")) == (hadoops.files, body)
+        assert control(s3) == [RECORD]
 
 
-def newer_set(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
-    """The id is used again, without markers: the marker is of the run before."""
-    complete(s3, hadoops)
-    leave_marker(s3, hadoops, "3.5.0")
-    clock.ahead += 5
-    s3.put_object(hadoops.sets[0], s3.body(hadoops.sets[0]))
+MARKERS: dict[str, dict[str, Any]] = {
+    "the id was used again": {},
+    "a set names an open upload": {},
+    "a set cannot be read": {},
+    "a job of ours with that id wrote it": {"diagnostics": {DIAGNOSTIC_UUID: "0" * 32}},
+    "it tells of a failure": {"success": False},
+    "a later job wrote it": {"jobId": "another"},
+    "a classic committer wrote it": {},
+}
 
 
-def open_upload(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
-    """A set that a commit would take names an open upload."""
-    complete(s3, hadoops, 2)
-    leave_marker(s3, hadoops, "3.5.0")
-
-
-def unreadable(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
-    """A set cannot be read: it may name open uploads."""
-    complete(s3, hadoops)
-    s3.put_object(hadoops.sets[0], b"{")
-    leave_marker(s3, hadoops, "3.5.0")
-
-
-def of_ours(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
-    """A job of this library with that id wrote it."""
-    complete(s3, hadoops)
-    leave_marker(s3, hadoops, "3.5.0", diagnostics={DIAGNOSTIC_UUID: "0" * 32})
-
-
-def no_success(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
-    """It tells of a failure."""
-    complete(s3, hadoops)
-    leave_marker(s3, hadoops, "3.5.0", success=False)
-
-
-def of_another(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
-    """A later job wrote it."""
-    complete(s3, hadoops)
-    leave_marker(s3, hadoops, "3.5.0", jobId="another")
-
-
-def empty(s3: MemoryStore, clock: PatientClock, hadoops: HadoopJob) -> None:
-    """A classic committer wrote it: it names nobody."""
-    complete(s3, hadoops)
-    s3.put_object("t/_SUCCESS")
-
-
-@pytest.mark.parametrize(
-    "marker", [newer_set, open_upload, unreadable, of_ours, no_success, of_another, empty]
-)
+@pytest.mark.parametrize("case", MARKERS)
 def test_a_marker_that_does_not_prove_it_is_not_believed(
-    s3: MemoryStore,
-    clock: PatientClock,
-    marker: Callable[[MemoryStore, PatientClock, HadoopJob], None],
+    s3: MemoryStore, clock: PatientClock, case: str
 ) -> None:
     """I10: then what is visible is counted as in any other job, and a commit is still free to
     publish the rest."""
     hadoops = leave_job(s3, "3.5.0")
-    marker(s3, clock, hadoops)
+    complete(s3, hadoops, 2 if "open" in case else 3)
+    if "cannot be read" in case:
+        s3.put_object(hadoops.sets[0], b"{")
+    if "classic" in case:
+        s3.put_object("t/_SUCCESS")  # it names nobody
+    else:
+        leave_marker(s3, hadoops, "3.5.0", **MARKERS[case])
+    if "again" in case:
+        clock.ahead += 5
+        s3.put_object(hadoops.sets[0], s3.body(hadoops.sets[0]))
     assert not mc.adopt(DEST, "hadoops", dead_after=0).committed
     with pytest.raises(mc.AlreadyVisible, match="visible already"):
         mc.abort(DEST, "hadoops")

@@ -14,7 +14,7 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, committed_task, control, one_file, visible
+from tests.promises.hands import DEST, committed_task, control, job_of, one_file, visible
 
 PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
 
@@ -118,25 +118,13 @@ def test_mode_fail_refuses_a_destination_with_data(s3: MemoryStore) -> None:
 
 def test_mode_fail_looks_again_before_the_decision(s3: MemoryStore) -> None:
     """Somebody wrote there meanwhile: the job is aborted, and theirs is untouched."""
-    job = mc.start(DEST, mode="fail")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode="fail")
     s3.put_object("t/b.csv", b"theirs")
     with pytest.raises(mc.DestinationExists):
         job.commit()
     assert visible(s3) == {"t/b.csv": b"theirs"}
     assert control(s3) == []
     assert s3.open_uploads() == ()
-
-
-def test_two_fail_jobs_exclude_each_other(s3: MemoryStore) -> None:
-    """Of two excluding jobs that live at once the second is refused, and takes its record back."""
-    first = mc.start(DEST, mode="fail")
-    with pytest.raises(mc.ConflictingJob, match=first.id):
-        mc.start(DEST, mode="fail", job_id="second")
-    assert mc.attach(DEST, "second").outcome == "aborted"
-    assert mc.start(DEST).state == "running"  # append may run beside
-    first.abort()
-    assert mc.start(DEST, mode="fail").state == "running"
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "overwrit"}, {"accept": "result"}, {"track": "S3"}])
@@ -210,16 +198,6 @@ def test_results_of_other_jobs_and_double_ones_change_nothing(s3: MemoryStore) -
         with pytest.raises(mc.OptionError):
             job.commit(wrong)  # type: ignore[arg-type]
     assert job.commit([mine]).files == 1
-
-
-def test_a_result_that_the_store_contradicts_refuses_the_job(s3: MemoryStore) -> None:
-    """The ETag of the pendingset is in the message: another version is not what was accepted."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    s3.put_object(result.key, s3.body(result.key) + b" ")
-    with pytest.raises(mc.CommitRefused, match="ETag"):
-        job.commit([result])
-    assert visible(s3) == {}
 
 
 def test_text_binary_and_wrong_modes(s3: MemoryStore) -> None:

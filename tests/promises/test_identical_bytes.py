@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 
 import orjson
 import pytest
@@ -14,16 +13,14 @@ from magic_committer.commit.revert import delete_if_same
 from magic_committer.errors import (
     InvalidRequest,
     PermissionDenied,
-    PreconditionFailed,
     StoreError,
 )
 from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
-from magic_committer.protocol.record import JobRecord, ObjectRef
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, committed_task, half_completed, visible
+from tests.promises.hands import DEST, At, job_of, visible
 from tests.promises.machine import Machine
 
 DAYS = 3 * 86_400.0
@@ -53,8 +50,7 @@ def test_a_paused_replace_leaves_the_marker_of_a_later_job(
 ) -> None:
     """I6: the empty `_SUCCESS` that it planned to delete is another's by now."""
     s3.put_object("t/_SUCCESS", b"")
-    job = mc.start(DEST, mode="replace", mark_success=False)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode="replace", mark_success=False)
     at = At(
         s3,
         lambda r: r.verb == "head" and r.key == "t/_SUCCESS",
@@ -70,8 +66,7 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(
 ) -> None:
     """I8: the empty `_SUCCESS` that its record names has been written anew by a later job."""
     s3.put_object("t/_SUCCESS", b"")
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     seen = iter(range(100))
 
     def second(request: Request) -> None:
@@ -85,24 +80,13 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(
     assert any("later" in warning for warning in report.warnings)
 
 
-def test_a_marker_that_was_there_is_replaced(s3: MemoryStore, clock: PatientClock) -> None:
-    """I8: the same empty `_SUCCESS`, untouched, gives way to ours."""
-    s3.put_object("t/_SUCCESS", b"")
-    clock.ahead += 10
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-    job.commit()
-    assert s3.body("t/_SUCCESS")
-
-
 def test_data_that_was_written_anew_with_the_same_bytes_stays(
     s3: MemoryStore, clock: PatientClock
 ) -> None:
     """I6: a neighbour has written the planned object again: it is the neighbour's by now."""
     s3.put_object("t/old.csv", b"same")
     s3.put_object("t/gone.csv", b"same")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode="replace")
     At(
         s3,
         lambda r: r.verb == "head" and r.key == "t/old.csv",
@@ -112,36 +96,12 @@ def test_data_that_was_written_anew_with_the_same_bytes_stays(
     assert set(visible(s3)) == {"t/a.csv", "t/old.csv"}
 
 
-def test_a_plan_of_the_first_version_is_read(s3: MemoryStore) -> None:
-    """I5: a job that an older version decided is finished by this one: ETags alone then."""
-    plan = Plan("j", "u", "n", 0, 0, (), (ObjectRef("t/a", '"e"', 5.0),), (), ObjectRef("m", '"f"'))
-    document = orjson.loads(plan.encode())
-    assert Plan.decode(plan.encode(), "plan") == plan
-    document.update(version=1, deletes=[["t/a", '"e"']], marker=["m", '"f"'])
-    old = Plan.decode(orjson.dumps(document), "plan")
-    assert old.deletes == (ObjectRef("t/a", '"e"', 0.0),)
-    assert old.marker == ObjectRef("m", '"f"', 0.0)
-    assert old.deletes[0].is_same('"e"', 99.0)
-
-
 @pytest.mark.parametrize("row", [["k"], ["k", "e", "5"], ["k", "e", True], ["k", "e", 1.0, 2], 5])
 def test_a_row_of_a_plan_of_another_shape_is_refused(row: object) -> None:
     """A plan that cannot be trusted is not executed."""
     document = orjson.loads(Plan("j", "u", "n", 0, 0, ()).encode())
     with pytest.raises(mc.FormatError, match="deletes"):
         Plan.decode(orjson.dumps({**document, "deletes": [row]}), "plan")
-
-
-def test_a_record_without_a_marker_reads_as_before(s3: MemoryStore) -> None:
-    """Records of running and committing jobs have the fields that older versions know."""
-    job = mc.start(DEST)
-    stored = orjson.loads(s3.body(f"t/__magic_job-{job.id}/_job.json"))
-    assert "modified" not in str(stored)
-    record = JobRecord.decode(orjson.dumps(stored), "_job.json")
-    named = orjson.loads(
-        JobRecord.encode(record.step(record.state.COMMITTING, "n", plan=ObjectRef("p", '"e"')))
-    )
-    assert named["plan"] == {"key": "p", "etag": '"e"'}
 
 
 @pytest.mark.parametrize(
@@ -153,9 +113,6 @@ def test_times_are_compared_to_the_second(a: float, b: float, same: bool) -> Non
     assert same_time(a, b) is same
 
 
-# A delete whose condition is answered oddly -------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [InvalidRequest, PermissionDenied])
 @pytest.mark.parametrize("theirs", [True, False])
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
@@ -165,8 +122,7 @@ def test_what_the_store_does_not_show_is_compared_by_a_listing(
     """I6, I7: HEAD of an old object is refused for good (a customer's key): it goes if a listing
     shows the planned version, by a condition; and stays if a neighbour has rewritten it."""
     s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode=mode)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, mode=mode)
     sent: list[str | None] = []
 
     def before(request: Request) -> None:
@@ -183,50 +139,6 @@ def test_what_the_store_does_not_show_is_compared_by_a_listing(
     assert None not in sent
     kept = {"t/old.csv": b"theirs"} if theirs else {}
     assert visible(s3) == {"t/a.csv": b"1", **kept}
-
-
-def test_one_bad_answer_does_not_drop_the_condition(s3: MemoryStore) -> None:
-    """I6: a store that keeps the condition answers 400 once: the delete stays conditional."""
-    s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"a.csv": b"1"})
-    sent: list[str | None] = []
-
-    def before(request: Request) -> None:
-        if request.verb == "delete_one" and request.key == "t/old.csv":
-            sent.append(request.if_match)
-            if len(sent) == 1:
-                s3.put_object("t/old.csv", b"theirs")
-                raise InvalidRequest("bad request", status=400)
-
-    s3.before = before
-    job.commit()
-    assert visible(s3) == {"t/a.csv": b"1", "t/old.csv": b"theirs"}
-    assert None not in sent
-
-
-def test_a_setup_that_may_land_late_leaves_its_name_taken(s3: MemoryStore) -> None:
-    """I4: the proof of the store sends the record once more; unanswered, then refused, it may land
-    after the setup was taken back: the record is closed, not deleted."""
-    late: list[Request] = []
-    creates = 0
-
-    def before(request: Request) -> None:
-        nonlocal creates
-        if request.verb == "put" and request.key.endswith("_job.json") and request.if_none_match:
-            creates += 1
-            if creates == 2:
-                late.append(request)
-                raise PermissionDenied("the token is expired", status=403, attempts=2)
-
-    s3.before = before
-    with pytest.raises(PermissionDenied):
-        mc.start(DEST)
-    s3.before = None
-    with suppress(PreconditionFailed):
-        late[0].effect()
-    (found,) = mc.inspect(DEST)
-    assert found.state == "closed"
 
 
 def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> None:
@@ -277,20 +189,3 @@ def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
     assert visible(s3) == {"t/1.csv": b"1"}
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert visible(s3) == {}
-
-
-def test_a_revert_that_slept_leaves_the_file_of_a_rerun(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
-    """I6: days later the same bytes have been written to the key anew: they are the rerun's."""
-    job = half_completed(s3)
-
-    def days_later() -> None:
-        clock.ahead += 3 * 86_400.0
-        s3.put_object("t/a.csv", b"1")
-
-    heads = iter(range(100))
-    at = At(s3, lambda r: (r.verb, r.key) == ("head", "t/a.csv") and next(heads) == 2, days_later)
-    mc.abort(DEST, job.id, revert=True)
-    assert at.done
-    assert visible(s3) == {"t/a.csv": b"1"}

@@ -12,9 +12,28 @@ import magic_committer as mc
 from magic_committer.errors import FormatError, TaskFailed
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, visible
+from magic_committer.testing import memory_store
+from tests.promises.hands import (
+    DEST,
+    At,
+    Nth,
+    StillClock,
+    dies_at,
+    job_of,
+    record_put,
+    visible,
+)
 
 PATH = f"{DEST}/__magic_job-j/job-j/00/tasks/a_0/__base/x.csv"
+
+
+def begun(name: str = "x") -> Any:
+    """A file of the job ``j``, which is written by its path and not closed."""
+    if name == "x":
+        mc.start(DEST, job_id="j", exist_ok=True)
+    file = mc.open_magic(PATH.replace("x.csv", f"{name}.csv"))
+    file.write(name.encode())
+    return file
 
 
 def other_commits() -> mc.TaskCommit:
@@ -22,23 +41,27 @@ def other_commits() -> mc.TaskCommit:
     return mc.attach(DEST, "j").task("a", attempt="a_0").commit()
 
 
-def after_saved(s3: MemoryStore, verb: str, deed: Callable[[], Any]) -> list[str]:
-    """Does it once, before this thread's first such request for the record or the set after a
-    `.pending` was stored. What was hit."""
+def after_saved(
+    s3: MemoryStore, verbs: tuple[str, ...], *deeds: Callable[[], Any] | BaseException
+) -> list[str]:
+    """Does them, one each, before this thread's first such requests for the record or the set after
+    a `.pending` was stored; others' requests in a deed are let alone. What was hit."""
     saved: list[str] = []
     hit: list[str] = []
     here = threading.current_thread()
 
     def before(request: Request) -> None:
-        if (
-            saved
-            and not hit
-            and threading.current_thread() is here
-            and request.verb == verb
-            and request.key.endswith(("_job.json", ".pendingset"))
-        ):
+        met = request.verb in verbs and request.key.endswith(("_job.json", ".pendingset"))
+        if saved and met and len(hit) < len(deeds) and threading.current_thread() is here:
             hit.append(request.key)
-            deed()
+            deed = deeds[len(hit) - 1]
+            if isinstance(deed, BaseException):
+                raise deed
+            s3.before = None
+            try:
+                deed()
+            finally:
+                s3.before = before
 
     def after(request: Request, reply: Any) -> None:
         if request.verb == "put" and request.key.endswith(".pending"):
@@ -48,23 +71,25 @@ def after_saved(s3: MemoryStore, verb: str, deed: Callable[[], Any]) -> list[str
     return hit
 
 
-@pytest.mark.parametrize("verb", ["head", "get"])
+def commits_and_cuts() -> None:
+    """Another process commits the attempt, and Ctrl-C comes."""
+    other_commits()
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("verbs", [("head",), ("get",), ("head", "get")])
+@pytest.mark.parametrize("again", [False, True])
 def test_an_interrupted_close_leaves_what_another_handle_has_committed(
-    s3: MemoryStore, verb: str
+    s3: MemoryStore, verbs: tuple[str, ...], again: bool
 ) -> None:
-    """Ctrl-C while a close reads the fence or the set aborts no upload that is committed."""
-    mc.start(DEST, job_id="j")
-    file = mc.open_magic(PATH)
-    file.write(b"x")
-
-    def deed() -> None:
-        other_commits()
-        raise KeyboardInterrupt
-
-    assert after_saved(s3, verb, deed) == []
+    """Ctrl-C while a close reads the fence or the set aborts no upload that is committed; nor does
+    a second one while the close asks who has committed its file."""
+    file = begun()
+    hit = after_saved(s3, verbs, commits_and_cuts, *([KeyboardInterrupt()] if again else []))
     with pytest.raises(KeyboardInterrupt) as caught:
         file.close()
-    assert any("left to the end of the job" in note for note in caught.value.__notes__)
+    assert hit
+    assert again or any("left to the end of the job" in note for note in caught.value.__notes__)
     s3.before = s3.after = None
     assert mc.attach(DEST, "j").commit().files == 1
     assert visible(s3) == {"t/x.csv": b"x"}
@@ -75,14 +100,8 @@ def test_an_interrupted_close_keeps_others_from_committing_what_it_aborts(
     s3: MemoryStore, verb: str
 ) -> None:
     """Where nobody has committed the file its upload is aborted, and nobody can commit it later."""
-    mc.start(DEST, job_id="j")
-    file = mc.open_magic(PATH)
-    file.write(b"x")
-
-    def deed() -> None:
-        raise KeyboardInterrupt
-
-    hit = after_saved(s3, verb, deed)
+    file = begun()
+    hit = after_saved(s3, (verb,), KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         file.close()
     assert hit
@@ -94,12 +113,8 @@ def test_an_interrupted_close_keeps_others_from_committing_what_it_aborts(
 
 def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: MemoryStore) -> None:
     """A set that another handle stored without the file does not keep the file's upload."""
-    mc.start(DEST, job_id="j")
-    first = mc.open_magic(PATH.replace("x.csv", "w.csv"))
-    first.write(b"w")
-    first.close()
-    file = mc.open_magic(PATH)
-    file.write(b"x")
+    file = begun()
+    begun("w").close()
     other = mc.attach(DEST, "j").task("a", attempt="a_0")
 
     def before(request: Request) -> None:
@@ -121,49 +136,10 @@ def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: Memor
     assert visible(s3) == {"t/w.csv": b"w"}
 
 
-def test_a_second_interruption_does_not_abort_what_is_committed(s3: MemoryStore) -> None:
-    """Ctrl-C while an interrupted close asks who has committed its file asks again."""
-    mc.start(DEST, job_id="j")
-    file = mc.open_magic(PATH)
-    file.write(b"x")
-    cuts: list[str] = []
-    saved: list[str] = []
-    here = threading.current_thread()
-
-    def before(request: Request) -> None:
-        if not saved or threading.current_thread() is not here:
-            return
-        if request.key.endswith(("_job.json", ".pendingset")) and len(cuts) < 2:
-            cuts.append(request.key)
-            if len(cuts) == 1:
-                s3.before = None
-                other_commits()
-                s3.before = before
-            raise KeyboardInterrupt
-
-    def after(request: Request, reply: Any) -> None:
-        if request.verb == "put" and request.key.endswith(".pending"):
-            saved.append(request.key)
-
-    s3.before, s3.after = before, after
-    with pytest.raises(KeyboardInterrupt):
-        file.close()
-    assert len(cuts) == 2
-    s3.before = s3.after = None
-    assert mc.attach(DEST, "j").commit().files == 1
-    assert visible(s3) == {"t/x.csv": b"x"}
-
-
 def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
     """A fence that cannot be understood after the `.pending` leaves the file saved."""
-    mc.start(DEST, job_id="j")
-    file = mc.open_magic(PATH)
-    file.write(b"x")
-
-    def deed() -> None:
-        raise FormatError("t/_job.json", "", "half written")
-
-    hit = after_saved(s3, "head", deed)
+    file = begun()
+    hit = after_saved(s3, ("head",), FormatError("t/_job.json", "", "half written"))
     file.close()
     assert hit
     s3.before = s3.after = None
@@ -175,9 +151,7 @@ def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_commi
     s3: MemoryStore,
 ) -> None:
     """A close that is cut off after all its requests asks who has committed its file."""
-    mc.start(DEST, job_id="j")
-    file = mc.open_magic(PATH)
-    file.write(b"x")
+    file = begun()
     on_close = file._on_close
 
     def cut(finished: Any) -> None:
@@ -194,22 +168,78 @@ def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_commi
 
 def test_an_object_of_another_run_at_the_sets_key_proves_nothing(s3: MemoryStore) -> None:
     """Where the set's key is another run's the upload of a cut close is left to the job's end."""
-    mc.start(DEST, job_id="j")
-    file = mc.open_magic(PATH)
-    file.write(b"x")
+    file = begun()
 
     def deed() -> None:
-        s3.before = None
-        s3.put(
-            "t/__magic_job-j/job-j/00/_a_0.pendingset",
-            b"{}",
-            metadata={JOB_METADATA: "0" * 32},
-            content_type="application/json",
-        )
+        key = "t/__magic_job-j/job-j/00/_a_0.pendingset"
+        s3.put(key, b"{}", metadata={JOB_METADATA: "0" * 32})
         raise KeyboardInterrupt
 
-    assert after_saved(s3, "head", deed) == []
+    after_saved(s3, ("head",), deed)
     with pytest.raises(KeyboardInterrupt) as caught:
         file.close()
     assert any("left to the end of the job" in note for note in caught.value.__notes__)
     assert [upload.key for upload in s3.open_uploads()] == ["t/x.csv"]
+
+
+UNDECIDED = "was not decided when its commit was interrupted"
+
+
+def stop() -> None:
+    """Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+def decided(store: MemoryStore) -> mc.Job:
+    """A job whose driver died once it was decided."""
+    job = job_of({"a.csv": b"1", "b.csv": b"2"})
+    dies_at(store, record_put("committing"), mc.attach(DEST, job.id).commit, after=True)
+    return mc.attach(DEST, job.id)
+
+
+def refused(store: MemoryStore) -> mc.Job:
+    """A job whose commit refuses: an upload of it is gone."""
+    job = job_of({"a.csv": b"1", "b.csv": b"2"})
+    first = store.open_uploads()[0]
+    store.abort_upload(first.key, first.upload_id)
+    return mc.attach(DEST, job.id)
+
+
+def interrupted_at_each_request(make: Callable[[MemoryStore], mc.Job]) -> list[tuple[str, str]]:
+    """The notes of a commit that is interrupted before each of its requests in turn, and what the
+    record says then."""
+    found = []
+    for number in range(1, 60):
+        with memory_store(clock=StillClock()) as store:
+            job = make(store)
+            At(store, Nth(number), stop)
+            try:
+                job.commit()
+            except KeyboardInterrupt as error:
+                store.before = None
+                notes = " ".join(getattr(error, "__notes__", ()))
+                assert notes, number
+                states = [seen.state for seen in mc.inspect(DEST)]
+                found.append((notes, states[0] if states else "absent"))
+                if UNDECIDED in notes:
+                    assert not visible(store), number
+            except mc.MagicError:
+                break
+            else:
+                break
+    return found
+
+
+def test_of_a_decided_job_no_interrupted_commit_says_that_it_is_not() -> None:
+    """Another process has decided it. The call had not read that yet, or it had."""
+    found = interrupted_at_each_request(decided)
+    assert len(found) >= 6
+    assert not [notes for notes, _ in found if UNDECIDED in notes]
+
+
+def test_of_a_job_that_is_being_aborted_no_interrupted_commit_says_commit_it_again() -> None:
+    """Its commit had refused it, and was sweeping."""
+    found = interrupted_at_each_request(refused)
+    told = [notes for notes, state in found if state == "aborting"]
+    assert told
+    assert not [notes for notes in told if UNDECIDED in notes]

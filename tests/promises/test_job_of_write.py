@@ -6,12 +6,10 @@ import bz2
 import gzip
 import io
 import lzma
-import os
 import pickle
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -21,28 +19,8 @@ import magic_committer as mc
 from magic_committer.errors import TaskFailed, WrongProcess
 from magic_committer.job import give_up
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.concrete import upload_of
 from tests.destinations import There
 from tests.promises.hands import DEST, control, raising, visible
-
-
-def said_in_a_child(step: Callable[[], Any]) -> str:
-    """The error that ``step`` raises in a forked child, as text; "" if it returns."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        said = ""
-        try:
-            step()
-        except BaseException as error:
-            said = "".join(traceback.format_exception_only(error))
-        os.write(writing, said.encode()[:60_000])
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as told:
-        said = told.read()
-    assert os.waitpid(child, 0)[1] == 0
-    return said
 
 
 def test_it_takes_no_task(s3: MemoryStore) -> None:
@@ -54,40 +32,6 @@ def test_it_takes_no_task(s3: MemoryStore) -> None:
             writing.job.task("1")
         assert WrongProcess.advice in str(caught.value)
     assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_it_does_not_pickle(s3: MemoryStore) -> None:
-    """A worker cannot get the job of `write`, and the right call is named."""
-    with mc.write(DEST) as writing, pytest.raises(pickle.PicklingError) as caught:
-        pickle.dumps(writing.job)
-    assert "magic_committer.start(dest)" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        lambda job: job.task("1"),
-        lambda job: job.commit([], expect=0),
-        lambda job: job.abort(),
-    ],
-    ids=["task", "commit", "abort"],
-)
-def test_a_forked_child_cannot_use_it(s3: MemoryStore, step: Callable[[mc.Job], Any]) -> None:
-    """In a forked child the job of `write` sends nothing, and the right call is named."""
-    with mc.write(DEST) as writing:
-        with writing.open("a.csv") as f:
-            f.write(b"1")
-        upload_of(f).wait()
-        s3.before = _refuse
-        said = said_in_a_child(lambda: step(writing.job))
-        s3.before = None
-    assert "TaskFailed" in said
-    assert "magic_committer.start(dest)" in said
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def _refuse(request: Request) -> None:
-    raise AssertionError(f"sent: {request}")
 
 
 def test_it_is_read_in_and_after_with(s3: MemoryStore) -> None:
@@ -137,7 +81,7 @@ def test_what_somebody_else_aborts_is_left_to_them(s3: MemoryStore) -> None:
     s3.before = None
     seen = mc.attach(DEST, job.id)
     assert (seen.outcome, seen.state) == ("aborted", "aborting")
-    s3.before = _refuse
+    s3.before = raising(lambda _: True, AssertionError("a request is sent"))
     give_up(seen, ValueError("a worker failed"))
 
 
@@ -147,8 +91,6 @@ def test_it_pickles_once_it_has_ended(s3: MemoryStore) -> None:
         file.write(b"1")
     assert pickle.loads(pickle.dumps(writing.job)).outcome == "committed"
 
-
-# One file: `mc.open` ------------------------------------------------------------------------------
 
 URL = "s3://bucket/t/a.csv"
 
@@ -257,10 +199,8 @@ def test_a_close_that_fails_never_counts_as_published(s3: MemoryStore) -> None:
     file = mc.open(URL, "wb")
     file.write(b"1")
 
-    def denied(request: Request) -> None:
-        raise mc.PermissionDenied("you may not", code="AccessDenied", status=403)
-
-    s3.before = denied
+    denied = mc.PermissionDenied("you may not", code="AccessDenied", status=403)
+    s3.before = raising(lambda _: True, denied)
     for _ in range(2):
         with pytest.raises(mc.UploadFailed, match="you may not"):
             file.close()

@@ -171,8 +171,6 @@ def test_a_job_that_was_decided_with_such_a_key_can_be_undone(
     assert control(files) == [f"t/__magic_job-{job.id}/_job.json"]
 
 
-# Control characters -------------------------------------------------------------------------------
-
 UNLISTED = ("\x00", "\x01", "\t", "\n", "\r", "\x1f", "\x7f", "\x85", "\x9f", "\ufffe", "\uffff")
 
 

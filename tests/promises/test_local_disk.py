@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import pickle
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import magic_committer as mc
 from examples import local_disk
+from magic_committer.file_trees.disk import LocalTree
+from magic_committer.testing import PatientClock
+from tests.tree_store import Calls, before, check, lay_out, recover, run_job, served
 
 
 def test_the_example_does_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,3 +86,107 @@ def test_a_job_of_the_version_before_is_named(tmp_path: Path) -> None:
     assert "00/tasks/" in found.would
     assert mc.cleanup(root.as_uri()).did == ()
     assert (directory / "_job-1.json").exists()
+
+
+@pytest.fixture(params=["magic", "manifest"])
+def committer(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def dest(tmp_path: Path) -> str:
+    return (tmp_path / "a table").as_uri()
+
+
+def _files(root: Path) -> set[str]:
+    here = root / "a table"
+    found = (p.relative_to(here) for p in here.rglob("*") if p.is_file())
+    return {str(p) for p in found if not any(e.startswith(("__m", "_t")) for e in p.parts)}
+
+
+def _start(dest: str, committer: str, name: str = "a.csv", **terms: object) -> mc.Job:
+    """A job with a committed task of one file."""
+    job = mc.start(dest, committer=committer, **terms)  # type: ignore[arg-type]
+    with job.task("1") as task, task.open(name, "w") as file:
+        file.write("new")
+    return job
+
+
+def test_a_block_publishes_its_files_and_leaves_nothing(
+    dest: str, committer: str, tmp_path: Path
+) -> None:
+    """`write` publishes all files at once, and nothing of the job stays."""
+    with mc.write(dest, committer=committer) as job:
+        with job.open("dt=1/a.csv", "w") as file:
+            file.write("1")
+        with job.filesystem().open("b.csv", "wb") as raw:
+            raw.write(b"2")
+        assert _files(tmp_path) == set()
+    assert _files(tmp_path) == {"dt=1/a.csv", "b.csv", "_SUCCESS"}
+    assert not list((tmp_path / "a table").glob("_[_t]*"))
+
+
+def test_a_dead_job_is_seen_and_ended(dest: str, committer: str, tmp_path: Path) -> None:
+    """`inspect` shows jobs whose driver died; `recover` aborts one, `cleanup` all; another process
+    commits one of which it has the JSON."""
+    dead, other, alive = (_start(dest, committer, job_id=name) for name in ("a", "b", "c"))
+    assert {(one.id, one.kind, one.files) for one in mc.inspect(dest)} == {
+        (name, "ours", 1) for name in "abc"
+    }
+    assert mc.recover(dest, dead.id, dead_after=0).outcome == "aborted"
+    assert pickle.loads(pickle.dumps(alive)).commit().files == 1
+    report = mc.cleanup(dest, dead_after=0)
+    assert [one.job_id for one in report.recovered] == [other.id]
+    assert _files(tmp_path) == {"a.csv", "_SUCCESS"}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
+    committer: str, code: int, tmp_path: Path
+) -> None:
+    """It is full, or takes no more writes of this user: the error is the library's own, a job that
+    is told as committed is there, and a recovery when the disk works leaves all or nothing."""
+
+    def fail() -> None:
+        raise OSError(code, os.strerror(code))
+
+    at, failed = 1, True
+    while failed:
+        at += 3  # every third one, for time
+        root, told = tmp_path / str(at), False
+        lay_out(root, before("replace"))
+        with (
+            served(root, PatientClock()),
+            suppress(mc.MagicError),
+            Calls(at, fail, syncs=False).watched() as calls,
+        ):
+            run_job(root, "replace", committer)
+            told = True
+        with served(root):
+            recover(root)
+        assert check(root, "replace") or not told
+        failed = len(calls.names) >= at
+    assert at > 50
+
+
+def test_a_mount_in_a_file_s_way_is_refused_before_the_decision(
+    dest: str, committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody mounts another file system inside the destination while the job runs: nothing could
+    be renamed into it. The job is aborted, and none of its files is visible."""
+    job = mc.start(dest, committer=committer)
+    with job.task("1") as task:
+        for name in ("a.csv", "p=1/b.csv"):
+            with task.open(name, "w") as file:
+                file.write("1")
+    (tmp_path / "a table/p=1").mkdir(exist_ok=True)
+    mount_of = LocalTree.mount_of
+
+    def mounted(tree: LocalTree, path: str) -> str:
+        return "another" if path == "p=1" else mount_of(tree, path)
+
+    monkeypatch.setattr(LocalTree, "mount_of", mounted)
+    with pytest.raises(mc.MagicError, match="is mounted from elsewhere"):
+        job.commit()
+    assert _files(tmp_path) == set()
+    assert job.state == "closed" or job.abort()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +26,8 @@ from magic_committer.errors import (
 from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import JobRecord, ObjectRef, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, failing, raising
+from magic_committer.testing import PatientClock
+from tests.promises.hands import DEST, At, committed_task, failing, job_of, raising
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
@@ -94,92 +96,57 @@ def put(request: Request) -> bool:
     return (request.verb, request.key) == ("put", MARKER)
 
 
-def test_a_marker_that_comes_between_look_and_put_stays(job: Finishing) -> None:
-    """I8: a later job marks after we saw no marker: our PUT fails, and its marker stays."""
-    job.machine.later(10)
-    At(job.s3, put, partial(job.s3.put_object, MARKER, FOREIGN))
+@pytest.mark.parametrize("body", [FOREIGN, b"x" * (SUCCESS_BYTES_MAX + 1)], ids=["short", "large"])
+@pytest.mark.parametrize("after_look", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_a_marker_of_after_our_completion_stays(
+    machine: Machine, by: bool, before: bool, after_look: bool, body: bytes
+) -> None:
+    """I8: it counts by its own time, though nobody would read it, and our PUT does not replace it
+    when it comes after the look."""
+    if before:
+        machine.s3.put_object(MARKER, b"older")
+    job = Finishing(machine, by)
+    machine.later(10)
+    comes = partial(machine.s3.put_object, MARKER, body)
+    if after_look:
+        At(machine.s3, put, comes)
+    else:
+        comes()
     assert "completed later" in job.mark()
-    assert job.s3.body(MARKER) == FOREIGN
+    assert machine.s3.body(MARKER) == body
 
 
-def test_a_marker_that_changes_between_look_and_put_stays(after_another: Finishing) -> None:
-    """I8: a later job replaces the marker that we looked at: our PUT fails, its marker stays."""
-    job = after_another
-    job.machine.later(10)
-    At(job.s3, put, partial(job.s3.put_object, MARKER, FOREIGN))
-    assert "completed later" in job.mark()
-    assert job.s3.body(MARKER) == FOREIGN
+CLOSED: dict[str, Any] = {"state": State.CLOSED, "outcome": "committed"}
+ENDS: dict[str, Callable[[Finishing], object]] = {
+    "finished": lambda job: job.swap(**CLOSED),
+    "finished between the looks": lambda job: At(
+        job.s3, lambda r: (r.verb, r.key) == ("get", RECORD), partial(job.swap, **CLOSED)
+    ),
+    "no record": lambda job: job.s3.delete_one(RECORD),
+    "the next job's record": lambda job: job.s3.put_object(
+        RECORD, job.s3.body(RECORD).replace(b"0" * 32, b"1" * 32)
+    ),
+}
+"""What another process has made of a completed job."""
 
 
-def test_a_foreign_marker_of_after_our_completion_stays(job: Finishing) -> None:
-    """I8: a marker of another program counts by its own time: later than ours, it stays."""
-    job.machine.later(10)
-    job.s3.put_object(MARKER, FOREIGN)
-    assert "completed later" in job.mark()
-    assert job.s3.body(MARKER) == FOREIGN
-
-
-def test_a_foreign_marker_of_before_our_completion_goes(after_another: Finishing) -> None:
-    """I8: the marker that our record names is replaced."""
-    assert after_another.mark() == ""
-    assert after_another.is_ours()
-
-
-def test_a_job_that_another_finished_marks_no_more(job: Finishing) -> None:
-    """I8: who finds its job closed leaves the destination without a marker, for whoever deleted
-    the marker since has begun a job of its own."""
-    job.swap(State.CLOSED, outcome="committed")
-    assert "finished by somebody else" in job.mark()
-    assert MARKER not in job.s3.keys()
-
-
-def test_a_job_that_another_finishes_between_the_looks_marks_no_more(job: Finishing) -> None:
-    """I8: the marker is read first, the record second: a job that was finished in between, and
-    whose marker a `replace` beside it has deleted, does not mark again."""
-    looks = partial(job.swap, State.CLOSED, outcome="committed")
-    At(job.s3, lambda request: (request.verb, request.key) == ("get", RECORD), looks)
-    assert "finished by somebody else" in job.mark()
-    assert MARKER not in job.s3.keys()
-
-
-def test_a_record_that_is_gone_marks_no_more(job: Finishing) -> None:
-    """I8: without a record nobody knows when the job completed: it does not mark."""
-    job.s3.delete_one(RECORD)
-    assert "finished by somebody else" in job.mark()
-    assert MARKER not in job.s3.keys()
-
-
-def test_a_job_that_has_the_id_now_is_not_marked(job: Finishing) -> None:
-    """I8: the job was finished and forgotten, and the next one of its id is completed: it marks
-    itself, when what it replaces is gone."""
-    of_next = job.s3.body(RECORD).replace(b"0" * 32, b"1" * 32)
-    job.s3.put_object(RECORD, of_next)
+@pytest.mark.parametrize("end", ENDS)
+def test_a_job_that_another_finished_marks_no_more(job: Finishing, end: str) -> None:
+    """I8: whoever deleted the marker since has begun a job of its own, which marks itself."""
+    ENDS[end](job)
     assert "finished by somebody else" in job.mark()
     assert MARKER not in job.s3.keys()
 
 
 def test_the_clock_of_this_machine_does_not_count(job: Finishing) -> None:
     """I8: the marker says when its job completed by the store's clock, not by this machine's."""
-    runtime = replace(job.runtime, clock=Ahead())
+    ahead = PatientClock()
+    ahead.ahead = 86_400
     success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
-    write_marker(runtime, MARKER, job.seen, success)
+    write_marker(replace(job.runtime, clock=ahead), MARKER, job.seen, success)
     told = json.loads(job.s3.body(MARKER))["diagnostics"]["magic-committer.completed"]
     assert float(told) == job.s3.head(RECORD).last_modified
-
-
-class Ahead:
-    """A clock that is a day ahead."""
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return 4e9
-
-    def monotonic(self) -> float:
-        """The same."""
-        return 4e9
-
-    def sleep(self, seconds: float) -> None:
-        """Nobody waits."""
 
 
 @pytest.mark.parametrize("error", [WriteConflict, Unanswered])
@@ -188,10 +155,7 @@ def test_a_put_that_is_not_answered_clearly_is_sent_again(
 ) -> None:
     """I8: after a 409 or no answer it is looked again, and written."""
 
-    def fail() -> None:
-        raise error("")
-
-    At(job.s3, put, fail)
+    At(job.s3, put, error(""))
     assert job.mark() == ""
     assert job.is_ours()
 
@@ -199,10 +163,7 @@ def test_a_put_that_is_not_answered_clearly_is_sent_again(
 def test_a_put_whose_reply_is_lost_is_recognised(job: Finishing) -> None:
     """I8: a marker of our UUID is ours: it is not written twice."""
 
-    def fail() -> None:
-        raise Unanswered("")
-
-    At(job.s3, put, fail, after=True)
+    At(job.s3, put, Unanswered(""), after=True)
     job.s3.requests.clear()
     assert job.mark() == ""
     assert job.s3.requests["put"] == 1
@@ -214,14 +175,6 @@ def test_a_store_that_never_answers_the_put_is_told(job: Finishing) -> None:
     job.s3.before = raising(lambda r: put(r), Unanswered("down"))
     with pytest.raises(Unanswered, match="down"):
         job.mark()
-
-
-def test_a_marker_that_is_too_large_to_read_counts_by_its_time(job: Finishing) -> None:
-    """I8: a foreign `_SUCCESS` that nobody would read is a marker: later than ours it stays."""
-    job.machine.later(10)
-    job.s3.put_object(MARKER, b"x" * (SUCCESS_BYTES_MAX + 1))
-    assert "completed later" in job.mark()
-    assert len(job.s3.body(MARKER)) == SUCCESS_BYTES_MAX + 1
 
 
 @pytest.mark.parametrize(
@@ -292,8 +245,7 @@ def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore
     """I8: a replace has deleted the old `_SUCCESS` and may not write its own: with that key in
     ``accept`` the job is finished without it, and says so."""
     s3.put_object("t/_SUCCESS", b"")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"a.csv": b"a"})
+    job = job_of({"a.csv": b"a"}, mode="replace")
     s3.before = raising(
         lambda r: (r.verb, r.key) == ("put", "t/_SUCCESS"),
         PermissionDenied("not this key", status=403),

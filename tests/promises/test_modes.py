@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 
@@ -21,8 +22,18 @@ from magic_committer.errors import (
 )
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, Crash, committed_task, control, failing, raising, visible
+from magic_committer.testing import PatientClock
+from tests.promises.hands import (
+    DEST,
+    At,
+    committed_task,
+    control,
+    failing,
+    job_of,
+    raising,
+    visible,
+)
+from tests.promises.machine import deaths, left
 
 
 def run(mode: Mode, files: Mapping[str, bytes]) -> mc.JobReport:
@@ -95,8 +106,7 @@ def test_fail_by_partition_looks_at_written_partitions_only(s3: MemoryStore) -> 
 def test_nothing_is_deleted_before_all_that_replaces_it_is_visible(s3: MemoryStore) -> None:
     """I7: at every request, either all old files are there or all new ones are."""
     old_table(s3)
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {f"new-{n}.csv": b"new" for n in range(4)})
+    job = job_of({f"new-{n}.csv": b"new" for n in range(4)}, mode="replace")
     new = {f"t/new-{n}.csv" for n in range(4)}
     old = set(data(s3))
 
@@ -113,8 +123,7 @@ def test_a_reader_that_goes_by_success_sees_the_old_table_or_the_new_one(s3: Mem
     is gone."""
     old_table(s3)
     old = data(s3)
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"new.csv": b"new"})
+    job = job_of({"new.csv": b"new"}, mode="replace")
 
     def look(request: Request, reply: object) -> None:
         if "t/_SUCCESS" in s3.keys():
@@ -131,8 +140,7 @@ def test_what_a_neighbour_has_written_since_stays(s3: MemoryStore, when: str) ->
     """I6: an old file that somebody rewrote, or a new one that somebody added after the plan, is
     not deleted."""
     old_table(s3)
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"new.csv": b"new"})
+    job = job_of({"new.csv": b"new"}, mode="replace")
 
     def neighbour() -> None:
         s3.put_object("t/dt=2/a.csv", b"theirs")
@@ -158,8 +166,7 @@ def test_what_a_neighbour_has_written_since_stays(s3: MemoryStore, when: str) ->
 def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> None:
     """Mode ``fail``: what appears after the last look is not overwritten; nothing of the job stays,
     and the error says which key it was."""
-    job = mc.start(DEST, mode="fail")
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"})
+    job = job_of({"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"}, mode="fail")
     At(
         s3,
         lambda r: r.verb == "put" and "_plan-" in r.key,
@@ -177,58 +184,32 @@ def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> N
 def test_an_undoing_that_crashed_anywhere_is_finished_by_anyone() -> None:
     """I5: killed before or after any request of a commit that meets a foreign file, the job is
     undone by whoever attaches."""
-    number, reached = 0, True
-    while reached:
-        number += 1
-        for after in (False, True):
-            with memory_store() as s3:
-                reached = _crash_while_undoing(s3, number, after)
-    assert number > 25
+    for machine, dies in deaths(least=25):
+        s3 = machine.s3
+        job = job_of({"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"}, mode="fail")
 
+        def theirs(request: Request, s3: MemoryStore = s3) -> None:
+            if request.verb == "put" and "_plan-" in request.key:
+                s3.put_object("t/b.csv", b"theirs")
 
-def _crash_while_undoing(s3: MemoryStore, number: int, after: bool) -> bool:
-    """One walk; False if the job ended before the n-th request."""
-    job = mc.start(DEST, mode="fail")
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"})
-    s3.requests.clear()
-    crashed = False
-
-    def maybe() -> None:
-        nonlocal crashed
-        if not crashed and sum(s3.requests.values()) == number:
-            crashed = True
-            raise Crash
-
-    def before(request: Request) -> None:
-        if not after:
-            maybe()
-
-    def answered(request: Request, reply: object) -> None:
-        if request.verb == "put" and "_plan-" in request.key:
-            s3.put_object("t/b.csv", b"theirs")
-        if after:
-            maybe()
-
-    s3.before, s3.after = before, answered
-    with pytest.raises((Crash, mc.DestinationExists)):
-        job.commit()
-    s3.before = s3.after = None
-    found = mc.attach(DEST, job.id)
-    if found.state == "committing":
-        with pytest.raises(mc.DestinationExists):
-            found.commit()
-    elif found.state != "closed":
-        found.abort()
-    assert visible(s3) in ({"t/b.csv": b"theirs"}, {})
-    assert s3.open_uploads() == ()
-    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]
-    return crashed
+        dies.meanwhile = theirs
+        with suppress(mc.DestinationExists):
+            dies(job.commit)
+        s3.before = s3.after = None
+        found = mc.attach(DEST, job.id)
+        if found.state == "committing":
+            with pytest.raises(mc.DestinationExists):
+                found.commit()
+        elif found.state != "closed":
+            found.abort()
+        assert visible(s3) in ({"t/b.csv": b"theirs"}, {})
+        assert s3.open_uploads() == ()
+        assert left(s3) == ["_job.json"]
 
 
 def test_a_committing_job_is_reverted_on_the_operators_word(s3: MemoryStore) -> None:
     """``abort --revert``: what was completed is deleted, what a neighbour has rewritten stays."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"})
+    job = job_of({"a.csv": b"1", "b.csv": b"2", "c.csv": b"3"})
 
     failing(s3, "complete_upload", "t/c.csv", Unanswered("no answer"))
     with pytest.raises(mc.CommitIncomplete):
@@ -296,19 +277,6 @@ def test_jobs_on_different_partitions_run_beside_each_other(s3: MemoryStore) -> 
     assert three.outcome == "aborted"
 
 
-def test_closed_records_of_drawn_ids_are_tidied_by_the_next_excluding_job() -> None:
-    """Records that are closed for a day go when somebody lists them; given ids stay taken."""
-    clock = PatientClock()
-    with memory_store(clock=clock) as s3:
-        for job_id in (None, "given"):
-            job = mc.start(DEST, job_id=job_id)
-            mc.attach(DEST, job.id).abort()
-        assert len(control(s3)) == 2
-        clock.sleep(25 * 3600)
-        mc.start(DEST, mode="fail").abort()
-        assert control(s3) == ["t/__magic_job-given/_job.json"]
-
-
 def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> None:
     """HEAD, compare, delete, where the store refuses If-Match on DELETE."""
     s3.put_object("t/old.csv", b"old")
@@ -333,11 +301,9 @@ def test_a_plain_delete_is_sent_only_where_the_condition_is_called_wrong(
     without it: another writer may be about to replace the object."""
     etag = s3.put_object("t/old.csv", b"old")
 
-    def before(request: Request) -> None:
-        if request.verb == "delete_one" and request.if_match is not None:
-            raise answer("each time")
-
-    s3.before = before
+    s3.before = raising(
+        lambda r: r.verb == "delete_one" and r.if_match is not None, answer("each time")
+    )
     runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
     if deleted:
         assert delete_if_same(runtime, "t/old.csv", etag)
@@ -384,8 +350,7 @@ def test_a_delete_that_is_a_conflict_three_times_is_sent_again(s3: MemoryStore, 
     """I7: the store answers 409 to three deletes of old data: the fourth is sent, and the job is
     committed without a word."""
     s3.put_object("t/p=1/old.csv", b"old")
-    job = mc.start(DEST, mode=mode)
-    committed_task(job, "1", {"p=1/new.csv": b"new"})
+    job = job_of({"p=1/new.csv": b"new"}, mode=mode)
     left = 3
 
     def before(request: Request) -> None:

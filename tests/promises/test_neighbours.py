@@ -10,14 +10,15 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import (
     DEST,
     At,
     committed_task,
     control,
     half_completed,
+    job_of,
     killed,
+    raising,
     visible,
 )
 
@@ -34,8 +35,7 @@ def test_foreign_objects_and_uploads_are_never_touched(s3: MemoryStore) -> None:
         s3.start_upload(f"t/part-1-mcj{'ab' * 16}.csv"),
     }
     for end in ("commit", "abort"):
-        job = mc.start(DEST)
-        committed_task(job, "1", {f"{end}.csv": b"1"})
+        job = job_of({f"{end}.csv": b"1"})
         killed(job, "2", "left.csv", unique=True)
         job.commit() if end == "commit" else job.abort()
     assert {u.upload_id for u in s3.open_uploads()} == theirs
@@ -104,8 +104,7 @@ def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStor
 
 def test_success_is_written_last(s3: MemoryStore) -> None:
     """I8: when `_SUCCESS` appears, every file is there."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {f"{n}.csv": b"1" for n in range(5)})
+    job = job_of({f"{n}.csv": b"1" for n in range(5)})
     seen: list[int] = []
     At(
         s3,
@@ -125,34 +124,6 @@ def test_no_marker_where_none_is_wanted(s3: MemoryStore) -> None:
     with mc.write(DEST, mark_success=False) as job, job.open("a.csv") as f:
         f.write(b"1")
     assert s3.body("t/_SUCCESS") == b""
-
-
-def test_the_marker_of_a_job_that_completed_later_stays() -> None:
-    """I8: a driver that is slow to mark does not write over the marker of a job after it."""
-    clock = PatientClock()
-    with memory_store(clock=clock) as s3:
-        slow, fast = mc.start(DEST), mc.start(DEST)
-        slow_result = committed_task(slow, "1", {"slow.csv": b"1"})
-        fast_result = committed_task(fast, "1", {"fast.csv": b"2"})
-
-        def fast_runs_wholly() -> None:
-            clock.sleep(10)
-            fast.commit([fast_result])
-
-        At(
-            s3,
-            lambda r: r.verb == "get" and r.key.endswith("_job.json") and _completed(s3, slow),
-            fast_runs_wholly,
-        )
-        report = slow.commit([slow_result])
-        assert json.loads(s3.body("t/_SUCCESS"))["jobId"] == fast.id
-        assert "_SUCCESS" in report.warnings[0]
-        assert set(visible(s3)) == {"t/slow.csv", "t/fast.csv"}
-
-
-def _completed(s3: MemoryStore, job: mc.Job) -> bool:
-    record = json.loads(s3.body(f"t/__magic_job-{job.id}/_job.json"))
-    return bool(record["state"] == "completed")
 
 
 def test_the_marker_of_an_earlier_job_is_replaced(s3: MemoryStore) -> None:
@@ -186,8 +157,7 @@ def test_another_jobs_spoilt_set_is_told_as_that_jobs(s3: MemoryStore) -> None:
     for key in control(s3):
         if key.endswith(".pendingset"):
             s3.put_object(key, b"{}", metadata=s3.head(key).metadata)
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"new.csv": b"new"})
+    replace = job_of({"new.csv": b"new"}, mode="replace")
     with pytest.raises(mc.ConflictingJob, match=append.id):
         replace.commit()
     assert (replace.outcome, "t/new.csv" in visible(s3)) == ("aborted", False)
@@ -232,3 +202,82 @@ def test_a_job_that_ends_between_the_listing_and_the_look_is_not_missed(s3: Memo
         assert (firsts.result(300), seconds.result(300)) == ("refused", "committed")
     s3.before = None
     assert visible(s3) == {"t/p=1/second.csv": b"2"}
+
+
+def replacing(s3: MemoryStore) -> mc.Job:
+    """A job that will replace ``t/old.csv``, ready to commit."""
+    s3.put_object("t/old.csv", b"old")
+    return job_of({"new.csv": b"new"}, mode="replace")
+
+
+def deletion_of(key: str, request: Request) -> bool:
+    """The DELETE of one object."""
+    return (request.verb, request.key) == ("delete_one", key)
+
+
+def test_what_is_written_between_look_and_delete_stays(s3: MemoryStore) -> None:
+    """I6: a neighbour writes an old file anew between our HEAD and our DELETE: it stays."""
+    job = replacing(s3)
+    at = At(s3, lambda r: deletion_of("t/old.csv", r), lambda: s3.put_object("t/old.csv", b"!"))
+    job.commit()
+    assert at.done
+    assert visible(s3) == {"t/old.csv": b"!", "t/new.csv": b"new"}
+
+
+def test_what_was_written_since_the_plan_is_not_asked_to_go(s3: MemoryStore) -> None:
+    """I6: a DELETE is not even sent for an object that is another by now: there are stores that
+    ignore its condition."""
+    job = replacing(s3)
+    sent: list[str] = []
+
+    def look(request: Request) -> None:
+        if request.verb == "complete_upload":
+            s3.before = note
+            s3.put_object("t/old.csv", b"!")
+
+    def note(request: Request) -> None:
+        if request.verb == "delete_one":
+            sent.append(request.key)
+
+    s3.before = look
+    job.commit()
+    assert "t/old.csv" not in sent
+    assert s3.body("t/old.csv") == b"!"
+
+
+def test_what_is_written_over_a_file_that_is_undone_stays(s3: MemoryStore) -> None:
+    """I6: a neighbour writes over a file of a job that is being reverted, between HEAD and DELETE:
+    its object stays."""
+    job = half_completed(s3)
+    at = At(s3, lambda r: deletion_of("t/a.csv", r), lambda: s3.put_object("t/a.csv", b"!"))
+    mc.abort(DEST, job.id, revert=True)
+    assert at.done
+    assert visible(s3) == {"t/a.csv": b"!"}
+
+
+def test_what_is_completed_while_it_is_undone_goes(s3: MemoryStore) -> None:
+    """I3: a late Complete that lands before the revert's abort is seen by the look after it."""
+    job = half_completed(s3)
+    (upload,) = [u for u in s3.open_uploads() if u.key == "t/b.csv"]
+    parts = tuple(s3.list_parts(upload.key, upload.upload_id))
+
+    def completes_late(request: Request) -> None:
+        if request.verb == "abort_upload" and request.key == "t/b.csv":
+            s3.before = None
+            s3.complete_upload("t/b.csv", upload.upload_id, parts, length=1, checksum=None)
+
+    s3.before = completes_late
+    mc.abort(DEST, job.id, revert=True)
+    assert visible(s3) == {}
+
+
+def test_a_revert_that_could_not_undo_all_is_done_again(s3: MemoryStore) -> None:
+    """I3: a file that could not be looked at keeps the job from being called reverted."""
+    job = half_completed(s3)
+    s3.before = raising(lambda r: (r.verb, r.key) == ("head", "t/a.csv"), mc.StoreError("not now"))
+    with pytest.raises(mc.AbortIncomplete, match="not now"):
+        mc.abort(DEST, job.id, revert=True)
+    s3.before = None
+    assert mc.attach(DEST, job.id).state == "reverting"
+    assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
+    assert visible(s3) == {}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -16,7 +16,17 @@ from magic_committer.commit.conflict import YIELD_LOOKS_MAX
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, raising, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    control,
+    dies_at,
+    job_of,
+    raising,
+    visible,
+)
 
 JOBS = 8
 PATIENCE_SECONDS = 300.0
@@ -94,11 +104,6 @@ def test_of_eight_jobs_that_start_at_once_one_wins(mode: Mode, given: bool) -> N
             mc.start(DEST, mode=mode).abort()
 
 
-def interrupting(s3: MemoryStore, deed: Callable[[], object]) -> At:
-    """Something is done when the next job has set up and looks."""
-    return At(s3, looks_around, deed)
-
-
 def test_a_younger_one_yields_at_once_and_says_to_whom(
     s3: MemoryStore, clock: PatientClock
 ) -> None:
@@ -123,7 +128,7 @@ def test_the_oldest_waits_until_the_younger_one_has_yielded(
         body = s3.body("t/__magic_job-x/_job.json").replace(b'"append"', b'"replace"')
         s3.put_object("t/__magic_job-x/_job.json", body)
 
-    interrupting(s3, set_up)
+    At(s3, looks_around, set_up)
     sleep = clock.sleep
 
     def meanwhile(seconds: float) -> None:
@@ -140,11 +145,7 @@ def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
 ) -> None:
     """A given id is withdrawn through ``aborting``: it will publish nothing, and is soon closed."""
     older = mc.start(DEST, mode="replace", job_id="x")
-    stop = At(s3, lambda r: r.verb == "list", crash)
-    with pytest.raises(Crash):
-        older.abort()
-    assert stop.done
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "list", older.abort)
     clock.sleep(5)
     sleep = clock.sleep
 
@@ -188,13 +189,8 @@ def test_a_younger_one_that_has_decided_is_not_waited_for(
 
     def younger_first() -> None:
         clock.ahead += 5
-        job = mc.start(DEST, mode="replace")
-        committed_task(job, "1", {"a.csv": b"1"})
-        stop = At(s3, lambda r: r.verb == "complete_upload", crash)
-        with pytest.raises(Crash):
-            job.commit()
-        assert stop.done
-        s3.before = None
+        job = job_of({"a.csv": b"1"}, mode="replace")
+        dies_at(s3, lambda r: r.verb == "complete_upload", job.commit)
         clock.ahead -= 5
 
     At(s3, is_record, younger_first)
@@ -236,7 +232,7 @@ def test_the_looks_are_bounded(s3: MemoryStore, clock: PatientClock) -> None:
         if looks_around(request):
             looks.append(request.key)
 
-    interrupting(s3, set_up)
+    At(s3, looks_around, set_up)
     with pytest.raises(mc.ConflictingJob, match="has not yielded"):
         mc.start(DEST, mode="replace")
     assert len(looks) == YIELD_LOOKS_MAX - 1  # the first was the one that was interrupted
@@ -265,55 +261,39 @@ def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> N
 BY_PARTITION: tuple[Mode, ...] = ("fail_partitions", "replace_partitions")
 
 
-def ready(mode: Mode, partition: str = "p=1", name: str = "a.csv") -> tuple[mc.Job, list[Any]]:
+class Ready:
     """A job by partition whose task is committed."""
-    job = mc.start(DEST, mode=mode)
-    return job, [committed_task(job, "1", {f"{partition}/{name}": b"1"})]
 
+    def __init__(self, mode: Mode, name: str = "a.csv") -> None:
+        self.job = mc.start(DEST, mode=mode)
+        self.results = [committed_task(self.job, "1", {f"p=1/{name}": b"1"})]
 
-class Ready(NamedTuple):
-    """A job whose task is committed."""
-
-    job: mc.Job
-    results: list[Any]
-
-    def commit(self) -> None:
-        """Commit the job."""
+    def commit(self) -> str:
+        """Commit the job; its id."""
         self.job.commit(self.results)
+        return self.job.id
 
 
 def two_ready(clock: PatientClock, mode: Mode) -> tuple[Ready, Ready]:
     """An older and a younger job of one partition, with ``a.csv`` and ``b.csv``."""
-    older = Ready(*ready(mode))
+    older = Ready(mode)
     clock.sleep(5)
-    return older, Ready(*ready(mode, name="b.csv"))
-
-
-def refused(
-    clock: PatientClock, commit: Callable[[], object], match: str, waited: float = 0.0
-) -> None:
-    """A commit is refused in these words, after so many seconds."""
-    before = clock.ahead
-    with pytest.raises(mc.ConflictingJob, match=match):
-        commit()
-    assert clock.ahead - before == waited
+    return older, Ready(mode, "b.csv")
 
 
 @pytest.mark.parametrize("mode", BY_PARTITION)
 def test_of_eight_jobs_of_one_partition_that_commit_at_once_the_oldest_wins(mode: Mode) -> None:
     """All have announced the partition before any looks; the work of the oldest is not lost."""
     with memory_store(clock=SystemClock()) as s3:
-        jobs = [ready(mode, name=f"{number}.csv") for number in range(JOBS)]
+        jobs = [Ready(mode, f"{number}.csv") for number in range(JOBS)]
         age = {
-            job.id: (s3.head(f"t/__magic_job-{job.id}/_job.json").last_modified, job.uuid)
-            for job, _ in jobs
+            one.job.id: (
+                s3.head(f"t/__magic_job-{one.job.id}/_job.json").last_modified,
+                one.job.uuid,
+            )
+            for one in jobs
         }
-
-        def commit(job: mc.Job, results: list[Any]) -> str:
-            job.commit(results)
-            return job.id
-
-        won, lost = at_once(s3, [partial(commit, *one) for one in jobs])
+        won, lost = at_once(s3, [one.commit for one in jobs])
         assert won == [min(age, key=lambda one: age[one])]
         assert len(lost) == JOBS - 1
         assert all("writes p=1/ too: this one yields to it" in told for told in lost)
@@ -322,43 +302,39 @@ def test_of_eight_jobs_of_one_partition_that_commit_at_once_the_oldest_wins(mode
 
 
 @pytest.mark.parametrize("mode", BY_PARTITION)
-def test_the_younger_of_one_partition_yields_at_once(
-    s3: MemoryStore, clock: PatientClock, mode: Mode
-) -> None:
-    """It need not wait, and the older one, which has announced before, goes on."""
+@pytest.mark.parametrize(
+    ("who", "when", "told", "waits"),
+    [
+        pytest.param("younger", looks_around, "p=1/ too: this one yields", 0.0, id="announced"),
+        pytest.param(
+            "older", lists_partition, "it is younger, and has not yielded", WAITED_SECONDS,
+            id="looked first",
+        ),
+        pytest.param(
+            "older", lambda r: r.verb == "complete_upload", r"committing.*this one yields to it",
+            0.0, id="decided",
+        ),
+    ],
+)  # fmt: skip
+def test_of_two_of_one_partition_the_one_that_meets_the_other_yields(
+    s3: MemoryStore, clock: PatientClock, who: str, when: Callable[[Request], bool], told: str,
+    waits: float, mode: Mode,
+) -> None:  # fmt: skip
+    """The younger one at once, where the older one has announced. The older one, too, where the
+    younger one has looked before it, after a wait, or has decided: that may take hours."""
     older, younger = two_ready(clock, mode)
-    yields = f"{older.job.id}.*p=1/ too: this one yields"
-    at = At(s3, looks_around, lambda: refused(clock, younger.commit, yields))
-    older.commit()
+    refused, goes_on = (younger, older) if who == "younger" else (older, younger)
+
+    def meets() -> None:
+        before = clock.ahead
+        with pytest.raises(mc.ConflictingJob, match=told):
+            refused.commit()
+        assert clock.ahead - before == waits
+
+    at = At(s3, when, meets)
+    goes_on.commit()
     assert at.done
-    assert set(visible(s3)) == {"t/p=1/a.csv"}
-
-
-@pytest.mark.parametrize("mode", BY_PARTITION)
-def test_a_younger_one_of_a_partition_that_looked_first_wins_and_the_older_one_is_refused(
-    s3: MemoryStore, clock: PatientClock, mode: Mode
-) -> None:
-    """The younger one has seen no plan, and lists: to be the older one is no leave to go on beside
-    it. It waits, and is refused."""
-    older, younger = two_ready(clock, mode)
-    stays = "it is younger, and has not yielded"
-    at = At(s3, lists_partition, lambda: refused(clock, older.commit, stays, WAITED_SECONDS))
-    younger.commit()
-    assert at.done
-    assert set(visible(s3)) == {"t/p=1/b.csv"}
-
-
-@pytest.mark.parametrize("mode", BY_PARTITION)
-def test_a_decided_one_of_the_same_partition_is_not_waited_for(
-    s3: MemoryStore, clock: PatientClock, mode: Mode
-) -> None:
-    """It completes now, and may take hours: the older one yields to it at once."""
-    older, younger = two_ready(clock, mode)
-    yields = r"committing.*this one yields to it"
-    at = At(s3, lambda r: r.verb == "complete_upload", lambda: refused(clock, older.commit, yields))
-    younger.commit()
-    assert at.done
-    assert set(visible(s3)) == {"t/p=1/b.csv"}
+    assert set(visible(s3)) == {f"t/p=1/{'a' if who == 'younger' else 'b'}.csv"}
 
 
 @pytest.mark.parametrize("mode", BY_PARTITION)
@@ -406,7 +382,7 @@ def test_a_rival_that_is_being_ended_is_not_called_younger(
 ) -> None:
     """Its driver was killed, its abort is refused, its plan stays: who waits in vain says how it
     is. When the refusal is over, the call in the hint ends it."""
-    dead, results = ready("replace_partitions")
+    dead = Ready("replace_partitions")
     dying: list[Request] = []
 
     def die(request: Request) -> None:
@@ -416,21 +392,18 @@ def test_a_rival_that_is_being_ended_is_not_called_younger(
 
     s3.before = die
     with pytest.raises(Crash):
-        dead.commit(results)
+        dead.commit()
 
     s3.before = raising(
         lambda r: r.verb == "abort_upload" and r.key == "t/p=1/a.csv",
         mc.PermissionDenied("no", operation="abort_upload", bucket="bucket", status=403),
     )
-    assert mc.abort(DEST, dead.id).warnings
+    assert mc.abort(DEST, dead.job.id).warnings
     clock.sleep(600)
-    job, later = ready("replace_partitions", name="b.csv")
-    with pytest.raises(
-        mc.ConflictingJob, match=r"aborting.*it is being ended, and has not gone yet"
-    ):
-        job.commit(later)
+    told = r"aborting.*it is being ended, and has not gone yet"
+    with pytest.raises(mc.ConflictingJob, match=told):
+        Ready("replace_partitions", "b.csv").commit()
     s3.before = None
-    mc.recover(DEST, dead.id, dead_after=0)
-    job, later = ready("replace_partitions", name="c.csv")
-    job.commit(later)
+    mc.recover(DEST, dead.job.id, dead_after=0)
+    Ready("replace_partitions", "c.csv").commit()
     assert set(visible(s3)) == {"t/p=1/c.csv"}

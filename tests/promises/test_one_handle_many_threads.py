@@ -24,21 +24,22 @@ def record_head(request: Request) -> bool:
     return request.verb == "head" and request.key.endswith("_job.json")
 
 
+def _raised(step: Callable[[], Any]) -> BaseException | None:
+    try:
+        step()
+    except BaseException as error:
+        return error
+    return None
+
+
 def elsewhere(step: Callable[[], Any]) -> BaseException | None:
     """What ``step`` raises in another thread; None if it returns."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            step()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
+    raised: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: raised.append(_raised(step)))
     thread.start()
     thread.join(300)
     assert not thread.is_alive()
-    return raised[0] if raised else None
+    return raised[0]
 
 
 def one_file(job: mc.Job) -> mc.Task:
@@ -63,40 +64,34 @@ def believe_every_abort(s3: MemoryStore) -> None:
     s3.after = after
 
 
-# abort beside commit ------------------------------------------------------------------------------
+BESIDE: dict[str, tuple[Callable[[mc.Task], object], str]] = {
+    "abort": (lambda task: task.abort(), "is being committed"),
+    "commit": (lambda task: task.commit(), ""),
+    "open": (lambda task: task.open("b.csv"), "takes no more files"),
+}
 
 
 @pytest.mark.parametrize("track", TRACKS)
-def test_an_abort_in_another_thread_does_nothing_while_commit_runs(
-    s3: MemoryStore, track: Track
+@pytest.mark.parametrize("where", [elsewhere, _raised], ids=["another thread", "a signal handler"])
+@pytest.mark.parametrize("call", BESIDE)
+def test_nothing_is_done_beside_a_commit(
+    s3: MemoryStore, call: str, where: Callable[[Callable[[], Any]], object], track: Track
 ) -> None:
-    """What one thread commits no other thread can abort meanwhile."""
+    """What a commit takes nobody can abort, commit or add to meanwhile; repeated afterwards it
+    gives the same result."""
     job = mc.start(DEST, accept="results", track=track)
     task = one_file(job)
     believe_every_abort(s3)
-    told: list[BaseException | None] = []
-    At(s3, record_head, lambda: told.append(elsewhere(task.abort)))
+    step, says = BESIDE[call]
+    told: list[object] = []
+    At(s3, record_head, lambda: told.append(where(lambda: step(task))))
     result = task.commit()
     assert isinstance(told[0], TaskFailed)
-    assert "is being committed" in str(told[0])
+    assert says in str(told[0])
+    assert task.commit() is result
     assert job.commit([result]).outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_an_abort_in_a_signal_handler_does_nothing_while_commit_runs(s3: MemoryStore) -> None:
-    """A signal handler that aborts what it has interrupted is refused."""
-    job = mc.start(DEST, accept="results", track="memory")
-    task = one_file(job)
-    told: list[str] = []
-
-    def handler() -> None:
-        with pytest.raises(TaskFailed, match="is being committed") as caught:
-            task.abort()
-        told.append(str(caught.value))
-
-    At(s3, record_head, handler)
-    assert job.commit([task.commit()]).files == 1
-    assert len(told) == 1
+    assert s3.open_uploads() == ()
 
 
 @pytest.mark.parametrize("number", range(1, 8))
@@ -122,16 +117,6 @@ def test_an_abort_that_is_slow_keeps_a_commit_out(s3: MemoryStore, number: int) 
     assert all(isinstance(error, TaskFailed) for error in told)
     assert not task.committed
     assert s3.open_uploads() == ()
-
-
-def test_two_commits_beside_each_other_are_one(s3: MemoryStore) -> None:
-    """A commit beside a commit is refused, and repeated afterwards gives the same result."""
-    task = one_file(mc.start(DEST))
-    told: list[BaseException | None] = []
-    At(s3, record_head, lambda: told.append(elsewhere(task.commit)))
-    result = task.commit()
-    assert isinstance(told[0], TaskFailed)
-    assert task.commit() is result
 
 
 def test_two_aborts_beside_each_other_end_well(s3: MemoryStore) -> None:
@@ -164,23 +149,6 @@ def test_an_interrupted_commit_can_be_repeated(s3: MemoryStore) -> None:
 def request_of_set_stored(s3: MemoryStore, deed: Callable[[], Any]) -> At:
     """Does it after the `.pendingset` was stored."""
     return At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), deed, after=True)
-
-
-# files beside commit ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("track", TRACKS)
-def test_a_file_opened_beside_commit_is_refused(s3: MemoryStore, track: Track) -> None:
-    """No file is taken that the commit under way would leave out."""
-    job = mc.start(DEST, accept="results", track=track)
-    task = one_file(job)
-    told: list[BaseException | None] = []
-    At(s3, record_head, lambda: told.append(elsewhere(lambda: task.open("b.csv"))))
-    result = task.commit()
-    assert isinstance(told[0], TaskFailed)
-    assert "takes no more files" in str(told[0])
-    assert job.commit([result]).files == 1
-    assert s3.open_uploads() == ()
 
 
 @pytest.mark.parametrize("track", TRACKS)
@@ -268,17 +236,6 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     monkeypatch.setattr(attempt, "_refuse_lost_files", switch)
     assert isinstance(late, stream)
     assert job.commit([task.commit()]).files == 2
-
-
-def _raised(step: Callable[[], Any]) -> BaseException | None:
-    try:
-        step()
-    except BaseException as error:
-        return error
-    return None
-
-
-# a second try -------------------------------------------------------------------------------------
 
 
 def is_pending(request: Request) -> bool:

@@ -1,8 +1,10 @@
-"""A forked child can do nothing with its parent's job: it is told so, and touches nothing."""
+"""A forked child is told that it can do nothing with its parent's job; workers that are sent the
+job, or know its names, can do all."""
 
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
 import os
 import pickle
@@ -10,12 +12,14 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import boto3
 import pytest
 
 import magic_committer as mc
+from examples import processes
 from magic_committer.errors import (
     WrongProcess,
 )
@@ -25,6 +29,7 @@ from magic_committer.stores.memory import MemoryStore
 from tests.concrete import attempt_of, upload_of
 from tests.promises.hands import DEST, committed_task, control, one_file, visible
 from tests.servers import moto_server
+from tools.moto_server import CREDENTIALS
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12
 
@@ -186,23 +191,14 @@ def test_a_job_in_a_child_is_a_copy(
 def server() -> Iterator[str]:
     """moto's server, found by every process through the environment. A bucket of its own: clients
     are kept by bucket, and other modules have servers too."""
-    with moto_server("forks") as url:
-        before = dict(os.environ)
-        os.environ.update(
-            AWS_ENDPOINT_URL=url,
-            AWS_REGION="us-east-1",
-            AWS_ACCESS_KEY_ID="any",
-            AWS_SECRET_ACCESS_KEY="any",
-        )
-        try:
-            yield url
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
+    with moto_server("forks") as url, pytest.MonkeyPatch.context() as patched:
+        for name, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
+            patched.setenv(name, value)
+        yield url
 
 
 def seen(prefix: str) -> dict[str, bytes]:
-    """All objects below a prefix, but control objects."""
+    """All objects below a prefix, but markers."""
     client = boto3.client("s3")
     found = client.list_objects_v2(Bucket="forks", Prefix=prefix).get("Contents", [])
     return {
@@ -293,8 +289,11 @@ def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
             "leave": (lambda: leave(job, None), 1),
             "leave by exception": (lambda: leave(job, KeyError()), 0),
             "leave by exit": (lambda: leave(job, SystemExit(0)), 0),
-            "commit": (task.commit, 1),
+            "commit the task": (task.commit, 1),
             "abort the task": (task.abort, 1),
+            "take a task": (lambda: job.job.task("1"), 1),
+            "commit the job": (lambda: job.job.commit([], expect=0), 1),
+            "abort the job": (lambda: job.job.abort(), 1),
         }
         codes = {name: in_child(what) for name, (what, _) in children.items()}
         assert codes == {name: code for name, (_, code) in children.items()}
@@ -311,15 +310,17 @@ def run_task(job: mc.Job, number: int) -> dict[str, Any]:
     return task.result.to_dict()
 
 
-def test_what_the_hint_says_works_in_forked_workers(server: str) -> None:
-    """I2: the job is sent to a pool of forked workers, each runs a task, the parent commits the
-    results."""
-    job = mc.start("s3://forks/right")
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_what_the_hint_says_works_in_workers(server: str, way: str) -> None:
+    """I2: the job is sent to a pool of workers, each runs a task, their results come back as JSON,
+    and the parent commits them."""
+    job = mc.start(f"s3://forks/{way}", track="memory", accept="results")
+    with multiprocessing.get_context(way).Pool(2) as pool:
         results = pool.starmap(run_task, [(job, number) for number in range(4)])
-    assert job.commit([mc.TaskCommit.from_dict(one) for one in results]).files == 4
-    assert len(seen("right/")) == 4
-    assert open_uploads("right/") == []
+    told = [mc.TaskCommit.from_dict(one) for one in json.loads(json.dumps(results))]
+    assert job.commit(told).files == 4
+    assert sorted(seen(f"{way}/")) == [f"{way}/{number}.csv" for number in range(4)]
+    assert open_uploads(f"{way}/") == []
 
 
 def test_a_pending_that_cannot_be_read_fails_its_attempt(s3: MemoryStore) -> None:
@@ -343,3 +344,47 @@ def test_a_set_that_cannot_be_read_when_a_file_is_closed_costs_no_file(s3: Memor
         s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
     assert [one for one in s3.keys() if one.endswith("a.csv.pending")]
     assert len(s3.open_uploads("t/a.csv")) == 1
+
+
+# Spawned processes --------------------------------------------------------------------------------
+
+
+def close_by_path(dest: str, number: int) -> None:
+    """A worker that knows nothing but a path."""
+    path = f"{dest}/__magic_job-j1/job-j1/00/tasks/a_{number}/__base/part-{number}.csv"
+    with mc.open_magic(path, "w") as f:
+        f.write(f"{number}\n")
+
+
+def commit_task(dest: str, number: int) -> dict[str, Any]:
+    """A worker that commits what another wrote."""
+    return mc.attach(dest, "j1").task(number, attempt=f"a_{number}").commit().to_dict()
+
+
+def test_open_in_one_process_commit_in_another_by_names_alone(server: str) -> None:
+    """Files by path in some processes, task commits in others, the job's commit in a third."""
+    dest = "s3a://forks/named"
+    mc.start(dest, job_id="j1")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, mp_context=context) as writers:
+        list(writers.map(close_by_path, [dest] * 3, range(3)))
+    assert len(open_uploads("named/")) == 3
+    with ProcessPoolExecutor(1, mp_context=context) as committers:
+        list(committers.map(commit_task, [dest] * 3, range(3)))
+    report = mc.attach(dest, "j1").commit(expect=[str(n) for n in range(3)])
+    assert report.files == 3
+    assert open_uploads("named/") == []
+    assert sorted(seen("named/")) == [
+        "named/__magic_job-j1/_job.json",
+        *(f"named/part-{n}.csv" for n in range(3)),
+    ]
+
+
+def test_the_example_of_many_processes_does_what_it_says(
+    server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """examples/processes.py: four tasks in two processes, one commit."""
+    processes.main("s3://forks/example")
+    assert "4 files" in capsys.readouterr().out
+    assert len(seen("example/")) == 4
+    assert open_uploads("example/") == []

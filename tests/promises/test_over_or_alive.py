@@ -28,21 +28,13 @@ def runtime(machine: Machine) -> Runtime:
 
 @pytest.mark.parametrize("state", STATES)
 def test_only_a_closed_job_is_over(machine: Machine, state: str) -> None:
-    """I2: a job in any other state may need its uploads, or is swept by whoever recovers it."""
+    """I2, I6: a job in any other state may need its uploads, whose record lies in their directory
+    or above; a job that no record there holds is over."""
     job = machine.job(state)
-    places = Places(runtime(machine), in_flight=1)
-    assert places.is_over("t/", job.uuid) is (state == "closed")
-
-
-def test_a_job_without_record_is_over(machine: Machine) -> None:
-    """A UUID that no record at or above the directory holds is of a job that is over."""
-    assert Places(runtime(machine), in_flight=1).is_over("t/dt=1/", "0" * 32) is True
-
-
-def test_a_record_above_the_upload_counts(machine: Machine) -> None:
-    """I6: a job's uploads lie in directories below its destination: its record is found there."""
-    job = machine.job("running")
-    assert Places(runtime(machine), in_flight=1).is_over("t/dt=1/hour=2/", job.uuid) is False
+    for directory in ("t/", "t/dt=1/hour=2/"):
+        places = Places(runtime(machine), in_flight=1)
+        assert places.is_over(directory, job.uuid) is (state == "closed")
+        assert places.is_over(directory, "0" * 32) is True
 
 
 def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> None:
@@ -65,15 +57,6 @@ def test_a_listing_that_takes_long_makes_a_job_no_older(machine: Machine) -> Non
     assert len(pages) > 2
     s3.before = None
     assert mc.attach(DEST, job.id).state == "running"
-
-
-def test_a_young_closed_record_is_not_tidied(machine: Machine) -> None:
-    """I10: a driver that still asks what became of its job finds its closed record: the next
-    excluding job leaves it for a day."""
-    job = machine.job("closed")
-    machine.later(DAY - 60)
-    mc.start(DEST, mode="fail").abort()
-    assert mc.attach(DEST, job.id).state == "closed"
 
 
 def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machine: Machine) -> None:
@@ -118,83 +101,56 @@ class Dead:
         return {(one.action, one.why.partition(":")[0]) for one in self.plan.run()}
 
 
-def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine) -> None:
-    """A job of which nothing changed for a day is aborted as a whole."""
-    dead = Dead(machine)
-    assert {action for action, _ in dead.run()} == {"aborted"}
-    assert machine.s3.open_uploads() == ()
-    assert mc.attach(DEST, dead.job.id).state == "closed"
+@pytest.mark.parametrize("meanwhile", ["nothing", "it says that it lives", "it is decided"])
+def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine, meanwhile: str) -> None:
+    """I2, I6: unless, between plan and deed, it changes something, or is decided: then it is left,
+    and so are its uploads, and none of its files is lost."""
+    dead, s3 = Dead(machine), machine.s3
+    if meanwhile == "it says that it lives":
+        sign = f"t/__magic_job-{dead.job.id}/_alive.json"
+        s3.put(sign, b"{}", metadata={JOB_METADATA: dead.job.uuid})
+        assert dead.run() == {("left", "its job lives")}
+        assert (mc.attach(DEST, dead.job.id).state, len(s3.open_uploads())) == ("running", 3)
+    elif meanwhile == "it is decided":
+        s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
+        with pytest.raises(mc.CommitIncomplete):
+            dead.job.commit()
+        s3.before = None
+        assert dead.run() == {("left", "its job is committing")}
+        assert mc.recover(DEST, dead.job.id).outcome == "committed"
+        assert set(visible(s3)) == {"t/1.csv", "t/2.csv"}
+    else:
+        assert {action for action, _ in dead.run()} == {"aborted"}
+        assert s3.open_uploads() == ()
+        assert mc.attach(DEST, dead.job.id).state == "closed"
 
 
-def test_a_job_that_says_meanwhile_that_it_lives_is_left(machine: Machine) -> None:
-    """I6: a job that was taken for dead changes something between plan and deed: it is left, and so
-    are its uploads."""
-    dead = Dead(machine)
-    directory = f"t/__magic_job-{dead.job.id}/"
-    machine.s3.put(f"{directory}_alive.json", b"{}", metadata={JOB_METADATA: dead.job.uuid})
-    assert dead.run() == {("left", "its job lives")}
-    assert mc.attach(DEST, dead.job.id).state == "running"
-    assert len(machine.s3.open_uploads()) == 3
-
-
-def test_a_job_that_is_decided_meanwhile_is_left(machine: Machine) -> None:
-    """I2: a job that was taken for dead is decided between plan and deed: it is left to recover,
-    and none of its files is lost."""
-    dead = Dead(machine)
-    machine.s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
-    with pytest.raises(mc.CommitIncomplete):
-        dead.job.commit()
-    machine.s3.before = None
-    assert dead.run() == {("left", "its job is committing")}
-    assert mc.recover(DEST, dead.job.id).outcome == "committed"
-    assert set(visible(machine.s3)) == {"t/1.csv", "t/2.csv"}
-
-
-def nobodys(machine: Machine) -> tuple[tuple[str, bool], list[str]]:
-    """How a survey sees the upload ``t/nobodys.csv``: its class, and whether a live job is near;
-    and what the survey could not see."""
-    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    survey = Survey(runtime, Destination.parse(DEST), in_flight=1)
+@pytest.mark.parametrize("beside", ["what cannot be listed", "a job of Hadoop's", "our litter"])
+def test_what_nothing_names_may_be_a_live_jobs_that_is_near(machine: Machine, beside: str) -> None:
+    """I6: the job's whose directory cannot be listed, which is told, or the next file of one of
+    Hadoop's; a directory without a record, whose pendings carry our token, is of no live job."""
+    s3 = machine.s3
+    s3.start_upload("t/nobodys.csv")
+    directory = ""
+    if beside == "a job of Hadoop's":
+        leave_job(s3, "3.4.1", unfinished=True)
+    else:
+        directory = f"t/__magic_job-{machine.job('running').id}/"
+        machine.later(2 * DAY)
+        if beside == "our litter":
+            s3.delete_object(f"{directory}_job.json")
+        else:
+            failing(s3, "list", directory, PermissionDenied("not this one", status=403))
+    survey = Survey(runtime(machine), Destination.parse(DEST), in_flight=1)
     (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
-    return (found.owner_class, found.near), list(survey.problems)
-
-
-def test_what_lies_beside_a_directory_that_cannot_be_listed_is_not_plainly_foreign(
-    machine: Machine,
-) -> None:
-    """I6: an upload that nothing names may be the job's whose directory cannot be listed: it is
-    near a live job, and the reason is told."""
-    job = machine.job("running")
-    machine.s3.start_upload("t/nobodys.csv")
-    machine.later(2 * DAY)
-    directory = f"t/__magic_job-{job.id}/"
-    failing(machine.s3, "list", directory, PermissionDenied("not this one", status=403))
-    seen, problems = nobodys(machine)
-    assert seen == ("foreign", True)
-    assert [directory in problem for problem in problems] == [True]
-
-
-def test_what_lies_beside_a_job_of_hadoops_is_near_it(machine: Machine) -> None:
-    """I6: a directory whose pendings carry no token of ours is no leftover of ours: an upload
-    beside it that nothing names may be that job's next file."""
-    leave_job(machine.s3, "3.4.1", unfinished=True)
-    machine.s3.start_upload("t/nobodys.csv")
-    assert nobodys(machine)[0] == ("foreign", True)
-
-
-def test_what_lies_beside_litter_of_ours_is_plainly_foreign(machine: Machine) -> None:
-    """A directory without a record, whose pendings carry our token, is of a job that is over: an
-    upload beside it that nothing names is not near a live job."""
-    job = machine.job("running")
-    machine.s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
-    machine.s3.start_upload("t/nobodys.csv")
-    assert nobodys(machine)[0] == ("foreign", False)
+    assert (found.owner_class, found.near) == ("foreign", beside != "our litter")
+    told = [directory in problem for problem in survey.problems]
+    assert told == ([True] if beside == "what cannot be listed" else [])
 
 
 @pytest.mark.parametrize("state", ["aborting", "reverted"])
 def test_a_job_that_is_only_to_be_swept_is_over_however_young(machine: Machine, state: str) -> None:
     """Nothing of it becomes visible any more: its uploads are not those of a live job."""
     machine.job(state)
-    runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    survey = Survey(runtime, Destination.parse(DEST), in_flight=1)
+    survey = Survey(runtime(machine), Destination.parse(DEST), in_flight=1)
     assert {one.owner_class for page in survey.pages() for one in page} == {"over"}

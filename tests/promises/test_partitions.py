@@ -21,6 +21,7 @@ from tests.promises.hands import (
     At,
     committed_task,
     control,
+    job_of,
     killed_at,
     raising,
     visible,
@@ -29,8 +30,7 @@ from tests.promises.hands import (
 
 def whole_job(mode: Mode, name: str, *, mark_success: bool = True) -> mc.JobReport:
     """A job of one file in partition ``p=1``, from start to end."""
-    job = mc.start(DEST, mode=mode, mark_success=mark_success)
-    committed_task(job, "1", {f"p=1/{name}": name.encode()})
+    job = job_of({f"p=1/{name}": name.encode()}, mode=mode, mark_success=mark_success)
     return job.commit()
 
 
@@ -38,8 +38,7 @@ def moments(mode: Mode) -> int:
     """How many requests a commit by partition sends."""
     with memory_store("bucket") as s3:
         s3.put_object("t/p=2/old.csv", b"old")
-        job = mc.start(DEST, mode=mode)
-        committed_task(job, "1", {"p=1/a.csv": b"a"})
+        job = job_of({"p=1/a.csv": b"a"}, mode=mode)
         s3.requests.clear()
         job.commit()
         return s3.requests.total()
@@ -56,8 +55,7 @@ def test_a_job_that_begins_and_ends_within_anothers_commit_leaves_no_union(
     for moment in range(moments(mode)):
         with memory_store("bucket") as s3:
             s3.put_object("t/p=2/old.csv", b"old")
-            job = mc.start(DEST, mode=mode)
-            committed_task(job, "1", {"p=1/ours.csv": b"ours.csv"})
+            job = job_of({"p=1/ours.csv": b"ours.csv"}, mode=mode)
             told: list[str] = []
             seen = iter(range(10_000))
 
@@ -109,8 +107,7 @@ def test_a_neighbour_whose_plan_goes_while_it_is_looked_at_is_no_failure(s3: Mem
 def test_a_neighbour_that_ends_before_the_listing_is_refused_by_fail(s3: MemoryStore) -> None:
     """I6: ``fail_partitions`` lists after it looked at the plans: what a job published in between
     refuses it, and nothing of it becomes visible."""
-    job = mc.start(DEST, mode="fail_partitions")
-    committed_task(job, "1", {"p=1/ours.csv": b"ours"})
+    job = job_of({"p=1/ours.csv": b"ours"}, mode="fail_partitions")
 
     def neighbour() -> None:
         s3.before = None
@@ -127,8 +124,7 @@ def test_partitions_are_listed_side_by_side() -> None:
     """Of many partitions several listings are under way at once: the window stays small."""
 
     with memory_store("bucket") as s3:
-        job = mc.start(DEST, mode="replace_partitions")
-        committed_task(job, "1", {f"p={n}/a.csv": b"a" for n in range(8)})
+        job = job_of({f"p={n}/a.csv": b"a" for n in range(8)}, mode="replace_partitions")
         meeting = threading.Barrier(4)
 
         def wait(request: Request) -> None:
@@ -140,9 +136,6 @@ def test_partitions_are_listed_side_by_side() -> None:
         assert len(visible(s3)) == 8
 
 
-# An append beside a replace -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
 def test_a_replace_spares_the_files_of_an_append_that_is_decided(
     s3: MemoryStore, mode: Mode
@@ -150,10 +143,8 @@ def test_a_replace_spares_the_files_of_an_append_that_is_decided(
     """I2: an append that is being completed while a replace is planned keeps all its files: it is
     told "committed", and they are there."""
     s3.put_object("t/p=1/old.csv", b"old")
-    append = mc.start(DEST)
-    committed_task(append, "1", {"p=1/a.csv": b"a", "p=1/b.csv": b"b"})
-    replace = mc.start(DEST, mode=mode)
-    committed_task(replace, "1", {"p=1/new.csv": b"new"})
+    append = job_of({"p=1/a.csv": b"a", "p=1/b.csv": b"b"})
+    replace = job_of({"p=1/new.csv": b"new"}, mode=mode)
     completed: list[str] = []
 
     def between(request: Request, reply: object) -> None:
@@ -172,10 +163,8 @@ def test_what_an_append_rewrites_in_place_is_not_taken_for_old_data(s3: MemorySt
     """I2: a decided append that is about to rewrite an old key does not save the old object, and
     its own one stays."""
     s3.put_object("t/a.csv", b"old")
-    append = mc.start(DEST)
-    committed_task(append, "1", {"a.csv": b"appended"})
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"new.csv": b"new"})
+    append = job_of({"a.csv": b"appended"})
+    replace = job_of({"new.csv": b"new"}, mode="replace")
 
     def at_decision(request: Request) -> None:
         if request.verb == "complete_upload" and request.key == "t/a.csv":
@@ -196,10 +185,8 @@ def test_an_append_that_ends_while_a_replace_lists_is_replaced_whole_or_not_at_a
     """I2: what an append publishes within a listing is never deleted in part, marker or none."""
     for n in range(3):
         s3.put_object(f"t/d={n}/old.csv", b"old")
-    append = mc.start(DEST, mark_success=marks)
-    committed_task(append, "1", {f"d={n}/new-{n}.csv": b"a" for n in range(3)})
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"r.csv": b"r"})
+    append = job_of({f"d={n}/new-{n}.csv": b"a" for n in range(3)}, mark_success=marks)
+    replace = job_of({"r.csv": b"r"}, mode="replace")
 
     seen = iter(range(100))
 
@@ -221,8 +208,7 @@ def test_a_replace_beside_appends_that_never_end_still_commits() -> None:
     clock = PatientClock()
     with memory_store("bucket", clock=clock) as s3:
         s3.put_object("t/old.csv", b"old")
-        replace = mc.start(DEST, mode="replace")
-        committed_task(replace, "1", {"r.csv": b"r"})
+        replace = job_of({"r.csv": b"r"}, mode="replace")
         count = iter(range(1000))
 
         def another(request: Request) -> None:
@@ -254,8 +240,7 @@ def test_an_append_that_is_listed_first_hides_no_plan(s3: MemoryStore) -> None:
 
 def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> None:
     """I4: the look at the plans fails: the announcement is withdrawn, also beside a sweep."""
-    job = mc.start(DEST, mode="replace_partitions")
-    committed_task(job, "1", {"p=1/a.csv": b"1"})
+    job = job_of({"p=1/a.csv": b"1"}, mode="replace_partitions")
 
     def announced(request: Request) -> None:
         if request.verb == "put" and "/_plan-" in request.key:
@@ -288,8 +273,7 @@ def test_an_announcement_that_lands_after_an_abort_is_taken_back(
     stored: the driver, refused or beaten, leaves no plan behind."""
     if refused:
         s3.put_object("t/p=1/old.csv", b"old")
-    job = mc.start(DEST, mode="fail_partitions")
-    committed_task(job, "1", {"p=1/a.csv": b"a"})
+    job = job_of({"p=1/a.csv": b"a"}, mode="fail_partitions")
     at = At(
         s3,
         lambda r: r.verb == "put" and "/_plan-" in r.key,

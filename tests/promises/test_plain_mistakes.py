@@ -78,8 +78,6 @@ def test_a_first_request_that_was_sent_is_looked_after(s3: MemoryStore) -> None:
     assert s3.requests["get"] >= 1
 
 
-# What strangers type ------------------------------------------------------------------------------
-
 BEGIN = """
 import asyncio, csv, gzip, json, os, sys, zipfile
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor

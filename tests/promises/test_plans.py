@@ -15,7 +15,7 @@ from magic_committer.errors import MagicError, OptionError
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import complete, leave_job
-from tests.promises.hands import DEST, visible
+from tests.promises.hands import DEST, raising, visible
 from tests.promises.machine import DAY, FILES, HOUR, READS, Machine
 
 STATES = ("running", "committing", "completed", "reverting", "reverted", "aborting", "closed")
@@ -66,11 +66,9 @@ def test_read_only_rights_are_enough_for_a_plan(machine: Machine) -> None:
     machine.job("running", job_id="mine")
     machine.later(2 * DAY)
 
-    def deny(request: Any) -> None:
-        if request.verb not in READS:
-            raise mc.PermissionDenied("nothing may be written")
-
-    machine.s3.before = deny
+    machine.s3.before = raising(
+        lambda r: r.verb not in READS, mc.PermissionDenied("nothing may be written")
+    )
     (job,) = mc.inspect(DEST)
     plans: list[mc.ActionPlan[Any]] = [job.commit(), job.abort(), job.recover(), job.give_up()]
     assert all(plan.question for plan in plans)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import inspect
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +9,6 @@ from types import SimpleNamespace
 import pytest
 
 import magic_committer as mc
-from magic_committer.filesystem.calls import FileCalls
-from magic_committer.stores.memory import MemoryStore
 from tests.destinations import OnDisk, There
 
 
@@ -116,12 +112,3 @@ def test_names_that_a_file_system_cannot_hold_are_refused_first(disk: OnDisk, so
     with disk.write() as job, pytest.raises(mc.PathError, match="_temporary"):
         job.put_directory(source)
     assert disk.data() == {}
-
-
-@pytest.mark.parametrize("name", ["discard", "put_file", "put_directory"])
-def test_the_examples_run(s3: MemoryStore, name: str) -> None:
-    """What the docstrings show is what a user gets."""
-    text = inspect.getdoc(getattr(FileCalls, name)) or ""
-    test = doctest.DocTestParser().get_doctest(text, {"mc": mc}, name, None, 0)
-    told: list[str] = []
-    assert doctest.DocTestRunner().run(test, out=told.append) == (0, len(test.examples)), told

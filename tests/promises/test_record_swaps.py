@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -39,12 +38,17 @@ def runtime(s3: MemoryStore) -> Runtime:
     return Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
 
 
-def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> records.Seen:
-    """A record that says ``running``."""
-    record = JobRecord(
-        id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(),
+def record_of(job_id: str, conditional_writes: ConditionalWrites = "on") -> JobRecord:
+    """The first version of a job's record."""
+    return JobRecord(
+        id=job_id, uuid="0" * 32, state=State.RUNNING, nonce="1" * 32,
         terms=Terms(conditional_writes=conditional_writes), given_id=True, started=0.0,
     )  # fmt: skip
+
+
+def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> records.Seen:
+    """A record that says ``running``."""
+    record = replace(record_of("j", conditional_writes), nonce=runtime.ids())
     return records.create(runtime, KEY, record).seen
 
 
@@ -100,10 +104,7 @@ def test_a_conflict_with_nobody_is_sent_again(s3: MemoryStore, runtime: Runtime)
     """I10: a 409 while the old state is there decides nothing: the swap is sent again, and wins."""
     seen = running(runtime)
 
-    def conflict() -> None:
-        raise WriteConflict("try again")
-
-    At(s3, its_put, conflict)
+    At(s3, its_put, WriteConflict("try again"))
     assert to(runtime, seen).won
     assert stored(runtime).record.state is State.ABORTING
 
@@ -150,11 +151,7 @@ def test_a_refusal_of_what_took_effect_is_recognised(
     """I10: a gateway refuses a swap that the store has done: the record is read back, and tells."""
     seen = running(runtime)
 
-    def refuse(request: Request, _: object) -> None:
-        if its_put(request):
-            raise error("a gateway's", status=REFUSALS[error])
-
-    s3.after = refuse
+    s3.after = raising(its_put, error("a gateway's", status=REFUSALS[error]))
     swapped = to(runtime, seen, state)
     assert (swapped.won, stored(runtime).record.state) == (True, state)
 
@@ -188,38 +185,41 @@ def test_a_plain_refusal_costs_one_look(
     seen = running(runtime)
     before = s3.requests.copy()
 
-    def refuse(request: Request) -> None:
-        if its_put(request):
-            raise error("refused", status=REFUSALS[error])
-
-    s3.before = refuse
+    s3.before = raising(its_put, error("refused", status=REFUSALS[error]))
     with pytest.raises(error):
         to(runtime, seen)
     assert s3.requests - before == {"put": 1, "get": 1}
 
 
-def test_a_record_that_moved_on_is_not_removed(s3: MemoryStore, runtime: Runtime) -> None:
-    """I5: the record is removed as it was seen; one that another has moved on stays, and it is told
-    that it stays."""
-    seen = running(runtime)
-    to(runtime, seen)
-    assert records.remove(runtime, seen) is False
-    assert stored(runtime).record.state is State.ABORTING
-
-
-def test_a_record_that_moves_on_at_the_last_moment_is_not_removed(
-    s3: MemoryStore, runtime: Runtime
+@pytest.mark.parametrize("why", ["moved on", "moves on just then", "refused", "always refused"])
+def test_a_record_that_cannot_be_removed_stays_and_is_told(
+    s3: MemoryStore, runtime: Runtime, why: str
 ) -> None:
-    """I5: another swaps the record right before the DELETE arrives: it stays."""
+    """I5: the record is removed as it was seen; where another has moved it on, or the store refuses
+    the condition, that is no error."""
     seen = running(runtime)
-    At(s3, lambda r: r.verb == "delete_one", lambda: to(runtime, seen))
+    deletion: Callable[[Request], bool] = lambda r: r.verb == "delete_one"  # noqa: E731
+    if why == "moved on":
+        to(runtime, seen)
+    elif why == "moves on just then":
+        At(s3, deletion, lambda: to(runtime, seen))
+    elif why == "refused":
+        At(s3, deletion, NotSupported("no If-Match on DELETE"))
+    else:
+        s3.before = raising(deletion, PreconditionFailed("always"))
     assert records.remove(runtime, seen) is False
-    assert stored(runtime).record.state is State.ABORTING
+    assert (stored(runtime).record.state is State.ABORTING) == why.startswith("move")
 
 
 def test_a_record_that_is_gone_is_removed(s3: MemoryStore, runtime: Runtime) -> None:
-    """I5: removing is repeatable."""
+    """I4, I5: removing is repeatable, also where another has deleted it just then."""
     seen = running(runtime)
+
+    def another() -> None:
+        s3.delete_object(KEY)
+        raise WriteConflict("another deletes it")
+
+    At(s3, lambda r: r.verb == "delete_one", another)
     assert records.remove(runtime, seen) is True
     assert records.remove(runtime, seen) is True
 
@@ -239,56 +239,48 @@ def test_without_conditions_a_lost_reply_is_recognised(s3: MemoryStore, runtime:
     """With ``conditional_writes="off"`` too one's own nonce in the record is one's own success."""
     seen = running(runtime, "off")
 
-    def lose() -> None:
-        raise Unanswered("")
-
-    At(s3, its_put, lose, after=True)
+    At(s3, its_put, Unanswered(""), after=True)
     assert to(runtime, seen).won
 
 
-def test_without_conditions_a_swap_that_did_not_land_is_unknown(
-    s3: MemoryStore, runtime: Runtime
+@pytest.mark.parametrize("gone", [False, True])
+def test_without_conditions_a_swap_that_left_no_trace_is_unknown(
+    s3: MemoryStore, runtime: Runtime, gone: bool
 ) -> None:
-    """With ``conditional_writes="off"`` a swap without answer and without trace may still land."""
+    """I10: with ``conditional_writes="off"`` a PUT gets no answer: it may still land, or have been
+    written and deleted."""
     seen = running(runtime, "off")
 
-    def lose() -> None:
-        raise Unanswered("")
+    def lost() -> None:
+        if gone:
+            s3.delete_object(KEY)
+        raise Unanswered("no answer")
 
-    At(s3, its_put, lose)
+    At(s3, its_put, lost)
     with pytest.raises(OutcomeUnknown):
         to(runtime, seen)
 
 
-def test_two_who_create_one_record_are_told_apart(s3: MemoryStore, runtime: Runtime) -> None:
-    """A job id is used once: of two creates the slower raises, also where its reply was lost."""
-    running(runtime)
-
-    def lose(request: Request, reply: object) -> None:
-        if its_put(request):
-            raise Unanswered("")
-
-    s3.after = lose
+@pytest.mark.parametrize(("conditions", "lost"), [("on", False), ("on", True), ("off", False)])
+def test_two_who_create_one_record_are_told_apart(
+    s3: MemoryStore, runtime: Runtime, conditions: ConditionalWrites, lost: bool
+) -> None:
+    """I2: a job id is used once: of two creates the slower raises, also where its reply was lost,
+    or the store knows no conditions."""
+    first = running(runtime, conditions)
+    s3.after = raising(lambda r: lost and its_put(r), Unanswered(""))
     with pytest.raises(JobExists):
-        running(runtime)
+        running(runtime, conditions)
+    assert stored(runtime).record == first.record
 
 
 def test_a_create_whose_reply_is_lost_is_its_own_but_not_undisturbed(
     s3: MemoryStore, runtime: Runtime
 ) -> None:
     """I10: a create that was sent twice may land again: its record is never simply deleted."""
-
-    def lose() -> None:
-        raise Unanswered("")
-
-    At(s3, its_put, lose, after=True)
-    record = JobRecord(
-        id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(), terms=Terms(),
-        given_id=True, started=0.0,
-    )  # fmt: skip
-    created = records.create(runtime, KEY, record)
-    assert created.seen.record == record
-    assert created.undisturbed is False
+    At(s3, its_put, Unanswered(""), after=True)
+    created = records.create(runtime, KEY, record_of("j"))
+    assert (created.seen.record, created.undisturbed) == (record_of("j"), False)
 
 
 @pytest.mark.parametrize("conditional_writes", ["on", "off"])
@@ -300,38 +292,6 @@ def test_every_version_of_the_record_carries_the_jobs_token(
     assert s3.head(KEY).metadata == {JOB_METADATA: "0" * 32}
     to(runtime, seen)
     assert s3.head(KEY).metadata == {JOB_METADATA: "0" * 32}
-
-
-def test_a_store_that_refuses_conditional_deletes_keeps_the_record(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
-    """A refused condition is no error: the record stays, and it is told that it stays."""
-    seen = running(runtime)
-
-    def refuse() -> None:
-        raise NotSupported("no If-Match on DELETE")
-
-    At(s3, lambda r: r.verb == "delete_one", refuse)
-    assert records.remove(runtime, seen) is False
-    assert stored(runtime).record == seen.record
-
-
-def test_a_delete_that_is_always_refused_keeps_the_record(
-    s3: MemoryStore, runtime: Runtime
-) -> None:
-    """I5: after some 412s with the record unchanged it is told that the record is there."""
-    seen = running(runtime)
-    s3.before = raising(lambda r: r.verb == "delete_one", PreconditionFailed("always"))
-    assert records.remove(runtime, seen) is False
-    assert stored(runtime).record == seen.record
-
-
-def record_of(job_id: str) -> JobRecord:
-    """The first version of a job's record."""
-    return JobRecord(
-        id=job_id, uuid="0" * 32, state=State.RUNNING, nonce="1" * 32, terms=Terms(),
-        given_id=True, started=0.0,
-    )  # fmt: skip
 
 
 def creates(runtime: Runtime, seen: records.Seen) -> object:
@@ -359,66 +319,13 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     assert clock.ahead == 0.5 + 1 + 2 + 4 + 8
 
 
-def test_a_swap_without_conditions_whose_record_is_gone_is_unknown(s3: MemoryStore) -> None:
-    """I10: with ``conditional_writes="off"`` a PUT gets no answer, and then there is no record: it
-    may have been written and deleted."""
-    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
-    record = replace(record_of("j"), terms=Terms(conditional_writes="off"))
-    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
-
-    def lost() -> None:
-        s3.delete_object(seen.key)
-        raise Unanswered("no answer")
-
-    At(s3, lambda r: r.verb == "put", lost)
-    with pytest.raises(OutcomeUnknown):
-        swaps(runtime, seen)
-
-
-def test_without_conditions_too_a_record_is_created_once(s3: MemoryStore) -> None:
-    """I2: with ``conditional_writes="off"`` the record that is there is read first, and another run
-    of the id does not overwrite it."""
-    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
-    record = replace(record_of("j"), terms=Terms(conditional_writes="off"))
-    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
-    with pytest.raises(mc.JobExists):
-        records.create(runtime, seen.key, replace(record, uuid="3" * 32, nonce="4" * 32))
-    now = records.read(runtime, seen.key)
-    assert now is not None
-    assert now.record.uuid == record.uuid
-
-
-def test_a_record_that_another_has_deleted_is_gone(s3: MemoryStore) -> None:
-    """I4: a delete that meets a conflict, and then finds no record, has come to its end."""
-    runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
-    seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
-
-    def another() -> None:
-        s3.delete_object(seen.key)
-        raise WriteConflict("another deletes it")
-
-    At(s3, lambda r: r.verb == "delete_one", another)
-    assert records.remove(runtime, seen)
-
-
 def test_an_unconditional_swap_that_was_sent_twice_is_read_back(
     s3: MemoryStore, runtime: Runtime
 ) -> None:
     """I10: without conditional writes the first sending of a decision lands unanswered and the
     second is refused: the swap has won."""
-    record = JobRecord(
-        id="j", uuid="0" * 32, state=State.RUNNING, nonce=runtime.ids(),
-        terms=Terms(conditional_writes="off"), given_id=True, started=0.0,
-    )  # fmt: skip
-    seen = records.create(runtime, "t/__magic_job-j/_job.json", record).seen
-
-    def before(request: Request) -> None:
-        if request.verb == "put":
-            request.effect()
-            raise PermissionDenied("the token has expired", status=403, attempts=2)
-
-    s3.before = before
-    swapped = records.swap(runtime, seen, seen.record.step(State.ABORTING, runtime.ids()))
-    assert swapped.won
-    assert swapped.now is not None
-    assert swapped.now.record.state is State.ABORTING
+    seen = running(runtime, "off")
+    expired = PermissionDenied("the token has expired", status=403, attempts=2)
+    At(s3, its_put, expired, after=True)
+    assert to(runtime, seen).won
+    assert stored(runtime).record.state is State.ABORTING

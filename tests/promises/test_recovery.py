@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,11 +24,12 @@ from tests.promises.hands import (
     Crash,
     StillClock,
     committed_task,
-    crash,
+    dies_at,
     half_completed,
+    job_of,
     visible,
 )
-from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, left
+from tests.promises.machine import DAY, ENDS, FILES, HOUR, READS, STATES, Machine, deaths, left
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -115,6 +116,7 @@ def test_recovering_a_job_without_record_does_nothing_and_claims_nothing(machine
     unknown = mc.recover(DEST, "never-was")
     assert (unknown.state, unknown.outcome, unknown.found) == ("absent", "", "absent")
     assert "no record" in unknown.did
+    assert mc.recover(DEST, "never-was", dry_run=True).dry_run
     with mc.write(DEST) as job, job.open("a.csv") as f:
         f.write(b"1")
     assert mc.recover(DEST, job.id).outcome == "committed"
@@ -130,11 +132,7 @@ def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None
         s3.requests.clear()  # the proof of the store
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
-        dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
-        with pytest.raises(Crash):
-            job.commit()
-        assert dies.done
-        s3.before = None
+        dies_at(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", job.commit)
         (plan,) = (key for key in s3.keys() if "/_plan-" in key)
         s3.delete_object(plan)
         s3.lags = True
@@ -168,18 +166,6 @@ def test_an_unresolved_key_is_named_and_taken_only_on_the_operators_word(machine
     assert set(visible(machine.s3)) == {"t/1.csv"}
 
 
-def test_a_job_of_mode_fail_that_meets_others_data_is_undone(machine: Machine) -> None:
-    """I5, I6: nothing is overwritten: what the job published goes, a neighbour's object stays."""
-    job = machine.job("committing", mode="fail")
-    machine.s3.put_object("t/2.csv", b"theirs")
-    for found in ("committing", "closed"):
-        recovery = mc.recover(DEST, job.id)
-        assert (recovery.found, recovery.state, recovery.outcome) == (found, "closed", "reverted")
-    assert visible(machine.s3) == {"t/2.csv": b"theirs"}
-    assert machine.s3.open_uploads() == ()
-    assert left(machine.s3) == ["_job.json"]
-
-
 def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -> None:
     """I5: the driver was not dead after all and commits between recovery's look and its swap:
     recovery rolls forward, and says so."""
@@ -197,26 +183,14 @@ def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -
 @pytest.mark.parametrize("state", ["running", "committing", "completed", "reverting", "aborting"])
 def test_a_recovery_that_crashed_at_any_request_is_recovered(state: str) -> None:
     """I5: recovery killed before or after each of its requests, then done again: the same end."""
-    for number in range(1, 200):
-        for after in (False, True):
-            clock = PatientClock()
-            with memory_store(clock=clock) as s3:
-                machine = Machine(s3, clock)
-                job = machine.job(state)
-                machine.later(2 * DAY)
-                s3.requests.clear()
-                at = At(s3, lambda r: s3.requests.total() == number, crash, after=after)  # noqa: B023
-                with suppress(Crash):
-                    mc.recover(DEST, job.id)
-                s3.before = s3.after = None
-                if at.done:
-                    assert mc.recover(DEST, job.id, dead_after=0).state == "closed"
-                assert visible(s3) == (FILES if ENDS[state] == "committed" else {})
-                assert left(s3) == ["_job.json"]
-                assert s3.open_uploads() == ()
-        if not at.done:
-            break
-    assert 5 < number < 199
+    for machine, dies in deaths(least=5):
+        job = machine.job(state)
+        machine.later(2 * DAY)
+        if dies(lambda job=job: mc.recover(DEST, job.id)):  # type: ignore[misc]
+            assert mc.recover(DEST, job.id, dead_after=0).state == "closed"
+        assert visible(machine.s3) == (FILES if ENDS[state] == "committed" else {})
+        assert left(machine.s3) == ["_job.json"]
+        assert machine.s3.open_uploads() == ()
 
 
 # Abort --------------------------------------------------------------------------------------------
@@ -360,11 +334,6 @@ def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> Non
     assert f"t/__magic_job-{closed.id}/_job.json" in machine.s3.keys()
 
 
-def test_a_dry_recovery_of_a_job_without_record_says_that_it_is_one(s3: MemoryStore) -> None:
-    """Whoever reads the result knows that nothing was tried."""
-    assert mc.recover(DEST, "nobody", dry_run=True).dry_run
-
-
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_recovery_tells_whose_it_was(machine: Machine, dry_run: bool) -> None:
     """The UUID of the job is in the result, by which its uploads and objects are known; and whether
@@ -386,16 +355,12 @@ def test_an_accepted_conflict_leaves_no_open_upload(s3: MemoryStore) -> None:
 
 def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore) -> None:
     """I3: the operator's abort with ``revert`` finds a running job decided a moment later."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
 
     def driver_is_faster(request: Request) -> None:
         if request.verb == "put" and request.key.endswith("_job.json"):
             s3.before = None
-            At(s3, lambda r: r.verb == "complete_upload", crash)
-            with pytest.raises(Crash):
-                job.commit()
-            s3.before = None
+            dies_at(s3, lambda r: r.verb == "complete_upload", job.commit)
 
     s3.before = driver_is_faster
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"

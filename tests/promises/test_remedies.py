@@ -11,9 +11,9 @@ import pytest
 import magic_committer as mc
 from magic_committer.cli.main import run
 from magic_committer.remedy import Call, in_python
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, committed_task
+from tests.promises.hands import job_of, raising
 from tests.promises.machine import Machine
 from tests.promises.situations import SITUATIONS, Situation, contents, shows
 
@@ -101,14 +101,9 @@ def test_the_call_in_a_note_at_ctrl_c_can_be_pasted(
     s3: MemoryStore, verb: str, key: str, end: object
 ) -> None:
     """An interrupted commit says what is known, and the call in it ends the job."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"1.csv": b"1"})
+    job = job_of({"1.csv": b"1"})
 
-    def before(request: Request) -> None:
-        if request.verb == verb and key in (request.key, ""):
-            raise KeyboardInterrupt
-
-    s3.before = before
+    s3.before = raising(lambda r: r.verb == verb and key in (r.key, ""), KeyboardInterrupt)
     with pytest.raises(KeyboardInterrupt) as interrupt:
         job.commit()
     s3.before = None

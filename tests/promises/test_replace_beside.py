@@ -9,12 +9,18 @@ import pytest
 import magic_committer as mc
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, Crash, committed_task, failing, killed_at, visible
-
-
-def die() -> None:
-    """Be killed here."""
-    raise Crash
+from tests.promises.hands import (
+    DEST,
+    At,
+    Crash,
+    committed_task,
+    crash,
+    dies_at,
+    failing,
+    job_of,
+    killed_at,
+    visible,
+)
 
 
 @pytest.mark.parametrize("mode", ["replace_partitions", "fail_partitions"])
@@ -22,9 +28,8 @@ def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode
     """I6: the plan of a job by partition is sent twice, and the first lands when the job has swept
     it. A replace of the partition that has looked at the plans by then takes its file all the
     same."""
-    earlier = mc.start(DEST, mode=mode)
-    committed_task(earlier, "1", {"p=1/earlier.csv": b"1"})
-    At(s3, lambda r: r.verb == "delete", die)
+    earlier = job_of({"p=1/earlier.csv": b"1"}, mode=mode)
+    At(s3, lambda r: r.verb == "delete", crash)
     plans: dict[str, bytes] = {}
 
     def note(request: Request, reply: object) -> None:
@@ -39,8 +44,7 @@ def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode
     metadata = s3.attributes(key).metadata
     for plan in plans:  # the sweep deletes them first: as if it were killed behind that
         s3.delete_object(plan)
-    later = mc.start(DEST, mode="replace_partitions")
-    committed_task(later, "1", {"p=1/later.csv": b"2"})
+    later = job_of({"p=1/later.csv": b"2"}, mode="replace_partitions")
 
     def lands() -> None:
         s3.before = None
@@ -55,16 +59,10 @@ def test_a_plan_that_lands_late_does_not_spare_a_partition(s3: MemoryStore, mode
 def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: MemoryStore) -> None:
     """I2: a replace has read one pendingset of an append when the append is finished and swept: of
     its files either all stay or all go."""
-    append = mc.start(DEST, accept="listing")
-    committed_task(append, "1", {"a.csv": b"a"})
-    committed_task(append, "2", {"b.csv": b"b"})
-    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), die)
-    with pytest.raises(Crash):
-        append.commit()
-    s3.before = None
+    append = job_of({"a.csv": b"a"}, {"b.csv": b"b"}, accept="listing")
+    dies_at(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), append.commit)
     sets = sorted(key for key in s3.keys() if key.endswith(".pendingset"))
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"r.csv": b"r"})
+    replace = job_of({"r.csv": b"r"}, mode="replace")
     read = threading.Event()
 
     def at_first(request: Request, reply: object) -> None:
@@ -86,16 +84,12 @@ def test_an_append_that_ends_while_its_sets_are_read_is_not_spared_in_part(s3: M
 def completed_append_without_a_set(s3: MemoryStore) -> mc.Job:
     """An append of two files that is completed and not swept: its driver was killed. One of its
     attempts was aborted late, and has taken its pendingset with it."""
-    append = mc.start(DEST, accept="listing")
-    committed_task(append, "1", {"a.csv": b"a"})
+    append = job_of({"a.csv": b"a"}, accept="listing")
     late = append.task("2", attempt="a2")
     with late.open("b.csv") as f:
         f.write(b"b")
     late.commit()
-    At(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), die)
-    with pytest.raises(Crash):
-        append.commit()
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "put" and r.key.endswith("_SUCCESS"), append.commit)
     sets = [key for key in s3.keys() if key.endswith(".pendingset")]
     late.abort()
     assert len(sets) == 2
@@ -109,8 +103,7 @@ def test_a_set_that_a_late_attempt_took_is_no_end_of_its_job(s3: MemoryStore) ->
     """I2: an append is completed and not over, and what it has published is not known any more: a
     replace refuses, and takes nothing of it."""
     append = completed_append_without_a_set(s3)
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"r.csv": b"r"})
+    replace = job_of({"r.csv": b"r"}, mode="replace")
     with pytest.raises(mc.ConflictingJob, match=append.id) as told:
         replace.commit()
     assert "a2.pendingset" in str(told.value)
@@ -121,8 +114,7 @@ def test_a_set_that_a_late_attempt_took_is_no_end_of_its_job(s3: MemoryStore) ->
 def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
     """I2: the append is over while a replace waits: all of its files are data that was there."""
     append = completed_append_without_a_set(s3)
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"r.csv": b"r"})
+    replace = job_of({"r.csv": b"r"}, mode="replace")
     looks: list[str] = []
 
     def at_the_second_look(request: Request) -> None:
@@ -138,9 +130,6 @@ def test_who_misses_a_set_of_a_job_waits_for_its_sweep(s3: MemoryStore) -> None:
     assert set(visible(s3)) == {"t/r.csv"}
 
 
-# Jobs below the destination -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
 @pytest.mark.parametrize("at", ["begins", "lists"])
 def test_an_append_below_that_is_half_completed_keeps_its_files(
@@ -151,17 +140,12 @@ def test_an_append_below_that_is_half_completed_keeps_its_files(
     s3.put_object("t/a/old.csv", b"old")
     append = mc.start(f"{DEST}/a", accept="listing")
     committed_task(append, "1", {"1.csv": b"1", "b/2.csv": b"2"})
-    half = At(s3, lambda r: r.verb == "complete_upload", die, after=True)
-    with pytest.raises(Crash):
-        append.commit()
-    assert half.done
-    s3.after = None
+    dies_at(s3, lambda r: r.verb == "complete_upload", append.commit, after=True)
     hidden = {k: (s3.body(k), s3.attributes(k).metadata) for k in s3.keys() if "/a/__magic" in k}
     if at == "lists":
         for key in hidden:
             s3.delete_object(key)
-    replace = mc.start(DEST, mode=mode)
-    committed_task(replace, "1", {"a/r.csv": b"r"})
+    replace = job_of({"a/r.csv": b"r"}, mode=mode)
 
     def shows() -> None:
         for key, (body, metadata) in hidden.items():
@@ -186,10 +170,7 @@ def test_a_replace_below_that_is_decided_is_in_the_way(s3: MemoryStore) -> None:
     result = committed_task(inner, "1", {"1.csv": b"1", "2.csv": b"2"})
     running = mc.start(DEST, mode="replace")
     running.commit([committed_task(running, "1", {"r.csv": b"r"})])
-    At(s3, lambda r: r.verb == "complete_upload", die, after=True)
-    with pytest.raises(Crash):
-        inner.commit([result])
-    s3.after = None
+    dies_at(s3, lambda r: r.verb == "complete_upload", lambda: inner.commit([result]), after=True)
     outer = mc.start(DEST, mode="replace")
     with pytest.raises(mc.ConflictingJob, match="in s3://bucket/t/a/, and is publishing") as caught:
         outer.commit([committed_task(outer, "1", {"o.csv": b"o"})])
@@ -206,11 +187,9 @@ def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStor
     """I7: an object that a decided append is about to rewrite goes between the listing and the look
     whose it is: it is nobody's, and the replace commits."""
     s3.put_object("t/a.csv", b"old")
-    append = mc.start(DEST)
-    committed_task(append, "1", {"a.csv": b"a"})
+    append = job_of({"a.csv": b"a"})
     killed_at(s3, "complete_upload", "t/a.csv", append)
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"r.csv": b"r"})
+    replace = job_of({"r.csv": b"r"}, mode="replace")
     at = At(
         s3,
         lambda r: (r.verb, r.key) == ("head", "t/a.csv"),
@@ -224,11 +203,9 @@ def test_old_data_that_another_deletes_just_then_stops_no_replace(s3: MemoryStor
 def test_what_a_decided_append_publishes_is_no_reason_to_list_again(s3: MemoryStore) -> None:
     """The second listing of a replace shows a file that a live, decided append has just made
     visible: whose it is is known, and two listings are enough."""
-    append = mc.start(DEST)
-    committed_task(append, "1", {"a.csv": b"a"})
+    append = job_of({"a.csv": b"a"})
     killed_at(s3, "complete_upload", "t/a.csv", append)
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"r.csv": b"r"})
+    replace = job_of({"r.csv": b"r"}, mode="replace")
     listings = 0
 
     def goes_on() -> None:
@@ -256,10 +233,8 @@ def test_an_append_that_rewrites_one_key_and_adds_another_is_not_halved(s3: Memo
     lists the file that it adds: both stay or both go."""
     s3.put_object("t/a.csv", b"old")
     s3.put_object("t/d=1/old.csv", b"old")
-    append = mc.start(DEST)
-    committed_task(append, "1", {"a.csv": b"appended", "d=1/b.csv": b"appended"})
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"r.csv": b"r"})
+    append = job_of({"a.csv": b"appended", "d=1/b.csv": b"appended"})
+    replace = job_of({"r.csv": b"r"}, mode="replace")
     at = At(s3, lambda r: r.verb == "list" and r.key == "t/d=1/", append.commit)
     assert replace.commit().outcome == "committed"
     assert at.done
@@ -274,11 +249,9 @@ def test_a_replace_lists_as_often_as_appends_end_while_it_lists(s3: MemoryStore)
     s3.put_object("t/d=1/old.csv", b"old")
     appends = []
     for name in ("a", "b"):
-        append = mc.start(DEST)
-        committed_task(append, "1", {f"{name}.csv": b"1", f"d=1/{name}.csv": b"1"})
+        append = job_of({f"{name}.csv": b"1", f"d=1/{name}.csv": b"1"})
         appends.append(append)
-    replace = mc.start(DEST, mode="replace")
-    committed_task(replace, "1", {"r.csv": b"r"})
+    replace = job_of({"r.csv": b"r"}, mode="replace")
     roots = 0
 
     def before(request: Request) -> None:

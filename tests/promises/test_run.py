@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import inspect
-import logging
 import signal
 import threading
 from collections import Counter
@@ -485,13 +482,3 @@ def test_an_executor_that_is_shut_down_says_so(s3: MemoryStore) -> None:
     with pytest.raises(RuntimeError, match="shutdown"):
         mc.run(DEST, write_number, range(10), executor=executor)
     assert nothing_is_left(s3)
-
-
-def test_the_example_runs(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
-    """What the docstring shows is what a user gets."""
-    caplog.set_level(logging.CRITICAL)
-    test = doctest.DocTestParser().get_doctest(
-        inspect.getdoc(mc.run) or "", {"mc": mc}, "run", None, 0
-    )
-    told: list[str] = []
-    assert doctest.DocTestRunner().run(test, out=told.append) == (0, len(test.examples)), told

@@ -13,7 +13,15 @@ from magic_committer.options import Accept
 from magic_committer.protocol.record import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
 from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, killed, visible
+from tests.promises.hands import (
+    DEST,
+    committed_task,
+    control,
+    dies_at,
+    job_of,
+    killed,
+    visible,
+)
 
 
 def saved(job: mc.Job, task: str, *names: str) -> mc.Task:
@@ -90,18 +98,18 @@ def test_the_tree_of_an_accepted_attempt_that_stayed_is_not_told(s3: MemoryStore
     """Its pendingset names the files, and they are visible: that the `.pending`s could not be
     deleted loses nothing, whoever finishes the job, and whatever he knows of its plan."""
     job = mc.start(DEST, job_id="j", track="s3", mark_success=False)
-    dies = At(s3, lambda r: r.verb == "delete", crash)
-    with pytest.raises(Crash):
-        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
-    assert dies.done
-    s3.before = None
+    dies_at(
+        s3,
+        lambda r: r.verb == "delete",
+        lambda: committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"}),
+    )
     assert any(key.endswith(".pending") for key in control(s3))
     if how == "another":
-        swept = At(s3, lambda r: r.verb == "list" and r.key.endswith("__magic_job-j/"), crash)
-        with pytest.raises(Crash):
-            mc.attach(DEST, "j").commit()
-        assert swept.done
-        s3.before = None
+        dies_at(
+            s3,
+            lambda r: r.verb == "list" and r.key.endswith("__magic_job-j/"),
+            mc.attach(DEST, "j").commit,
+        )
     report = job.commit() if how == "driver" else mc.recover(DEST, "j").report
     assert report is not None
     assert report.warnings == ()
@@ -136,11 +144,7 @@ def test_a_file_that_was_saved_after_its_attempt_was_committed_is_told(
     for key, (body, metadata) in kept.items():
         s3.put_object(key, body, metadata=metadata)
     if recovered:
-        dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
-        with pytest.raises(Crash):
-            job.commit()
-        assert dies.done
-        s3.before = None
+        dies_at(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", job.commit)
         report = mc.recover(DEST, "j").report
         assert report is not None
     else:
@@ -149,9 +153,6 @@ def test_a_file_that_was_saved_after_its_attempt_was_committed_is_told(
     assert warning.startswith("task '1' closed 1 file after its attempt was committed")
     assert visible(s3) == {"t/a.csv": b"1"}
     assert s3.open_uploads() == ()
-
-
-# Tombstones ---------------------------------------------------------------------------------------
 
 
 def tombstone(s3: MemoryStore, job: mc.Job, task: str, attempt: str) -> str:
@@ -181,8 +182,7 @@ def test_an_aborted_attempt_is_not_told(s3: MemoryStore) -> None:
 
 def test_a_tombstone_is_no_committed_task_for_inspect(s3: MemoryStore) -> None:
     """It counts as an object of the directory, and as nothing else."""
-    job = mc.start(DEST, job_id="j", track="s3")
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"}, job_id="j", track="s3")
     found: list[FoundJob] = mc.inspect(DEST)
     tombstone(s3, job, "2", "other")
     (with_it,) = mc.inspect(DEST)

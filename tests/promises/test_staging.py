@@ -15,12 +15,10 @@ import pytest
 import magic_committer as mc
 from magic_committer.committers import registry
 from magic_committer.errors import OptionError, StoreError
-from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
-from tests.promises.hands import Crash
-
-DEST = "s3://bucket/t"
+from tests.promises.hands import DEST, Crash, control, visible
 
 
 @pytest.fixture
@@ -64,28 +62,6 @@ def test_the_files_of_a_directory_appear_when_the_job_commits(
     assert b'"committer":"directory"' in s3.get("t/_SUCCESS", max_bytes=10**6).body
 
 
-def test_one_failed_upload_ends_the_attempt(s3: MemoryStore, tmp_path: Path) -> None:
-    """If one file cannot be uploaded, no upload of the task stays, and no local file."""
-    job = start(tmp_path)
-    task = job.task(1)
-    root = task.directory()
-    for number in range(5):
-        (root / f"{number}.csv").write_bytes(b"1")
-
-    def before(request: object) -> None:
-        if getattr(request, "verb", "") == "put_part" and "3.csv" in str(request):
-            raise StoreError("down", operation="put_part", bucket="bucket")
-
-    s3.before = before
-    with pytest.raises(mc.MagicError):
-        task.commit()
-    s3.before = None
-    assert not s3.open_uploads()
-    assert not root.exists()
-    with pytest.raises(mc.TaskFailed):
-        task.commit()
-
-
 def test_a_link_in_the_directory_is_refused(s3: MemoryStore, tmp_path: Path) -> None:
     """What is no ordinary file is an error, and not left out."""
     task = start(tmp_path).task(1)
@@ -93,20 +69,6 @@ def test_a_link_in_the_directory_is_refused(s3: MemoryStore, tmp_path: Path) -> 
     with pytest.raises(mc.TaskFailed, match="a link"):
         task.commit()
     assert s3.requests["create_upload"] == 0
-
-
-def test_the_modes_of_the_partitioned_committer_are_by_partition(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """Replace replaces the written partitions only; directory has no such modes."""
-    for mode, name in (("append", "dt=1/a"), ("append", "dt=2/a"), ("replace", "dt=2/b")):
-        job = start(tmp_path, "partitioned", mode=mode)
-        with job.task(1) as task, task.open(name) as file:
-            file.write(b"1")
-        job.commit([task.result])
-    assert keys(s3) == ["t/dt=1/a", "t/dt=2/b"]
-    with pytest.raises(mc.OptionError, match="partitioned"):
-        start(tmp_path, mode="replace_partitions")
 
 
 def test_a_local_file_of_a_magic_job_is_uploaded_when_it_is_closed(
@@ -194,34 +156,6 @@ def test_a_system_without_flock_is_told_at_once(
         with job.open("b.csv", "w") as file:
             file.write("1")
     assert "t/b.csv" in s3.keys()
-
-
-def test_many_tasks_with_many_files_are_all_published(s3: MemoryStore, tmp_path: Path) -> None:
-    """500 tasks of 10 files, as Hadoop's own test: each file once, and no upload left."""
-    job = start(tmp_path)
-    results = []
-    for number in range(500):
-        with job.task(number) as task:
-            for part in range(10):
-                (task.directory() / f"{number}-{part}").write_bytes(b"1")
-        results.append(task.result)
-    assert job.commit(results, expect=500).files == 5000
-    assert len(keys(s3)) == 5000
-    assert not s3.open_uploads()
-
-
-def test_a_task_that_is_not_accepted_publishes_nothing(s3: MemoryStore, tmp_path: Path) -> None:
-    """Of two committed tasks the job takes one: the other's files do not appear, and its uploads
-    go."""
-    job = start(tmp_path, accept="results")
-    results = []
-    for name in ("a", "b"):
-        with job.task(name) as task:
-            (task.directory(unique=True) / f"{name}.tar.gz").write_bytes(b"1")
-        results.append(task.result)
-    job.commit(results[:1])
-    assert keys(s3) == [f"t/a-mcj{job.uuid}.tar.gz"]
-    assert not s3.open_uploads()
 
 
 def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
@@ -353,10 +287,267 @@ def test_a_forked_child_neither_commits_nor_removes(s3: MemoryStore, tmp_path: P
     assert task.commit().files == 1
 
 
-def test_a_track_that_staging_does_not_have_is_refused_before_the_job_starts(
+@pytest.mark.parametrize(
+    ("terms", "told"),
+    [({"track": "s3"}, "only 'memory'"), ({"mode": "replace_partitions"}, "partitioned")],
+)
+def test_a_term_that_staging_does_not_have_is_refused_before_the_job_starts(
+    s3: MemoryStore, tmp_path: Path, terms: dict[str, str], told: str
+) -> None:
+    """Its files are on local disk, and modes by partition are another committer's."""
+    with pytest.raises(mc.OptionError, match=told):
+        start(tmp_path, **terms)
+    assert not s3.requests
+
+
+MIB = 1024**2
+
+
+def task_with(job: mc.Job, number: int, *names: str, unique: bool = False) -> mc.Task:
+    """A task that has written files and is not committed."""
+    task = job.task(number)
+    for name in names:
+        path = task.directory(unique=unique) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return task
+
+
+def old_data(s3: MemoryStore, *names: str) -> None:
+    """What an earlier job wrote."""
+    for name in names:
+        s3.put_object(f"t/{name}", b"old")
+
+
+def nothing_left(s3: MemoryStore, tmp_path: Path) -> bool:
+    """No upload is open, no control object and no local file is there."""
+    return not s3.open_uploads() and not control(s3) and not list(tmp_path.glob("*/*"))
+
+
+# Conflicts ----------------------------------------------------------------------------------------
+
+
+def test_directory_fail_refuses_a_destination_with_data_before_any_task(
     s3: MemoryStore, tmp_path: Path
 ) -> None:
-    """Its files are on local disk; nothing is written for such a job."""
-    with pytest.raises(mc.OptionError, match="only 'memory'"):
-        start(tmp_path, track="s3")
-    assert not s3.requests
+    """As in Hadoop's setupJob: nothing of the job is there afterwards. Without data it commits."""
+    old_data(s3, "dt=1/old")
+    with pytest.raises(mc.DestinationExists):
+        start(tmp_path, mode="fail")
+    assert nothing_left(s3, tmp_path)
+    s3.delete_object("t/dt=1/old")
+    job = start(tmp_path, mode="fail")
+    task = task_with(job, 1, "a")
+    job.commit([task.commit()])
+    assert set(visible(s3)) == {"t/a"}
+
+
+TABLE = ("dt=1/old", "dt=2/old", "dt=1/h=1/old", "dt=3/old", "old")
+
+
+@pytest.mark.parametrize(
+    ("committer", "mode", "old", "new", "stays"),
+    [
+        ("directory", "append", ("dt=1/old",), ("dt=1/new",), ("dt=1/old",)),
+        ("partitioned", "append", ("dt=1/old",), ("dt=1/new",), ("dt=1/old",)),
+        ("directory", "replace", TABLE, ("dt=1/new",), ()),
+        ("partitioned", "replace", TABLE, ("dt=1/new", "dt=2/new"), TABLE[2:]),
+        ("partitioned", "fail", ("dt=1/old",), ("dt=1/new",), None),
+        ("partitioned", "fail", ("dt=1/old",), ("dt=2/new",), ("dt=1/old",)),
+        ("partitioned", "fail", ("dt=1/h=1/old",), ("dt=1/h=2/new",), ("dt=1/h=1/old",)),
+        # Hadoop looks below, too.
+        ("partitioned", "fail", ("dt=1/h=1/old",), ("dt=1/new",), ("dt=1/h=1/old",)),
+        # Hadoop appends to the table's root without a question.
+        ("partitioned", "fail", ("old",), ("new",), None),
+        ("partitioned", "fail", ("old",), ("dt=1/new",), ("old",)),
+    ],
+)
+def test_what_a_mode_means_for_old_data(
+    s3: MemoryStore, tmp_path: Path, committer: str, mode: str, old: tuple[str, ...],
+    new: tuple[str, ...], stays: tuple[str, ...] | None,
+) -> None:  # fmt: skip
+    """Nothing changes before the job is decided; then old data in the mode's reach goes, or refuses
+    the job (None), and nothing of that stays; old data elsewhere does not matter."""
+    old_data(s3, *old)
+    job = start(tmp_path, committer, mode=mode)
+    results = [task_with(job, number, name).commit() for number, name in enumerate(new)]
+    assert set(visible(s3)) == {f"t/{name}" for name in old}
+    if stays is None:
+        with pytest.raises(mc.DestinationExists):
+            job.commit(results)
+        job.abort()
+        assert not s3.open_uploads()
+    else:
+        job.commit(results)
+    there = old if stays is None else (*stays, *new)
+    assert set(visible(s3)) == {f"t/{name}" for name in there}
+
+
+# Names --------------------------------------------------------------------------------------------
+
+
+def test_the_jobs_uuid_stands_before_the_first_dot_of_the_last_element(
+    s3: MemoryStore, tmp_path: Path
+) -> None:
+    """Hadoop's `Paths.addUUID`: no dot, many dots, a dot in the directory, a name that has it."""
+    job = start(tmp_path)
+    token = f"mcj{job.uuid}"
+    names = ("part-0000", "part-0001.gz.csv", "parent.dir/part-0002", f"part-3-{token}.csv")
+    job.commit([task_with(job, 1, *names, unique=True).commit()])
+    assert set(visible(s3)) == {
+        f"t/part-0000-{token}",
+        f"t/part-0001-{token}.gz.csv",
+        f"t/parent.dir/part-0002-{token}",
+        f"t/part-3-{token}.csv",
+    }
+
+
+# Failures -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["create_upload", "put_part", "put"])
+def test_a_task_that_fails_leaves_nothing_and_another_attempt_commits(
+    s3: MemoryStore, tmp_path: Path, verb: str
+) -> None:
+    """The third request of a kind, or the pendingset's, is refused: all uploads of the attempt are
+    aborted, its local files are gone, and its second attempt is the task."""
+    job = start(tmp_path)
+    names = [f"{number}.csv" for number in range(5)]
+    seen = 0
+
+    def fail(request: Request) -> None:
+        nonlocal seen
+        seen += request.verb == verb
+        if request.verb == verb and seen == (1 if verb == "put" else 3):
+            raise StoreError("no", operation=verb, bucket="bucket", status=400, code="Bad")
+
+    task = task_with(job, 1, *names)
+    s3.before = fail
+    with pytest.raises(mc.MagicError):
+        task.commit()
+    s3.before = None
+    task.abort()
+    assert seen
+    assert not s3.open_uploads()
+    assert not list(tmp_path.glob("*/*"))
+    job.commit([task_with(job, 1, *names).commit()])
+    assert set(visible(s3)) == {f"t/{name}" for name in names}
+
+
+def test_an_abort_before_the_commit_sends_nothing(s3: MemoryStore, tmp_path: Path) -> None:
+    """Only local files were there: they go, and no upload was ever made."""
+    task = task_with(start(tmp_path), 1, "a", "b")
+    root = task.directory()
+    task.abort()
+    assert not root.exists()
+    assert s3.requests["create_upload"] == s3.requests["abort_upload"] == 0
+
+
+def test_a_job_that_is_aborted_aborts_what_its_tasks_have_uploaded(
+    s3: MemoryStore, tmp_path: Path
+) -> None:
+    """A committed task's uploads go, and a task that was still writing can commit no more."""
+    old_data(s3, "old")
+    job = start(tmp_path, mode="replace")
+    task_with(job, 1, "a", "b").commit()
+    late = task_with(job, 2, "c")
+    assert len(s3.open_uploads()) == 2
+    job.abort()
+    with pytest.raises(mc.MagicError):
+        late.commit()
+    assert set(visible(s3)) == {"t/old"}
+    assert nothing_left(s3, tmp_path)
+
+
+def test_tasks_without_files_commit(s3: MemoryStore, tmp_path: Path) -> None:
+    """A task that wrote nothing, one with an empty directory, and one with hidden files only: each
+    is committed with no file. Hadoop asks `needsTaskCommit` and skips them."""
+    job = start(tmp_path)
+    empty = job.task(2)
+    empty.directory()
+    results = [
+        job.task(1).commit(),
+        empty.commit(),
+        task_with(job, 3, "_temporary/x", ".hidden").commit(),
+        task_with(job, 4, "a").commit(),
+    ]
+    assert [one.files for one in results] == [0, 0, 0, 1]
+    assert job.commit(results, expect=4).files == 1
+    assert set(visible(s3)) == {"t/a"}
+    assert not list(tmp_path.glob("*/*"))
+
+
+# Sizes --------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_many_blocks_is_uploaded_from_disk_in_parts(
+    s3: MemoryStore, tmp_path: Path
+) -> None:
+    """70 MiB, and an empty file beside it: each byte is where it was."""
+    job = start(tmp_path)
+    task = job.task(1)
+    block = bytes(range(256)) * (MIB // 256)
+    with (task.directory() / "large").open("wb") as file:
+        for number in range(70):
+            file.write(bytes([number]) + block[1:])
+    (task.directory() / "empty").touch()
+    result = task.commit()
+    parts = {
+        upload.key: [one.size for one in s3.list_parts(upload.key, upload.upload_id)]
+        for upload in s3.open_uploads()
+    }
+    assert parts["t/empty"] == [0]
+    assert len(parts["t/large"]) > 3
+    assert sum(parts["t/large"]) == 70 * MIB
+    job.commit([result])
+    body = s3.body("t/large")
+    assert len(body) == 70 * MIB
+    for number in range(70):
+        assert body[number * MIB : (number + 1) * MIB] == bytes([number]) + block[1:]
+
+
+FULL = """
+import errno, resource, signal, sys
+import magic_committer as mc
+from magic_committer.testing import memory_store
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+with memory_store("bucket") as s3:
+    options = mc.Options(buffer_dir=sys.argv[1])
+    job = mc.start("s3://bucket/t", committer="directory", options=options)
+    task = job.task(1)
+    (task.directory() / "before").write_bytes(b"1")
+    file = task.open("large")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        file.write(b"2" * 4000)
+    except mc.UploadFailed as error:
+        assert "local disk" in str(error) and "buffer_dir" in str(error), error
+        assert error.__cause__.errno == errno.EFBIG, error.__cause__
+    else:
+        raise AssertionError("written")
+    try:
+        task.commit()
+    except mc.MagicError as error:
+        assert "large" in str(error), error
+    else:
+        raise AssertionError("committed without a file that failed")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not s3.open_uploads()
+    again = job.task(1)
+    with again.open("large") as file:
+        file.write(b"2" * 4000)
+    job.commit([again.commit()])
+    assert s3.body("t/large") == b"2" * 4000
+    assert "t/before" not in s3.keys()
+"""
+
+
+def test_a_disk_that_takes_no_more_ends_the_attempt_and_not_the_job(tmp_path: Path) -> None:
+    """The system itself refuses the write in the middle, in a process of its own: the file has
+    failed, the task cannot be committed without it, and another attempt is the task."""
+    command = [sys.executable, "-c", FULL, str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert not list(tmp_path.glob("*/*"))

@@ -7,7 +7,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -29,6 +29,7 @@ from tests.promises.hands import (
     committed_task,
     control,
     crash,
+    dies_at,
     failing,
     raising,
     record_put,
@@ -68,6 +69,20 @@ def publish(number: int, mode: Mode = "append") -> mc.JobReport:
     return commit(job, results, number)
 
 
+def dead(
+    s3: MemoryStore,
+    fits: Callable[[Request], bool],
+    *,
+    number: int = 7,
+    mode: Mode = "append",
+    after: bool = False,
+) -> tuple[mc.Job, list[mc.TaskCommit]]:
+    """A run of a batch whose driver died before, or after, such a request."""
+    job, results = run_of(number, mode)
+    dies_at(s3, fits, lambda: commit(job, results, number), after=after)
+    return job, results
+
+
 def rows(s3: MemoryStore) -> list[str]:
     """What readers see, in order: each batch twice, if it is published once, by two tasks."""
     return sorted(body.decode() for body in visible(s3).values())
@@ -77,6 +92,16 @@ def ledger(s3: MemoryStore) -> dict[str, Any]:
     """What the ledger says."""
     told: dict[str, Any] = orjson.loads(s3.body(LEDGER))
     return told
+
+
+def writes_of_ledger(number: int) -> Nth:
+    """The n-th PUT of the ledger."""
+
+    class Write(Nth):
+        def __call__(self, request: Request) -> bool:
+            return request.verb == "put" and request.key == LEDGER and super().__call__(request)
+
+    return Write(number)
 
 
 def test_a_batch_that_is_run_again_is_published_once(s3: MemoryStore) -> None:
@@ -140,6 +165,19 @@ def requests_of_a_commit(fresh: Fresh) -> int:
         return len(sent)
 
 
+def each_request(
+    fresh: Fresh,
+) -> Iterator[tuple[int, MemoryStore, mc.Job, list[mc.TaskCommit]]]:
+    """The number of each request of such a commit, and a store with a run that is to send it."""
+    for number in range(1, requests_of_a_commit(fresh) + 1):
+        with fresh(StillClock()) as store:
+            publish(6)
+            yield (number, store, *run_of(7))
+
+
+ALL = ["6", "6", "7", "7", "8", "8"]
+
+
 # Copies of a checkpoint ---------------------------------------------------------------------------
 
 
@@ -199,93 +237,59 @@ def still(fresh: Fresh) -> Iterator[MemoryStore]:
         yield store
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_driver_that_dies_at_any_request_is_replayed_exactly_once(
-    fresh: Fresh, after: bool
+@pytest.mark.parametrize(
+    ("deed", "after", "operator"),
+    [
+        pytest.param(crash, False, "", id="dies before"),
+        pytest.param(crash, True, "", id="dies after"),
+        pytest.param(unanswered, True, "", id="hears nothing"),
+        pytest.param(crash, False, "cleanup", id="cleaned up"),
+        pytest.param(crash, False, "recover", id="recovered"),
+    ],
+)
+def test_a_commit_that_is_cut_at_any_request_counts_once(
+    fresh: Fresh, deed: Callable[[], None], after: bool, operator: str
 ) -> None:
-    """The commit of a batch is killed before, or after, each of its requests in turn. The query
-    starts again with the same batch, then goes on with the next."""
-    count = requests_of_a_commit(fresh)
-    assert count >= 12
-    for number in range(1, count + 1):
-        with fresh(StillClock()) as store:
-            publish(6)
-            job, results = run_of(7)
-            at = At(store, Nth(number), crash, after=after)
-            with pytest.raises(Crash):
-                commit(job, results, 7)
-            assert at.done
-            store.before = store.after = None
-            publish(7)
-            publish(8)
-            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
+    """The query starts again with the same batch, and goes on with the next, also if an operator
+    has finished the job before; without the ledger the batch would be published once more."""
+    for number, store, job, results in each_request(fresh):
+        at = At(store, Nth(number), deed, after=after)
+        with suppress(Crash, mc.MagicError):
+            assert not commit(job, results, 7).skipped
+        assert at.done
+        store.before = store.after = None
+        if operator == "cleanup":
             mc.cleanup(DEST, dead_after=0, leftover_after=0)
-            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
-            assert not store.open_uploads()
-
-
-@pytest.mark.parametrize("who", ["recover", "cleanup"])
-def test_an_operator_who_finishes_the_dead_driver_s_job_writes_the_ledger(
-    fresh: Fresh, who: str
-) -> None:
-    """As above; an operator comes before the query starts again. Without the ledger, the next run
-    would publish the batch once more."""
-    for number in range(1, requests_of_a_commit(fresh) + 1):
-        with fresh(StillClock()) as store:
-            publish(6)
-            job, results = run_of(7)
-            At(store, Nth(number), crash)
-            with pytest.raises(Crash):
-                commit(job, results, 7)
-            store.before = store.after = None
-            if who == "cleanup":
-                mc.cleanup(DEST, dead_after=0, leftover_after=0)
-            else:
-                mc.recover(DEST, job.id, dead_after=0)
-            publish(7)
-            assert rows(store) == ["6", "6", "7", "7"], number
-
-
-def test_an_answer_that_is_lost_at_any_request_counts_once(fresh: Fresh) -> None:
-    """Each request of a commit takes effect in turn, and nobody is told; the query goes on, with
-    the same batch if the commit failed."""
-    for number in range(1, requests_of_a_commit(fresh) + 1):
-        with fresh(StillClock()) as store:
-            publish(6)
-            job, results = run_of(7)
-            At(store, Nth(number), unanswered, after=True)
-            with suppress(mc.MagicError):
-                assert not commit(job, results, 7).skipped
-            store.after = None
-            publish(7)
-            publish(8)
-            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
+        elif operator == "recover":
+            mc.recover(DEST, job.id, dead_after=0)
+        publish(7)
+        publish(8)
+        assert rows(store) == ALL, number
+        mc.cleanup(DEST, dead_after=0, leftover_after=0)
+        assert (rows(store), store.open_uploads()) == (ALL, ()), number
+    assert number >= 12
 
 
 # Two drivers --------------------------------------------------------------------------------------
 
 
 def test_a_driver_that_is_paused_at_any_request_publishes_nothing_twice(fresh: Fresh) -> None:
-    """An old driver stands still before each request of its commit in turn, while a new driver runs
-    the same batch and the next one. The old one is told the truth: its batch is published by it, or
-    by the other; or that it was aborted."""
+    """An old driver stands still while a new one runs the same batch and the next. The old one is
+    told the truth: its batch is published by it, or by the other; or that it was aborted."""
     told = set()
-    for number in range(1, requests_of_a_commit(fresh) + 1):
-        with fresh(StillClock()) as store:
-            publish(6)
-            job, results = run_of(7)
+    for number, store, job, results in each_request(fresh):
 
-            def new_driver(store: MemoryStore = store) -> None:
-                store.before = None
-                publish(7)
-                publish(8)
+        def new_driver(store: MemoryStore = store) -> None:
+            store.before = None
+            publish(7)
+            publish(8)
 
-            At(store, Nth(number), new_driver)
-            report = commit(job, results, 7)
-            told.add((report.outcome, report.skipped))
-            assert rows(store) == ["6", "6", "7", "7", "8", "8"], number
-            by_it = any(job.id in key for key in visible(store))
-            assert by_it == (report.outcome == "committed") == (not report.skipped)
+        At(store, Nth(number), new_driver)
+        report = commit(job, results, 7)
+        told.add((report.outcome, report.skipped))
+        assert rows(store) == ALL, number
+        by_it = any(job.id in key for key in visible(store))
+        assert by_it == (report.outcome == "committed") == (not report.skipped)
     assert told == {("committed", False), ("aborted", True)}
 
 
@@ -298,10 +302,7 @@ def test_a_driver_that_is_overtaken_and_whose_batch_is_not_published_is_told_so(
     def new_driver() -> None:
         other, others = run_of(7)
         decides = record_put("committing")
-        At(still, lambda r: decides(r) and other.id in r.key, crash)
-        with pytest.raises(Crash):
-            commit(other, others, 7)
-        still.before = None
+        dies_at(still, lambda r: decides(r) and other.id in r.key, lambda: commit(other, others, 7))
 
     At(
         still,
@@ -319,11 +320,7 @@ def test_a_driver_that_is_overtaken_and_whose_batch_is_not_published_is_told_so(
 def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None:
     """The job before is decided, and its files cannot be completed now: nothing is decided, the
     remedy names that job, and later the batch is there once."""
-    first, results = run_of(7)
-    At(still, record_put("committing"), crash, after=True)
-    with pytest.raises(Crash):
-        commit(first, results, 7)
-    still.after = None
+    first, _ = dead(still, record_put("committing"), after=True)
     job, results = run_of(7)
     still.before = raising(lambda r: r.verb == "complete_upload", PermissionDenied("no"))
     with pytest.raises(BatchUnsettled) as caught:
@@ -335,18 +332,6 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
     still.before = None
     assert commit(job, results, 7).skipped
     assert rows(still) == ["7", "7"]
-
-
-def test_a_settled_run_stays_closed(still: MemoryStore) -> None:
-    """Its driver may still ask what became of it, and a late copy of its setup finds the place
-    taken."""
-    first, results = run_of(7)
-    At(still, record_put("committing"), crash)
-    with pytest.raises(Crash):
-        commit(first, results, 7)
-    still.before = None
-    publish(7)
-    assert mc.attach(DEST, first.id).state == "closed"
 
 
 # What is unclear ----------------------------------------------------------------------------------
@@ -439,19 +424,7 @@ def test_a_ledger_that_names_another_claim_is_told_and_left(still: MemoryStore) 
 
 def test_a_job_that_is_given_up_leaves_its_word_in_the_ledger(still: MemoryStore) -> None:
     """The driver died before it wrote the ledger; its visible files stay, so the batch is done."""
-    job, results = run_of(7)
-    puts = []
-
-    def die(request: Request) -> None:
-        if (request.verb, request.key) == ("put", LEDGER):
-            puts.append(request)
-            if len(puts) == 2:
-                crash()
-
-    still.before = die
-    with pytest.raises(Crash):
-        commit(job, results, 7)
-    still.before = None
+    job, _ = dead(still, writes_of_ledger(2))
     mc.force_abort(DEST, job.id, dead_after=0)
     assert publish(7).skipped
     assert rows(still) == ["7", "7"]
@@ -528,11 +501,7 @@ def test_an_abort_without_messages_finds_the_query_s_running_jobs(s3: MemoryStor
     running, _ = run_of(7)
     plain = mc.start(DEST)
     other = mc.start(DEST, checkpoint="s3://bucket/other")
-    decided, results = run_of(8)
-    At(s3, lambda r: r.verb == "complete_upload", crash)
-    with pytest.raises(Crash):
-        commit(decided, results, 8)
-    s3.before = None
+    decided, _ = dead(s3, lambda r: r.verb == "complete_upload", number=8)
     s3.put_object("t/__magic_job-forged/_job.json", b"{}")
     (report,) = mc.abort_stream(DEST, CHECKPOINT)
     assert (report.job_id, report.outcome) == (running.id, "aborted")
@@ -631,11 +600,7 @@ def test_a_ledger_of_another_query_is_refused(s3: MemoryStore) -> None:
 def test_a_claim_of_a_job_that_was_reverted_may_be_taken(machine: Machine) -> None:
     """An operator has undone the run that had claimed the batch: the next run publishes it."""
     s3 = machine.s3
-    first, results = run_of(7)
-    At(s3, lambda r: r.verb == "complete_upload", crash)
-    with pytest.raises(Crash):
-        commit(first, results, 7)
-    s3.before = None
+    first, _ = dead(s3, lambda r: r.verb == "complete_upload")
     mc.abort(DEST, first.id, revert=True)
     assert publish(7).outcome == "committed"
     assert rows(s3) == ["7", "7"]
@@ -656,11 +621,7 @@ def test_a_query_in_complete_mode_goes_on_after_a_crash(fresh: Fresh) -> None:
     for number in range(1, requests_of_a_commit(fresh) + 1, 3):
         with fresh(StillClock()) as store:
             publish(6, "replace")
-            job, results = run_of(7, "replace")
-            At(store, Nth(number), crash)
-            with pytest.raises(Crash):
-                commit(job, results, 7)
-            store.before = None
+            dead(store, Nth(number), mode="replace")
             publish(7, "replace")
             assert rows(store) == ["7", "7"], number
             publish(8, "replace")
@@ -673,13 +634,6 @@ def test_a_run_of_another_query_is_not_settled_by_a_start(s3: MemoryStore) -> No
     with pytest.raises(mc.ConflictingJob):
         mc.start(DEST, mode="replace", checkpoint=CHECKPOINT)
     assert mc.attach(DEST, other.id).state == "running"
-
-
-def test_a_report_of_a_batch_travels_as_json(s3: MemoryStore) -> None:
-    """Query and number are plain values."""
-    values = publish(7).to_dict()
-    assert (values["query"], values["batch"]) == (QUERY, 7)
-    assert replace(publish(8), skipped=False).batch == 8
 
 
 def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
@@ -698,3 +652,317 @@ def test_one_batch_in_so_many_looks_at_old_records(machine: Machine) -> None:
     assert not old & set(seen)
     publish(2 * BATCHES_PER_LOOK)
     assert not old & set(control(machine.s3))
+
+
+def decided(s3: MemoryStore, mode: Mode = "append") -> tuple[mc.Job, list[mc.TaskCommit]]:
+    """A run of batch 7 whose driver died when it was decided."""
+    return dead(s3, record_put("committing"), mode=mode, after=True)
+
+
+@pytest.mark.parametrize("finished", ["by recover", "not at all"])
+def test_a_job_that_completes_while_it_is_given_up_leaves_its_word_in_the_ledger(
+    s3: MemoryStore, finished: str
+) -> None:
+    """force_abort sees a decided job; before it can be undone, another process makes its files
+    visible, and dies before the ledger says so. The batch is not run again."""
+    job, _ = decided(s3)
+
+    def complete() -> None:
+        if finished == "not at all":
+            dies_at(s3, writes_of_ledger(1), lambda: mc.recover(DEST, job.id, dead_after=0))
+        else:
+            mc.recover(DEST, job.id, dead_after=0)
+
+    At(s3, record_put("reverting"), complete)
+    if finished == "by recover":
+        assert mc.force_abort(DEST, job.id, dead_after=0).outcome == "committed"
+    else:
+        with pytest.raises(mc.JobError, match="it was not given up"):
+            mc.force_abort(DEST, job.id, dead_after=0)
+    s3.before = None
+    assert publish(7).skipped
+    assert rows(s3) == ["7", "7"]
+
+
+def test_a_claim_whose_job_has_no_record_is_told(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Somebody has deleted the job while its batch was being published: its driver is told that
+    nobody knows; the next run publishes the batch, and warns that rows may be twice."""
+    job, results = run_of(7)
+
+    def delete() -> None:
+        for key in s3.keys("t/__magic_job-"):
+            s3.delete_object(key)
+
+    At(s3, record_put("committing"), delete)
+    with pytest.raises((mc.OutcomeUnknown, mc.JobNotRunning)):
+        commit(job, results, 7)
+    s3.before = None
+    with caplog.at_level(logging.WARNING, "magic_committer"):
+        assert publish(7).outcome == "committed"
+    (told,) = [r.getMessage() for r in caplog.records if "has no record" in r.getMessage()]
+    assert job.id in told
+    assert "batch 7" in told
+
+
+@pytest.mark.parametrize("query", [".", "..", "__magic_stream", "a/b", ""])
+def test_odd_names_of_queries_lead_nowhere_else(s3: MemoryStore, query: str) -> None:
+    """They are refused."""
+    with pytest.raises(mc.PathError):
+        mc.read_stream(DEST, query)
+
+
+def test_a_job_that_only_claimed_is_no_data_for_mode_fail(s3: MemoryStore) -> None:
+    """Its ledger stays; the next run of the first batch finds an empty destination."""
+    dead(s3, record_put("committing"), mode="fail", number=0)
+    assert publish(0, "fail").outcome == "committed"
+    assert rows(s3) == ["0", "0"]
+
+
+def test_no_task_writes_into_a_ledger(s3: MemoryStore) -> None:
+    """A file of a job is never taken for one."""
+    with mc.start(DEST) as job:
+        with pytest.raises(mc.PathError), job.task("0") as task:
+            task.open(LEDGER.removeprefix("t/"))
+        job.abort()
+
+
+def test_a_link_in_the_ledgers_place_is_not_followed(tmp_path: Path) -> None:
+    """Whoever may write there may have made one that leads to other data."""
+    dest, elsewhere = tmp_path / "table", tmp_path / "elsewhere"
+    dest.mkdir()
+    elsewhere.mkdir()
+    (dest / "__magic_stream").symlink_to(elsewhere)
+    job = mc.start(dest.as_uri(), accept="results", track="memory")
+    with pytest.raises(mc.StoreError, match="is a link"):
+        job.commit([], expect=0, batch=mc.StreamBatch("query", 1))
+    assert not list(elsewhere.iterdir())
+    job.abort()
+
+
+@pytest.mark.parametrize("committer", ["magic", "manifest"])
+def test_a_batch_on_a_real_disk_is_published_once(committer: str, tmp_path: Path) -> None:
+    """By the calls that users make."""
+    dest = tmp_path.as_uri()
+    reports = []
+    for _ in range(2):
+        job = mc.start(dest, committer=committer, checkpoint="file:///checkpoint")
+        with job.task("0") as task, task.open("a.csv", "w", unique=True) as file:
+            file.write("1")
+        reports.append(job.commit(batch=mc.StreamBatch(QUERY, 7)))
+    assert [report.skipped for report in reports] == [False, True]
+    state = mc.read_stream(dest, QUERY)
+    assert state is not None
+    assert (state.done, state.done_by) == (7, reports[0].uuid)
+    assert len([p for p in tmp_path.iterdir() if p.suffix == ".csv"]) == 1
+    left = mc.start(dest, checkpoint="file:///checkpoint")
+    assert [one.job_id for one in mc.abort_stream(dest, "file:///checkpoint")] == [left.id]
+
+
+@pytest.mark.parametrize("committer", ["v1", "v2"])
+def test_the_classic_committers_take_no_batch(committer: str, tmp_path: Path) -> None:
+    """What a dead run has made visible stays, and the next run writes it again."""
+    with pytest.raises(mc.OptionError, match="no batch of a streaming query exactly once"):
+        mc.start(tmp_path.as_uri(), committer=committer, checkpoint="file:///checkpoint")
+    job = mc.start(tmp_path.as_uri(), committer=committer, accept="results", track="memory")
+    with pytest.raises(mc.OptionError, match="no batch of a streaming query exactly once"):
+        job.commit([], expect=0, batch=mc.StreamBatch("query", 1))
+    job.abort()
+
+
+def test_a_run_that_ends_while_a_start_settles_it_does_not_stop_the_next(s3: MemoryStore) -> None:
+    """Its driver lives, and commits it at this moment."""
+    job, results = decided(s3, "replace")
+    At(s3, lambda r: r.verb == "put" and job.id in r.key, lambda: commit(job, results, 7))
+    run_of(8, "replace")
+    assert rows(s3) == ["7", "7"]
+
+
+def test_a_run_that_is_skipped_while_its_job_is_given_up_is_told_so(s3: MemoryStore) -> None:
+    """An operator gives the job up at the moment when its own driver would abort it."""
+    job, results = run_of(7)
+    publish(7)
+
+    def give_up() -> None:
+        mc.force_abort(DEST, job.id, dead_after=0)
+        for _ in range(2):
+            mc.cleanup(DEST, dead_after=0, leftover_after=0, forget_after=0)
+
+    At(s3, lambda r: r.verb == "put" and job.id in r.key, give_up)
+    told = commit(job, results, 7)
+    assert (told.skipped, told.state) == (True, "absent")
+
+
+def test_a_look_and_a_recovery_name_the_batch(s3: MemoryStore) -> None:
+    """So an operator finds the query of a job that a dead driver has left: its record names it."""
+    job, _ = decided(s3)
+    (found,) = (one for one in mc.inspect(DEST) if one.id == job.id)
+    assert (found.query, found.batch, found.checkpoint) == (QUERY, 7, hash_of(CHECKPOINT))
+    report = mc.recover(DEST, job.id, dead_after=0).report
+    assert report is not None
+    assert (report.query, report.batch) == (QUERY, 7)
+
+
+def test_an_abort_of_a_query_s_jobs_leaves_one_that_is_being_undone(s3: MemoryStore) -> None:
+    """It was decided: an operator undoes it, and the next run of the query ends it."""
+    job, _ = decided(s3)
+    dies_at(s3, record_put("reverting"), lambda: mc.abort(DEST, job.id, revert=True), after=True)
+    assert mc.abort_stream(DEST, CHECKPOINT) == ()
+    assert mc.attach(DEST, job.id).state == "reverting"
+
+
+def test_a_start_with_an_id_settles_nothing(s3: MemoryStore) -> None:
+    """Its id was used by the try that met the crashed run: it is told of that run."""
+    job, _ = decided(s3, "replace")
+    with pytest.raises(mc.ConflictingJob):
+        mc.start(DEST, mode="replace", job_id="night", checkpoint=CHECKPOINT)
+    assert mc.attach(DEST, job.id).state == "committing"
+
+
+def test_a_start_that_cannot_settle_a_crashed_run_names_it(s3: MemoryStore) -> None:
+    """Its files cannot be completed now: the error is the conflict, with the reason below it."""
+    job, _ = decided(s3, "replace")
+    s3.before = raising(lambda r: r.verb == "complete_upload", PermissionDenied("no"))
+    with pytest.raises(mc.ConflictingJob, match=job.id) as told:
+        run_of(8, "replace")
+    assert isinstance(told.value.__cause__, mc.CommitIncomplete)
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it dies"])
+def test_a_claimant_that_decides_while_it_is_settled_is_looked_at_again(
+    s3: MemoryStore, ends: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is to be aborted, and its driver decides it at that moment: it is finished, and nobody is
+    warned of rows that are there twice."""
+    job, results = dead(s3, record_put("committing"))
+
+    def decide() -> None:
+        if ends:
+            commit(job, results, 7)
+            return
+        dies_at(s3, record_put("committing"), lambda: commit(job, results, 7), after=True)
+
+    another, theirs = run_of(7)
+    At(s3, lambda r: record_put("aborting")(r) and job.id in r.key, decide)
+    with caplog.at_level(logging.WARNING, "magic_committer"):
+        assert commit(another, theirs, 7).skipped
+    assert rows(s3) == ["7", "7"]
+    assert not caplog.records
+
+
+def test_a_job_that_is_given_up_beside_a_broken_ledger_says_so(s3: MemoryStore) -> None:
+    """Its files stay, the ledger cannot be told, and the query may publish the batch once more."""
+    job, _ = dead(s3, writes_of_ledger(2))
+    s3.put_object(LEDGER, b"{}")
+    told = mc.force_abort(DEST, job.id, dead_after=0)
+    assert told.outcome == "committed"
+    assert "the ledger does not say that batch 7" in told.why
+
+
+def test_ctrl_c_while_another_run_is_settled_tells_of_both_jobs(fresh: Fresh) -> None:
+    """A run dies once it is decided; the next one, which finishes it, is interrupted at each of its
+    requests. The note says what is known of its own job, and no report is another job's."""
+    both = 0
+    for number in range(1, 200):
+        with fresh(StillClock()) as store:
+            dead, _ = decided(store)
+            job, results = run_of(7)
+            At(store, Nth(number), KeyboardInterrupt())
+            try:
+                commit(job, results, 7)
+            except KeyboardInterrupt as error:
+                notes = " ".join(error.__notes__)
+                assert job.id in notes, number
+                both += dead.id in notes
+                report = getattr(error, "report", None)
+                assert report is None or report.job_id == job.id, number
+            else:
+                break
+    assert both >= 3
+
+
+def test_ctrl_c_while_a_run_is_passed_over_does_not_say_that_it_was_not_decided(
+    fresh: Fresh,
+) -> None:
+    """Its batch is published already, and it is being aborted."""
+    told = []
+    for number in range(1, requests_of_a_commit(fresh) + 1):
+        with fresh(StillClock()) as store:
+            publish(7)
+            job, results = run_of(6)
+            At(store, Nth(number), KeyboardInterrupt())
+            try:
+                commit(job, results, 6)
+            except KeyboardInterrupt as error:
+                store.before = None
+                found = [(one.id, one.state) for one in mc.inspect(DEST)]
+                if (job.id, "running") not in found:
+                    told.append(" ".join(error.__notes__))
+            else:
+                break
+    assert len(told) >= 3
+    assert not [notes for notes in told if "was not decided" in notes]
+
+
+def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
+    """Two runs of a query that take the claim from each other for ever: one of them gives up."""
+    job, results = run_of(7)
+
+    def another(request: Request) -> None:
+        if request.verb == "put" and request.key == LEDGER:
+            s3.before = None
+            dead(s3, record_put("committing"))
+            s3.before = another
+
+    s3.before = another
+    with pytest.raises(BatchUnsettled, match="other runs of the query keep changing its ledger"):
+        commit(job, results, 7)
+
+
+def test_an_overtaken_run_says_what_has_become_of_its_record(s3: MemoryStore) -> None:
+    """Its driver stood still before it decided; another run has settled it, and published the
+    batch: its record is closed."""
+    job, results = dead(s3, record_put("committing"))
+    publish(7)
+    told = commit(job, results, 7)
+    assert (told.outcome, told.state, told.skipped) == ("aborted", "closed", True)
+
+
+def test_a_run_that_has_ended_is_not_settled_again(s3: MemoryStore) -> None:
+    """Its record is closed, and is there for a day: the next run leaves it as it is."""
+    ended, _ = run_of(6, "replace")
+    mc.recover(DEST, ended.id, dead_after=0)
+    (record,) = s3.keys("t/__magic_job-")
+    closed = s3.body(record)
+    assert publish(7, "replace").outcome == "committed"
+    assert s3.body(record) == closed
+
+
+def test_a_job_that_is_publishing_is_not_given_up_because_a_store_does_not_answer(
+    s3: MemoryStore,
+) -> None:
+    """Its driver may live, and its files come: its record stays, and later the batch is there."""
+    job, _ = decided(s3)
+    failing(s3, "put", f"t/__magic_job-{job.id}/_job.json", Unanswered("no answer"))
+    with pytest.raises(mc.MagicError):
+        mc.force_abort(DEST, job.id, dead_after=3600.0)
+    s3.before = None
+    assert mc.recover(DEST, job.id, dead_after=0).outcome == "committed"
+    assert publish(7).skipped
+    assert rows(s3) == ["7", "7"]
+
+
+def test_a_ledger_that_gives_no_answer_decides_nothing(s3: MemoryStore) -> None:
+    """No claim of it is told, nor that there is none; later the batch is published once."""
+    publish(6)
+    before = s3.body(LEDGER)
+    job, results = run_of(7)
+    failing(s3, "put", LEDGER, Unanswered("no answer"))
+    with pytest.raises((Unanswered, mc.OutcomeUnknown)):
+        commit(job, results, 7)
+    s3.before = None
+    assert s3.body(LEDGER) == before
+    assert rows(s3) == ["6", "6"]
+    assert publish(7).outcome == "committed"
+    assert rows(s3) == ["6", "6", "7", "7"]

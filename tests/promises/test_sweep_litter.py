@@ -3,6 +3,7 @@ they go."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,16 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit import sweep
 from magic_committer.errors import (
+    NotFound,
     PermissionDenied,
+    StoreError,
     Unanswered,
 )
 from magic_committer.hadoop.formats import decode_pendingset, encode_pendingset
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.costly import costly_store
-from tests.promises.hands import DEST, committed_task, control, killed, raising, visible
+from tests.promises.hands import DEST, committed_task, control, job_of, killed, raising, visible
 
 
 def leave_set(
@@ -82,8 +85,7 @@ def test_a_leftover_pending_of_a_committed_file_costs_no_object(s3: MemoryStore)
 
 def test_the_plan_goes_before_the_sets_that_it_names(s3: MemoryStore) -> None:
     """I5: while a plan is there all its pendingsets are: the plan is deleted first."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     gone: list[str] = []
 
     def watch(request: Request) -> None:
@@ -115,14 +117,9 @@ def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
 ) -> None:
     """Each upload that is left is named in a warning, and none is said to be left beside them."""
     monkeypatch.setattr(sweep, "NAMED_MAX", 2)
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a", "b.csv": b"b"})
+    job = job_of({"a.csv": b"a", "b.csv": b"b"})
 
-    def before(request: Request) -> None:
-        if request.verb == "abort_upload":
-            raise PermissionDenied("not now", status=403)
-
-    s3.before = before
+    s3.before = raising(lambda r: r.verb == "abort_upload", PermissionDenied("not now", status=403))
     warnings = job.abort().warnings
     s3.before = None
     assert [("t/a.csv" in one, "t/b.csv" in one) for one in warnings] == [
@@ -134,8 +131,7 @@ def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
 def test_an_abort_of_a_running_job_looks_for_no_object(s3: MemoryStore) -> None:
     """Nobody can have completed an upload of a job that never was decided: its uploads are aborted
     and proved gone, and no request is sent for what they might have become."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"a"})
+    job = job_of({"a.csv": b"a"})
     looked: list[str] = []
     s3.before = lambda r: looked.append(r.key) if r.verb == "head" else None
     job.abort()
@@ -148,10 +144,76 @@ def test_an_upload_of_the_plan_that_is_listed_still_hides_no_other() -> None:
     """I4: a listing that lags behind shows what the job has completed, and behind it the upload of
     a killed attempt: that one is aborted."""
     with costly_store() as s3:
-        job = mc.start(DEST)
-        committed_task(job, "1", {"a.csv": b"a"})
+        job = job_of({"a.csv": b"a"})
         killed(job, "2", "z.csv", unique=True)
         s3.lags = True
         job.commit()
         assert s3.open_uploads() == ()
         assert visible(s3) == {"t/a.csv": b"a"}
+
+
+UPLOADS = 40
+FAILURES: dict[str, StoreError] = {
+    "no answer": Unanswered("no answer"),
+    "slow down": Unanswered("slow down", status=503, code="SlowDown"),
+    "no bucket": NotFound("no such bucket", status=404, code="NoSuchBucket"),
+    "an empty 404": NotFound("not found", status=404),
+    "forbidden": PermissionDenied("not allowed", status=403, code="AccessDenied"),
+}
+
+
+def killed_tasks(s3: MemoryStore) -> mc.Job:
+    """A job whose tasks were killed: only their names tell of their uploads."""
+    job = mc.start(DEST)
+    for number in range(UPLOADS):
+        s3.start_upload(f"t/p={number % 4}/{number:02}-mcj{job.uuid}.csv")
+    return job
+
+
+@pytest.mark.parametrize("verb", ["abort_upload", "list_parts"])
+@pytest.mark.parametrize("failure", FAILURES)
+def test_what_fails_once_is_done_again(s3: MemoryStore, verb: str, failure: str) -> None:
+    """Every third abort, or proof, fails once: all uploads are gone afterwards, each proved by a
+    plain "no such upload" behind its last abort, and the report has nothing to warn of."""
+    job = killed_tasks(s3)
+    told: defaultdict[str, list[tuple[str, str]]] = defaultdict(list)
+    failed: set[str] = set()
+
+    def fail(request: Request) -> None:
+        third = request.key.split("-")[0][-1] in "0369"
+        if request.verb == verb and third and request.key not in failed:
+            failed.add(request.key)
+            raise FAILURES[failure]
+
+    def note(request: Request, answer: object) -> None:
+        if request.verb in ("abort_upload", "list_parts"):
+            told[request.key].append((request.verb, getattr(answer, "code", "")))
+
+    s3.before, s3.after = fail, note
+    report = job.abort()
+    s3.before = s3.after = None
+    assert (report.warnings, s3.open_uploads()) == ((), ())
+    assert not control(s3)
+    assert len(failed) == 16
+    assert len(told) == UPLOADS
+    for requests in told.values():
+        assert requests[-2:] == [("abort_upload", ""), ("list_parts", "NoSuchUpload")]
+
+
+def test_a_proof_that_is_never_allowed_is_told_and_the_names_stay(s3: MemoryStore) -> None:
+    """ListParts of one upload is refused for good, and the listing of its key too: it is reported,
+    the others are gone, and the next sweep has what it needs."""
+    job = killed_tasks(s3)
+
+    def forbid(request: Request) -> None:
+        about = f"t/p=1/01-mcj{job.uuid}.csv"
+        if request.verb in ("list_parts", "list_uploads", "abort_upload") and request.key == about:
+            raise FAILURES["forbidden"]
+
+    s3.before = forbid
+    report = job.abort()
+    assert "01-mcj" in report.warnings[0]
+    assert [upload.key for upload in s3.open_uploads()] == [f"t/p=1/01-mcj{job.uuid}.csv"]
+    s3.before = None
+    assert mc.recover(DEST, job.id).state == "closed"
+    assert s3.open_uploads() == ()

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.commit import records
 from magic_committer.errors import (
     CommitIncomplete,
     InvalidRequest,
-    MagicError,
     PermissionDenied,
     StoreError,
     Unanswered,
@@ -21,10 +19,7 @@ from magic_committer.errors import (
 from magic_committer.options import Mode
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.concrete import uploads_of
-from tests.promises.hands import DEST, committed_task, control, failing, visible
-
-Answer = Callable[[Request], None]
+from tests.promises.hands import DEST, At, committed_task, control, failing, job_of, visible
 
 
 def expired(attempts: int = 1) -> PermissionDenied:
@@ -76,8 +71,7 @@ def test_a_refusal_after_an_unanswered_decision_is_unknown(
 ) -> None:
     """I10: the swap's first sending may land after the second was refused: nobody says that nothing
     was decided."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     late = Swallowed(s3, swap, within=within)
     with pytest.raises(mc.OutcomeUnknown):
         job.commit() if verb == "commit" else job.abort()
@@ -92,8 +86,7 @@ def test_a_refusal_after_an_unanswered_decision_is_unknown(
 
 def test_a_refusal_at_once_says_that_nothing_was_decided(s3: MemoryStore) -> None:
     """I10: a swap that was sent once and refused has decided nothing, and the job goes on."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     sent = 0
 
     def refuse(request: Request) -> None:
@@ -123,42 +116,6 @@ def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within:
     assert [key for key in control(s3) if key.endswith("_job.json")]
 
 
-def test_a_swap_that_landed_before_the_refusal_is_recognised(s3: MemoryStore) -> None:
-    """I10: the reply is lost, the retry refused, the record read back: it is ours, and the job is
-    executed."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-
-    def after(request: Request, reply: object) -> None:
-        if swap(request):
-            s3.after = None
-            raise expired(attempts=2)
-
-    s3.after = after
-    assert job.commit().outcome == "committed"
-    assert set(visible(s3)) == {"t/a.csv"}
-
-
-def test_a_record_in_the_same_state_by_another_is_not_ones_own(s3: MemoryStore) -> None:
-    """I10: success is told by the nonce: another driver's ``committing`` is the other's."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-    rival = mc.attach(DEST, job.id)
-
-    def before(request: Request) -> None:
-        if swap(request):
-            s3.before = None
-            runtime = uploads_of(rival._committer()).runtime
-            seen = records.read(runtime, request.key)
-            assert seen is not None
-            rival.commit()
-
-    s3.before = before
-    report = job.commit()
-    assert report.decider is not None
-    assert set(visible(s3)) == {"t/a.csv"}
-
-
 @pytest.mark.parametrize("status", [403, 409])
 def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decided(
     s3: MemoryStore, status: int
@@ -170,8 +127,7 @@ def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decid
 
     def one(moment: int) -> bool:
         """Fail at one request after the decision; False if there are not so many."""
-        job = mc.start(DEST)
-        committed_task(job, "1", {f"{moment}.csv": b"1"})
+        job = job_of({f"{moment}.csv": b"1"})
         decided, seen = False, -1
 
         def before(request: Request) -> None:
@@ -197,15 +153,11 @@ def test_a_store_that_fails_after_the_decision_never_says_that_nothing_was_decid
     assert whole > 5
 
 
-# What is replaced ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("error", [expired(), WriteConflict("busy", status=409)])
 def test_a_replaced_file_that_cannot_be_deleted_is_told(s3: MemoryStore, error: StoreError) -> None:
     """I10: nobody is told "committed" while old data stays; who finishes the job deletes it."""
     s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"new.csv": b"new"})
+    job = job_of({"new.csv": b"new"}, mode="replace")
 
     failing(s3, "delete_one", "t/old.csv", error)
     with pytest.raises(CommitIncomplete, match=r"t/old\.csv") as raised:
@@ -219,27 +171,10 @@ def test_a_replaced_file_that_cannot_be_deleted_is_told(s3: MemoryStore, error: 
     assert set(visible(s3)) == {"t/new.csv"}
 
 
-def test_a_conflict_at_a_delete_is_tried_again(s3: MemoryStore) -> None:
-    """I2: one 409 leaves no old file behind."""
-    s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"new.csv": b"new"})
-
-    def before(request: Request) -> None:
-        if request.verb == "delete_one":
-            s3.before = None
-            raise WriteConflict("busy", status=409)
-
-    s3.before = before
-    assert job.commit().outcome == "committed"
-    assert set(visible(s3)) == {"t/new.csv"}
-
-
 def test_an_operator_may_take_a_replaced_file_as_it_is(s3: MemoryStore) -> None:
     """I5: a file that can never be deleted (Object Lock) does not hold the job for ever."""
     s3.put_object("t/old.csv", b"old")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"new.csv": b"new"})
+    job = job_of({"new.csv": b"new"}, mode="replace")
 
     failing(s3, "delete_one", "t/old.csv", expired())
     with pytest.raises(CommitIncomplete):
@@ -255,37 +190,14 @@ def test_a_marker_that_was_taken_away_comes_back(s3: MemoryStore, error: StoreEr
     """I8: ``replace`` has deleted the old `_SUCCESS`; one refusal at the new one leaves the job to
     be finished, and who finishes it writes it."""
     s3.put_object("t/_SUCCESS", b"")
-    job = mc.start(DEST, mode="replace")
-    committed_task(job, "1", {"new.csv": b"new"})
+    job = job_of({"new.csv": b"new"}, mode="replace")
 
-    def before(request: Request) -> None:
-        if request.verb == "put" and request.key == "t/_SUCCESS":
-            s3.before = None
-            raise error
-
-    s3.before = before
+    At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", error)
     with pytest.raises(CommitIncomplete, match="_SUCCESS"):
         job.commit()
     assert "t/_SUCCESS" not in s3.keys()
     assert job.commit().outcome == "committed"
     assert b"magic-committer" in s3.body("t/_SUCCESS")
-
-
-def test_a_marker_that_could_not_be_written_is_written_by_who_finishes(s3: MemoryStore) -> None:
-    """I8: an append whose `_SUCCESS` is refused says so, and leaves the job to be finished."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-
-    failing(s3, "put", "t/_SUCCESS", expired())
-    report = job.commit()
-    assert (report.outcome, report.state) == ("committed", "completed")
-    assert any("_SUCCESS" in warning for warning in report.warnings)
-    s3.before = None
-    mc.recover(DEST, job.id)
-    assert "t/_SUCCESS" in s3.keys()
-
-
-# Committing nothing -------------------------------------------------------------------------------
 
 
 def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: MemoryStore) -> None:
@@ -295,12 +207,7 @@ def test_a_generator_that_an_earlier_call_has_used_up_commits_nothing(s3: Memory
     done = [committed_task(job, "1", {"a.csv": b"1"})]
     results = (result for result in done)
 
-    def before(request: Request) -> None:
-        if request.verb == "list_uploads":
-            s3.before = None
-            raise Unanswered("slow down", status=503)
-
-    s3.before = before
+    At(s3, lambda r: r.verb == "list_uploads", Unanswered("slow down", status=503))
     with pytest.raises(StoreError):
         job.commit(results)
     with pytest.raises(mc.OptionError, match="list"):
@@ -368,16 +275,6 @@ def test_a_decided_job_is_finished_whatever_results_are_passed(s3: MemoryStore) 
     assert set(visible(s3)) == {"t/a.csv"}
 
 
-@pytest.mark.parametrize("expect", [False, True, "10", b"1"])
-def test_an_expectation_of_another_kind_is_refused(s3: MemoryStore, expect: Any) -> None:
-    """I10: ``expect=False`` is no word that there are no tasks, ``"10"`` no list of two."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
-    with pytest.raises(mc.OptionError, match="expect="):
-        job.commit(expect=expect)
-    assert job.commit(expect=1).files == 1
-
-
 @pytest.mark.parametrize("mode", ["append", "replace", "replace_partitions"])
 def test_a_job_without_a_task_is_not_committed_by_accident(s3: MemoryStore, mode: Mode) -> None:
     """I10: the only task was killed, or never committed: nothing is decided, nothing is emptied."""
@@ -402,13 +299,6 @@ def test_a_job_that_is_said_to_be_empty_is_committed_and_says_so(s3: MemoryStore
     assert visible(s3) == {}
 
 
-def test_a_write_without_a_file_says_so(s3: MemoryStore) -> None:
-    """A forgotten ``open`` is no silent success."""
-    with mc.write(DEST) as job:
-        pass
-    assert "the job published no file" in job.report.warnings
-
-
 @pytest.mark.parametrize("wrong", [{"files": 1}, {"bytes": 1}])
 def test_a_result_that_names_no_pendingset_but_files_is_refused(
     s3: MemoryStore, wrong: dict[str, int]
@@ -419,20 +309,6 @@ def test_a_result_that_names_no_pendingset_but_files_is_refused(
     with pytest.raises(mc.OptionError, match="key is empty"):
         job.commit([result])
     assert mc.attach(DEST, job.id).state == "running"
-
-
-def test_one_result_instead_of_a_list_is_refused(s3: MemoryStore) -> None:
-    """A plain mistake gets a plain error, and decides nothing."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    wrong: list[Any] = [result, 5, "1", {"1": result}]
-    for one in wrong:
-        with pytest.raises(MagicError, match="a list of results"):
-            job.commit(one)
-    assert job.commit([result]).files == 1
-
-
-# A start that was interrupted ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("landed", [True, False])

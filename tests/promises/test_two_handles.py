@@ -22,9 +22,8 @@ from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
-    Crash,
     control,
-    crash,
+    dies_at,
     one_file,
     raising,
     unanswered,
@@ -44,10 +43,7 @@ def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
 
 def decide_and_stop(s3: MemoryStore, job: mc.Job, results: list[mc.TaskCommit] | None) -> None:
     """A driver decides the job, and is paused before it completes anything."""
-    At(s3, lambda r: r.verb == "complete_upload", crash)
-    with pytest.raises(Crash):
-        job.commit(results)
-    s3.before = None
+    dies_at(s3, lambda r: r.verb == "complete_upload", lambda: job.commit(results))
 
 
 def tombstones(s3: MemoryStore) -> list[str]:

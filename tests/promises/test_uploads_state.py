@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +32,9 @@ from tests.promises.hands import (
     Crash,
     committed_task,
     control,
-    crash,
+    dies_at,
+    half_completed,
+    job_of,
     killed,
     raising,
     visible,
@@ -54,14 +57,8 @@ def denying(*verbs: str, key: str = "", error: StoreError = DENIED) -> Callable[
 
 def decided(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
     """A job whose driver died after the decision, before any file was complete."""
-    job = mc.start(DEST, job_id="j", mode=mode)
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
-
-    def dies(request: Request) -> None:
-        if request.verb == "complete_upload":
-            crash()
-
-    s3.before = dies
+    job = job_of({"a.csv": b"1", "b.csv": b"22"}, job_id="j", mode=mode)
+    s3.before = raising(lambda r: r.verb == "complete_upload", Crash)
     with pytest.raises(Crash):
         job.commit()
     s3.before = None
@@ -132,55 +129,54 @@ def test_a_store_that_does_not_answer_is_no_finding(s3: MemoryStore) -> None:
 # Before the decision ------------------------------------------------------------------------------
 
 
-@contextmanager
-def listing_shows_nothing() -> Iterator[MemoryStore]:
+@pytest.fixture
+def blind(s3: MemoryStore) -> MemoryStore:
     """A store whose listing of uploads shows none, as it may: it is a hint."""
 
-    class Blind(MemoryStore):
-        def list_uploads(self, prefix: str) -> Iterator[Any]:
-            for page in super().list_uploads(prefix):
-                yield type(page)((), page.seen_at)
+    def shows_none(request: Request, reply: Any) -> Any:
+        if request.verb != "list_uploads" or isinstance(reply, StoreError):
+            return None
+        page, bound = reply
+        return replace(page, uploads=()), bound
 
-    clock = PatientClock()
-    store = Blind(clock=clock.now)
-    register_store(store, clock)
-    try:
-        yield store
-    finally:
-        unregister_store(store)
+    s3.after = shows_none
+    return s3
 
 
 @pytest.mark.parametrize("error", [DENIED, Unanswered("no answer")])
-def test_a_check_that_could_not_be_made_decides_nothing(error: StoreError) -> None:
+def test_a_check_that_could_not_be_made_decides_nothing(
+    blind: MemoryStore, error: StoreError
+) -> None:
     """I10: whether the uploads are open may not be asked: the error is raised, the job runs on, and
     the same call commits it later."""
-    with listing_shows_nothing() as s3:
-        job = mc.start(DEST, job_id="j")
-        committed_task(job, "1", {"a.csv": b"1"})
-        s3.before = denying("list_parts", error=error)
-        with pytest.raises(type(error)):
-            job.commit()
-        assert job.state == "running"
-        s3.before = None
-        assert job.commit().outcome == "committed"
-        assert visible(s3) == {"t/a.csv": b"1"}
+    job = job_of({"a.csv": b"1"}, job_id="j")
+    blind.before = denying("list_parts", error=error)
+    with pytest.raises(type(error)):
+        job.commit()
+    assert job.state == "running"
+    blind.before = None
+    assert job.commit().outcome == "committed"
+    assert visible(blind) == {"t/a.csv": b"1"}
 
 
 @pytest.mark.parametrize("how", ["aborted", "completed"])
-def test_an_upload_that_has_ended_before_the_decision_is_refused(how: str) -> None:
+def test_an_upload_that_has_ended_before_the_decision_is_refused(
+    blind: MemoryStore, how: str
+) -> None:
     """I2: an upload of ours that somebody aborted, or completed, refuses the job whole."""
-    with listing_shows_nothing() as s3:
-        job = mc.start(DEST)
-        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"})
-        upload = s3.open_uploads("t/a.csv")[0].upload_id
-        if how == "aborted":
-            s3.drop_upload(upload)
-        else:
-            s3.complete_upload("t/a.csv", upload, s3.list_parts("t/a.csv", upload))
-        with pytest.raises(mc.CommitRefused, match=r"t/a\.csv: its upload .* is not open"):
-            job.commit()
-        assert "t/b.csv" not in visible(s3)
-        assert s3.open_uploads() == ()
+    shows_none, blind.after = blind.after, None
+    job = job_of({"a.csv": b"1", "b.csv": b"2"})
+    upload = blind.open_uploads("t/a.csv")[0].upload_id
+    if how == "aborted":
+        blind.drop_upload(upload)
+    else:
+        blind.complete_upload("t/a.csv", upload, blind.list_parts("t/a.csv", upload))
+    blind.after = shows_none
+    with pytest.raises(mc.CommitRefused, match=r"t/a\.csv: its upload .* is not open"):
+        job.commit()
+    assert "t/b.csv" not in visible(blind)
+    blind.after = None
+    assert blind.open_uploads() == ()
 
 
 # 409 and 412 on Complete --------------------------------------------------------------------------
@@ -198,8 +194,7 @@ def test_a_refused_complete_without_condition_undoes_nothing(
     job writes `f/g`: the job is incomplete, names the key, and deletes nothing of what it has
     completed; once the store lets it, it is finished."""
     s3.put_object("t/f", b"a neighbour's")
-    job = mc.start(DEST, job_id="j", mode=mode)
-    committed_task(job, "1", {"a.csv": b"1", "f/g": b"22"})
+    job_of({"a.csv": b"1", "f/g": b"22"}, job_id="j", mode=mode)
     s3.before = denying("complete_upload", key="f/g", error=error)
     for _ in range(2):
         with pytest.raises(mc.CommitIncomplete) as raised:
@@ -221,7 +216,7 @@ def test_a_conflict_with_nothing_reverts_no_job(
     unfinished, and what is visible stays."""
     with mc.write(DEST, mode=mode) as first:
         first.open("dt=1/a.csv").close()
-        once = At(s3, lambda r: r.verb == "complete_upload", lambda: _raise(error))
+        once = At(s3, lambda r: r.verb == "complete_upload", error)
     assert once.done
     assert first.report.outcome == "committed"
     s3.before = None
@@ -234,27 +229,6 @@ def test_a_conflict_with_nothing_reverts_no_job(
     assert "t2/a.csv" in s3.keys()
     s3.before = None
     assert mc.recover(f"{DEST}2", "j").outcome == "committed"
-
-
-def _raise(error: StoreError) -> None:
-    raise error
-
-
-def test_a_foreign_object_still_reverts_a_job_of_mode_fail(s3: MemoryStore) -> None:
-    """I6: nothing is overwritten, nothing of the job stays, also where the parts may not be
-    listed while it is found out."""
-    job = mc.start(DEST, mode="fail")
-    committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
-    at = At(
-        s3,
-        lambda r: r.verb == "complete_upload" and r.key == "t/b.csv",
-        lambda: s3.put_object("t/b.csv", b"theirs"),
-    )
-    with pytest.raises(mc.DestinationExists):
-        job.commit()
-    assert at.done
-    assert visible(s3) == {"t/b.csv": b"theirs"}
-    assert s3.open_uploads() == ()
 
 
 # Revert -------------------------------------------------------------------------------------------
@@ -313,15 +287,11 @@ def test_a_file_that_is_completed_between_two_aborts_is_deleted_by_the_revert() 
         job = decided(s3)
 
         def complete() -> None:
+            s3.before = None
             upload = s3.open_uploads("t/a.csv")[0].upload_id
             s3.complete_upload("t/a.csv", upload, s3.list_parts("t/a.csv", upload))
 
-        def before(request: Request) -> None:
-            if request.verb == "list_parts" and request.key == "t/a.csv":
-                s3.before = None
-                complete()
-
-        s3.before = before
+        At(s3, lambda r: (r.verb, r.key) == ("list_parts", "t/a.csv"), complete)
         assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
         assert visible(s3) == {}
 
@@ -404,54 +374,36 @@ def test_the_sweep_of_a_reverted_job_costs_a_neighbour_nothing() -> None:
     """I6: a neighbour writes a key that the revert has just freed; the sweep looks first, and sends
     no abort after the upload that had become the object there."""
     with costly_store() as s3:
-        job = mc.start(DEST, job_id="j")
-        committed_task(job, "1", {"a.csv": b"1", "b.csv": b"22"})
-        dies = At(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", crash)
-        with pytest.raises(Crash):
-            job.commit()
-        assert dies.done
-        s3.before = None
-
-        def write(request: Request) -> None:
-            if request.verb == "list" and request.key.endswith("__magic_job-j/"):
-                s3.before = None
-                s3.put_object("t/a.csv", b"a neighbour's")
-
-        s3.before = write
-        assert mc.abort(DEST, "j", revert=True).outcome == "reverted"
+        job = half_completed(s3)
+        At(
+            s3,
+            lambda r: r.verb == "list" and r.key.endswith(f"__magic_job-{job.id}/"),
+            lambda: s3.put_object("t/a.csv", b"a neighbour's"),
+        )
+        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
         assert visible(s3) == {"t/a.csv": b"a neighbour's"}
 
 
 # Aborts are proved --------------------------------------------------------------------------------
 
 
-def test_the_sweep_believes_an_abort_when_the_parts_are_gone() -> None:
-    """I4: parts outlive the first aborts: the sweep aborts again until they are gone."""
-    with deaf_store(2) as (s3, _):
-        job = mc.start(DEST)
-        committed_task(job, "1", {"users-name.csv": b"1"})
+@pytest.mark.parametrize("times", [2, 99])
+def test_the_sweep_believes_an_abort_when_the_parts_are_gone(times: int) -> None:
+    """I4: parts outlive the first aborts: the sweep aborts again. Where they never go the record
+    and what names the uploads stay, the report names them, and the next sweep does it."""
+    with deaf_store(times) as (s3, _):
+        job = job_of({"users-name.csv": b"1"})
         killed(job, "2", "cut.csv", unique=True)
         report = job.abort()
-        assert (report.outcome, report.warnings) == ("aborted", ())
+        if times == 99:
+            assert (report.state, len(report.left_open)) == ("aborting", 2)
+            assert any("still open" in warning for warning in report.warnings)
+            assert any(key.endswith(".pendingset") for key in control(s3))
+            s3.times = 0
+            report = mc.attach(DEST, job.id).abort()
+        assert (report.outcome, report.warnings, report.left_open) == ("aborted", (), ())
         assert s3.open_uploads() == ()
-        assert control(s3) == []
-
-
-def test_what_the_sweep_could_not_abort_is_told_and_done_again() -> None:
-    """I4: aborts that never take: the record and what names the uploads stay, the report names
-    them; the next sweep does it."""
-    with deaf_store(99) as (s3, _):
-        job = mc.start(DEST)
-        committed_task(job, "1", {"users-name.csv": b"1"})
-        killed(job, "2", "cut.csv", unique=True)
-        report = job.abort()
-        assert (report.state, len(report.left_open)) == ("aborting", 2)
-        assert any("still open" in warning for warning in report.warnings)
-        assert any(key.endswith(".pendingset") for key in control(s3))
-        s3.times = 0
-        again = mc.attach(DEST, job.id).abort()
-        assert (again.outcome, again.warnings, again.left_open) == ("aborted", (), ())
-        assert s3.open_uploads() == ()
+        assert times == 99 or control(s3) == []
 
 
 @pytest.mark.parametrize("times", [1, 99])
@@ -524,11 +476,7 @@ def test_where_parts_may_not_be_listed_no_object_is_risked(there: bool) -> None:
         s3.requests.clear()  # the proof of the store
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
-        dies = At(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", crash)
-        with pytest.raises(Crash):
-            job.commit()
-        assert dies.done
-        s3.before = None
+        dies_at(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", job.commit)
         for key in [key for key in s3.keys() if "/_plan-" in key or key.endswith("set")]:
             s3.delete_object(key)
         s3.lags = True

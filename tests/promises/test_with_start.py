@@ -11,7 +11,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import NotSupported, Unanswered
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import DEST, committed_task, control, raising, visible
 
 
@@ -27,21 +27,18 @@ def test_a_block_that_commits_is_left_alone(
     assert caplog.text == ""
 
 
-def test_a_block_without_a_commit_aborts(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
-    """I3: the job is aborted, nothing stays open, nothing is raised, and the log warns."""
+@pytest.mark.parametrize("on_purpose", [False, True])
+def test_a_block_without_a_commit_aborts(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture, on_purpose: bool
+) -> None:
+    """I3: nothing stays open, nothing is raised, and the log warns, unless it was on purpose."""
     with caplog.at_level(logging.WARNING), mc.start(DEST) as job:
         committed_task(job, "1", {"a.csv": b"1"})
+        if on_purpose:
+            job.abort()
     assert (job.outcome, visible(s3), control(s3), s3.open_uploads()) == ("aborted", {}, [], ())
-    assert "left without a commit" in caplog.text
-
-
-def test_a_block_that_aborts_is_left_without_a_word(
-    s3: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Who aborts on purpose is not warned."""
-    with caplog.at_level(logging.WARNING), mc.start(DEST) as job:
-        job.abort()
-    assert (job.outcome, caplog.text) == ("aborted", "")
+    assert ("left without a commit" in caplog.text) is not on_purpose
+    assert on_purpose is not bool(caplog.text)
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -67,10 +64,8 @@ def test_an_exception_after_the_commit_changes_nothing(s3: MemoryStore) -> None:
     assert not hasattr(raised.value, "__notes__")
 
 
-def refuse_completes(s3: MemoryStore) -> None:
-    """From now on no upload can be completed."""
-
-    s3.before = raising(lambda r: r.verb == "complete_upload", Unanswered("no answer"))
+NO_COMPLETES = raising(lambda r: r.verb == "complete_upload", Unanswered("no answer"))
+SILENT = raising(lambda _: True, Unanswered("no answer"))
 
 
 @pytest.mark.parametrize("caught", [False, True])
@@ -86,7 +81,7 @@ def test_a_commit_that_is_incomplete_is_never_aborted(
         nonlocal result
         with mc.start(DEST) as job:
             result = committed_task(job, "1", {"a.csv": b"1"})
-            refuse_completes(s3)
+            s3.before = NO_COMPLETES
             try:
                 job.commit([result])
             except mc.CommitIncomplete:
@@ -111,21 +106,26 @@ def test_the_incomplete_commit_of_another_job_aborts_this_one(s3: MemoryStore) -
     with pytest.raises(mc.CommitIncomplete), mc.start(DEST) as job:
         other = mc.start(DEST)
         result = committed_task(other, "1", {"a.csv": b"1"})
-        refuse_completes(s3)
+        s3.before = NO_COMPLETES
         other.commit([result])
     assert (job.outcome, mc.attach(DEST, other.id).outcome) == ("aborted", "committed")
 
 
-def test_a_job_that_another_process_committed_stays_committed(
-    s3: MemoryStore, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("outcome", ["committed", "aborted"])
+def test_a_job_that_another_process_ended_stays_so(
+    s3: MemoryStore, caplog: pytest.LogCaptureFixture, outcome: str
 ) -> None:
-    """I2, I10: leaving normally raises nothing, warns of nothing, and tells that it committed."""
+    """I2, I5, I10: leaving normally raises nothing, warns of nothing, and tells how it ended."""
     with caplog.at_level(logging.WARNING), mc.start(DEST, job_id="1") as job:
         committed_task(job, "1", {"a.csv": b"1"})
-        mc.attach(DEST, "1").commit()
-    assert (job.outcome, job.state, caplog.text) == ("committed", "closed", "")
-    assert job.report.error == ""
-    assert visible(s3) == {"t/a.csv": b"1"}
+        if outcome == "committed":
+            mc.attach(DEST, "1").commit()
+        else:
+            mc.abort(DEST, "1")
+    assert (job.outcome, job.state) == (outcome, "closed")
+    assert visible(s3) == ({"t/a.csv": b"1"} if outcome == "committed" else {})
+    if outcome == "committed":
+        assert (job.report.error, caplog.text) == ("", "")
 
 
 def test_an_exception_beside_anothers_commit_is_told_of_it(s3: MemoryStore) -> None:
@@ -139,13 +139,6 @@ def test_an_exception_beside_anothers_commit_is_told_of_it(s3: MemoryStore) -> N
     assert job.outcome == "committed"
 
 
-def test_a_job_that_another_process_aborted_is_aborted(s3: MemoryStore) -> None:
-    """I5: leaving normally finds it so, and raises nothing."""
-    with mc.start(DEST, job_id="1") as job:
-        mc.abort(DEST, "1")
-    assert job.outcome == "aborted"
-
-
 def test_a_job_of_which_nothing_is_left_to_tell_is_unknown(s3: MemoryStore) -> None:
     """I10: its record is gone, no marker tells: leaving normally says that it cannot be told."""
     with pytest.raises(mc.OutcomeUnknown), mc.start(DEST, mark_success=False) as job:
@@ -155,45 +148,28 @@ def test_a_job_of_which_nothing_is_left_to_tell_is_unknown(s3: MemoryStore) -> N
 
 def test_an_abort_that_fails_is_raised_where_nothing_else_is(s3: MemoryStore) -> None:
     """I10: leaving normally with a store that is silent raises; nobody is told "aborted"."""
-
-    def silent(request: Request) -> None:
-        raise Unanswered("no answer")
-
     with pytest.raises((mc.OutcomeUnknown, mc.StoreError)), mc.start(DEST, job_id="1") as job:
-        s3.before = silent
+        s3.before = SILENT
     s3.before = None
     assert (job.outcome, mc.attach(DEST, "1").state) == ("", "running")
 
 
 def test_an_abort_that_fails_is_a_note_on_the_exception(s3: MemoryStore) -> None:
     """I10: the caller's exception goes on, and says how the job is ended."""
-
-    def silent(request: Request) -> None:
-        raise Unanswered("no answer")
-
     with pytest.raises(ValueError, match="boom") as raised, mc.start(DEST, job_id="1"):
-        s3.before = silent
+        s3.before = SILENT
         raise ValueError("boom")
     assert "magic_committer.abort('s3://bucket/t/', '1')" in " ".join(raised.value.__notes__)
 
 
-def attached(job: mc.Job) -> mc.Job:
-    """A handle by names."""
-    return mc.attach(DEST, job.id)
-
-
-def pickled(job: mc.Job) -> mc.Job:
-    """A copy, as a worker gets it."""
-    copy: mc.Job = pickle.loads(pickle.dumps(job))
-    return copy
-
-
-def by_json(job: mc.Job) -> mc.Job:
-    """A copy, as a scheduler passes it."""
-    return mc.Job.from_dict(job.to_dict())
-
-
-@pytest.mark.parametrize("other", [attached, pickled, by_json])
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(lambda job: mc.attach(DEST, job.id), id="attached"),
+        pytest.param(lambda job: pickle.loads(pickle.dumps(job)), id="pickled"),
+        pytest.param(lambda job: mc.Job.from_dict(job.to_dict()), id="by JSON"),
+    ],
+)
 def test_a_handle_that_did_not_start_the_job_has_no_block(
     s3: MemoryStore, other: Callable[[mc.Job], mc.Job]
 ) -> None:

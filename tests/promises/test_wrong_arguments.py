@@ -14,7 +14,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, committed_task, visible
+from tests.promises.hands import DEST, committed_task, job_of, visible
 
 MAGIC = "s3://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv"
 ENTRIES: dict[str, Callable[..., Any]] = {
@@ -102,8 +102,7 @@ def test_an_expectation_that_is_not_clear_is_refused(
     s3: MemoryStore, expect: Any, told: str
 ) -> None:
     """I10: it is a TypeError with the ways to say it; the commit can be made again."""
-    job = mc.start(DEST)
-    committed_task(job, "1", {"a.csv": b"1"})
+    job = job_of({"a.csv": b"1"})
     s3.requests.clear()
     with pytest.raises(TypeError, match=told):
         job.commit(expect=expect)
@@ -128,34 +127,21 @@ def test_a_negative_number_of_tasks_is_refused(s3: MemoryStore) -> None:
         mc.start(DEST).commit(expect=-1)
 
 
-def test_one_result_is_no_list_of_results(s3: MemoryStore) -> None:
-    """In a loop over results it would publish the first and lose the others: refused, and the right
-    call publishes all."""
+def test_what_is_no_list_of_results_is_told(s3: MemoryStore) -> None:
+    """One result (a loop over them would publish the first and lose the others), something else, a
+    list with a task in it: the message has its type, and the right call publishes all."""
     job = mc.start(DEST)
     results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(2)]
-    for result in results:
-        with pytest.raises(TypeError, match=r"not one TaskCommit.*\[result\]"):
-            job.commit(result)  # type: ignore[arg-type]
+    cases: list[tuple[Any, str]] = [
+        (results[0], r"not one TaskCommit.*\[result\]"),
+        *((wrong, f"not {type(wrong).__name__}") for wrong in ("1", b"1", {"task": "1"}, 1)),
+        ([results[0], job.task("2")], r"TaskCommits, not .*task\.result"),
+        ([results[0], None], r"TaskCommits, not .*task\.result"),
+    ]
+    for wrong, told in cases:
+        with pytest.raises(TypeError, match=told):
+            job.commit(wrong)
     assert job.commit(results).files == 2
-
-
-@pytest.mark.parametrize("wrong", ["1", b"1", {"task": "1"}, 1])
-def test_what_is_no_list_of_results_is_shown(s3: MemoryStore, wrong: Any) -> None:
-    """The message has its type; the job runs on."""
-    job = mc.start(DEST)
-    with pytest.raises(TypeError, match=f"not {type(wrong).__name__}"):
-        job.commit(wrong)
-    assert job.commit(expect=0).outcome == "committed"
-
-
-def test_what_is_no_result_in_the_list_is_shown(s3: MemoryStore) -> None:
-    """Tasks are told what to pass; nothing was decided."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    for wrong in (job.task("2"), None):
-        with pytest.raises(TypeError, match=r"TaskCommits, not .*task\.result"):
-            job.commit([result, wrong])  # type: ignore[list-item]
-    assert job.commit([result]).files == 1
 
 
 def test_a_result_is_taken_as_it_travelled(s3: MemoryStore) -> None:

@@ -104,10 +104,13 @@ class World:
 def test_an_upload_that_is_open_is_unfinished_where_waiting_may_mend_it(
     answer: str, if_none_match: bool
 ) -> None:
-    """It can be completed later: neither lost nor a conflict, for nothing is at its key."""
+    """It can be completed later: neither lost nor a conflict, for nothing is at its key. Under a
+    condition a conflict with nothing is tried some times, and no more."""
     world = World(ERRORS[answer])
     completion, error = world.run(if_none_match=if_none_match)
     assert (completion, error) == (Completion.UNFINISHED, ERRORS[answer])
+    again = if_none_match and answer in ("409", "412")
+    assert world.completes == [if_none_match] * (CONFLICT_TRIES_MAX if again else 1)
 
 
 # Refused for good ---------------------------------------------------------------------------------
@@ -166,30 +169,23 @@ def test_a_refusal_that_settings_or_time_mend_is_unfinished(why: str) -> None:
     assert len(world.completes) == 1
 
 
-def test_a_refused_upload_that_another_completes_in_the_pause_is_done() -> None:
-    """Refused, completed by another executor, refused again: its object tells."""
+@pytest.mark.parametrize("by", ["completed", "aborted"])
+def test_a_refused_upload_that_ends_in_the_pause_is_looked_at(by: str) -> None:
+    """Refused, completed or aborted by another executor, refused again: its object tells, or its
+    parts, which are gone."""
     world = World(FINAL)
     sleep = world.runtime.clock.sleep
 
     def paused(seconds: float) -> None:
         sleep(seconds)
-        world.done_by_another()
+        if by == "completed":
+            world.done_by_another()
+        else:
+            world.store.drop_upload(world.upload.upload_id)
 
     world.runtime.clock.sleep = paused  # type: ignore[method-assign]
-    assert world.run() == (Completion.DONE, None)
-
-
-def test_a_refused_upload_that_is_aborted_in_the_pause_is_unresolved() -> None:
-    """Refused, aborted by somebody, 400 again: its parts are gone."""
-    world = World(FINAL)
-    sleep = world.runtime.clock.sleep
-
-    def paused(seconds: float) -> None:
-        sleep(seconds)
-        world.store.drop_upload(world.upload.upload_id)
-
-    world.runtime.clock.sleep = paused  # type: ignore[method-assign]
-    assert world.run() == (Completion.LOST, FINAL)
+    expected = (Completion.DONE, None) if by == "completed" else (Completion.LOST, FINAL)
+    assert world.run() == expected
 
 
 class Checked(World):
@@ -224,18 +220,13 @@ class Checked(World):
         return self.store.complete_upload(key, upload_id, parts, **options)
 
 
-def test_the_checksum_of_no_bytes_is_not_sent() -> None:
-    """MinIO answers 400 for ever to the right FULL_OBJECT checksum of an empty object."""
-    world = Checked(b"", "AAAAAA==")
+@pytest.mark.parametrize(("body", "crc"), [(b"", "AAAAAA=="), (b"abc", "NSRBwg==")])
+def test_the_checksum_of_no_bytes_is_not_sent(body: bytes, crc: str) -> None:
+    """MinIO answers 400 for ever to the right FULL_OBJECT checksum of an empty object; for all
+    others the store verifies the whole."""
+    world = Checked(body, crc)
     assert world.run() == (Completion.DONE, None)
-    assert world.sent == [(world.crc, None)]
-
-
-def test_the_checksum_of_some_bytes_is_sent() -> None:
-    """Only an empty object goes without: for all others the store verifies the whole."""
-    world = Checked(b"abc", "NSRBwg==")
-    assert world.run() == (Completion.DONE, None)
-    assert world.sent == [(world.crc, world.crc)]
+    assert world.sent == [(world.crc, world.crc if body else None)]
 
 
 def test_checksums_that_a_set_has_lost_are_taken_from_the_store() -> None:
@@ -337,22 +328,6 @@ def test_a_conflict_with_nothing_is_tried_again(answer: str) -> None:
     assert world.run(if_none_match=True) == (Completion.DONE, None)
     assert world.completes == [True] * CONFLICT_TRIES_MAX
     assert world.store.body(KEY) == b"abc"
-
-
-@pytest.mark.parametrize("answer", ["409", "412"])
-def test_a_conflict_with_nothing_is_not_tried_for_ever(answer: str) -> None:
-    """After some tries it is left to the next call."""
-    world = World(ERRORS[answer])
-    world.run(if_none_match=True)
-    assert len(world.completes) == CONFLICT_TRIES_MAX
-
-
-@pytest.mark.parametrize("answer", ["409", "412"])
-def test_without_a_condition_a_conflict_is_sent_once(answer: str) -> None:
-    """It is an error like any other."""
-    world = World(ERRORS[answer])
-    world.run()
-    assert world.completes == [False]
 
 
 # A 200 that is false ------------------------------------------------------------------------------
@@ -563,19 +538,25 @@ def test_a_stored_part_is_ours_by_its_bytes_only(ours: Part, stored: Part, same:
     assert found == ((taken,) if same else None)
 
 
-@pytest.mark.parametrize("stored", [(), (OURS, OURS._replace(number=2))])
-def test_more_or_fewer_stored_parts_are_not_ours(stored: tuple[Part, ...]) -> None:
-    """Another number of parts is another object."""
-    upload = ReadyUpload(KEY, "id", (OURS,), 3, None, TOKEN, "")
+SECOND = OURS._replace(number=2)
+OTHER = SECOND._replace(etag='"bbb"', checksum=Checksum("CRC32", "BBBBBB=="))
+
+
+@pytest.mark.parametrize(
+    ("ours", "stored"),
+    [
+        ((OURS,), ()),
+        ((OURS,), (OURS, SECOND)),
+        ((OURS, SECOND), (OURS._replace(etag='"ccc"'),)),
+        ((OURS, SECOND), (OURS._replace(etag='"ccc"'), OTHER)),
+    ],
+)
+def test_more_or_fewer_stored_parts_are_not_ours(
+    ours: tuple[Part, ...], stored: tuple[Part, ...]
+) -> None:
+    """Another number of parts is another object, and one part with other bytes spoils all."""
+    upload = ReadyUpload(KEY, "id", ours, 3 * len(ours), None, TOKEN, "")
     assert same_parts(upload, stored) is None
-
-
-def test_one_part_that_is_not_ours_spoils_all() -> None:
-    """Of two parts one has other bytes of the same size: none is taken."""
-    second = OURS._replace(number=2)
-    upload = ReadyUpload(KEY, "id", (OURS, second), 6, None, TOKEN, "")
-    other = second._replace(etag='"bbb"', checksum=Checksum("CRC32", "BBBBBB=="))
-    assert same_parts(upload, (OURS._replace(etag='"ccc"'), other)) is None
 
 
 def test_parts_of_other_bytes_and_the_same_size_are_never_completed() -> None:

@@ -1,5 +1,4 @@
-"""fsspec's own abstract test suite, on a task's file system: with the default all of it passes; if
-nothing is kept, exactly what `tests.fsspec_limits` says fails, as it says."""
+"""fsspec's own abstract test suite, on a task's file system."""
 
 from __future__ import annotations
 
@@ -10,7 +9,6 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.testing import memory_store
-from tests import fsspec_limits
 
 pytest.importorskip("fsspec")  # the extra `fsspec`
 
@@ -71,45 +69,14 @@ class OnATaskOfRenamesThatShowsMore(OnATaskOfRenames):
     options = {"unique": True, "read_through": True}  # noqa: RUF012
 
 
-class OnATaskThatKeepsNothing(OnATask):
-    """What every large file is: written, and not to be read before the commit."""
-
-    options = {"keep_bytes_max": 0}  # noqa: RUF012
-
-    @pytest.fixture(autouse=True)
-    def limits(self, request: pytest.FixtureRequest) -> None:
-        """What cannot pass must fail, with the one error, and nothing else may."""
-        suite = type(self).__bases__[1].__name__
-        case = getattr(request.node, "callspec", None)
-        reason = fsspec_limits.limit(
-            suite, request.node.originalname, case.params if case is not None else {}
-        )
-        if reason is not None:
-            request.node.add_marker(
-                pytest.mark.xfail(raises=mc.NotYetAnObject, reason=reason, strict=True)
-            )
-
-
 for _base in (
     OnATask,
     OnATaskThatShowsMore,
     OnATaskOfRenames,
     OnATaskOfRenamesThatShowsMore,
-    OnATaskThatKeepsNothing,
 ):
     for _suite in SUITES:
         _name = f"Test{_suite}{_base.__name__}"
         globals()[_name] = type(
             _name, (_base, getattr(abstract, f"Abstract{_suite}Tests")), {"__module__": __name__}
         )
-
-
-def test_every_limit_is_a_test_of_fsspecs() -> None:
-    """A test that fsspec has renamed is noticed: its line goes."""
-    there = {
-        name
-        for suite in SUITES
-        for test in dir(getattr(abstract, f"Abstract{suite}Tests"))
-        for name in (test, f"Abstract{suite}Tests.{test}")
-    }
-    assert set(fsspec_limits.CANNOT) <= there

@@ -149,9 +149,3 @@ def test_a_batch_is_checked_when_it_is_made(query: Any, number: Any, error: type
 def test_the_ledger_lies_below_the_destination_among_what_is_hidden() -> None:
     """Readers of the table do not see it."""
     assert Destination("b", "t/").ledger("q-1") == "t/__magic_stream/_q-1.json"
-
-
-def test_a_record_holds_a_hash_of_the_checkpoint() -> None:
-    """The same for the same location, another for another, and not the location."""
-    assert hash_of("s3://b/ck") == hash_of("s3://b/ck") != hash_of("s3://b/ck2")
-    assert "ck" not in hash_of("s3://b/ck")

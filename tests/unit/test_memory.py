@@ -45,55 +45,6 @@ def _pending(
     ]
 
 
-# Hooks --------------------------------------------------------------------------------------------
-
-
-def test_an_error_before_leaves_the_store_as_it_was() -> None:
-    """What `before` raises reaches the caller, and the request has no effect."""
-    store = MemoryStore()
-
-    def refuse(request: Request) -> None:
-        raise Unanswered("no", operation=request.verb)
-
-    store.before = refuse
-    with pytest.raises(Unanswered):
-        store.put("k", b"x")
-    assert store.keys() == ()
-    assert store.requests == {"put": 1}
-
-
-def test_an_error_after_is_a_lost_reply() -> None:
-    """What `after` raises reaches the caller, though the request took effect."""
-    store = MemoryStore()
-
-    def lose(request: Request, answer: object) -> None:
-        raise Unanswered("lost", operation=request.verb)
-
-    store.after = lose
-    with pytest.raises(Unanswered):
-        store.put("k", b"x")
-    assert store.body("k") == b"x"
-
-
-def test_after_sees_replies_and_errors_and_may_change_them() -> None:
-    """`after` gets the reply or the error; what it returns takes its place, errors are raised."""
-    store = MemoryStore()
-    seen: list[Any] = []
-
-    def change(request: Request, answer: Any) -> Any:
-        seen.append(answer)
-        if isinstance(answer, NotFound):
-            return Unanswered("instead")
-        return answer._replace(attempts=2) if request.verb == "create_upload" else None
-
-    store.after = change
-    assert store.create_upload("k", attributes=Attributes()).attempts == 2
-    assert store.put("k", b"x") is seen[1]
-    with pytest.raises(Unanswered):
-        store.head("absent")
-    assert isinstance(seen[2], NotFound)
-
-
 def test_a_request_may_take_effect_later() -> None:
     """A hook may keep the request and carry it out when its sender has long given up."""
     store = MemoryStore()
@@ -115,25 +66,6 @@ def test_a_request_may_take_effect_later() -> None:
     assert store.body("k") == b"body"
 
 
-def test_hooks_see_what_a_request_is_about() -> None:
-    """A `Request` names verb, key, upload, part, conditions, size and the keys of a batch."""
-    store = MemoryStore()
-    seen: list[Request] = []
-    store.before = seen.append
-    upload_id, parts = _pending(store)
-    store.complete_upload("k", upload_id, parts, if_none_match=True)
-    store.put("k", b"12", if_match=store.head("k").etag)
-    store.delete(["k", "l"])
-    assert [(r.verb, r.key, r.upload_id, r.part, r.size) for r in seen[:3]] == [
-        ("create_upload", "k", "", 0, 0),
-        ("put_part", "k", upload_id, 1, 4),
-        ("complete_upload", "k", upload_id, 0, 0),
-    ]
-    assert seen[2].if_none_match
-    assert seen[4].if_match
-    assert seen[5].keys == ("k", "l")
-
-
 def test_hooks_run_outside_the_lock() -> None:
     """A hook may use the store: a foreign writer between two requests is written that way."""
     store = MemoryStore()
@@ -141,9 +73,6 @@ def test_hooks_run_outside_the_lock() -> None:
     with pytest.raises(PreconditionFailed):
         store.put("k", b"mine", if_none_match=True)
     assert store.body("k") == b"foreign"
-
-
-# Counts, pages ------------------------------------------------------------------------------------
 
 
 def test_each_page_and_each_batch_is_a_request() -> None:
@@ -180,25 +109,6 @@ def test_a_listing_goes_on_after_what_is_deleted_meanwhile() -> None:
     assert store.keys() == ()
 
 
-def test_common_prefixes_fill_pages_too() -> None:
-    """Keys and common prefixes share a page's entries, and a prefix is named once."""
-    store = MemoryStore(page_keys=2)
-    for name in ("a/1", "a/2", "a/3", "b", "c/1", "c/2", "d"):
-        store.put_object(name)
-    pages = [
-        ([one.key for one in page.objects], list(page.prefixes))
-        for page in store.list("", delimiter="/")
-    ]
-    assert pages == [(["b"], ["a/"]), (["d"], ["c/"])]
-
-
-def test_uploads_of_one_key_page_by_initiation() -> None:
-    """Many uploads of one key span pages, in the order of their Creates."""
-    store = MemoryStore(page_keys=3)
-    made = [store.start_upload("k") for _ in range(8)]
-    assert [one.upload_id for one in uploads(store, "k")] == made
-
-
 def test_a_failed_batch_is_told_key_by_key() -> None:
     """Where a batch of deletes fails as a whole, each of its keys has that error; others go on."""
     store = MemoryStore()
@@ -215,9 +125,6 @@ def test_a_failed_batch_is_told_key_by_key() -> None:
     assert len(failed) == 1000
     assert set(failed.values()) == {refuse}
     assert len(store.keys()) == 1000
-
-
-# Rules --------------------------------------------------------------------------------------------
 
 
 def _complete(
@@ -273,21 +180,6 @@ def test_refusals_have_s3s_codes(
     assert store.list_parts("k", upload_id) == tuple(parts)
 
 
-def test_checksums_are_those_of_the_upload() -> None:
-    """A part's checksum is compared, kept, and of the algorithm that Create named."""
-    store = MemoryStore()
-    upload_id = store.create_upload("k", attributes=Attributes(), checksum="CRC32").upload_id
-    body = memoryview(b"body")
-    for wrong, code in (
-        (checksums.of("CRC32", b"other"), "BadDigest"),
-        (checksums.of("SHA1", b"body"), "InvalidRequest"),
-    ):
-        with pytest.raises(StoreError) as caught:
-            store.put_part("k", upload_id, 1, body, checksum=wrong)
-        assert caught.value.code == code
-    assert store.put_part("k", upload_id, 1, body).checksum == checksums.of("CRC32", b"body")
-
-
 def test_a_composite_checksum_is_the_parts() -> None:
     """With SHA-256 Complete names each part's sum; the whole's is the sum of those."""
     store = MemoryStore(part_bytes_min=1)
@@ -302,34 +194,23 @@ def test_a_composite_checksum_is_the_parts() -> None:
     assert store.body("k") == b"xxx"
 
 
-def test_complete_is_idempotent_while_the_object_stands() -> None:
-    """Same id and parts: the same answer again; with a condition, 412, for the object is there."""
-    store = MemoryStore()
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_a_second_complete_repeats_the_answer_unless_the_store_forgets(forgetful: bool) -> None:
+    """Same id and parts: the same answer, or NoSuchUpload; with a condition, 412, for the object is
+    there; with other parts there is no upload."""
+    store = MemoryStore(forgetful_complete=forgetful)
     upload_id, parts = _pending(store)
     first = store.complete_upload("k", upload_id, parts)
-    assert store.complete_upload("k", upload_id, parts) == first
-    with pytest.raises(PreconditionFailed):
-        store.complete_upload("k", upload_id, parts, if_none_match=True)
-    assert store.body("k") == b"body"
-
-
-def test_another_list_of_parts_is_not_the_same_complete() -> None:
-    """A second Complete with other parts finds no upload."""
-    store = MemoryStore()
-    upload_id, parts = _pending(store)
-    store.complete_upload("k", upload_id, parts)
+    if forgetful:
+        with pytest.raises(NotFound) as caught:
+            store.complete_upload("k", upload_id, parts)
+        assert caught.value.code == "NoSuchUpload"
+    else:
+        assert store.complete_upload("k", upload_id, parts) == first
+        with pytest.raises(PreconditionFailed):
+            store.complete_upload("k", upload_id, parts, if_none_match=True)
     with pytest.raises(NotFound):
         store.complete_upload("k", upload_id, [parts[0]._replace(number=2)])
-
-
-def test_a_forgetful_store_completes_once() -> None:
-    """With ``forgetful_complete`` the second Complete is NoSuchUpload, the object stays."""
-    store = MemoryStore(forgetful_complete=True)
-    upload_id, parts = _pending(store)
-    store.complete_upload("k", upload_id, parts)
-    with pytest.raises(NotFound) as caught:
-        store.complete_upload("k", upload_id, parts)
-    assert caught.value.code == "NoSuchUpload"
     assert store.body("k") == b"body"
 
 
@@ -394,9 +275,6 @@ def test_what_others_do_is_no_request_of_ours() -> None:
 def test_two_stores_are_never_taken_for_one() -> None:
     """What was learnt about one memory store is not believed of another."""
     assert MemoryStore("b").identity != MemoryStore("b").identity
-
-
-# Cost ---------------------------------------------------------------------------------------------
 
 
 def test_complete_copies_no_bytes() -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import copy
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,7 +34,6 @@ from magic_committer.hadoop.paths import Destination, JobPaths, uuid_in_name
 from magic_committer.options import ConditionalWrites, Mode
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Terms
 from magic_committer.stores.base import (
-    Checksum,
     ObjectInfo,
     ObjectStore,
     Part,
@@ -90,73 +90,46 @@ class Server(MemoryStore):
         self.metadata = metadata
         self.completed: set[str] = set()
 
-    def _drops(self, verb: str, conditional: bool) -> bool:
-        if conditional and verb in self.refuses:
+    def _as_the_server(self, verb: str, do: Callable[..., Any], terms: Mapping[str, Any]) -> Any:
+        """Do it as a server with these ways does that is given conditions."""
+        bare = {name: value for name, value in terms.items() if not name.startswith("if_")}
+        if not (terms.get("if_match") or terms.get("if_none_match")):
+            return do(**bare)
+        if verb in self.refuses:
             status = self.refuses[verb]
             error = NotSupported if status == 501 else InvalidRequest
             code = "NotImplemented" if status == 501 else "InvalidArgument"
             raise error(f"{verb}: {code}", operation=verb, status=status, code=code)
-        return verb in self.ignores
+        if verb in self.ignores:
+            return do(**bare)
+        if verb in self.pretends:
+            do(**bare)
+            raise PreconditionFailed(f"{verb}: no", status=412)
+        return do(**terms)
 
-    def put(
-        self,
-        key: str,
-        body: bytes,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        content_type: str | None = None,
-        if_none_match: bool = False,
-        if_match: str | None = None,
-    ) -> Written:
-        if self._drops("put", if_none_match or if_match is not None):
-            if_none_match, if_match = False, None
-        if "put" in self.pretends and (if_none_match or if_match):
-            super().put(key, body, metadata=metadata)
-            raise PreconditionFailed("put: no", status=412)
-        if if_match and (self.unquoted == "never" or (self.unquoted and if_match[0] == '"')):
-            raise PreconditionFailed("put: no", status=412)
-        return super().put(
-            key,
-            body,
-            metadata=metadata,
-            content_type=content_type,
-            if_none_match=if_none_match,
-            if_match=if_match,
-        )
+    def put(self, key: str, body: bytes, **terms: Any) -> Written:
+        def do(**terms: Any) -> Written:
+            etag = terms.get("if_match")
+            if etag and (self.unquoted == "never" or (self.unquoted and etag[0] == '"')):
+                raise PreconditionFailed("put: no", status=412)
+            return MemoryStore.put(self, key, body, **terms)
 
-    def delete_one(
-        self, key: str, *, if_match: str | None = None, version_id: str | None = None
-    ) -> None:
-        if self._drops("delete_one", if_match is not None):
-            if_match = None
-        if if_match and "delete_one" in self.pretends:
-            super().delete_one(key)
-            raise PreconditionFailed("delete_one: no", status=412)
-        super().delete_one(key, if_match=if_match, version_id=version_id)
+        written: Written = self._as_the_server("put", do, terms)
+        return written
+
+    def delete_one(self, key: str, **terms: Any) -> None:
+        self._as_the_server("delete_one", partial(MemoryStore.delete_one, self, key), terms)
 
     def complete_upload(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[Part],
-        *,
-        length: int | None = None,
-        checksum: Checksum | None = None,
-        if_none_match: bool = False,
+        self, key: str, upload_id: str, parts: Sequence[Part], **terms: Any
     ) -> Written:
         if self.again is not None and upload_id in self.completed:
             raise self.again
-        if self._drops("complete_upload", if_none_match):
-            if_none_match = False
-        if "complete_upload" in self.pretends and if_none_match:
-            super().complete_upload(key, upload_id, parts)
-            raise PreconditionFailed("complete_upload: no", status=412)
         is_open = any(one.upload_id == upload_id for one in self.open_uploads(key))
         if self.believes and not is_open and key in self.keys():
             return Written('"as-if-1"')
-        written = super().complete_upload(
-            key, upload_id, parts, length=length, checksum=checksum, if_none_match=if_none_match
-        )
+        do = partial(MemoryStore.complete_upload, self, key, upload_id, parts)
+        written: Written = self._as_the_server("complete_upload", do, terms)
         self.completed.add(upload_id)
         return written
 
@@ -723,38 +696,3 @@ def test_nothing_is_left_whichever_request_fails(
         warned = "a probe of the store leaves" in caplog.text
         assert failed or (warned and sent[number] in removals), (number, sent[number])
         assert not left or (warned and all(key in caplog.text for key in left)), (number, left)
-
-
-class Killed(BaseException):
-    """The process is gone."""
-
-
-def test_what_a_killed_probe_leaves_is_swept_with_its_job() -> None:
-    """Killed at any request of its setup, a job of mode fail is aborted by another process, and
-    objects and uploads of the probe go with it."""
-    number = reached = 0
-    while reached >= number:
-        number, reached = number + 1, 0
-        store = MemoryStore()
-
-        def die(request: Request, number: int = number) -> None:
-            nonlocal reached
-            reached += 1
-            if reached >= number:
-                raise Killed
-
-        store.before = die
-        register_store(store, PatientClock())
-        try:
-            try:
-                mc.start(DEST, mode="fail", job_id="j")
-            except Killed:
-                store.before = None
-                if any(key.endswith("_job.json") for key in store.keys()):
-                    mc.attach(DEST, "j").abort()
-                    assert store.keys() == ("t/__magic_job-j/_job.json",)
-        finally:
-            unregister_store(store)
-        if reached >= number:
-            assert store.open_uploads() == ()
-    assert number > 10  # the setup's own requests and the probe's

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+from dataclasses import replace
 
 import pytest
 
+from magic_committer.commit.outcome import incomplete
 from magic_committer.errors import MagicError
+from magic_committer.options import Mode
+from magic_committer.protocol.record import StartedJob, Terms
 from magic_committer.remedy import (
     DEAD_AFTER,
     Remedy,
@@ -15,6 +20,7 @@ from magic_committer.remedy import (
     in_python,
     reword_notes,
 )
+from magic_committer.report import Decider, JobReport
 
 D = "s3://b/t/"
 WORDINGS = [
@@ -162,3 +168,110 @@ def test_notes_with_a_remedy_are_worded_anew_and_others_stay() -> None:
         "it was interrupted. Finish it: magic-committer job recover s3://b/t/ 1",
         "more. End it: magic-committer job abort s3://b/t/ 2",
     ]
+
+
+KEYS = ("t/a.csv",)
+
+
+def told(mode: Mode, *, adopted: str, which: str) -> str:
+    """The error of a job of which a file is not published."""
+    job = StartedJob("j", "0" * 32, "s3://bucket/t/", Terms(mode=mode), False, "", False, adopted)
+    return str(incomplete(job, "1 file is left", MagicError("500"), **{which: KEYS}))
+
+
+@pytest.mark.parametrize("which", ["unfinished", "unresolved"])
+@pytest.mark.parametrize(
+    ("mode", "adopted", "lost"),
+    [
+        ("append", "", "undo the job (what it has overwritten does not come back): "),
+        (
+            "replace",
+            "",
+            "undo the job (what it has overwritten does not come back, nor does the old"
+            " _SUCCESS): ",
+        ),
+        (
+            "replace_partitions",
+            "",
+            "undo the job (what it has overwritten does not come back): ",
+        ),
+        ("fail", "", "undo the job: "),
+        (
+            "append",
+            "uuid",
+            "undo the job (what it has overwritten does not come back, its own files are lost for"
+            " good): ",
+        ),
+    ],
+)
+def test_an_offer_to_undo_says_what_is_lost(
+    mode: Mode, adopted: str, lost: str, which: str
+) -> None:
+    """An operator who pastes the call knows before what it costs."""
+    assert f"{lost}magic_committer.abort(" in told(mode, adopted=adopted, which=which)
+
+
+DONE = JobReport(
+    job_id="nightly",
+    uuid="0" * 32,
+    dest="s3://b/t/",
+    mode="replace",
+    outcome="committed",
+    state="absent",
+    tasks=2,
+    files=3,
+    bytes=1_234_567,
+    seconds=1.44,
+)
+BARE = replace(DONE, tasks=0, files=0, bytes=0, seconds=0.0)
+
+
+@pytest.mark.parametrize(
+    ("report", "line"),
+    [
+        (
+            DONE,
+            "job nightly committed in s3://b/t/: 3 files of 2 tasks, 1,234,567 bytes, 1.4 s",
+        ),
+        (
+            replace(DONE, tasks=1, files=1, bytes=1, seconds=0.0),
+            "job nightly committed in s3://b/t/: 1 file of 1 task, 1 byte",
+        ),
+        (
+            replace(BARE, decider=Decider("recovery", "h1", 7), state="closed"),
+            "job nightly committed by recovery on h1 in s3://b/t/",
+        ),
+        (
+            replace(BARE, outcome="aborted", state="closed", error="ValueError: boom\n  twice"),
+            "job nightly aborted in s3://b/t/; ValueError: boom twice",
+        ),
+        (
+            replace(BARE, outcome="", state="running", error="IncompleteJob: one is missing"),
+            "job nightly in s3://b/t/: not decided (its record: running); IncompleteJob: one is"
+            " missing",
+        ),
+        (
+            replace(BARE, state="committing", error="CommitIncomplete: 2 files"),
+            "job nightly committed in s3://b/t/; CommitIncomplete: 2 files; not finished (its"
+            " record: committing)",
+        ),
+        (
+            replace(BARE, left_open=("k u",), warnings=("first", "second")),
+            "job nightly committed in s3://b/t/; 1 upload left open; 2 warnings: first",
+        ),
+        (
+            replace(BARE, outcome="", job_id="", skipped=True),
+            "nothing was written to s3://b/t/: it holds data",
+        ),
+    ],
+)
+def test_a_report_is_one_line_for_people(report: JobReport, line: str) -> None:
+    """Each outcome has its words; numbers are exact; nothing breaks the line."""
+    assert str(report) == line
+
+
+def test_a_report_is_json_too() -> None:
+    """``to_dict`` has every field, as JSON has it."""
+    values = json.loads(json.dumps(replace(DONE, decider=Decider("driver", "h", 1)).to_dict()))
+    assert values["decider"] == {"role": "driver", "host": "h", "pid": 1}
+    assert values.keys() == set(JobReport.__dataclass_fields__)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
+from magic_committer.commit.load import LoadedSet, SetRef
 from magic_committer.protocol.record import OUTCOMES, TRANSITIONS, State
-from magic_committer.protocol.rules import Step, next_step
+from magic_committer.protocol.rules import Step, choose_attempts, next_step
 
 LEADS_TO = {
     Step.DECIDE: {State.COMMITTING, State.ABORTING, State.ABSENT},
@@ -41,3 +44,50 @@ def test_only_what_is_decided_publishes_or_undoes() -> None:
     """No step but the decision is asked for by a record without an outcome."""
     undecided = {state for state in TRANSITIONS if state not in OUTCOMES}
     assert {next_step(state) for state in undecided} == {Step.DECIDE, Step.TELL, Step.ASK_MARKER}
+
+
+UUID = "0" * 32
+
+
+def loaded(task: str, key: str, last_modified: float, uuid: str = UUID) -> LoadedSet:
+    """A loaded pendingset without files."""
+    return LoadedSet(
+        ref=SetRef(key), etag='"0"', task=task, attempt=key, uuid=uuid,
+        last_modified=last_modified, files=0, bytes=0, offset=0, packed_bytes=0,
+    )  # fmt: skip
+
+
+def chosen(*sets: LoadedSet) -> list[str]:
+    """The keys that are chosen."""
+    return [one.ref.key for one in choose_attempts(sets, UUID)]
+
+
+def test_the_newest_attempt_of_a_task_is_chosen() -> None:
+    """The newest counts, whatever the attempts are called."""
+    assert chosen(loaded("1", "a", 20.0), loaded("1", "b", 10.0)) == ["a"]
+    assert chosen(loaded("1", "a", 10.0), loaded("1", "b", 20.0)) == ["b"]
+
+
+def test_of_attempts_of_one_second_the_last_key_is_chosen() -> None:
+    """A tie is broken by the key, not by the order of the listing."""
+    assert chosen(loaded("1", "a", 10.0), loaded("1", "b", 10.0)) == ["b"]
+    assert chosen(loaded("1", "b", 10.0), loaded("1", "a", 10.0)) == ["b"]
+
+
+def test_another_runs_attempts_never_count() -> None:
+    """A newer set of another UUID is passed over, and so is a task that has no other."""
+    newer = loaded("1", "z", 99.0, uuid="1" * 32)
+    assert chosen(loaded("1", "a", 10.0), newer, loaded("2", "y", 1.0, uuid="")) == ["a"]
+
+
+def test_the_choice_does_not_depend_on_the_order(chance: random.Random) -> None:
+    """Any driver that lists the same sets makes the same choice, in the order of the tasks."""
+    sets = [
+        loaded(str(chance.randrange(4)), f"k{number}", float(chance.randrange(3)))
+        for number in range(20)
+    ]
+    first = chosen(*sets)
+    for _ in range(20):
+        chance.shuffle(sets)
+        assert chosen(*sets) == first
+    assert [one.task for one in choose_attempts(sets, UUID)] == sorted({one.task for one in sets})

@@ -31,9 +31,6 @@ def store_for(bucket: str) -> ObjectStore:
     return _wiring.runtime_for(bucket, S3Options(region="us-east-1"), no_progress).store
 
 
-# Other buckets ------------------------------------------------------------------------------------
-
-
 def test_another_bucket_never_leaves_the_process() -> None:
     """While a memory store is there, every way to another bucket raises, and says what to do."""
     with memory_store() as s3:
@@ -111,9 +108,6 @@ def test_a_store_of_ones_own_blocks_no_other_bucket() -> None:
     finally:
         _wiring.unregister_store(mine)
     assert isinstance(store_for("mine"), S3Store)
-
-
-# Hooks --------------------------------------------------------------------------------------------
 
 
 def test_the_fields_of_a_request_are_a_promise() -> None:
@@ -197,9 +191,6 @@ def test_what_after_returns_takes_the_replys_place() -> None:
         with pytest.raises(mc.StoreError, match="refused"):
             s3.put("k", b"2")
         assert s3.body("k") == b"2"
-
-
-# The page -----------------------------------------------------------------------------------------
 
 
 def test_every_block_of_the_page_runs(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import tenacity
 
@@ -31,26 +29,6 @@ def begun(of: Tries[int], now: float = 0.0) -> Try[int]:
     return one
 
 
-def test_items_are_taken_as_there_is_room() -> None:
-    """A generator without an end is read no further than what is in flight."""
-    read: list[int] = []
-
-    def endless() -> Iterator[int]:
-        while True:
-            read.append(len(read))
-            yield len(read)
-
-    of = tries(endless(), in_flight=2)
-    first = begun(of)
-    begun(of)
-    assert of.next(0) is None
-    assert len(read) == 2
-    of.ended_well(first, 1, 1)
-    begun(of, 1)
-    assert of.next(1) is None
-    assert len(read) == 3
-
-
 def test_items_that_wait_for_their_next_try_take_room() -> None:
     """Many items that fail do not let the whole iterable into memory."""
     of = tries(range(100), in_flight=2)
@@ -68,14 +46,6 @@ def test_a_failed_item_is_tried_again_after_its_pause() -> None:
     assert of.wait_seconds(10, 60) == 5
     assert of.next(14.9) is None
     assert begun(of, 15).of is failed.of
-
-
-def test_an_item_has_its_last_try() -> None:
-    """`tries_max` ends it, whatever the policy says."""
-    of = tries(range(1), tries_max=2)
-    assert of.ended_badly(begun(of), ValueError(), 0, ask=True)
-    assert not of.ended_badly(begun(of, 5), ValueError(), 5, ask=True)
-    assert not of.done
 
 
 @pytest.mark.parametrize(
@@ -184,24 +154,3 @@ def test_a_try_that_waits_in_a_queue_is_not_slow() -> None:
     for number, one in enumerate(queue[:9]):
         of.ended_well(one, 1, number + 1)
         assert of.next(number + 1) is None
-
-
-def test_an_iterable_that_raises_is_heard() -> None:
-    """What it raises goes to the caller."""
-
-    def broken() -> Iterator[int]:
-        yield 1
-        raise LookupError("no more")
-
-    of = tries(broken())
-    begun(of)
-    with pytest.raises(LookupError, match="no more"):
-        of.next(0)
-
-
-def test_no_items_are_done_at_once() -> None:
-    """And nothing was taken."""
-    of = tries(())
-    assert of.next(0) is None
-    assert of.done
-    assert of.taken == 0

@@ -22,8 +22,6 @@ from tests.unit.uploading import BLOCK, LazyPool, World, failing
 
 ROOT = Path(__file__).parents[2]
 
-# Dropped ------------------------------------------------------------------------------------------
-
 
 def drop_binary(world: World, **hooks: Any) -> None:
     stream = world.open(**hooks)
@@ -96,8 +94,6 @@ def test_a_file_that_was_never_made_is_dropped_in_silence() -> None:
     del stream
     gc.collect()
 
-
-# The interpreter's end ----------------------------------------------------------------------------
 
 PROGRAM = """
 import io, os, sys, threading
@@ -203,70 +199,6 @@ world.store.before = lambda request: log(request.verb)
     assert words[-3:] == ["abort_upload", "raised", "abort_upload"]
 
 
-# A forked child -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "child",
-    [
-        "sys.exit(0)",
-        "f.close(); t.close(); sys.exit(0)",
-        "f.abort(); t.abort(); sys.exit(0)",
-        "del f, t; import gc; gc.collect(); sys.exit(0)",
-        "with f, t: pass",
-        "f.__exit__(KeyError, KeyError(), None); sys.exit(0)",
-        "1 / 0",
-        "f.write(bytes(3000)); sys.exit(0)",
-    ],
-)
-def test_a_forked_child_touches_nothing_of_its_parent(tmp_path: Path, child: str) -> None:
-    """Whatever a child does with its parent's files, and however it ends, it sends no request and
-    publishes nothing; the parent's file then has exactly the parent's bytes."""
-    body = f"""
-f = world.open()
-t = TextUpload(world.open("text"))
-f.write(bytes(1500))
-t.write("x" * 10000)
-log("fork")
-pid = os.fork()
-if pid == 0:
-    log("child")
-    {child}
-    sys.exit(0)
-os.waitpid(pid, 0)
-f.write(bytes(1000))
-f.close()
-t.close()
-"""
-    done = run(tmp_path, body)
-    parent = done[0][0]
-    assert [word for pid, word in done if pid != parent] == ["child"]
-    published = {word for _, word in done if word.startswith("published")}
-    assert published == {"published table/file 2500", "published text 10000"}
-
-
-def test_a_child_may_write_files_of_its_own(tmp_path: Path) -> None:
-    """A forked child opens, writes and closes files like every process."""
-    body = """
-f = world.open()
-f.write(bytes(1500))
-pid = os.fork()
-if pid == 0:
-    with world.open("child") as g:
-        g.write(bytes(2500))
-    left = world.open("left")
-    sys.exit(0)
-os.waitpid(pid, 0)
-f.close()
-"""
-    done = run(tmp_path, body)
-    parent = done[0][0]
-    child = [word for pid, word in done if pid != parent]
-    assert "published child 2500" in child
-    assert child.count("abort_upload") == 1
-    assert ("published table/file 1500") in [word for pid, word in done if pid == parent]
-
-
 def test_in_a_child_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """In another process the inherited file says that it is closed, so that foreign wrappers leave
     it alone; what is written is refused, with what to do instead."""
@@ -285,9 +217,6 @@ def test_in_a_child_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     stream.close()
     assert world.published() == b"parent"
-
-
-# Books --------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_remembered_of_ended_files() -> None:

@@ -114,18 +114,6 @@ def test_sizes_add_up_for_any_lengths() -> None:
         assert sizes[-1] > 0 or sizes == [0]
 
 
-def test_an_empty_file_is_one_empty_part() -> None:
-    """S3 completes no upload without parts, so that an empty file has one."""
-    assert finish(PartLedger(10)) == [0]
-
-
-def test_an_exact_multiple_has_no_empty_end() -> None:
-    """A file that ends with a full part has no further one."""
-    ledger = PartLedger(10)
-    fill(ledger, 20)
-    assert finish(ledger) == [10, 10]
-
-
 def test_a_missing_part_is_noticed() -> None:
     """A file is finished only when every part that was handed out is stored."""
     ledger = PartLedger(10)

@@ -227,25 +227,20 @@ def test_a_bucket_that_is_not_there_says_nothing_of_an_upload() -> None:
     assert (look.state, look.error, look.ended) == (UploadState.UNKNOWN, missing, False)
 
 
-def test_what_is_completed_between_head_and_list_parts_is_visible() -> None:
-    """The object is looked at again before an upload is called gone, and is told."""
+@pytest.mark.parametrize("overwritten", [False, True])
+def test_what_is_completed_between_head_and_list_parts_is_looked_at_again(
+    overwritten: bool,
+) -> None:
+    """The object is told before an upload is called gone; another's is not taken for it."""
     world = World()
     world.before("list_parts", 1, world.complete)
+    if overwritten:
+        world.before("head", 2, world.overwrite)
     look = upload_state(world.runtime, world.upload)
-    assert (look.state, look.ended) == (UploadState.VISIBLE, True)
+    assert look.state is (UploadState.GONE if overwritten else UploadState.VISIBLE)
+    assert look.ended
     assert look.there is not None
-    assert became(world.upload, look.there)
-
-
-def test_what_is_completed_and_overwritten_in_between_is_gone() -> None:
-    """The second look shows another's object: it is told, and is not taken for the upload's."""
-    world = World()
-    world.before("list_parts", 1, world.complete)
-    world.before("head", 2, world.overwrite)
-    look = upload_state(world.runtime, world.upload)
-    assert look.state is UploadState.GONE
-    assert look.there is not None
-    assert not became(world.upload, look.there)
+    assert became(world.upload, look.there) is not overwritten
 
 
 def test_what_was_aborted_before_the_first_question_is_not_what_another_wrote_since() -> None:
@@ -301,16 +296,6 @@ def deaf(world: World, times: int) -> None:
     store.abort_upload = abort  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize("look_first", [True, False])
-def test_an_open_upload_is_aborted_and_proved_gone(look_first: bool) -> None:
-    """It is gone afterwards, and that was asked after the abort."""
-    world = World()
-    remover = UploadRemover(world.runtime, look_first=look_first)
-    assert remover.remove(world.upload).removal is Removal.ABORTED
-    assert not world.is_open
-    assert world.sent[world.sent.index("abort_upload") + 1] == "list_parts"
-
-
 @pytest.mark.parametrize("truth", ["visible", "overwritten", "aborted"])
 @pytest.mark.parametrize("named", [True, False])
 def test_what_has_ended_is_not_aborted(truth: str, named: bool) -> None:
@@ -333,13 +318,16 @@ def test_an_upload_that_ended_needs_no_head_to_be_left_alone() -> None:
     assert "abort_upload" not in world.sent
 
 
-@pytest.mark.parametrize("times", [1, ABORTS_MAX - 1])
-def test_an_abort_that_does_not_take_is_sent_again(times: int) -> None:
+@pytest.mark.parametrize("times", [0, 1, ABORTS_MAX - 1])
+@pytest.mark.parametrize("look_first", [True, False])
+def test_an_open_upload_is_aborted_until_its_parts_are_gone(look_first: bool, times: int) -> None:
     """Parts in flight outlive an abort: it is believed when the parts are gone."""
     world = World()
     deaf(world, times)
-    assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.ABORTED
+    remover = UploadRemover(world.runtime, look_first=look_first)
+    assert remover.remove(world.upload).removal is Removal.ABORTED
     assert world.sent.count("abort_upload") == times + 1
+    assert world.sent[world.sent.index("abort_upload") + 1] == "list_parts"
     assert not world.is_open
 
 
@@ -413,23 +401,18 @@ def test_where_the_parts_cannot_be_listed_and_nothing_is_there_it_is_aborted(ans
     assert world.sent[-1] == "list_uploads"
 
 
-def test_without_an_answer_nothing_is_aborted() -> None:
-    """A look that got no answer is no look."""
+@pytest.mark.parametrize(
+    ("listing", "head"),
+    [("no answer", None), ("403", "403"), ("403", "400"), ("403", "no answer")],
+)
+def test_an_abort_in_the_dark_is_not_sent(listing: str, head: str | None) -> None:
+    """A look that got no answer is no look; and where neither parts nor object can be seen an
+    abort may cost an object."""
     world = World()
-    world.refused["list_parts"] = REFUSALS["no answer"]
-    removed = UploadRemover(world.runtime).remove(world.upload)
-    assert removed.removal is Removal.LEFT
-    assert "abort_upload" not in world.sent
-
-
-@pytest.mark.parametrize("head", ["403", "400", "no answer"])
-def test_where_neither_parts_nor_object_can_be_seen_nothing_is_aborted(head: str) -> None:
-    """An abort in the dark may cost an object."""
-    world = World()
-    world.refused = dict.fromkeys(("list_parts", "list"), REFUSALS["403"])
-    world.refused["head"] = REFUSALS[head]
-    removed = UploadRemover(world.runtime).remove(world.upload)
-    assert removed.removal is Removal.LEFT
+    world.refused["list_parts"] = REFUSALS[listing]
+    if head is not None:
+        world.refused |= {"list": REFUSALS["403"], "head": REFUSALS[head]}
+    assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.LEFT
     assert "abort_upload" not in world.sent
 
 
@@ -448,10 +431,14 @@ def test_an_abort_that_nobody_can_prove_is_left_as_sent(listing: str) -> None:
     assert world.sent.count("abort_upload") == 1
 
 
-def test_a_proof_without_an_answer_is_no_proof() -> None:
-    """The abort may have taken effect: it is left, as sent."""
+@pytest.mark.parametrize(
+    "error",
+    [REFUSALS["no answer"], NotFound("no such bucket", status=404, code="NoSuchBucket")],
+)
+def test_an_abort_that_cannot_be_proved_is_left_as_sent(error: StoreError) -> None:
+    """No answer, or a bucket that vanished: the abort may have taken effect."""
     world = World()
-    world.refused["list_parts"] = REFUSALS["no answer"]
+    world.refused["list_parts"] = error
     removed = UploadRemover(world.runtime, look_first=False).remove(world.upload)
     assert (removed.removal, removed.sent) == (Removal.LEFT, True)
 
@@ -476,11 +463,3 @@ def test_a_listing_that_still_shows_it_is_believed() -> None:
     removed = UploadRemover(world.runtime, look_first=False).remove(world.upload)
     assert (removed.removal, removed.sent) == (Removal.LEFT, False)
     assert world.sent.count("abort_upload") == ABORTS_MAX
-
-
-def test_a_bucket_that_vanished_is_no_proof() -> None:
-    """404 NoSuchBucket after the abort proves nothing."""
-    world = World()
-    world.refused["list_parts"] = NotFound("no such bucket", status=404, code="NoSuchBucket")
-    removed = UploadRemover(world.runtime, look_first=False).remove(world.upload)
-    assert (removed.removal, removed.sent) == (Removal.LEFT, True)

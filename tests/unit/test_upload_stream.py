@@ -231,15 +231,6 @@ def test_small_writes_fill_blocks_to_the_byte(world: World) -> None:
     assert world.published() == data
 
 
-def test_small_writes_to_disk_are_the_same(tmp_path: Path) -> None:
-    """A block on disk has no memory to write into: each byte goes to its file."""
-    world = World(options=options(buffer="disk", buffer_dir=str(tmp_path)))
-    with world.open() as stream:
-        for n in range(50):
-            stream.write(bytes([n]))
-    assert world.published() == bytes(range(50))
-
-
 def test_arrays_without_bytes_are_refused_and_harm_nothing(world: World) -> None:
     """Times of numpy give no buffer, objects only their addresses: a TypeError that says what to
     do, and the file goes on. A released view is Python's own ValueError."""
@@ -272,15 +263,6 @@ def test_no_view_is_exported_from_a_view() -> None:
     assert any(one is flat for one in views)
     for one in views:
         one.release()
-
-
-def test_text_is_refused_and_harms_nothing(world: World) -> None:
-    """``write("text")`` is a TypeError, as for every binary file, and the file goes on."""
-    with world.open() as stream:
-        with pytest.raises(TypeError):
-            stream.write("text")  # type: ignore[arg-type]
-        stream.write(b"bytes")
-    assert world.published() == b"bytes"
 
 
 def test_parts_double_in_a_real_file() -> None:
