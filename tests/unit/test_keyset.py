@@ -31,8 +31,12 @@ def test_the_second_upload_of_a_key_is_told() -> None:
     names = KeySet()
     told = [names.add_upload(*one) for one in (("a", "1"), ("b", "1"), ("a", "2"), ("a", "2"))]
     assert (told, len(names)) == ([True, True, False, False], 3)
-    assert "a\x001" in names and "a\x003" not in names and "a" not in names
-    assert names.tick("a", "1") and names.ticked("a\x001") and not names.ticked("a\x002")
+    assert "a\x001" in names
+    assert "a\x003" not in names
+    assert "a" not in names
+    assert names.tick("a", "1")
+    assert names.ticked("a\x001")
+    assert not names.ticked("a\x002")
 
 
 def test_ticking_tells_what_is_in_the_set() -> None:
