@@ -65,20 +65,11 @@ if TYPE_CHECKING:
     from magic_committer.filesystem.calls import BinaryMode as BinaryMode, TextMode as TextMode
     from magic_committer.filesystem.put import PutReport as PutReport
     from magic_committer.job import Job as Job, Task as Task
-    from magic_committer.maintenance.api import (
+    from magic_committer.maintenance.abort_uploads import (
         AbortedUploads as AbortedUploads,
-        ActionPlan as ActionPlan,
-        Adoption as Adoption,
-        Age as Age,
-        CleanupReport as CleanupReport,
-        FoundJob as FoundJob,
-        FoundUpload as FoundUpload,
-        GivenUp as GivenUp,
-        JobKind as JobKind,
         OpenUploads as OpenUploads,
-        OwnerClass as OwnerClass,
-        Recovery as Recovery,
-        StreamState as StreamState,
+    )
+    from magic_committer.maintenance.api import (
         abort as abort,
         abort_stream as abort_stream,
         adopt as adopt,
@@ -88,6 +79,21 @@ if TYPE_CHECKING:
         read_stream as read_stream,
         recover as recover,
         uploads as uploads,
+    )
+    from magic_committer.maintenance.reports import (
+        ActionPlan as ActionPlan,
+        Adoption as Adoption,
+        Age as Age,
+        CleanupReport as CleanupReport,
+        FoundJob as FoundJob,
+        GivenUp as GivenUp,
+        JobKind as JobKind,
+        Recovery as Recovery,
+        StreamState as StreamState,
+    )
+    from magic_committer.maintenance.uploads import (
+        FoundUpload as FoundUpload,
+        OwnerClass as OwnerClass,
     )
     from magic_committer.options import (
         Accept as Accept,
@@ -125,11 +131,14 @@ _NAMES_OF = {
     "filesystem.put": "PutReport",
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
+    "maintenance.abort_uploads": "AbortedUploads OpenUploads",
     "maintenance.api": (
-        "AbortedUploads ActionPlan Adoption Age CleanupReport FoundJob FoundUpload GivenUp JobKind "
-        "OpenUploads OwnerClass Recovery StreamState abort abort_stream adopt cleanup "
-        "force_abort inspect read_stream recover uploads"
+        "abort abort_stream adopt cleanup force_abort inspect read_stream recover uploads"
     ),
+    "maintenance.reports": (
+        "ActionPlan Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState"
+    ),
+    "maintenance.uploads": "FoundUpload OwnerClass",
     "options": "Accept Mode Options S3Options S3Place Track",
     "protocol.ledger": "StreamBatch",
     "protocol.record": "State TaskCommit",

@@ -37,7 +37,7 @@ from magic_committer.errors import (
     PathError,
 )
 from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.maintenance.abort_uploads import AbortedUploads, OpenUploads
+from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning, Limits
@@ -46,49 +46,22 @@ from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
-    ActionPlan,
     Adoption,
     Age,
     CleanupReport,
     FoundJob,
     GivenUp,
-    JobKind,
     Recovery,
     StreamState,
     seconds,
 )
-from magic_committer.maintenance.uploads import Filters, FoundUpload, OwnerClass
+from magic_committer.maintenance.uploads import Filters
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, State
 from magic_committer.stores.urls import is_tree
 
 logger = logging.getLogger("magic_committer")
-
-__all__ = [
-    "AbortedUploads",
-    "ActionPlan",
-    "Adoption",
-    "Age",
-    "CleanupReport",
-    "FoundJob",
-    "FoundUpload",
-    "GivenUp",
-    "JobKind",
-    "OpenUploads",
-    "OwnerClass",
-    "Recovery",
-    "StreamState",
-    "abort",
-    "abort_stream",
-    "adopt",
-    "cleanup",
-    "force_abort",
-    "inspect",
-    "read_stream",
-    "recover",
-    "uploads",
-]
 
 
 @patient()
