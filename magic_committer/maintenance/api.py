@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Unpack
 
 from magic_committer import _wiring
@@ -41,7 +41,7 @@ from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.adopt import adopt_job
 from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import Ending, give_up_job, recover_job
+from magic_committer.maintenance.ending import give_up_job, recover_job
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
@@ -105,20 +105,7 @@ def inspect(
     if problems:
         raise FormatError(destination.url, "", "; ".join(problems))
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
-    return [replace(job, _ending=_EndingAt(job.dest, job.id, s3_of(s3, place))) for job in jobs]
-
-
-@dataclass(frozen=True, slots=True)
-class _EndingAt:
-    """Where a job was found, and how: what its endings need, in another process too."""
-
-    dest: str
-    job_id: str
-    s3: S3Options
-
-    def __call__(self, adopt: bool, dead_after: float | None) -> Ending:
-        runtime, dest = _reach(self.dest, self.s3, no_progress)
-        return Ending(runtime, dest, self.job_id, None, adopt, dead_after)
+    return [replace(job, _s3=s3_of(s3, place)) for job in jobs]
 
 
 @patient()

@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from magic_committer import _wiring
 from magic_committer._quantities import age_words, counted, name_some
+from magic_committer._runtime import no_progress
 from magic_committer.errors import JobTooYoung, OptionError
+from magic_committer.hadoop.paths import Destination
+from magic_committer.options import S3Options
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import Remedy
 
@@ -154,9 +158,7 @@ class FoundJob(Told):
     query: str = ""
     batch: int | None = None
     checkpoint: str = ""
-    _ending: Callable[[bool, float | None], Ending] | None = field(
-        default=None, repr=False, compare=False
-    )
+    _s3: S3Options | None = field(default=None, repr=False, compare=False)
 
     def recover(
         self,
@@ -259,10 +261,14 @@ class FoundJob(Told):
         return self._end(False, dead_after).give_up()
 
     def _end(self, adopt: bool, dead_after: Age | None) -> Ending:
-        if self._ending is None:
+        from magic_committer.maintenance.ending import Ending  # late: it imports these values
+
+        if self._s3 is None:
             raise OptionError("this job was not found by `inspect`: only its values are known")
         limit = None if dead_after is None else seconds("dead_after", dead_after)
-        return self._ending(adopt, limit)
+        dest = Destination.parse(self.dest)
+        runtime = _wiring.runtime_for(dest.bucket, self._s3, no_progress)
+        return Ending(runtime, dest, self.id, None, adopt, limit)
 
 
 @dataclass(frozen=True, slots=True)
