@@ -12,12 +12,11 @@ from typing import Any, Literal, NamedTuple, get_args
 import click
 import orjson
 
-from magic_committer._quantities import bytes_words, counted, name_some
+from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import Column, Output, Prose
+from magic_committer.cli.output import TIMES, Column, Output, described
 from magic_committer.cli.shell import Reach, Shell, command
-from magic_committer.cli.values import time_words
 from magic_committer.errors import FormatError, InvalidRequest, MagicError, OptionError
 from magic_committer.hadoop.formats import (
     PENDING_BYTES_MAX,
@@ -49,11 +48,7 @@ from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
 from magic_committer.protocol.strict import plain
 from magic_committer.stores.urls import local_path, scheme_of
 
-NAMED_MAX = 20
-"""Names, counters and keys of one field that are shown to people."""
 STDIN = "-"
-TIMES = ("created", "saved", "timestamp", "started")
-"""Fields that are times: seconds since the epoch, or Java's milliseconds."""
 NOT_TOLD = ("commits", "sets", "etags", "unknown", "order")
 """Fields that are rows of their own, or of no meaning outside of a reader."""
 
@@ -276,10 +271,10 @@ def _print(output: Output, file: str, kind: str, content: File) -> None:
     """A document; of a set or a plan its head, and a row for each upload or set."""
     head = _document(content)
     if not isinstance(content, PendingSet | Plan):
-        output.document(kind, head, _lines(head))
+        output.document(kind, head, described(head))
         return
     if output.format == "table":
-        output.document(kind, {}, _lines(head))
+        output.document(kind, {}, described(head))
         output.text("")
     of_set = isinstance(content, PendingSet)
     output.rows(
@@ -313,28 +308,6 @@ def _document(content: File | PlannedSet) -> dict[str, Any]:
     if isinstance(content, Pending | SuccessData):
         told |= {name: told[name] / 1000 for name in TIMES if name in told}
     return told
-
-
-def _lines(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """A document for people: name and words of each field that holds something."""
-    for number, (name, held) in enumerate(value.items()):
-        words = f"{before}{name if before else name.replace('_', ' ')}"
-        if before and number >= NAMED_MAX:
-            break
-        if isinstance(held, Mapping):
-            counters = {inner: told for inner, told in sorted(held.items()) if told}
-            yield from _lines(counters, f"{words}: ")
-        elif isinstance(held, list | tuple):
-            named = [one["key"] if isinstance(one, Mapping) else str(one) for one in held]
-            yield words, Prose(f"{len(held)}: {name_some(named, NAMED_MAX)}" if held else "")
-        elif isinstance(held, bool):
-            yield words, "yes" if held else "no"
-        elif name in TIMES and held:
-            yield words, time_words(held)
-        elif name == "bytes":
-            yield words, bytes_words(held)
-        elif held not in (None, ""):
-            yield words, str(held)
 
 
 def _measure(content: File) -> str:

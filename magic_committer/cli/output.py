@@ -32,7 +32,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
+from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli.app import Format, clean, note
+from magic_committer.cli.values import time_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +50,14 @@ PIPE_COLUMNS = 1_000_000
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
 
+
+ITEMS_MAX = 20
+"""Items and counters of one field of a document that people are shown."""
+TIMES = ("created", "saved", "timestamp", "started")
+"""Fields that are times, in seconds since the epoch."""
+UNITS = {"age": age_words, "bytes": bytes_words, "seconds": lambda seconds: f"{seconds:.1f}"}
+PROSE = ("did", "problem", "warning", "warnings", "why", "would")
+"""Fields that are sentences."""
 
 BARS: list[Any] = []
 """The bars that are on the terminal now."""
@@ -245,6 +255,32 @@ class Output:
     def _line(self, value: Mapping[str, Any]) -> None:
         self.stream.write(_json(value) + "\n")
         self.stream.flush()
+
+
+def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """A document for people: name and words of each field that holds something, by its name in the
+    other formats; a line for each item of a list."""
+    for number, (name, held) in enumerate(value.items()):
+        words = f"{before}{name if before else name.replace('_', ' ')}"
+        if before and number >= ITEMS_MAX:
+            break
+        if isinstance(held, Mapping):
+            counters = {inner: told for inner, told in sorted(held.items()) if told}
+            yield from described(counters, f"{words}: ")
+        elif isinstance(held, list | tuple):
+            for one in held[:ITEMS_MAX]:
+                told = one["key"] if isinstance(one, Mapping) else str(one)
+                yield words, Prose(told) if name in PROSE else told
+            if (more := len(held) - ITEMS_MAX) > 0:
+                yield words, f"and {more:,} more"
+        elif isinstance(held, bool):
+            yield words, "yes" if held else "no"
+        elif name in TIMES and held:
+            yield words, time_words(held)
+        elif name in UNITS:
+            yield words, UNITS[name](held)
+        elif held not in (None, ""):
+            yield words, Prose(held) if name in PROSE else str(held)
 
 
 # Laying out ---------------------------------------------------------------------------------------

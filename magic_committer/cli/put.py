@@ -19,13 +19,12 @@ from typing import Any
 import click
 
 from magic_committer._modes import mode_of
-from magic_committer._quantities import bytes_words, counted, name_some
+from magic_committer._quantities import bytes_words, counted
 from magic_committer._runtime import Runtime
 from magic_committer.api import write
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, F, root
-from magic_committer.cli.jobs import code_of, report_lines
-from magic_committer.cli.output import Prose
+from magic_committer.cli.jobs import code_of, shown
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY, MODE, PLACE, dry_run
 from magic_committer.commit.conflict import existing, partitions_of
@@ -209,8 +208,7 @@ def _publish(
         would = putting.would(present)
         told = {"dest": dest.url, "mode": putting.mode, "would": would, "files": len(files)}
         told |= {"bytes": putting.bytes, "left_out": list(left_out), **asdict(present)}
-        words = (("would", Prose(would)), ("left out", name_some(left_out)))
-        shell.output.document("put.dry_run", told, words)
+        shell.output.document("put.dry_run", told, shown(told))
         return exits.BAD_STATE if present.refused else exits.OK
     if putting.mode not in FAILING and not yes:
         present = putting.look(shell.runtime(dest.bucket))
@@ -228,8 +226,8 @@ def _publish(
         done = put(source, hidden=hidden, unique=unique, attributes=attributes)
         _refuse_changes(putting, done)
     report = writing.report
-    lines = (*report_lines(report), ("left out", name_some(done.left_out)))
-    shell.output.document("put", {**report.to_dict(), "left_out": list(done.left_out)}, lines)
+    value = {**report.to_dict(), "left_out": list(done.left_out)}
+    shell.output.document("put", value, shown(value))
     return code_of(report)
 
 

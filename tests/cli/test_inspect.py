@@ -110,7 +110,7 @@ def test_a_success_is_told(command: Command) -> None:
     ran = command("inspect", SAMPLES["success"])
     assert re.search(r"^committer +magic$", ran.out, re.MULTILINE)
     assert "metrics: committer_bytes_committed" in ran.out
-    assert re.search(r"^filenames +3: /g/", ran.out, re.MULTILINE)
+    assert len(re.findall(r"^filenames +/g/", ran.out, re.MULTILINE)) == 3
 
 
 def test_each_of_our_own_files_is_valid_from_the_store(
@@ -161,7 +161,8 @@ def test_a_large_set_is_cut_for_people_only(
     path.write_bytes(Plan("1", "2" * 32, "n", 9, 99, sets, deletes, ("dt=1/",)).encode())
     out = command("inspect", path).out
     assert "and 2 more: --format jsonl has all" in out
-    assert re.search(r"^deletes +50: t/0, t/1,", out, re.MULTILINE)
+    assert len(re.findall(r"^deletes +t/\d+$", out, re.MULTILINE)) == 20
+    assert re.search(r"^deletes +and 30 more$", out, re.MULTILINE)
     assert out.count(".pendingset") == 3
     assert command("inspect", path, "--format", "jsonl").out.count(".pendingset") == 5
 
