@@ -55,7 +55,11 @@ ITEMS_MAX = 20
 """Items and counters of one field of a document that people are shown."""
 TIMES = ("created", "saved", "timestamp", "started")
 """Fields that are times, in seconds since the epoch."""
-UNITS = {"age": age_words, "bytes": bytes_words, "seconds": lambda seconds: f"{seconds:.1f}"}
+UNITS: Mapping[str, Callable[[Any], str]] = {
+    "age": age_words,
+    "bytes": bytes_words,
+    "seconds": lambda seconds: f"{seconds:.1f}",
+}
 PROSE = ("did", "problem", "warning", "warnings", "why", "would")
 """Fields that are sentences."""
 
