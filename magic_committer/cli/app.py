@@ -37,30 +37,34 @@ def note(line: str) -> None:
     sys.stderr.flush()
 
 
-def common(function: F) -> F:
-    """The options that every command has. They may also be given before it: what is given after it
-    wins."""
-    for option in reversed(
-        (
-            click.option(
-                "--format", "how", type=click.Choice(get_args(Format)),
-                help="A table for people (default); the others for programs, see docs/cli.md.",
-            ),
-            click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
-            click.option("--profile", help="AWS profile.", metavar="NAME"),
-            click.option("--region", help="AWS region.", metavar="NAME"),
-            click.option(
-                "--endpoint-url", "--endpoint", "endpoint_url", metavar="URL",
-                help="Of a store that is not AWS's.",
-            ),
-            click.option("--quiet", "-q", is_flag=True, help="No progress, no notes."),
-            click.option("--debug", is_flag=True, help="Show tracebacks and the library's log."),
-        )
-    ):  # fmt: skip
-        function = option(function)
-    return function
+def options(*given: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(given):
+            function = option(function)
+        return function
+
+    return decorate
 
 
+common = options(
+    click.option(
+        "--format", "how", type=click.Choice(get_args(Format)),
+        help="A table for people (default); the others for programs, see docs/cli.md.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
+    click.option("--profile", help="AWS profile.", metavar="NAME"),
+    click.option("--region", help="AWS region.", metavar="NAME"),
+    click.option(
+        "--endpoint-url", "--endpoint", "endpoint_url", metavar="URL",
+        help="Of a store that is not AWS's.",
+    ),
+    click.option("--quiet", "-q", is_flag=True, help="No progress, no notes."),
+    click.option("--debug", is_flag=True, help="Show tracebacks and the library's log."),
+)  # fmt: skip
+"""The options that every command has. They may also be given before it: what is given after it
+wins."""
 COMMON = ("how", "as_json", "profile", "region", "endpoint_url", "quiet", "debug")
 """The names of these options' values."""
 

@@ -15,7 +15,7 @@ import click
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer._runtime import Progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import F, group, note
+from magic_committer.cli.app import group, note, options
 from magic_committer.cli.output import Column, described
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.values import PLACE, age_option, dry_run
@@ -56,24 +56,21 @@ _accept = click.option(
 )  # fmt: skip
 
 
-def _ends(function: F) -> F:
-    """What every command that ends a job takes."""
-    for option in (
-        dry_run,
-        age_option(
-            "--dead-after", None,
-            "How long nothing of the job must have changed: 24h for `recover` of a running job; 1h"
-            " for --adopt and --force. 0 is your word that its driver is dead.",
-        ),
-        click.option(
-            "--adopt", is_flag=True,
-            help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
-        ),
-        _job,
-        _path,
-    ):  # fmt: skip
-        function = option(function)
-    return function
+_ends = options(
+    _path,
+    _job,
+    click.option(
+        "--adopt", is_flag=True,
+        help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
+    ),
+    age_option(
+        "--dead-after", None,
+        "How long nothing of the job must have changed: 24h for `recover` of a running job; 1h"
+        " for --adopt and --force. 0 is your word that its driver is dead.",
+    ),
+    dry_run,
+)  # fmt: skip
+"""What every command that ends a job takes."""
 
 
 # Looking ------------------------------------------------------------------------------------------

@@ -56,10 +56,8 @@ ITEMS_MAX = 20
 TIMES = ("created", "saved", "timestamp", "started")
 """Fields that are times, in seconds since the epoch."""
 UNITS: Mapping[str, Callable[[Any], str]] = {
-    "age": age_words,
-    "bytes": bytes_words,
-    "seconds": lambda seconds: f"{seconds:.1f}",
-}
+    "age": age_words, "bytes": bytes_words, "seconds": "{:.1f}".format,
+}  # fmt: skip
 PROSE = ("did", "problem", "warning", "warnings", "why", "would")
 """Fields that are sentences."""
 

@@ -23,7 +23,7 @@ from magic_committer._quantities import bytes_words, counted
 from magic_committer._runtime import Runtime
 from magic_committer.api import write
 from magic_committer.cli import exits
-from magic_committer.cli.app import WORDS, F, root
+from magic_committer.cli.app import WORDS, options, root
 from magic_committer.cli.jobs import code_of, shown
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY, MODE, PLACE, dry_run
@@ -112,29 +112,25 @@ class Putting:
         return f"Put {what} into {self.dest.url}{fate and f', {fate}'}"
 
 
-def _options(function: F) -> F:
-    for option in (
-        dry_run,
-        click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
-        click.option(
-            "--content-type", metavar="TYPE",
-            help="The content type of each file; put guesses it from the name otherwise.",
-        ),
-        click.option(
-            "--unique", is_flag=True,
-            help="Put the job's UUID into each name: a cleanup after a kill then finds all"
-            " uploads.",
-        ),
-        click.option("--hidden", is_flag=True, help="Hidden files and directories, too."),
-        click.option(
-            "--mode", type=MODE, default="append", metavar="MODE", show_default=True,
-            help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
-            " fail_partitions, replace_partitions (the directories that are written). Spark's words"
-            " too.",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
+_options = options(
+    click.option(
+        "--mode", type=MODE, default="append", metavar="MODE", show_default=True,
+        help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
+        " fail_partitions, replace_partitions (the directories that are written). Spark's words"
+        " too.",
+    ),
+    click.option("--hidden", is_flag=True, help="Hidden files and directories, too."),
+    click.option(
+        "--unique", is_flag=True,
+        help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
+    ),
+    click.option(
+        "--content-type", metavar="TYPE",
+        help="The content type of each file; put guesses it from the name otherwise.",
+    ),
+    click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
+    dry_run,
+)  # fmt: skip
 
 
 @command(root, "promote", WORDS["promote"], "s3://bucket/staging/today s3://bucket/table --dry-run")

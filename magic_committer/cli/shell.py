@@ -25,7 +25,7 @@ from magic_committer.cli.app import COMMON, Explained, Format, common, note
 from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, hide_progress, wrapped
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.below import has_deeper, jobs_below
+from magic_committer.maintenance.inspect import has_deeper, jobs_below
 from magic_committer.options import S3Options, S3Place
 from magic_committer.remedy import Remedy, as_command, reword_notes, sentence
 

@@ -11,7 +11,7 @@ import click
 
 from magic_committer._modes import mode_of
 from magic_committer._quantities import duration
-from magic_committer.cli.app import F
+from magic_committer.cli.app import F, options
 from magic_committer.errors import OptionError, PathError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.stores.urls import is_tree_url
@@ -93,9 +93,8 @@ def age_option(names: str, seconds: float | None, help: str) -> Callable[[F], F]
     )  # fmt: skip
 
 
-def dry_run(function: F) -> F:
-    """The options ``--dry-run`` and ``--yes`` of what asks before it acts."""
-    function = click.option("--yes", "-y", is_flag=True, help="Do not ask.")(function)
-    return click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")(
-        function
-    )
+dry_run = options(
+    click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done."),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+)
+"""The options of what asks before it acts."""

@@ -39,10 +39,9 @@ from magic_committer.errors import (
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.adopt import adopt_job
-from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning, Limits
 from magic_committer.maintenance.ending import give_up_job, recover_job
-from magic_committer.maintenance.inspect import inspect_all
+from magic_committer.maintenance.inspect import inspect_all, jobs_below
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from magic_committer._pool import Outcome
 from magic_committer._quantities import age_words, counted, counted_are
-from magic_committer._runtime import Runtime
+from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import age_of
 from magic_committer.commit.load import (
@@ -39,6 +39,7 @@ from magic_committer.errors import (
     MagicError,
     NotFound,
     NotSupported,
+    PathError,
     StoreError,
     Unanswered,
 )
@@ -46,6 +47,9 @@ from magic_committer.hadoop.formats import Pending, decode_pending
 from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
     ALIVE,
+    JOB_PREFIX,
+    MAGIC,
+    MAGIC_JOB_PREFIX,
     MANIFEST_JOB_PREFIX,
     PENDING_SUFFIX,
     RECORD,
@@ -54,6 +58,7 @@ from magic_committer.hadoop.paths import (
     TEMPORARY,
     Destination,
     JobPaths,
+    is_control_element,
 )
 from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind
 from magic_committer.protocol.keyset import KeySet
@@ -67,11 +72,16 @@ from magic_committer.protocol.record import (
 )
 from magic_committer.protocol.strict import read_document, read_fields
 from magic_committer.stores.base import ObjectInfo, objects, uploads
-from magic_committer.stores.urls import is_tree
+from magic_committer.stores.urls import is_tree, url_of
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+OBJECTS_MAX = 10_000_000
+"""Objects that are listed below one path. S3 gives 1,000 of them a request: 10,000 requests, some
+20 minutes, and 5 cents."""
+DEEPER_PAGES_MAX = 2
+"""Pages of a listing in which `has_deeper` looks for a directory, in requests."""
 SIGN_BYTES_MAX = 64 * 1024
 SIGN_VERSION = 1
 
@@ -480,3 +490,66 @@ def would_do(
             return f"nothing: it was {record.outcome}" + (record.stays and f"; {record.stays}")
         case _:
             return "sweep what it left, and close it"
+
+
+# Below a path -------------------------------------------------------------------------------------
+#
+# A job's directory lies directly under its destination, and a bucket may hold hundreds of
+# destinations: a look at the bucket itself sees none of their jobs.
+
+
+def jobs_below(
+    runtime: Runtime, dest: Destination
+) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
+    """List all objects below a path once. Gives the destinations that have jobs there, ours or
+    Hadoop's, in the order of their keys; and why not all is known, a sentence each. Memory grows
+    with the number of destinations, not of objects."""
+    found: dict[str, None] = {}
+    problems: list[str] = []
+    listed, last = 0, ""
+    for page in runtime.store.list(dest.prefix):
+        if page.objects and listed >= OBJECTS_MAX:
+            problems.append(
+                f"{listed:,} objects were listed below {dest.url}, up to the key {last}; what"
+                " comes after it was not looked at: give a deeper path"
+            )
+            break
+        for info in page.objects:
+            last = info.key
+            if (prefix := destination_of(last)) is not None:
+                found[prefix] = None
+        listed += len(page.objects)
+        runtime.progress(Progress("list", listed, None, "objects"))
+    destinations: list[Destination] = []
+    for prefix in found:
+        try:
+            destinations.append(Destination(dest.bucket, prefix).alone)
+        except PathError as error:
+            where = url_of(dest.bucket, prefix)
+            problems.append(f"there are jobs under {where} that cannot be looked at: {error}")
+    return tuple(destinations), tuple(problems)
+
+
+def destination_of(key: str) -> str | None:
+    """The destination's prefix of the job in whose directory a key lies; None for every other key.
+    The first such directory counts: what lies in one is nobody's destination. Pure."""
+    if MAGIC not in key:  # nearly all keys: they are not taken apart
+        return None
+    elements = key.split("/")
+    for index, element in enumerate(elements[:-1]):
+        older = element == MAGIC and elements[index + 1].startswith(JOB_PREFIX)
+        if element.startswith(MAGIC_JOB_PREFIX) or (older and index + 2 < len(elements)):
+            return "/".join((*elements[:index], ""))
+        if is_control_element(element):
+            return None
+    return None
+
+
+def has_deeper(runtime: Runtime, dest: Destination) -> bool:
+    """Whether a path has directories of data below it, in which a look at the path itself sees no
+    job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests."""
+    for number, page in enumerate(runtime.store.list(dest.prefix, delimiter="/"), 1):
+        below = (prefix[len(dest.prefix) : -1] for prefix in page.prefixes)
+        if not all(map(is_control_element, below)) or number > DEEPER_PAGES_MAX:
+            return True
+    return False
