@@ -47,7 +47,6 @@ from magic_committer.maintenance.uploads import (
     CLASSES,
     Filters,
     FoundUpload,
-    Rules,
     Survey,
     blind_spot,
     deed,
@@ -223,8 +222,8 @@ class Clearing:
                 " tells that they leak",
                 hint="Give older_than (--older-than 7d)",
             )
-        limit = LEFTOVER_AFTER_SECONDS if older_than is None else older_than
-        self._rules = Rules(limit, foreign, hadoop)
+        self._limit = LEFTOVER_AFTER_SECONDS if older_than is None else older_than
+        self._others = foreign, hadoop
         self._found, self._survey, self._runtime = found, found.survey, found.survey.runtime
         self._remover = UploadRemover(self._runtime)
         self._done = 0
@@ -270,7 +269,7 @@ class Clearing:
             self.advice[f"job {found.job} under {where} is {found.job_state}: recover it"] = None
         if not filters.fits(found, dest):
             self.left[found.owner_class] += 1
-        elif deed(found, self._rules)[0] == "leave":
+        elif deed(found, self._limit, *self._others)[0] == "leave":
             self.left[found.owner_class] += 1
             self.old[found.owner_class] += is_old(found, filters.old_from)
         elif _of_dead_job(found):
@@ -410,7 +409,7 @@ class Clearing:
             began = page.uploads[0].initiated
             seen = None if began is None else age_of(page.seen_at, began)
             age = replace(found, age=seen).limit_age
-            limit = self._rules.older_than
+            limit = self._limit
             if limit and (age is None or age < limit):
                 return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
             if found.owner_class == "hadoop" and self._was_adopted(found):

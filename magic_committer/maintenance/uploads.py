@@ -40,7 +40,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, Runtime
@@ -140,7 +140,7 @@ class FoundUpload:
     @property
     def would(self) -> str:
         """What `uploads abort` does with it by default, in one sentence."""
-        return deed(self, Rules())[1]
+        return deed(self)[1]
 
     @property
     def limit_age(self) -> float | None:
@@ -164,49 +164,47 @@ FIELDS = (
 # What may be done ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the operator allows to be aborted: from which age in seconds (0: any age, also an
-    unknown one), and whether uploads of the classes ``foreign`` and ``hadoop`` too."""
-
-    older_than: float = LEFTOVER_AFTER_SECONDS
-    foreign: bool = False
-    hadoop: bool = False
-
-
 Deed = Literal["abort", "abort the job", "leave"]
 
 
-def deed(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
-    """What to do with an upload, and the same in a sentence. Pure."""
-    does, why = _by_class(found, rules)
-    if does == "leave" or rules.older_than == 0:
-        return does, why
+def deed(
+    found: FoundUpload,
+    older_than: float = LEFTOVER_AFTER_SECONDS,
+    foreign: bool = False,
+    hadoop: bool = False,
+) -> tuple[Deed, str]:
+    """What to do with an upload, and the same in a sentence. Pure. The operator allows an abort
+    from the age ``older_than`` on (0: any age, also an unknown one), and of the classes ``foreign``
+    and ``hadoop`` if so said."""
+    why = _protected(found, foreign, hadoop)
     age = found.limit_age
-    if age is None:
-        return "leave", "leave it: its age is not known"
-    if age < rules.older_than:
-        return "leave", f"leave it until it is {age_words(rules.older_than)} old"
-    return does, why
+    if not why and older_than and age is None:
+        why = "its age is not known"
+    if why:
+        return "leave", f"leave it: {why}"
+    if age is not None and age < older_than:
+        return "leave", f"leave it until it is {age_words(older_than)} old"
+    if found.owner_class == "over" and found.job_state != State.CLOSED:
+        return "abort the job", "abort its job as a whole, and it with the job"
+    return "abort", "abort it"
 
 
-def _by_class(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
+def _protected(found: FoundUpload, foreign: bool, hadoop: bool) -> str:
+    """Why an upload of any age is left; "" if it is not."""
     match found.owner_class:
         case "live":
-            return "leave", f"leave it: its job is {found.job_state}"
+            return f"its job is {found.job_state}"
         case "unknown":
-            return "leave", "leave it: it cannot be told whose it is"
+            return "it cannot be told whose it is"
         case "over" if found.job_state in FINISHED_BY_RECOVERY:
-            return "leave", f"leave it: its job is {found.job_state}, recover that job"
-        case "over" if found.job_state != State.CLOSED:
-            return "abort the job", "abort its job as a whole, and it with the job"
-        case "hadoop" if not rules.hadoop:
-            return "leave", "leave it: it is Hadoop's"
+            return f"its job is {found.job_state}, recover that job"
+        case "hadoop" if not hadoop:
+            return "it is Hadoop's"
         case "foreign" if found.near:
-            return "leave", f"leave it: {found.note}"
-        case "foreign" if not rules.foreign:
-            return "leave", "leave it: nothing tells whose it is"
-    return "abort", "abort it"
+            return found.note
+        case "foreign" if not foreign:
+            return "nothing tells whose it is"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +243,7 @@ class Filters:
 def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
     """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
     others = found.owner_class in ("foreign", "hadoop")
-    return others and deed(found, Rules(older_than, True, True))[0] == "abort"
+    return others and deed(found, older_than, True, True)[0] == "abort"
 
 
 def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> bool:
@@ -409,18 +407,11 @@ class Places:
 # What control objects name ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """What a control object says about an open upload.
-
-    Attributes:
-        uuid: the job's UUID; "": the upload is Hadoop's, unless the job whose record is in
-            ``directory`` is alive.
-        directory: the magic directory that holds the object.
-        job: the job's id in that directory.
-        token, multipart_etag: they identify the object that the upload became.
-        age: of the control object, in seconds; the upload is older.
-    """
+class Named(NamedTuple):
+    """What a control object says about an open upload: the UUID of its job ("": it is Hadoop's,
+    unless the job whose record is in ``directory`` is alive), the magic directory that holds the
+    object, and the job's id in it; what identifies the object that the upload became; and the age
+    of the control object in seconds: the upload is older."""
 
     uuid: str
     directory: str
@@ -762,7 +753,7 @@ class Sums:
         """Count one more."""
         self.all.add(upload)
         self.by_class.setdefault(upload.owner_class, Sum()).add(upload)
-        if deed(upload, Rules())[0] != "leave":
+        if deed(upload)[0] != "leave":
             self.removable.add(upload)
         elif is_old(upload, self.older_than):
             self.old.setdefault(upload.owner_class, Sum()).add(upload)
