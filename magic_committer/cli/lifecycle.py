@@ -32,11 +32,7 @@ lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
 TOLD = frozenset({"ID", "Status", "Filter", "Prefix", "AbortIncompleteMultipartUpload"})
 """Elements of a rule that stand in columns or words of their own."""
 FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
-COLUMNS = (
-    Column("id", "rule"),
-    Column("status"),
-    Column("words", "does", prose=True),
-)
+COLUMNS = (Column("id", "rule"), Column("status"), Column("words", "does", prose=True))
 
 
 _bucket = click.argument("dest", metavar="BUCKET|URL", type=DIRECTORY)

@@ -29,13 +29,7 @@ from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY, MODE, PLACE, dry_run
 from magic_committer.commit.conflict import existing, partitions_of
 from magic_committer.errors import UploadFailed
-from magic_committer.filesystem.put import (
-    PutItem,
-    PutReport,
-    files_in,
-    objects_in,
-    refuse_itself,
-)
+from magic_committer.filesystem.put import PutItem, PutReport, files_in, objects_in, refuse_itself
 from magic_committer.hadoop.manifests import check_file_name
 from magic_committer.hadoop.paths import Destination, is_s3_url
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode

@@ -50,13 +50,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD, Destination
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.stores.base import (
-    Attributes,
-    Part,
-    refusal_of,
-    transport_of,
-    uploads,
-)
+from magic_committer.stores.base import Attributes, Part, refusal_of, transport_of, uploads
 
 NO_UPLOAD = "magic-committer-doctor-no-such-upload"
 """An upload id that no store has given."""

@@ -33,13 +33,7 @@ from magic_committer.commit import probe, records
 from magic_committer.commit.outcome import end
 from magic_committer.commit.published import committed_by_hadoop
 from magic_committer.committers.magic import MagicCommitter
-from magic_committer.errors import (
-    JobError,
-    JobExists,
-    JobNotFound,
-    OutcomeUnknown,
-    PathError,
-)
+from magic_committer.errors import JobError, JobExists, JobNotFound, OutcomeUnknown, PathError
 from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing, directories, measure, with_token
 from magic_committer.maintenance.reports import Adoption, refuse_younger

@@ -44,13 +44,7 @@ from magic_committer.errors import (
     NotSupported,
     StoreError,
 )
-from magic_committer.hadoop.paths import (
-    RECORD,
-    SAVED_SUFFIXES,
-    TEMPORARY,
-    Destination,
-    owner_of,
-)
+from magic_committer.hadoop.paths import RECORD, SAVED_SUFFIXES, TEMPORARY, Destination, owner_of
 from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import Listing, directories, each, pendings_of
 from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery

@@ -27,12 +27,7 @@ from magic_committer.commit.load import (
     set_bytes_max,
 )
 from magic_committer.commit.outcome import outcome_of
-from magic_committer.commit.ready import (
-    EXTRA_ABORTED,
-    EXTRA_JOB,
-    is_tombstone,
-    upload_name,
-)
+from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_JOB, is_tombstone, upload_name
 from magic_committer.commit.upload_state import UploadState, lacks_parts, upload_state
 from magic_committer.errors import (
     FormatError,
