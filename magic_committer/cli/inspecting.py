@@ -108,9 +108,9 @@ def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]
     """Read one file: its kind, and its content or why that is not valid."""
     kind = kind_by_name(file)
     try:
-        data = _read(shell, file, BYTES_MAX[kind] if kind else UNNAMED_BYTES_MAX)
+        data = _read(shell, file, _FORMS[kind].bytes_max if kind else UNNAMED_BYTES_MAX)
         kind = kind or kind_by_content(data, file)
-        return kind, decode(kind, data, file)
+        return kind, _FORMS[kind].decode(data, file)
     except FormatError as error:
         return kind, error
 
@@ -212,7 +212,6 @@ _FORMS: Mapping[FileKind, _Form] = {
     "alive": _Form(Sign.decode, SIGN_BYTES_MAX, "job role host pid"),
     "ledger": _Form(Ledger.decode, LEDGER_BYTES_MAX, "query nonce done done_by claim"),
 }  # fmt: skip
-BYTES_MAX: Mapping[FileKind, int] = {kind: one.bytes_max for kind, one in _FORMS.items()}
 UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
 """The greatest size of a file whose content must tell its kind."""
 
@@ -257,11 +256,6 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
             hint=f"Say what it is: {', '.join(FILE_KINDS)}",
         )  # fmt: skip
     return best
-
-
-def decode(kind: FileKind, data: bytes, source: str) -> File:
-    """Read a file of that kind; raise `FormatError` with object, field and reason."""
-    return _FORMS[kind].decode(data, source)
 
 
 # Printing -----------------------------------------------------------------------------------------

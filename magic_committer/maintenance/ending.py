@@ -738,7 +738,7 @@ class GivingUp:
         removals = ((upload, remover.to_remove(upload)) for upload in uploads)
         with (
             closing(steps.each(runtime, removals, in_flight=IN_FLIGHT)) as ended,
-            closing(runtime.pool.each(self._undone, ended, in_flight=IN_FLIGHT)) as outcomes,
+            closing(runtime.pool.each(self._remains, ended, in_flight=IN_FLIGHT)) as outcomes,
         ):
             for outcome in outcomes:
                 (upload, removed), stays = outcome.item, outcome.unwrap()
@@ -750,16 +750,15 @@ class GivingUp:
                     self.counts["aborted"] += removed.removal is Removal.ABORTED
                     self.counts["deleted"] += removed.removal is Removal.VISIBLE
 
-    def _undone(self, end: tuple[UploadName, Removed]) -> bool:
-        """Whether a file of an upload stays, or may; asked in a thread."""
+    def _remains(self, end: tuple[UploadName, Removed]) -> bool:
+        """Whether a file of an upload stays, or may; asked in a thread. If the job is undone, the
+        object that the upload became is deleted first."""
         upload, removed = end
-        if removed.removal is Removal.LEFT:
+        visible = removed.removal is Removal.VISIBLE or removed.error is not None
+        if removed.removal is Removal.LEFT or not visible:
             return False
-        may_be_visible = removed.removal is Removal.VISIBLE or removed.error is not None
-        return may_be_visible and not (self.undo and self._deleted(upload))
-
-    def _deleted(self, upload: UploadName) -> bool:
-        """Delete the object that an upload became. Whether it is gone."""
+        if not self.undo:
+            return True
         try:
             info = object_at(self.runtime, upload.key)
             if info is not None and became(upload, info):
@@ -768,8 +767,8 @@ class GivingUp:
                 )
                 info = object_at(self.runtime, upload.key)
         except StoreError:
-            return False
-        return info is None or not became(upload, info)
+            return True
+        return info is not None and became(upload, info)
 
     def stays(self, key: str) -> None:
         """Note a file that stays and is visible, or may be."""
@@ -783,7 +782,11 @@ class GivingUp:
         failures."""
         plans: list[str] = []
         others: list[str] = []
-        for info, uuid in each(self.runtime, self._uuid_of, self._listed(), IN_FLIGHT):
+
+        def uuid_of(info: ObjectInfo) -> str:
+            return (self.runtime.store.head(info.key).metadata or {}).get(JOB_METADATA, "")
+
+        for info, uuid in each(self.runtime, uuid_of, self._listed(), IN_FLIGHT):
             if isinstance(uuid, NotFound):
                 continue
             if isinstance(uuid, MagicError):
@@ -795,9 +798,6 @@ class GivingUp:
             failed = self.runtime.store.delete(keys) if keys else {}
             for key, why in failed.items():
                 self.name("unread", f"{key}: {why.message}")
-
-    def _uuid_of(self, info: ObjectInfo) -> str:
-        return (self.runtime.store.head(info.key).metadata or {}).get(JOB_METADATA, "")
 
     # The record -----------------------------------------------------------------------------------
 
