@@ -70,11 +70,8 @@ COMMON = ("how", "as_json", "profile", "region", "endpoint_url", "quiet", "debug
 
 
 class Explained(click.Command):
-    """A command whose help ends with the options that all commands have.
-
-    Attributes:
-        examples: command lines without the program's name.
-    """
+    """A command whose help ends with the options that all commands have. ``examples``: command
+    lines without the program's name."""
 
     examples: tuple[str, ...] = ()
 
@@ -111,11 +108,8 @@ class Later(click.Command):
     """Stands for a command that is not loaded yet: in lists, in completions, in "did you mean"."""
 
     def __init__(self, name: str, module: str, **words: str) -> None:
-        """
-        Args:
-            module: of `magic_committer.cli`; importing it puts the command in this one's place.
-            words: ``help`` of a group, or ``short_help`` of a command.
-        """
+        """``module``: of `magic_committer.cli`; importing it puts the command in this one's place.
+        ``words``: ``help`` of a group, or ``short_help`` of a command."""
         super().__init__(name, **words)  # type: ignore[arg-type]
         self.module = module
 

@@ -105,11 +105,7 @@ def clean_json(document: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where results go.
-
-    Attributes:
-        given: None: the process's stdout at the time of each call.
-    """
+    """Where results go. ``given``: None: the process's stdout at the time of each call."""
 
     format: Format
     given: TextIO | None = None

@@ -32,11 +32,8 @@ from magic_committer.remedy import Remedy, as_command, reword_notes, sentence
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """How this call of a command was asked to reach stores and to print.
-
-    Attributes:
-        progress: bars for the library's ``progress=``, where there is a terminal.
-    """
+    """How this call of a command was asked to reach stores and to print. ``progress``: bars for the
+    library's ``progress=``, where there is a terminal."""
 
     s3: S3Options
     output: Output

@@ -36,6 +36,7 @@ from magic_committer.doctor.policies import (
     PARTS,
     PERMISSIONS,
     PUT,
+    Permission,
     Role,
     directories_above,
 )
@@ -72,15 +73,11 @@ ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The result for one S3 action: on which URL it was tried, what it is needed for and by whom,
-    and what the store said, unless the action is ok."""
+class Asked(Permission):
+    """A permission, the URL on which it was tried, and what the store said, unless that is ok."""
 
-    action: str
     on: str
-    answer: Answer
-    use: str
-    roles: tuple[Role, ...]
+    answer: Answer = "unknown"
     detail: str = ""
 
 
@@ -119,18 +116,10 @@ def diagnose(
     *,
     paging: bool = False,
 ) -> Diagnosis:
-    """Find out what works under a destination. Some 80 requests. Repeatable.
-
-    Args:
-        runtime, dest: the components and the destination.
-        settings: of the bucket, to ask whether its lifecycle may be read; None: do not ask.
-        paging: ask too whether more than 1,000 uploads are listed: 2,000 more requests.
-
-    Raises:
-        NotFound: there is no such bucket.
-        PermissionDenied: there are no credentials, or the store does not know them.
-        Unanswered: there is no store.
-    """
+    """Find out what works under a destination. Some 80 requests. Repeatable. ``settings``: of the
+    bucket, to ask whether its lifecycle may be read. ``paging``: ask too whether more than 1,000
+    uploads are listed: 2,000 more requests. Raises what ends all: no such bucket, no credentials or
+    wrong ones, no store."""
     with _Trial(runtime, dest) as scratch:
         found = {one.action: one for one in scratch.ask()}
         found[LIFECYCLE] = scratch.ask_lifecycle(settings)
@@ -186,7 +175,7 @@ class _Trial:
         """An action about which nothing is known yet."""
         (one,) = (one for one in PERMISSIONS if one.action == action)
         on = f"s3://{self._dest.bucket}/" if action in ON_BUCKETS else self._dest.url
-        return Asked(action, on, "unknown", one.use, one.roles)
+        return Asked(one.action, one.use, one.roles, on)
 
     def tried(
         self,

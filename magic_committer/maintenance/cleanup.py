@@ -91,12 +91,8 @@ class Cleaning:
         dry_run: bool,
         options: Options,
     ) -> None:
-        self._runtime = runtime
-        self._dest = dest
-        self._limits = limits
-        self._dry_run = dry_run
-        self._options = options
-        self._in_flight = options.commit_threads
+        self._runtime, self._dest, self._limits = runtime, dest, limits
+        self._dry_run, self._options, self._in_flight = dry_run, options, options.commit_threads
         self._recovered: list[Recovery] = []
         self._unfinished: list[Recovery] = []
         self._left_ages: dict[str, float] = {}
@@ -277,19 +273,19 @@ class Cleaning:
         left."""
         try:
             pendings, _ = pendings_of(self._runtime, info)
-        except NotFound:
+        except (NotFound, FormatError) as error:
+            if isinstance(error, FormatError):
+                self._errors.append(f"its uploads are not known: {error}")
             return 0, False
-        except FormatError as error:
-            self._errors.append(f"its uploads are not known: {error}")
-            return 0, False
-        for pending in pendings:
+        uploads = []
+        for number, pending in enumerate(pendings):
             if not self._dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
+            uploads.append(UploadName.of(from_pending(pending, f"{info.key}: {number}")))
         aborted, left = 0, False
-        for number, pending in enumerate(pendings):
+        for upload in uploads:
             # One after the other, by verbs: this is a thread of the pool, and a thread that waits
             # for others of its pool may wait for ever.
-            upload = UploadName.of(from_pending(pending, f"{info.key}: {number}"))
             end = steps.by_verbs(self._runtime, self._to_remove(upload)(False))
             removed = self._removed(upload, end)
             aborted += removed.removal is Removal.ABORTED
