@@ -106,11 +106,7 @@ class OpenUploads:
         self.problems = self.survey.problems
 
     def __iter__(self) -> Iterator[FoundUpload]:
-        """Look at the uploads.
-
-        Raises:
-            StoreError: they could not be listed.
-        """
+        """Look at the uploads. `StoreError`: they could not be listed."""
         survey, seen = self.survey, 0
         for page in survey.pages():
             seen += len(page)
@@ -121,14 +117,8 @@ class OpenUploads:
     def unseen(self) -> str:
         """Find out whether uploads may be open that no listing shows. Where the listing does not
         prove the contrary, two uploads are created and aborted, once for each process and store.
-        Repeatable.
-
-        Returns:
-            Why they may, in a sentence; "" if there is no reason.
-
-        Raises:
-            StoreError: it could not be found out.
-        """
+        Returns why they may, in a sentence; "" if there is no reason. Repeatable. `StoreError`: it
+        could not be found out."""
         survey = self.survey
         return "" if survey.shows_more_than_keys else blind_spot(survey.runtime, survey.dest)
 
@@ -269,7 +259,7 @@ class Clearing:
             self.advice[f"job {found.job} under {where} is {found.job_state}: recover it"] = None
         if not filters.fits(found, dest):
             self.left[found.owner_class] += 1
-        elif deed(found, self._limit, *self._others)[0] == "leave":
+        elif not deed(found, self._limit, *self._others)[0]:
             self.left[found.owner_class] += 1
             self.old[found.owner_class] += is_old(found, filters.old_from)
         elif _of_dead_job(found):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from magic_committer._pool import Outcome
 from magic_committer._quantities import age_words, counted, counted_are
@@ -399,7 +399,7 @@ def _carries_token(runtime: Runtime, info: ObjectInfo) -> bool:
 def _with_record(
     runtime: Runtime, dest: Destination, found: FoundJob, seen: records.Seen, dead_after: float
 ) -> FoundJob:
-    record, who, batch = seen.record, seen.record.decider, seen.record.batch
+    record, who, progress = seen.record, seen.record.decider, None
     job = StartedJob.attached(record, dest.url, "")
     measured = measure(runtime, Listing(runtime, *record.paths(dest).directories), job.owns)
     if who is None and measured.sign is not None:
@@ -408,44 +408,31 @@ def _with_record(
             stored = runtime.store.get(key, max_bytes=SIGN_BYTES_MAX)
             sign = Sign.decode(stored.body, key)
             who = Decider(sign.role, sign.host, sign.pid)
-    found = replace(
-        measured.on(found),
-        id=record.id,
-        kind="ours",
-        uuid=record.uuid,
-        state=str(record.state),
-        outcome=outcome_of(record),
-        mode=record.terms.mode,
-        accept=record.terms.accept,
-        track=record.terms.track,
-        given_id=record.given_id,
-        started=record.started,
-        directory=record.paths(dest).tree[len(dest.prefix) :],
-        adopted=record.adopted,
-        query=batch.query if batch is not None else "",
-        batch=batch.number if batch is not None else None,
-        checkpoint=record.checkpoint,
-    )
+    of_record = ("id", "uuid", "given_id", "started", "adopted", "checkpoint")
+    told: dict[str, Any] = {name: getattr(record, name) for name in of_record}
+    told |= {name: getattr(record.terms, name) for name in ("mode", "accept", "track")}
+    told |= {"kind": "ours", "state": str(record.state), "outcome": outcome_of(record)}
+    told["directory"] = record.paths(dest).tree[len(dest.prefix) :]
+    if record.batch is not None:
+        told |= {"query": record.batch.query, "batch": record.batch.number}
     if who is not None:
-        found = replace(found, role=who.role, host=who.host, pid=who.pid)
-    progress: PlanProgress | None = None
+        told |= {"role": who.role, "host": who.host, "pid": who.pid}
     try:
         if record.plan is not None and record.state is not State.CLOSED:
             plan = load_plan(runtime, job, record.plan)
-            found = replace(found, tasks=len(plan.sets), files=plan.files, bytes=plan.data_bytes)
+            told |= {"tasks": len(plan.sets), "files": plan.files, "bytes": plan.data_bytes}
         if record.state is State.COMMITTING:
             progress = progress_of(runtime, dest, seen)
-            missing = tuple(progress.missing_keys)
-            found = replace(
-                found, visible=progress.visible, missing=progress.missing, missing_keys=missing
-            )
+            told |= {"visible": progress.visible, "missing": progress.missing}
+            told["missing_keys"] = tuple(progress.missing_keys)
             if progress.unknown:
                 files = counted(progress.unknown, "file")
                 why = f"of {files} nobody can tell now whether they are visible"
-                found = replace(found, problem=f"{why}, e.g. {progress.why}")
+                told["problem"] = f"{why}, e.g. {progress.why}"
     except (StoreError, FormatError) as error:
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
-            found = replace(found, problem=str(error))
+            told["problem"] = str(error)
+    found = replace(measured.on(found), **told)
     return replace(found, would=would_do(record, found.age, dead_after, progress))
 
 

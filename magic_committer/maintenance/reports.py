@@ -233,31 +233,13 @@ class FoundJob(Told):
         return self._end(adopt, dead_after).commit(expect, accept)
 
     def adopt(self, *, dead_after: Age | None = None) -> ActionPlan[Adoption]:
-        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once.
-
-        Args:
-            dead_after: as for `magic_committer.adopt`. None (default): 1 hour.
-
-        Returns:
-            The plan.
-
-        Raises:
-            JobError, StoreError: as for `magic_committer.adopt`.
-        """
+        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once; ``dead_after``, and
+        what is raised, as there."""
         return self._end(True, dead_after).adopting()
 
     def give_up(self, *, dead_after: Age | None = None) -> ActionPlan[GivenUp]:
-        """Plan to give the job up, as `magic_committer.force_abort` does at once.
-
-        Args:
-            dead_after: as for `magic_committer.force_abort`. None (default): 1 hour.
-
-        Returns:
-            The plan. Its row has the fields of `GivenUp`.
-
-        Raises:
-            JobError, StoreError: as for `magic_committer.force_abort`.
-        """
+        """Plan to give the job up, as `magic_committer.force_abort` does at once; ``dead_after``,
+        and what is raised, as there. The plan's row has the fields of `GivenUp`."""
         return self._end(False, dead_after).give_up()
 
     def _end(self, adopt: bool, dead_after: Age | None) -> Ending:

@@ -164,16 +164,13 @@ FIELDS = (
 # What may be done ---------------------------------------------------------------------------------
 
 
-Deed = Literal["abort", "abort the job", "leave"]
-
-
 def deed(
     found: FoundUpload,
     older_than: float = LEFTOVER_AFTER_SECONDS,
     foreign: bool = False,
     hadoop: bool = False,
-) -> tuple[Deed, str]:
-    """What to do with an upload, and the same in a sentence. Pure. The operator allows an abort
+) -> tuple[bool, str]:
+    """Whether to abort an upload, and what to do in a sentence. Pure. The operator allows an abort
     from the age ``older_than`` on (0: any age, also an unknown one), and of the classes ``foreign``
     and ``hadoop`` if so said."""
     why = _protected(found, foreign, hadoop)
@@ -181,12 +178,12 @@ def deed(
     if not why and older_than and age is None:
         why = "its age is not known"
     if why:
-        return "leave", f"leave it: {why}"
+        return False, f"leave it: {why}"
     if age is not None and age < older_than:
-        return "leave", f"leave it until it is {age_words(older_than)} old"
+        return False, f"leave it until it is {age_words(older_than)} old"
     if found.owner_class == "over" and found.job_state != State.CLOSED:
-        return "abort the job", "abort its job as a whole, and it with the job"
-    return "abort", "abort it"
+        return True, "abort its job as a whole, and it with the job"
+    return True, "abort it"
 
 
 def _protected(found: FoundUpload, foreign: bool, hadoop: bool) -> str:
@@ -243,7 +240,7 @@ class Filters:
 def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
     """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
     others = found.owner_class in ("foreign", "hadoop")
-    return others and deed(found, older_than, True, True)[0] == "abort"
+    return others and deed(found, older_than, True, True)[0]
 
 
 def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> bool:
@@ -753,7 +750,7 @@ class Sums:
         """Count one more."""
         self.all.add(upload)
         self.by_class.setdefault(upload.owner_class, Sum()).add(upload)
-        if deed(upload)[0] != "leave":
+        if deed(upload)[0]:
             self.removable.add(upload)
         elif is_old(upload, self.older_than):
             self.old.setdefault(upload.owner_class, Sum()).add(upload)
