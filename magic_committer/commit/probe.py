@@ -222,6 +222,8 @@ def probe_all(
     ``uploads_paged`` too, with 1,001 uploads: 2,000 more requests. Without ``listing`` nothing is
     asked about the listing of uploads, which may be forbidden. If the store did not answer clearly,
     nothing is left behind."""
+    if prefix and not prefix.endswith("/"):
+        raise ValueError(f"{prefix!r} is no directory: it lacks its closing slash")
     uuid = runtime.ids()
     directory = f"{prefix}{MAGIC_JOB_PREFIX}{uuid}/"
     found: dict[str, _Finding] = {"etag_quoting": _Finding(None)}
