@@ -626,13 +626,13 @@ class Connection:
                 self.close()
 
     def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
-        cause, why, proxy = self._fails, _words(error), self._network.proxy
-        opens, where = cause is not Cause.BROKEN, self.origin.url
+        cause, why = self._fails, _words(error)
+        opens = cause is not Cause.BROKEN
+        place = origin_of(self._network.proxy) if cause is Cause.PROXY else self.origin
+        where = place.url
         sent = Sent.NEVER if opens or not self._given else Sent.PERHAPS
         if reading.began:
             sent = Sent.ANSWERED
-        if cause is Cause.PROXY:
-            where = origin_of(proxy).url
         if isinstance(error, ssl.SSLCertVerificationError):
             cause, why = Cause.CERTIFICATE, f"certificate verify failed: {error.verify_message}"
         elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
@@ -641,7 +641,7 @@ class Connection:
             cause, where = Cause.BODY, ""
         elif isinstance(error, _TooLong) and not opens:
             cause = Cause.LIMIT
-        elif _is_late(error):
+        elif isinstance(error, TimeoutError) and error.errno is None:  # ours, and not the system's
             cause, why = (cause, "no connection in time") if opens else (Cause.TIME, why)
         return NoAnswer(cause, sent, why, where)
 
@@ -841,11 +841,6 @@ def pieces_of_file(body: FileSlice, head: bytes = b"") -> Generator[memoryview, 
         raise EOFError(f"the file cannot be read: {error}") from None
     if left:
         raise EOFError(f"the file lost {left} of the slice's {body.length} bytes")
-
-
-def _is_late(error: Exception) -> bool:
-    """Whether our time is over, and not the system's."""
-    return isinstance(error, TimeoutError) and error.errno is None
 
 
 def _words(error: Exception) -> str:
