@@ -29,7 +29,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
-from concurrent import futures
 from concurrent.futures import thread as _thread  # noqa: F401 (impossible later, at the end)
 from contextlib import suppress
 from dataclasses import dataclass
@@ -173,21 +172,34 @@ class Pool(Protocol):
         ``__del__`` in any thread: it takes no lock and starts nothing."""
 
 
-class Handed(futures.Future[R]):
+class Handed(Generic[R]):
     """A future whose waits take no lock: a signal handler that raises between two steps of
-    `concurrent.futures.wait` would keep the lock, and the thread that works would wait for it."""
+    `concurrent.futures.wait` would keep the lock, and the thread that works would wait for it.
+    ``then`` is called with it at its end."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, then: Callable[[Handed[R]], object] | None = None) -> None:
         self.handed = False  # a thread has it, or will have it
         self._ended = False
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        self.add_done_callback(Handed._end)  # the first of them
+        self._then = then
+        self._result: R | None = None
+        self._error: BaseException | None = None
 
-    def _end(self: futures.Future[Any]) -> None:
-        assert isinstance(self, Handed)
+    def set_result(self, result: R | None) -> None:
+        """End it well."""
+        self._result = result
+        self._end()
+
+    def set_exception(self, error: BaseException) -> None:
+        """End it with an error."""
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
         self._ended = True
         self._bell.put(True)
+        if self._then is not None:
+            self._then(self)
 
     def done(self) -> bool:
         return self._ended
@@ -196,6 +208,19 @@ class Handed(futures.Future[R]):
         if not self._ended and taken(self._bell, seconds):
             self._bell.put(True)  # for the next one who waits
         return self._ended
+
+    def exception(self) -> BaseException | None:
+        while not self.wait(LOOK_SECONDS):
+            continue
+        return self._error
+
+    def result(self) -> R:
+        try:
+            if self.exception() is not None:
+                raise self._error  # type: ignore[misc]
+            return self._result  # type: ignore[return-value]
+        finally:
+            del self  # its error has this frame
 
 
 class ThreadPool:
@@ -289,8 +314,7 @@ class ThreadPool:
                     if flying and weigh and sum(flying.values()) + grams > weight_max:
                         break
                     held = None
-                    future: Handed[R] = Handed()
-                    future.add_done_callback(lambda f, item=item: finished.put((item, f)))  # type: ignore[misc]
+                    future = Handed[R](lambda f, item=item: finished.put((item, f)))  # type: ignore[misc]
                     flying[future] = grams  # before a thread has it: a signal may come in between
                     try:
                         with errand.here():
