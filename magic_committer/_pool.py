@@ -28,6 +28,7 @@ import logging
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import thread as _thread  # noqa: F401 (impossible later, at the end)
 from contextlib import suppress
@@ -248,7 +249,7 @@ class ThreadPool:
         self._begun = False  # a thread works off `_late`
         self._stopped = False
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
+        self._idle: deque[None] = deque()  # for each idle thread
         self._count = 0
         self._started: list[threading.Thread] = []
 
@@ -272,7 +273,10 @@ class ThreadPool:
             if not self._stopped:
                 work.put(lambda: _run(future, lambda: context.run(function)))
                 future.handed = True
-                if idle.acquire(blocking=False) or self._count >= self.threads_max:
+                if idle:
+                    idle.pop()
+                    return
+                if self._count >= self.threads_max:
                     return
                 name = f"{self._name}_{self._count}"
                 self._count += 1
@@ -446,12 +450,12 @@ def _nothing() -> None:
     pass
 
 
-def _work_off(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
+def _work_off(work: SimpleQueue[_Work | None], idle: deque[None]) -> None:
     _of_thread.work = work
     while (function := work.get()) is not None:
         function()
         del function  # it holds the arguments of its call
-        idle.release()
+        idle.append(None)
 
 
 @atexit.register
