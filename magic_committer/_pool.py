@@ -186,6 +186,16 @@ class Handed(Generic[R]):
         self._result: R | None = None
         self._error: BaseException | None = None
 
+    def run(self, function: Callable[[], R]) -> None:
+        """Call a function, and end as it does."""
+        try:
+            result = function()
+        except BaseException as error:
+            self.set_exception(error)
+            del self  # the error holds this frame
+        else:
+            self.set_result(result)
+
     def set_result(self, result: R | None) -> None:
         """End it well."""
         self._result = result
@@ -263,7 +273,7 @@ class ThreadPool:
 
     def _hand_over(self, function: Callable[[], R], future: Handed[R]) -> None:
         if not self.threads_max or getattr(_of_thread, "work", None) is self._work:
-            _run(future, function)
+            future.run(function)
             return
         if not self._begun:
             self.ready_for_late()
@@ -271,7 +281,7 @@ class ThreadPool:
         with self._lock:
             work, idle = self._work, self._idle
             if not self._stopped:
-                work.put(lambda: _run(future, lambda: context.run(function)))
+                work.put(lambda: future.run(lambda: context.run(function)))
                 future.handed = True
                 if idle:
                     idle.pop()
@@ -281,7 +291,7 @@ class ThreadPool:
                 name = f"{self._name}_{self._count}"
                 self._count += 1
         if not future.handed:  # it is stopped, as the interpreter ends: nobody else does it
-            _run(future, function)
+            future.run(function)
             return
         thread = _start(_work_off, (work, idle), name)
         if thread is not None:
@@ -290,7 +300,8 @@ class ThreadPool:
         with self._lock:
             self._count -= 1
         with suppress(Empty):  # another thread has taken it
-            (work.get_nowait() or _nothing)()
+            if (waiting := work.get_nowait()) is not None:
+                waiting()
 
     def each(
         self,
@@ -446,10 +457,6 @@ def _start(
     return thread
 
 
-def _nothing() -> None:
-    pass
-
-
 def _work_off(work: SimpleQueue[_Work | None], idle: deque[None]) -> None:
     _of_thread.work = work
     while (function := work.get()) is not None:
@@ -488,15 +495,13 @@ def _leave(flying: Iterable[Handed[Any]], finished: SimpleQueue[Any], errand: Er
 
 
 def _tick(bell: SimpleQueue[None], seconds: float, function: Callable[[], bool]) -> None:
-    goes_on = True
-    while goes_on:
-        try:
+    while True:
+        with suppress(Empty):  # no signal to end: it is time for a call
             bell.get(timeout=seconds)
             return
-        except Empty:  # no signal to end: it is time for a call
-            pass
         try:
-            goes_on = function()
+            if not function():
+                return
         except Exception:  # nobody waits for it; the next call may succeed
             _log_lost(function)
 
@@ -511,13 +516,3 @@ def _drain(queue: SimpleQueue[Callable[[], object] | None]) -> None:
 
 def _log_lost(function: Callable[[], object]) -> None:
     _log.warning("what ran in the background failed: %r", function, exc_info=True)
-
-
-def _run(future: Handed[R], function: Callable[[], R]) -> None:
-    try:
-        result = function()
-    except BaseException as error:
-        future.set_exception(error)
-        del future  # the error holds this frame
-    else:
-        future.set_result(result)
