@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
@@ -446,12 +446,7 @@ class Destination:
             return
         if not self.prefix.endswith("/") or self.prefix == "/":
             raise PathError(f"the prefix {shown(self.prefix)} is no path that ends in '/'")
-        for element in split_key(self.prefix[:-1]):
-            if is_control_element(element):
-                raise PathError(
-                    f"{shown(self.prefix)} lies in a committer's own directory {element!r}",
-                    hint=swept_there("destination"),
-                )
+        _refuse_control(self.prefix, split_key(self.prefix[:-1]))
         size = len(self.prefix.encode())
         if size > KEY_BYTES_MAX - CONTROL_BYTES_MIN:
             raise PathError(
@@ -520,16 +515,19 @@ class Destination:
         return directory if below and _is_id(directory) else None
 
 
+def _refuse_control(place: str, elements: Iterable[str]) -> None:
+    for element in filter(is_control_element, elements):
+        raise PathError(
+            f"{shown(place)} lies in a committer's own directory {element!r}",
+            hint=swept_there("destination"),
+        )
+
+
 @lru_cache(maxsize=1024)  # a job asks for its own again and again
 def _destination(url: str) -> Destination:
     if is_tree_url(url):
         whole = tree_url(url)
-        for element in unquote(whole).split("/"):
-            if is_control_element(element):
-                raise PathError(
-                    f"{shown(url)} lies in a committer's own directory {element!r}",
-                    hint=swept_there("destination"),
-                )
+        _refuse_control(url, unquote(whole).split("/"))
         return Destination(whole.removesuffix("/"), "")
     location = parse_url(url)
     path = location.key.removesuffix("/")

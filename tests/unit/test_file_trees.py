@@ -528,7 +528,6 @@ def test_the_tables_agree() -> None:
     """A protocol is taken or refused, and what is said instead is said of a refused one."""
     assert not DIALECTS.keys() & REFUSED.keys()
     assert INSTEAD.keys() <= REFUSED.keys()
-    assert by_url._DRIVERS.keys() <= DIALECTS.keys()
 
 
 def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -146,8 +147,6 @@ class TreeAttempt(TaskAttempt):
         self._given, self._unique = True, self._unique or unique
         return Path(tree.at(self._root))
 
-    # What a writer asks of its files before the commit --------------------------------------------
-
     def streams(self) -> dict[str, TreeFile | LocalFile]:
         """The files that were opened here, by their names; also those that ended badly."""
         with self._turns.lock:
@@ -155,7 +154,7 @@ class TreeAttempt(TaskAttempt):
 
     @property
     def waiting(self) -> Self:
-        """See `WaitingFiles`: the attempt's own."""
+        """See `TaskAttempt.waiting`."""
         return self
 
     @property
@@ -164,7 +163,7 @@ class TreeAttempt(TaskAttempt):
         return self._tree
 
     def reader(self, name: str) -> BinaryIO:
-        """See `WaitingFiles.reader`."""
+        """Open a closed file for reading, by the name that it is stored under."""
         return self._again(lambda: self._tree.reader(f"{self._root}/{name}"))
 
     def discard(self, name: str) -> None:
@@ -186,8 +185,8 @@ class TreeAttempt(TaskAttempt):
                     del self._files[name]
 
     def rename(self, name: str, new: str, *, unique: bool) -> str:
-        """See `WaitingFiles.rename`. After a StoreError the file may have both names, or either:
-        the attempt cannot commit any more."""
+        """Rename a closed file. Gives the name that it is stored under now. After a StoreError the
+        file may have both names, or either: the attempt cannot commit any more."""
         self.check_process("renaming a file")
         new = self._stored_name(new, unique, Attributes())
         source, target = f"{self._root}/{name}", f"{self._root}/{new}"
@@ -318,8 +317,7 @@ class TreeAttempt(TaskAttempt):
             self._turns.check_open(awaited=True)
             file = self._tree_file(name)
         with file, local.open("rb") as source:
-            while data := source.read(COPY_BYTES):
-                file.write(data)
+            shutil.copyfileobj(source, file, COPY_BYTES)
         with suppress(OSError):  # the directory goes with the attempt
             local.unlink()
 
