@@ -54,9 +54,9 @@ FLAWS = {
         ),
         Flaw(
             Hand(
-                "one file of an attempt", "committers/staging/attempt.py", "StagingAttempt._files",
-                (("[found[name] for name in sorted(found)]",
-                  "[found[name] for name in sorted(found)][:1]"),),
+                "one file of an attempt", "committers/staging.py", "StagingAttempt._found",
+                (("[look_at(root, name) for name in sorted(names)]",
+                  "[look_at(root, name) for name in sorted(names)][:1]"),),
                 "a task uploads a part of what it has written, and commits",
             ),
             "directory", "complete",
