@@ -73,7 +73,7 @@ class StagingAttempt(Attempt):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._unique = False
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, _NamedFile] = {}
         self._uploaded = False
 
     @property
@@ -100,7 +100,7 @@ class StagingAttempt(Attempt):
             self._turns.check_open()
             self._refuse_twice(self._written, name)
             file = self._local_file(name, url, on_close=partial(self._move_in, name))
-            self._written[name] = _Written(file, attributes)
+            self._written[name] = _NamedFile(file, attributes)
         return file
 
     local_file = open
@@ -192,7 +192,7 @@ class StagingAttempt(Attempt):
         return [look_at(root, name) for name in sorted(names)]
 
 
-class _Written(NamedTuple):
+class _NamedFile(NamedTuple):
     """A file of `open`, and the attributes of what its upload becomes."""
 
     file: LocalFile

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar, cast
+from typing import BinaryIO, Protocol, Self, TypeVar, cast
 
 from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._patience import patient
@@ -62,11 +62,8 @@ from magic_committer.hadoop.paths import is_hidden, unique_name
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
 from magic_committer.protocol.rules import Found, Phase
-from magic_committer.stores.base import Attributes, WaitingFile
+from magic_committer.stores.base import Attributes, DirectoryStore, WaitingFile
 from magic_committer.upload import FileState, LocalFile
-
-if TYPE_CHECKING:
-    from magic_committer.stores.tree import TreeStore
 
 F = TypeVar("F", TreeFile, LocalFile)
 T = TypeVar("T")
@@ -81,6 +78,17 @@ PAUSE_SECONDS = 0.1
 """Pause before the second try, in seconds. It doubles each time: 3 seconds in all."""
 
 
+class WaitingStore(DirectoryStore, Protocol):
+    """A store that is a file tree, where files can wait."""
+
+    @property
+    def tree(self) -> FileTree:
+        """The file system, rooted where the store is."""
+
+    def refuse(self, key: str) -> None:
+        """See that a file can be renamed to a key: no link, file or mount is in the way."""
+
+
 class TreeAttempt(TaskAttempt):
     """An attempt in the process that writes it."""
 
@@ -90,7 +98,7 @@ class TreeAttempt(TaskAttempt):
         self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
     ) -> None:
         super().__init__(runtime, job, options, task, attempt)
-        self._store = cast("TreeStore", runtime.store)
+        self._store = cast("WaitingStore", runtime.store)
         self._tree = self._store.tree
         self._root = self._paths.attempt_directory(attempt).rstrip("/")
         self._made: set[str] = set()
