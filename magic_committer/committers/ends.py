@@ -97,7 +97,11 @@ class Turns:
         try:
             with self.lock:
                 going.add(me)  # first this, then the look
-                check()
+                try:
+                    check()
+                except TaskFailed:
+                    going.discard(me)  # a call that is refused disturbs none that runs
+                    raise
             yield
         finally:
             going.discard(me)
