@@ -310,7 +310,8 @@ def test_too_many_local_bytes_end_the_task(s3: MemoryStore, tmp_path: Path) -> N
         task.commit()
     assert s3.requests["create_upload"] == 0
     left = task._attempt._local
-    assert left is not None and not left.path.exists()
+    assert left is not None
+    assert not left.path.exists()
 
 
 def test_a_file_that_changes_while_it_is_uploaded_ends_the_task(
