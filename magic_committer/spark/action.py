@@ -69,13 +69,12 @@ def run_action(spark: Any, job: Job, action: Callable[[], T], progress: Progress
     # A daemon thread, so that an action that cannot be cancelled does not keep the process alive.
     of = {} if classic else {"session": spark}  # Spark 3.5 knows no such argument
     thread = InheritableThread(run, daemon=True, **of)
-    watch = StageWatch(spark, tag, f"job {job.id}", progress) if classic else None
+    watch = _watch(spark, tag, f"job {job.id}", progress) if classic else iter(())
     thread.start()
     try:
         while thread.is_alive():
+            next(watch, None)
             thread.join(WAIT_SECONDS)
-            if watch is not None and thread.is_alive():
-                watch.look()
     except BaseException as error:
         _cancel(
             thread, partial(spark.cancelJobsWithTag if classic else spark.interruptTag, tag), error
@@ -114,49 +113,40 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
     why.add_note(f"the Spark action still runs, {CANCEL_SECONDS} s after it was cancelled")
 
 
-class StageWatch:
-    """Reports how far the Spark jobs of an action are, to ``progress`` and to the log."""
-
-    def __init__(
-        self, spark: SparkContext, tag: str, what: str, progress: ProgressFunction
-    ) -> None:
-        self._spark = spark
-        self._tag = tag
-        self._what = what
-        self._progress = _wiring.harmless(progress)
-        self._done = -1
-        self._looked = self._logged = time.monotonic()
-        self._blind = False
-
-    def look(self) -> None:
-        """Look, if the last look is `LOOK_SECONDS` old."""
+def _watch(spark: SparkContext, tag: str, what: str, progress: ProgressFunction) -> Iterator[None]:
+    """Report how far the Spark jobs of an action are, to ``progress`` and to the log, whenever the
+    next value is drawn and the last look is `LOOK_SECONDS` old."""
+    report = _wiring.harmless(progress)
+    before = -1
+    looked = logged = time.monotonic()
+    while True:
+        yield
         now = time.monotonic()
-        if self._blind or now - self._looked < LOOK_SECONDS:
-            return
-        self._looked = now
+        if now - looked < LOOK_SECONDS:
+            continue
+        looked = now
         try:
-            done, total = self._tasks()
+            done, total = _tasks(spark, tag)
         except Exception:  # of py4j or of a restricted Spark: nobody needs the look
-            self._blind = True
             logger.debug("Spark does not tell how far it is", exc_info=True)
             return
-        if done != self._done:
-            self._done = done
-            if total:
-                self._progress(Progress("write", done, total, "tasks"))
-        if now - self._logged > LOG_SECONDS:
-            self._logged = now
-            logger.info("%s: %d of %d Spark tasks have ended", self._what, done, total)
+        if done != before and total:
+            report(Progress("write", done, total, "tasks"))
+        before = done
+        if now - logged > LOG_SECONDS:
+            logged = now
+            logger.info("%s: %d of %d Spark tasks have ended", what, done, total)
 
-    def _tasks(self) -> tuple[int, int]:
-        """How many tasks have ended well, and how many there are, as far as Spark tells."""
-        tracker = self._spark.statusTracker()
-        # PySpark's own tracker knows no tags.
-        jobs = self._spark._jsc.sc().statusTracker().getJobIdsForTag(self._tag)
-        infos = [tracker.getJobInfo(number) for number in jobs]
-        stages = [number for info in infos if info is not None for number in info.stageIds]
-        told = [stage for number in stages if (stage := tracker.getStageInfo(number)) is not None]
-        return sum(one.numCompletedTasks for one in told), sum(one.numTasks for one in told)
+
+def _tasks(spark: SparkContext, tag: str) -> tuple[int, int]:
+    """How many tasks have ended well, and how many there are, as far as Spark tells."""
+    tracker = spark.statusTracker()
+    # PySpark's own tracker knows no tags.
+    jobs = spark._jsc.sc().statusTracker().getJobIdsForTag(tag)
+    infos = [tracker.getJobInfo(number) for number in jobs]
+    stages = [number for info in infos if info is not None for number in info.stageIds]
+    told = [stage for number in stages if (stage := tracker.getStageInfo(number)) is not None]
+    return sum(one.numCompletedTasks for one in told), sum(one.numTasks for one in told)
 
 
 # In a task ----------------------------------------------------------------------------------------
