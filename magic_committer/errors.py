@@ -13,6 +13,7 @@ the library's own judgement of a job, a file, an option or a path.
 from __future__ import annotations
 
 import copy
+import copyreg
 import io
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -57,16 +58,8 @@ class MagicError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (executors, pools). They are rebuilt without a call of
         # __init__, because its signature differs from class to class.
-        return (_rebuild, (type(self), self.args, self.__dict__.copy()))
-
-
-def _rebuild(
-    cls: type[MagicError], args: tuple[object, ...], state: dict[str, object]
-) -> MagicError:
-    error = cls.__new__(cls)
-    error.args = args
-    error.__dict__.update(state)
-    return error
+        new: object = copyreg.__newobj__  # type: ignore[attr-defined]
+        return new, (type(self),), {**self.__dict__, "args": self.args}
 
 
 # The store's answers ------------------------------------------------------------------------------

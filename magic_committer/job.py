@@ -17,11 +17,12 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -34,29 +35,31 @@ from magic_committer._arguments import (
     s3_of,
     task_id_of,
 )
-from magic_committer._hints import no_attribute
-from magic_committer._job_json import from_values, to_values
+from magic_committer._hints import SAME_VERSION, no_attribute
 from magic_committer._patience import cleaning_up
-from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.fence import ALIVE_SECONDS
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.committers.base import JobCommitter, TaskAttempt
+from magic_committer.committers.registry import named
 from magic_committer.errors import (
     CommitIncomplete,
+    FormatError,
     JobNotRunning,
     MagicError,
     OptionError,
+    PathError,
     TaskFailed,
     WrongProcess,
 )
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink
-from magic_committer.hadoop.paths import Destination
-from magic_committer.options import Options, S3Options, S3Place, Track
+from magic_committer.hadoop.paths import Destination, check_id, is_s3_url
+from magic_committer.options import SECRET_FIELDS, Options, S3Options, S3Place, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
+from magic_committer.protocol.strict import check_version, given_dict, plain, read_fields
 from magic_committer.remedy import Remedy, add_note
-from magic_committer.upload import TaskFile
 from magic_committer.upload.file import nothing
 
 T = TypeVar("T")
@@ -95,9 +98,7 @@ class Job:
         self._progress = progress
         self._used: list[Iterator[Any]] = []
         self._pid = os.getpid()
-        # True for `Writing`, which shows the job but commits all of it itself: it takes no more
-        # tasks, does not pickle while it runs, and no other process ends it.
-        self._at_home = False
+        self._at_home = False  # `Writing` commits all of it itself, and nobody else ends it
         self._starter = starter
         self._entered = False
         self._end_life: Callable[[], None] = nothing
@@ -121,8 +122,8 @@ class Job:
         )
 
     def __del__(self) -> None:
-        end_life: Callable[[], None] = self.__dict__.get("_end_life", nothing)
-        end_life()  # a block that is entered and then dropped must not stay alive for ever
+        # A block that is entered and then dropped must not stay alive for ever.
+        self.__dict__.get("_end_life", nothing)()
 
     @property
     def id(self) -> str:
@@ -330,7 +331,7 @@ class Job:
         batch = batch_of(batch)
         self._check_at_home("committed")
         if isinstance(results, Iterator):
-            results = self._whole(results)
+            results = self._once(results)
         wanted: Iterable[TaskCommit] | None = None if results is None else map(result_of, results)
         if batch is not None or self._ended("committed") is None:
             with self._telling():
@@ -341,23 +342,17 @@ class Job:
         assert self._report is not None
         return self._report
 
-    def _whole(self, results: Iterator[T]) -> Iterable[T]:
+    def _once(self, results: Iterator[T]) -> Iterator[T]:
         """Refuse an iterator that an earlier call has used. An iterator gives its items once: what
-        is left of it is only a part of the results. The refusal comes when the items are read,
-        because a job that is decided does not read them."""
-        if not any(results is used for used in self._used):
-            self._used.append(results)
-            return results
-
-        def refuse() -> Iterator[T]:
+        is left of it is only a part of the results. A job that is decided does not read them."""
+        if any(results is used for used in self._used):
             raise OptionError(
                 f"an earlier commit of job {self.id!r} has used up a part of these results, or all:"
                 f" {type(results).__name__} gives them once",
                 hint="Pass a list: results = list(...); job.commit(results)",
             )
-            yield
-
-        return refuse()
+        self._used.append(results)
+        yield from results
 
     def abort(self) -> JobReport:
         """Make sure that nothing of the job is visible, now or later. Repeatable, from any
@@ -447,11 +442,7 @@ class Job:
             if error is None:
                 abort_uncommitted(self)
             elif not (over or decided):
-                try:
-                    give_up(self, error)
-                except BaseException as interrupt:  # a second Ctrl-C
-                    add_note(interrupt, *may_be_running(self))
-                    raise
+                give_up(self, error)
         finally:
             self._end_life()
 
@@ -471,7 +462,7 @@ class Job:
         """
         if self._at_home and self._state is State.RUNNING:
             raise MagicError(self._does_not_travel(), hint=WrongProcess.advice)
-        return to_values(self._started, self._options, self._s3, self._state, self._outcome)
+        return _to_values(self._started, self._options, self._s3, self._state, self._outcome)
 
     @classmethod
     def from_dict(
@@ -499,15 +490,11 @@ class Job:
             FormatError: a field is unknown, of the wrong type, impossible or missing (but a missing
                 option has its default), or another version of the library wrote it.
         """
-        job = from_values(values)
-        return cls(
-            job.started,
-            options_of(options) if options is not None else job.options,
-            s3_of(s3, place) if s3 is not None or place else job.s3,
-            state=job.state,
-            outcome=job.outcome,
-            progress=progress,
-        )
+        job = _from_values(values)
+        options = job.options if options is None else options_of(options)
+        s3 = s3_of(s3, place) if s3 is not None or place else job.s3
+        state, outcome = job.state, job.outcome
+        return cls(job.started, options, s3, state=state, outcome=outcome, progress=progress)
 
     def _ended(self, *outcomes: str) -> JobReport | None:
         """Give the report if this handle has seen the job end in one of ``outcomes``; None if there
@@ -537,15 +524,9 @@ class Job:
             with suppress(MagicError):  # the error that is being told comes first
                 transport = self._committer().transport
             self._report = JobReport(
-                job_id=self.id,
-                uuid=self.uuid,
-                dest=self.dest,
-                mode=self._started.terms.mode,
-                outcome=self._outcome,
-                state=self._state.value,
-                error=f"{type(error).__name__}: {error}",
-                transport=transport,
-            )
+                self.id, self.uuid, self.dest, self._started.terms.mode, self._outcome,
+                self._state.value, error=f"{type(error).__name__}: {error}", transport=transport,
+            )  # fmt: skip
             if isinstance(error, CommitIncomplete) and error.report is None:
                 error.report = self._report
             raise
@@ -554,11 +535,19 @@ class Job:
         self._report = report
         self._state, self._outcome = State(report.state), report.outcome
 
+    def _runtime(self, bucket: str) -> Runtime:
+        return _wiring.runtime_for(bucket, self._s3, self._progress, self._held)
+
+    def _sink(self, attempt: TaskAttempt) -> Sink:
+        return Sink(attempt, self._runtime, self._options.block_bytes)
+
     def _committer(self) -> JobCommitter:
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
             started = replace(started, undisturbed=False)
-        return _wiring.committer_of(started, self._options, self._s3, self._progress, self._held)
+        runtime = self._runtime(started.paths.dest.bucket)
+        kind = named(started.terms.committer)
+        return kind(runtime, started, self._options, _wiring.blocks)
 
 
 # A task -------------------------------------------------------------------------------------------
@@ -575,8 +564,8 @@ class Task(FileCalls):
 
     def __init__(self, job: Job, attempt: TaskAttempt) -> None:
         self._job = job
-        self._attempt = attempt
-        self._sink: Sink | None = None
+        self._attempt = self._of = attempt
+        self._make_sink = job._sink
 
     def __repr__(self) -> str:
         return f"<Task {self._attempt!r}>"
@@ -625,25 +614,6 @@ class Task(FileCalls):
                 hint="Leave `with task:` normally first, or call task.commit()",
             )
         return self._attempt.result
-
-    def _own(self) -> TaskAttempt:
-        return self._attempt
-
-    def _note(self, name: str, file: TaskFile) -> None:
-        if self._sink is not None:
-            self._sink.note(name, file)
-
-    def _files(self) -> Sink:
-        if self._sink is None:
-            job, attempt = self._job, self._attempt
-            self._sink = Sink(
-                f"task {self.task_id!r} of job {job.id!r}",
-                Destination.parse(job.dest),
-                lambda bucket: _wiring.runtime_for(bucket, job._s3, job._progress, job._held),
-                attempt,
-                job._options.block_bytes,
-            )
-        return self._sink
 
     def commit(self) -> TaskCommit:
         """Save the attempt's uploads, so that the job can accept them. Nothing becomes visible.
@@ -703,15 +673,21 @@ class Task(FileCalls):
 # Leaving `with` -----------------------------------------------------------------------------------
 
 
-def give_up(job: Job, error: BaseException) -> None:
-    """Abort a job because of ``error``. Messages of the abort become a note on it. Not for
-    `CommitIncomplete`: that job must never be aborted."""
-    if job.outcome in ("aborted", "reverted"):
-        return
+def give_up(
+    job: Job, error: BaseException, before: Callable[[BaseException], object] = nothing
+) -> None:
+    """Abort a job because of ``error``, after a call of ``before``. Messages of the abort become a
+    note on it. Not for `CommitIncomplete`: that job must never be aborted."""
     if job.outcome == "committed" and not isinstance(error, Exception):
         return  # Ctrl-C after the decision: a note says how to finish the job
-    with cleaning_up(error):
-        _abort(job, error)
+    try:
+        with cleaning_up(error):
+            before(error)
+            if job.outcome not in ("aborted", "reverted"):
+                _abort(job, error)
+    except BaseException as interrupt:  # a second Ctrl-C
+        add_note(interrupt, *_may_be_running(job))
+        raise
 
 
 def _abort(job: Job, error: BaseException) -> None:
@@ -725,18 +701,22 @@ def _abort(job: Job, error: BaseException) -> None:
             add_note(error, f"job {job.id!r} is committed all the same", finish(job.dest, job.id))
     except MagicError as failure:
         error.add_note(f"aborting job {job.id!r} failed too: {failure}")
-        add_note(error, *may_be_running(job))
+        add_note(error, *_may_be_running(job))
     if job._report is not None:
         reason = failed.error if failed is not None else f"{type(error).__name__}: {error}"
         job._report = replace(job._report, error=reason)
 
 
-def abort_uncommitted(job: Job) -> None:
-    """Abort a job whose block ended normally without a commit.
+def _may_be_running(job: Job) -> tuple[str, Remedy]:
+    return (
+        f"job {job.id!r} may be running still",
+        end(job.dest, job.id, "this ends it, or says that it is committed"),
+    )
 
-    Raises:
-        What `Job.abort` raises; nothing if another process has committed the job.
-    """
+
+def abort_uncommitted(job: Job) -> None:
+    """Abort a job whose block ended normally without a commit; one that another process has
+    committed stays. Raises what `Job.abort` raises."""
     if job.outcome:
         return
     try:
@@ -766,9 +746,77 @@ def leave_alone(job: Job, owner: int, error: BaseException | None) -> None:
     error.add_note(message)
 
 
-def may_be_running(job: Job) -> tuple[str, Remedy]:
-    """What to tell a user whose job could not be ended, and what may be done."""
-    return (
-        f"job {job.id!r} may be running still",
-        end(job.dest, job.id, "this ends it, or says that it is committed"),
-    )
+# A job as JSON ----------------------------------------------------------------------------------
+
+_VERSION = 1
+"""The version of this form. A reader knows exactly this one, and is strict: another version or a
+person may have written the text."""
+_SOURCE = "Job.from_dict"
+"""The place of a mistake, as errors name it."""
+_UUID = re.compile(r"[0-9a-f]{32}")
+_STARTED = tuple(one.name for one in fields(StartedJob))
+_HERE_ONLY = {"undisturbed": False}
+"""What does not travel of a `StartedJob`: another process did not write the record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _TravellingJob(StartedJob):
+    """The fields of a job's handle. An option that is missing has its default: the version that
+    wrote the text did not know it. Terms are those of the record, and none is guessed."""
+
+    state: State
+    outcome: Literal["", "committed", "aborted", "reverted"]
+    options: Options
+    s3: S3Options
+
+    @property
+    def started(self) -> StartedJob:
+        """The job, for a process that has not started it."""
+        return StartedJob(*(getattr(self, name) for name in _STARTED))
+
+
+def _to_values(
+    started: StartedJob, options: Options, s3: S3Options, state: State, outcome: str
+) -> dict[str, Any]:
+    """Give plain JSON values; of ``s3`` without the secrets and the defaults, which the reader has
+    of its own."""
+    default = S3Options()
+    given = {
+        name: list(map(list, value)) if name == "tags" else value
+        for name, value in s3.travelling().items()
+        if value != getattr(default, name)
+    }
+    values = {"version": _VERSION, **plain(started), "state": state.value, "outcome": outcome}
+    for name in _HERE_ONLY:
+        del values[name]
+    return {**values, "options": plain(options), "s3": given}
+
+
+def _from_values(values: object) -> _TravellingJob:
+    """Read what `_to_values` gave. Raises WrongType: the value is not a dict. Raises FormatError: a
+    field is missing, unknown, of the wrong type, or impossible."""
+    document = given_dict(values, "Job")
+    check_version(document, _SOURCE, _VERSION, SAME_VERSION)
+    for name in document["s3"] if isinstance(document.get("s3"), dict) else ():
+        if name in SECRET_FIELDS:
+            told = "is unknown and is never part of this: a secret does not travel"
+            raise FormatError(_SOURCE, f"s3.{name}", told)
+    document |= _HERE_ONLY
+    job = read_fields(_TravellingJob, document, _SOURCE, optional=(Options, S3Options))
+    if not _UUID.fullmatch(job.uuid):
+        raise FormatError(_SOURCE, "uuid", f"is {job.uuid!r}, not 32 hexadecimal digits")
+    if job.adopted and not is_s3_url(job.dest):
+        raise FormatError(_SOURCE, "adopted", f"is {job.adopted!r}: the job is not on S3")
+    checks: list[tuple[str, Callable[[], object]]] = [
+        ("id", lambda: check_id("job id", job.id)),
+        ("dest", lambda: Destination.parse(job.dest)),
+        ("adopted", lambda: job.paths),
+    ]
+    for name, check in checks:
+        try:
+            check()
+        except PathError as error:
+            raise FormatError(_SOURCE, name, error.message, hint=error.hint) from error
+    if Destination.parse(job.dest).url != job.dest:
+        raise FormatError(_SOURCE, "dest", f"is {job.dest!r}, not as a job writes it")
+    return job

@@ -10,8 +10,9 @@ nothing stored holds them: in another process the environment supplies them.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, TypedDict, get_args
 
 from magic_committer._pool import THREADS_MAX
@@ -140,13 +141,16 @@ class Options:
         known = {f.name for f in fields(cls)}
         built: dict[str, Any] = {}
         for key, value in values.items():
-            name, read = HADOOP_KEYS.get(key, (key, None))
+            name, read, wrong, hint = HADOOP_KEYS.get(key, (key, lambda given: given, "", ""))
             if name not in known:
                 close = ", ".join(sorted(known))
                 raise OptionError(f"unknown option {key!r}", hint=f"Known are: {close}")
             if name in built:
                 raise OptionError(f"option {name!r} is given twice, once as {key!r}")
-            built[name] = read(key, value) if read else value
+            try:
+                built[name] = read(value)
+            except (KeyError, TypeError, ValueError):
+                raise OptionError(f"{key}: {value!r} {wrong}", hint=hint) from None
         return cls(**built)
 
 
@@ -155,16 +159,8 @@ def refuse_lost_checksums(
 ) -> None:
     """Refuse options that give an upload checksums but leave them out of its `.pending`. A store
     that wants them in Complete (AWS, versitygw) would refuse that upload for ever. Pure.
-
-    Args:
-        etag_form: the form of ETags in `.pending`.
-        checksum: the algorithm of the upload's checksums, or ``"off"``.
-        hadoop_commits: the upload is left for Hadoop's committer, which does not know CRC64NVME
-            (run against 3.5.0).
-
-    Raises:
-        OptionError: with the options that go together.
-    """
+    ``hadoop_commits``: the upload is left for Hadoop's committer, which does not know CRC64NVME
+    (run against 3.5.0)."""
     if etag_form == "strings" and checksum != "off":
         raise OptionError(
             f"etag_form='strings' does not go with checksum={checksum!r}: strings carry no"
@@ -179,60 +175,39 @@ def refuse_lost_checksums(
         )
 
 
-def _size(key: str, value: Any) -> int:
+def _size(value: Any) -> int:
     """Read a size as Hadoop does: a number with K, M, G, T or P (binary)."""
     text = str(value).strip().upper()
-    factor = 1
-    if text and text[-1] in "KMGTP":
-        factor = 1024 ** ("KMGTP".index(text[-1]) + 1)
-        text = text[:-1]
-    try:
-        return int(text) * factor
-    except ValueError:
-        raise OptionError(f"{key}: {value!r} is not a size", hint="Write 8388608 or 8M") from None
+    unit = "KMGTP".find(text[-1:]) + 1 if text else 0
+    number = int(text[:-1] if unit else text)
+    return number << 10 * unit
 
 
-def _threads(key: str, value: Any) -> int:
+def _threads(value: Any) -> int:
     """Read a thread count as Hadoop does: a negative number means that many for each processor."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        raise OptionError(f"{key}: {value!r} is not a number of threads") from None
+    number = int(value)
     return number if number > 0 else min(THREADS_MAX, max(1, -number * (os.cpu_count() or 1)))
 
 
-def _count(key: str, value: Any) -> int:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        raise OptionError(f"{key}: {value!r} is not a number") from None
-
-
-def _buffer(key: str, value: Any) -> str:
-    names = {"disk": "disk", "array": "memory", "bytebuffer": "memory"}
-    if value not in names:
-        raise OptionError(f"{key}: {value!r} is none of disk, array, bytebuffer")
-    return names[value]
-
-
-def _text(key: str, value: Any) -> str:
+def _text(value: Any) -> str:
     return str(value).strip()
 
 
-def _upper(key: str, value: Any) -> str:
-    return str(value).strip().upper()
-
-
-HADOOP_KEYS: Mapping[str, tuple[str, Any]] = {
-    "fs.s3a.committer.threads": ("commit_threads", _threads),
-    "fs.s3a.multipart.size": ("block_bytes", _size),
-    "fs.s3a.fast.upload.active.blocks": ("parts_in_flight", _count),
-    "fs.s3a.fast.upload.buffer": ("buffer", _buffer),
-    "fs.s3a.buffer.dir": ("buffer_dir", _text),
-    "fs.s3a.create.checksum.algorithm": ("checksum", _upper),
-    "mapreduce.manifest.committer.io.threads": ("commit_threads", _threads),
-}
-"""For each of Hadoop's keys: our name, and how to read the value."""
+_BUFFERS = {"disk": "disk", "array": "memory", "bytebuffer": "memory"}
+_THREADS = ("commit_threads", _threads, "is not a number of threads", "")
+HADOOP_KEYS: Mapping[str, tuple[str, Callable[[Any], Any], str, str]] = {
+    "fs.s3a.committer.threads": _THREADS,
+    "fs.s3a.multipart.size": ("block_bytes", _size, "is not a size", "Write 8388608 or 8M"),
+    "fs.s3a.fast.upload.active.blocks": ("parts_in_flight", int, "is not a number", ""),
+    "fs.s3a.fast.upload.buffer": (
+        "buffer", _BUFFERS.__getitem__, f"is none of {', '.join(_BUFFERS)}", ""
+    ),
+    "fs.s3a.buffer.dir": ("buffer_dir", _text, "", ""),
+    "fs.s3a.create.checksum.algorithm": ("checksum", lambda value: _text(value).upper(), "", ""),
+    "mapreduce.manifest.committer.io.threads": _THREADS,
+}  # fmt: skip
+"""For each of Hadoop's keys: our name, how to read the value, and what to say of one that cannot be
+read."""
 
 
 Encryption = Literal["AES256", "aws:kms", "aws:kms:dsse", "SSE-C"]
@@ -339,7 +314,7 @@ class S3Options:
     def __reduce__(self) -> tuple[Any, ...]:
         # The pickle leaves secrets out (also for copy and for every library that pickles jobs to
         # workers).
-        return (_s3_options, (self.travelling(),))
+        return partial(S3Options, **self.travelling()), ()
 
     def travelling(self) -> dict[str, Any]:
         """The fields without the secrets: what other processes get."""
@@ -367,10 +342,6 @@ SECONDS_FIELDS = (
     "decided_seconds_max",
 )
 SECRET_FIELDS = frozenset({"access_key", "secret_key", "session_token", "sse_customer_key"})
-
-
-def _s3_options(values: dict[str, Any]) -> S3Options:
-    return S3Options(**values)
 
 
 def _in_range(name: str, value: int, low: int, high: int) -> None:

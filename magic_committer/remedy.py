@@ -31,26 +31,21 @@ def _each(flag: str, keys: Sequence[str]) -> list[str]:
     return [word for key in keys[:KEYS_NAMED_MAX] for word in (flag, key)]
 
 
-def _value(flag: str, value: object) -> list[str]:
-    return [flag, str(value)]
-
-
-def _age(flag: str, seconds: float) -> list[str]:
-    return [flag, duration(seconds)]
-
-
 def _if_set(flag: str, value: object) -> list[str]:
     return [flag] if value else []
 
 
 FLAGS: dict[str, tuple[str, Callable[[str, Any], list[str]]]] = {
-    "accept": ("--accept", _each),
+    "accept": (
+        "--accept",
+        lambda flag, keys: [w for k in keys[:KEYS_NAMED_MAX] for w in (flag, k)],
+    ),
     "adopt": ("--adopt", _if_set),
     "dry_run": ("--dry-run", _if_set),
-    "expect": ("--expect", _value),
+    "expect": ("--expect", lambda flag, value: [flag, str(value)]),
     "leave_visible": ("--force", _if_set),
     "revert": ("--revert", _if_set),
-    DEAD_AFTER: ("--dead-after", _age),
+    DEAD_AFTER: ("--dead-after", lambda flag, seconds: [flag, duration(seconds)]),
 }
 """Each option of a call in Python: its flag at the command line, and how its value is written
 there. ``adopt`` is a flag only: in Python it is a call of its own, which goes before. What stays
@@ -128,18 +123,15 @@ def in_python(remedy: Remedy) -> str:
         return f"{first}; {in_python(replace(remedy, options=options))}"
     names = [repr(name) for name in (remedy.dest, remedy.job_id) if name]
     written = [f"{name}={_python(remedy, value)}" for name, value in options.items()]
+    job = f"attach({', '.join(names)})"
     match remedy.call:
         case "commit":
-            call = f"attach({', '.join(names)}).commit({', '.join(written)})"
+            return f"magic_committer.{job}.commit({', '.join(written)})"
         case "show":
-            call = f"attach({', '.join(names)}).state"
+            return f"magic_committer.{job}.state"
         case "start":
-            dest, *job_id = names
-            given = [f"job_id={name}" for name in job_id]
-            call = f"start({', '.join([dest, *given, *written])})"
-        case name:
-            call = f"{name}({', '.join([*names, *written])})"
-    return f"magic_committer.{call}"
+            names[1:] = [f"job_id={name}" for name in names[1:]]
+    return f"magic_committer.{remedy.call}({', '.join([*names, *written])})"
 
 
 def _python(remedy: Remedy, value: object) -> str:

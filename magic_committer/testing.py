@@ -35,19 +35,18 @@ from magic_committer.stores.memory import MemoryStore, Request
 __all__ = ["MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"]
 
 
-class PatientClock:
+class PatientClock(SystemClock):
     """This machine's clock, but nobody waits: a sleep only adds to ``ahead``, the seconds by which
     it is ahead. A test may set ``ahead`` itself."""
 
     def __init__(self) -> None:
         self.ahead = 0.0
-        self._clock = SystemClock()
 
     def now(self) -> float:
-        return self._clock.now() + self.ahead
+        return super().now() + self.ahead
 
     def monotonic(self) -> float:
-        return self._clock.monotonic() + self.ahead
+        return super().monotonic() + self.ahead
 
     def sleep(self, seconds: float) -> None:
         self.ahead += seconds

@@ -32,15 +32,12 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.filesystem.calls import FileCalls
-from magic_committer.filesystem.sink import Sink, enter
-from magic_committer.hadoop.paths import is_s3_url
-from magic_committer.job import Job, Task, give_up, leave_alone, may_be_running
+from magic_committer.filesystem.calls import FileCalls, not_started
+from magic_committer.filesystem.sink import enter
+from magic_committer.job import Job, give_up, leave_alone
 from magic_committer.protocol.record import JobReport
-from magic_committer.remedy import add_note
 from magic_committer.stores.base import Attributes
-from magic_committer.stores.urls import is_tree_url
-from magic_committer.upload import FileState, PlainFile, TaskFile
+from magic_committer.upload import FileState, PlainFile
 from magic_committer.upload.file import Buffer, nothing
 from magic_committer.upload.stream import flat
 
@@ -56,7 +53,6 @@ class Writing(FileCalls):
         self._start = start
         self._pid = os.getpid()
         self._job: Job | None = None
-        self._task: Task | None = None
         self._end_life: Callable[[], None] = nothing
         self._leave_urls: Callable[[], None] = nothing
 
@@ -78,7 +74,7 @@ class Writing(FileCalls):
         """The job, to read its id, uuid, dest, state and report. Only inside and after ``with``. It
         takes no tasks and does not pickle; no other process can commit or abort it."""
         if self._job is None:
-            raise _not_started()
+            raise not_started()
         return self._job
 
     @property
@@ -101,33 +97,17 @@ class Writing(FileCalls):
 
         __aexit__ = __aenter__
 
-    def _entered_task(self) -> Task:
-        if self._task is None:
-            raise _not_started()
-        return self._task
-
-    def _own(self) -> TaskAttempt:
-        return self._entered_task()._own()
-
-    def _note(self, name: str, file: TaskFile) -> None:
-        self._entered_task()._note(name, file)
-
-    def _files(self) -> Sink:
-        return self._entered_task()._files()
-
     def __enter__(self) -> Writing:
         if self._job is not None:
             raise MagicError("a job is used once", hint="Call write(...) again")
         self._pid = os.getpid()
         self._job = self._start()
         try:
-            self._task = self._job.task("0")
+            self._of, self._make_sink = self._job.task("0")._own(), self._job._sink
             self._end_life = self._job.keep_alive()
             self._job._at_home = True
             _entered.add(self)
-            dest = self._job.dest
-            if is_s3_url(dest) or is_tree_url(dest):
-                self._leave_urls = enter(dest, self._files)
+            self._leave_urls = enter(self._job.dest, self._files)
         except BaseException as error:  # a signal: the job is there, and nobody leaves the block
             _entered.discard(self)
             self._end_life()
@@ -150,39 +130,28 @@ class Writing(FileCalls):
 
     def _end(self, error: BaseException | None) -> None:
         if error is not None:
-            self._give_up(error)
+            give_up(self.job, error, self._undo)
             return
         try:
             self.job.commit([self._own().commit(driver=True)])
         except CommitIncomplete:
             raise  # the job is decided: it must never be aborted
         except BaseException as failure:
-            self._give_up(failure)
-            raise
-
-    def _give_up(self, error: BaseException) -> None:
-        if self.job.outcome == "committed" and not isinstance(error, Exception):
-            return  # Ctrl-C after the decision: a note says how to finish the job
-        try:
-            with cleaning_up(error):
-                self._undo(error)
-        except BaseException as interrupt:  # a second Ctrl-C
-            add_note(interrupt, *may_be_running(self.job))
+            give_up(self.job, failure, self._undo)
             raise
 
     def _undo(self, error: BaseException) -> None:
-        task = self._entered_task()
+        """Abort the attempt, before its job is."""
         if self.job.outcome not in ("aborted", "reverted") or isinstance(error, JobNotRunning):
             try:
-                self._abort_task(task)
+                self._abort_task(self._own())
             except MagicError as failure:
                 error.add_note(f"aborting the files of job {self.id!r} failed too: {failure}")
-        give_up(self.job, error)
 
-    def _abort_task(self, task: Task) -> None:
+    def _abort_task(self, task: TaskAttempt) -> None:
         """Abort the attempt, unless the job may have accepted it. A second time, if the first one
         fails: nobody else looks what it has stored since the job ended."""
-        of_job = (TaskFailed,) if task.committed else ()
+        of_job = (TaskFailed,) if task.result is not None else ()
         try:
             with suppress(*of_job):
                 task.abort()
@@ -218,8 +187,7 @@ class OneFile(PlainFile):
 
     @property
     def length(self) -> int:
-        """How many bytes it has, compressed."""
-        return self._file.length
+        return self._file.length  # compressed
 
     def write(self, data: Buffer, /) -> int:
         """Write bytes, compressed. Raises what `UploadStream.write` raises."""
@@ -329,10 +297,6 @@ _COMPRESSORS: dict[str, Callable[[], Compressor]] = {
     "xz": lambda: import_module("lzma").LZMACompressor(),
     "zstd": _zstd,
 }
-
-
-def _not_started() -> MagicError:
-    return MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
 
 
 _entered: WeakSet[Writing] = WeakSet()

@@ -6,6 +6,12 @@ with tools.java.for_spark() as environment:
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
 from magic_committer._java import (
     JAVA_VERSION_MIN,
     MISSING_MODULE,
@@ -13,8 +19,8 @@ from magic_committer._java import (
     NoJava,
     bundled_java,
     find,
-    for_spark,
     system_java,
+    write_wrapper,
 )
 
 __all__ = [
@@ -27,3 +33,18 @@ __all__ = [
     "for_spark",
     "system_java",
 ]
+
+
+@contextmanager
+def for_spark(java: Java | None = None) -> Iterator[Mapping[str, str]]:
+    """The environment variables that PySpark needs here, valid inside the ``with``. Raises NoJava:
+    there is no Java."""
+    java = java or find()
+    # Driver and workers must be the same Python.
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if not java.bundled:
+        yield environment | {"JAVA_HOME": str(java.home)}
+        return
+    with tempfile.TemporaryDirectory(prefix="magic-committer-java-") as home:
+        write_wrapper(Path(home), java)
+        yield environment | {"JAVA_HOME": home}

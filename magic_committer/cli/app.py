@@ -7,52 +7,71 @@ boto3 nor the commands.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import click
 
-from magic_committer.cli.plain import Format
 from magic_committer.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-def common(function: F) -> F:
-    """The options that every command has. They may also be given before it: what is given after it
-    wins."""
-    for option in reversed(
-        (
-            click.option(
-                "--format", "how", type=click.Choice(get_args(Format)),
-                help="A table for people (default); the others for programs, see docs/cli.md.",
-            ),
-            click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
-            click.option("--profile", help="AWS profile.", metavar="NAME"),
-            click.option("--region", help="AWS region.", metavar="NAME"),
-            click.option(
-                "--endpoint-url", "--endpoint", "endpoint_url", metavar="URL",
-                help="Of a store that is not AWS's.",
-            ),
-            click.option("--quiet", "-q", is_flag=True, help="No progress, no notes."),
-            click.option("--debug", is_flag=True, help="Show tracebacks and the library's log."),
-        )
-    ):  # fmt: skip
-        function = option(function)
-    return function
+Format = Literal["table", "json", "jsonl", "csv", "prometheus"]
+FORMATS: tuple[str, ...] = tuple(how for how in get_args(Format) if how != "prometheus")
+"""What every command prints; ``prometheus`` is for `cleanup`."""
 
 
+def clean(text: object) -> str:
+    """Text that does nothing to a terminal: control and format characters are escaped."""
+    told = str(text)
+    if told.isprintable():  # nearly always
+        return told
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in told)
+
+
+def note(line: str) -> None:
+    """A line for people beside the results: to stderr, in every format."""
+    sys.stderr.write(f"{clean(line)}\n")
+    sys.stderr.flush()
+
+
+def options(*given: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Several options as one decorator, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(given):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+common = options(
+    click.option(
+        "--format", "how", type=click.Choice(get_args(Format)),
+        help="A table for people (default); the others for programs, see docs/cli.md.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
+    click.option("--profile", help="AWS profile.", metavar="NAME"),
+    click.option("--region", help="AWS region.", metavar="NAME"),
+    click.option(
+        "--endpoint-url", "--endpoint", "endpoint_url", metavar="URL",
+        help="Of a store that is not AWS's.",
+    ),
+    click.option("--quiet", "-q", is_flag=True, help="No progress, no notes."),
+    click.option("--debug", is_flag=True, help="Show tracebacks and the library's log."),
+)  # fmt: skip
+"""The options that every command has. They may also be given before it: what is given after it
+wins."""
 COMMON = ("how", "as_json", "profile", "region", "endpoint_url", "quiet", "debug")
 """The names of these options' values."""
 
 
 class Explained(click.Command):
-    """A command whose help ends with the options that all commands have.
-
-    Attributes:
-        examples: command lines without the program's name.
-    """
+    """A command whose help ends with the options that all commands have. ``examples``: command
+    lines without the program's name."""
 
     examples: tuple[str, ...] = ()
 
@@ -89,11 +108,8 @@ class Later(click.Command):
     """Stands for a command that is not loaded yet: in lists, in completions, in "did you mean"."""
 
     def __init__(self, name: str, module: str, **words: str) -> None:
-        """
-        Args:
-            module: of `magic_committer.cli`; importing it puts the command in this one's place.
-            words: ``help`` of a group, or ``short_help`` of a command.
-        """
+        """``module``: of `magic_committer.cli`; importing it puts the command in this one's place.
+        ``words``: ``help`` of a group, or ``short_help`` of a command."""
         super().__init__(name, **words)  # type: ignore[arg-type]
         self.module = module
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -17,20 +16,15 @@ import click
 from magic_committer._quantities import counted, duration
 from magic_committer._runtime import SystemClock
 from magic_committer.cli import exits
-from magic_committer.cli.app import WORDS, root
+from magic_committer.cli.app import WORDS, note, root
 from magic_committer.cli.output import Column
-from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, recursive, told, way_of
 from magic_committer.cli.values import PLACE, age_option
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.errors import MagicError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.reports import (
-    DEAD_AFTER_SECONDS,
-    LEFTOVER_AFTER_SECONDS,
-    CleanupReport,
-)
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
 from magic_committer.maintenance.uploads import OLD_SECONDS
 from magic_committer.options import Options
 from magic_committer.stores.urls import is_tree
@@ -52,47 +46,6 @@ WOULD = {"recovered": "to recover", "aborted": "to abort", "deleted": "to delete
 """The same words of a dry run."""
 FIELDS = ("dest", "code", "seconds", "dry_run", *COUNTS, "recovered", "did", "errors", "advice")
 COLUMNS = (Column("dest", "destination"), Column("told", "found and done", prose=True))
-
-
-@dataclass(slots=True)
-class Cleaned:
-    """How the cleanup of one destination ended.
-
-    Attributes:
-        code: an exit code. seconds: how long it took.
-        report: what was done; None if it failed as a whole. errors: all that failed.
-        advice: what is old and of other programs, and the command that removes it.
-    """
-
-    dest: str
-    dry_run: bool
-    code: int = exits.OK
-    seconds: float = 0.0
-    report: CleanupReport | None = None
-    errors: tuple[str, ...] = ()
-    advice: tuple[str, str] | None = None
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """By the names of `COUNTS`; zeros, but for the errors, where all failed."""
-        report = self.report
-        counts = {name: getattr(report, name, 0) for name in COUNTS}
-        counts["jobs_recovered"] = len(report.recovered) if report is not None else 0
-        return {**counts, "errors_count": len(self.errors)}
-
-    def row(self) -> dict[str, Any]:
-        """For `Output.rows`."""
-        return {
-            **(self.report.to_dict() if self.report is not None else {}),
-            "dest": self.dest,
-            "code": self.code,
-            "seconds": round(self.seconds, 3),
-            "dry_run": self.dry_run,
-            **self.counts,
-            "errors": list(self.errors),
-            "advice": " ".join(self.advice or ()),
-            "told": _words(self.counts, self.dry_run),
-        }
 
 
 @command(
@@ -136,26 +89,26 @@ def cleanup(
     """
     limits = Limits(**ages, forget_given_after=FORGET_GIVEN_AFTER_SECONDS)
     started, began = CLOCK.now(), CLOCK.monotonic()
-    done: list[Cleaned] = []
+    done: list[dict[str, Any]] = []
     reach = Reach(shell, many=True, deep=deep)
 
     def found() -> Iterator[dict[str, Any]]:
-        for cleaned in _each(shell, reach, paths, limits, dry_run):
-            done.append(cleaned)
-            _tell(shell, cleaned)
-            if not any(cleaned.counts.values()):
-                reach.found_nothing(Destination.parse(cleaned.dest))
-            yield cleaned.row()
+        for row in _each(shell, reach, paths, limits, dry_run):
+            done.append(row)
+            _tell(shell, row)
+            if not any(row[name] for name in COUNTS):
+                reach.found_nothing(Destination.parse(row["dest"]))
+            yield row
 
     def summary() -> dict[str, Any]:
         return {
             "started": started,
             "seconds": round(CLOCK.monotonic() - began, 3),
             "dry_run": dry_run,
-            "code": exits.together(one.code for one in done),
+            "code": exits.together(row["code"] for row in done),
             "destinations": len(done),
             "not_looked_at": reach.not_looked_at,
-            **{name: sum(one.counts[name] for one in done) for name in COUNTS},
+            **{name: sum(row[name] for row in done) for name in COUNTS},
         }
 
     def closing() -> str:
@@ -172,20 +125,29 @@ def cleanup(
         shell.output.rows(
             "cleanup", COLUMNS, found(), fields=FIELDS, summary=summary, closing=closing
         )
-    for words, line in filter(None, (one.advice for one in done)):
+    for words, line in filter(None, (row["old"] for row in done)):
         shell.output.text(words)
         shell.output.text(line, indent="  ", prose=False)
     # A partitioned table always has directories below, and cron would send a mail each night; but
     # who cleans a whole bucket means its tables.
     if sys.stderr.isatty() or any(not path.prefix and not is_tree(path.bucket) for path in paths):
         reach.tell()
-    return exits.together(one.code for one in done)
+    return exits.together(row["code"] for row in done)
+
+
+def _tell(shell: Shell, row: Mapping[str, Any]) -> None:
+    if row.get("did"):
+        shell.output.text(f"{row['dest']}:")
+        for line in row["did"]:
+            shell.output.text(line, indent="  ")
+    for error in row["errors"]:
+        note(f"{row['dest']}: {error}")
 
 
 def _each(
     shell: Shell, reach: Reach, paths: Sequence[Destination], limits: Limits, dry_run: bool
-) -> Iterator[Cleaned]:
-    """Clean each destination once, as it is found."""
+) -> Iterator[dict[str, Any]]:
+    """Clean each destination once, as it is found, and give its row."""
     named = dict.fromkeys(paths)
     for path in tuple(named):
         dests: tuple[Destination, ...] = ()
@@ -197,7 +159,7 @@ def _each(
         for dest in dests:
             if dest not in named:
                 named[dest] = None
-                yield _clean(shell, dest, limits, dry_run, (), named=False)
+                yield _clean(shell, dest, limits, dry_run)
 
 
 def _clean(
@@ -205,54 +167,50 @@ def _clean(
     dest: Destination,
     limits: Limits,
     dry_run: bool,
-    problems: tuple[str, ...],
+    problems: tuple[str, ...] = (),
     *,
-    named: bool,
-) -> Cleaned:
-    """Clean a destination; of one that was named also look at what is of other programs."""
-    began = CLOCK.monotonic()
-    cleaned = Cleaned(dest.url, dry_run, errors=problems)
+    named: bool = False,
+) -> dict[str, Any]:
+    """Clean a destination and give its row; if it was ``named``, the row also has, in ``old``, how
+    many old uploads tell no job by their names, and the command that shows whose they are."""
+    began, old = CLOCK.monotonic(), None
+    row: dict[str, Any] = {"dest": dest.url, "code": exits.OK, "dry_run": dry_run}
+    row |= dict.fromkeys(COUNTS, 0)
+    errors = list(problems)
     try:
         runtime = shell.runtime(dest.bucket)
         report = Cleaning(runtime, dest, limits, dry_run=dry_run, options=Options()).run()
-        cleaned.report, cleaned.errors = report, (*problems, *report.errors)
-        if cleaned.errors:
-            cleaned.code = exits.BAD_STATE
+        errors += report.errors
+        row |= {**report.to_dict(), "jobs_recovered": len(report.recovered)}
+        row["code"] = exits.BAD_STATE if errors else exits.OK
         if named and report.uploads_nameless:
-            cleaned.advice = _advice(shell, dest, report.uploads_nameless)
+            age, way = duration(OLD_SECONDS), way_of(shell.s3)
+            line = ["magic-committer", *way, "uploads", "list", dest.url, "--older-than", age]
+            old = (
+                f"{counted(report.uploads_nameless, 'upload')} of other programs may leak: older"
+                f" than {age}, and without a job's name. See whose they are, and what removes"
+                " them:",
+                shlex.join(line),
+            )
     except MagicError as failure:
-        cleaned.code = exits.code_of(failure)
-        cleaned.errors += (told(failure, shell.s3),)
+        row["code"] = exits.code_of(failure)
+        errors.append(told(failure, shell.s3))
     except Exception as failure:  # of no kind that is known: the next destination is not to blame
         if shell.debug:
             raise
-        cleaned.code = exits.FAILED
-        cleaned.errors += (f"{type(failure).__name__}: {failure}",)
-    cleaned.seconds = CLOCK.monotonic() - began
-    return cleaned
+        row["code"] = exits.FAILED
+        errors.append(f"{type(failure).__name__}: {failure}")
+    row |= {
+        "errors": errors,
+        "errors_count": len(errors),
+        "old": old,
+        "advice": " ".join(old or ()),
+    }
+    seconds = round(CLOCK.monotonic() - began, 3)
+    return {**row, "seconds": seconds, "told": _words(row, dry_run)}
 
 
-def _advice(shell: Shell, dest: Destination, nameless: int) -> tuple[str, str]:
-    """How many uploads are old and tell no job by their names, and what tells of them."""
-    age = duration(OLD_SECONDS)
-    line = ["magic-committer", *way_of(shell.s3), "uploads", "list", dest.url, "--older-than", age]
-    return (
-        f"{counted(nameless, 'upload')} of other programs may leak: older than {age}, and without a"
-        " job's name. See whose they are, and what removes them:",
-        shlex.join(line),
-    )
-
-
-def _tell(shell: Shell, cleaned: Cleaned) -> None:
-    if cleaned.report is not None and cleaned.report.did:
-        shell.output.text(f"{cleaned.dest}:")
-        for line in cleaned.report.did:
-            shell.output.text(line, indent="  ")
-    for error in cleaned.errors:
-        note(f"{cleaned.dest}: {error}")
-
-
-def _words(counts: Mapping[str, int], dry_run: bool) -> str:
+def _words(counts: Mapping[str, Any], dry_run: bool) -> str:
     """``"1 job recovered, 2 orphans aborted"``; of a dry run ``"1 job to recover, …"``."""
     words = []
     for name, plural in COUNTS.items():
@@ -274,19 +232,19 @@ METRICS = {
 """Gauges of a run, a value for each destination."""
 
 
-def metrics(started: float, done: Sequence[Cleaned]) -> str:
+def metrics(started: float, done: Sequence[Mapping[str, Any]]) -> str:
     """The metrics of a run in Prometheus's text format, version 0.0.4. Pure."""
     lines: list[str] = []
     for name, words in METRICS.items():
         full = f"magic_committer_cleanup_{name}"
         lines += [f"# HELP {full} {words}", f"# TYPE {full} gauge"]
-        for one in done:
-            dest = one.dest.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+        for row in done:
+            dest = row["dest"].replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
             values = {
                 "last_run_timestamp_seconds": started,
-                "success": int(one.code == exits.OK),
-                "duration_seconds": one.seconds,
-                **{count.removesuffix("_count"): n for count, n in one.counts.items()},
+                "success": int(row["code"] == exits.OK),
+                "duration_seconds": row["seconds"],
+                **{count.removesuffix("_count"): row[count] for count in COUNTS},
             }
             lines.append(f'{full}{{destination="{dest}"}} {values[name]!r}')
     return "".join(f"{line}\n" for line in lines)

@@ -89,12 +89,22 @@ def doctor(
     with suppress(NotSupported):
         settings = _wiring.bucket_settings(path.bucket, shell.s3)
     found = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
-    if shell.output.format == "table":
-        _print(shell.output, found)
-    else:
-        _print_checks(shell.output, found)
-    _tell(shell, found)
-    return _code(found, role)
+    _print(shell.output, found)
+    ahead = found.clock_ahead
+    if ahead is not None and abs(ahead) >= CLOCK_SECONDS_MAX:
+        way = "ahead of" if ahead > 0 else "behind"
+        shell.note(
+            f"note: this machine's clock is {age_words(abs(ahead))} {way} the store's. Ages are the"
+            " store's, so nothing is decided by it; S3 refuses requests from 15 min on"
+        )
+    for one in found.left:
+        shell.note(f"note: this could not be taken away again: {one}")
+    if found.lacks(role, "denied"):
+        return exits.FORBIDDEN
+    if found.lacks(role, "unanswered"):
+        return exits.NO_ANSWER
+    append = next(v for v in found.verdicts if v.subject == "append")
+    return exits.OK if append.works or role == "writer" else exits.BAD_STATE
 
 
 def _print_policy(shell: Shell, path: Destination, role: Role) -> int:
@@ -107,7 +117,13 @@ def _print_policy(shell: Shell, path: Destination, role: Role) -> int:
 
 
 def _print(output: Output, found: Diagnosis) -> None:
-    """For people: three tables."""
+    """Three tables for people; a row for each check for programs."""
+    if output.format != "table":
+        names = ("dest", "store", "transport", "clock_ahead", "problem")
+        summary = {name: getattr(found, name) for name in names} | {"left": list(found.left)}
+        rows = [{**row, "dest": found.dest} for kind in _checks(found) for row in kind]
+        output.rows("check", (), rows, fields=FIELDS, summary=lambda: summary)
+        return
     by = f", by {found.transport}" if found.transport else ""
     output.text(f"{found.dest} on {found.store}{by}")
     for columns, rows in zip(
@@ -117,14 +133,6 @@ def _print(output: Output, found: Diagnosis) -> None:
         output.rows("check", columns, rows, fields=FIELDS)
         if columns is STORE_COLUMNS and found.problem:
             output.text(found.problem)
-
-
-def _print_checks(output: Output, found: Diagnosis) -> None:
-    """For programs: a row for each check."""
-    names = ("dest", "store", "transport", "clock_ahead", "problem")
-    summary = {name: getattr(found, name) for name in names} | {"left": list(found.left)}
-    rows = [{**row, "dest": found.dest} for kind in _checks(found) for row in kind]
-    output.rows("check", (), rows, fields=FIELDS, summary=lambda: summary)
 
 
 def _checks(found: Diagnosis) -> tuple[list[dict[str, Any]], ...]:
@@ -149,24 +157,3 @@ def _checks(found: Diagnosis) -> tuple[list[dict[str, Any]], ...]:
         for v in found.verdicts
     ]
     return permissions, store, promises
-
-
-def _tell(shell: Shell, found: Diagnosis) -> None:
-    ahead = found.clock_ahead
-    if ahead is not None and abs(ahead) >= CLOCK_SECONDS_MAX:
-        way = "ahead of" if ahead > 0 else "behind"
-        shell.note(
-            f"note: this machine's clock is {age_words(abs(ahead))} {way} the store's. Ages are the"
-            " store's, so nothing is decided by it; S3 refuses requests from 15 min on"
-        )
-    for one in found.left:
-        shell.note(f"note: this could not be taken away again: {one}")
-
-
-def _code(found: Diagnosis, role: Role) -> int:
-    if found.lacks(role, "denied"):
-        return exits.FORBIDDEN
-    if found.lacks(role, "unanswered"):
-        return exits.NO_ANSWER
-    append = next(v for v in found.verdicts if v.subject == "append")
-    return exits.OK if append.works or role == "writer" else exits.BAD_STATE

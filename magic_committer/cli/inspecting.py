@@ -5,39 +5,50 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, get_args
 
 import click
+import orjson
 
-from magic_committer._quantities import bytes_words, counted, name_some
+from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import Column, Output, Prose
+from magic_committer.cli.output import TIMES, Column, Output, described
 from magic_committer.cli.shell import Reach, Shell, command
-from magic_committer.cli.values import time_words
 from magic_committer.errors import FormatError, InvalidRequest, MagicError, OptionError
-from magic_committer.hadoop.formats import Pending, PendingSet, SuccessData
-from magic_committer.hadoop.paths import parse_url
-from magic_committer.maintenance.read_file import (
-    BYTES_MAX,
-    UNNAMED_BYTES_MAX,
-    File,
-    FileKind,
-    decode,
-    kind_by_content,
-    kind_by_name,
+from magic_committer.hadoop.formats import (
+    PENDING_BYTES_MAX,
+    PENDINGSET_BYTES_MAX,
+    SUCCESS_BYTES_MAX,
+    Pending,
+    PendingSet,
+    SuccessData,
+    decode_pending,
+    decode_pendingset,
+    decode_success,
 )
-from magic_committer.protocol.plan import Plan, PlannedSet
+from magic_committer.hadoop.json import Invalid, refuse_crowded
+from magic_committer.hadoop.paths import (
+    ALIVE,
+    JSON,
+    MAGIC_STREAM,
+    PENDING_SUFFIX,
+    PENDINGSET_SUFFIX,
+    PLAN_PREFIX,
+    RECORD,
+    SUCCESS,
+    parse_url,
+)
+from magic_committer.maintenance.inspect import SIGN_BYTES_MAX, Sign
+from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
+from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet
+from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
 from magic_committer.protocol.strict import plain
 from magic_committer.stores.urls import local_path, scheme_of
 
-NAMED_MAX = 20
-"""Names, counters and keys of one field that are shown to people."""
 STDIN = "-"
-TIMES = ("created", "saved", "timestamp", "started")
-"""Fields that are times: seconds since the epoch, or Java's milliseconds."""
 NOT_TOLD = ("commits", "sets", "etags", "unknown", "order")
 """Fields that are rows of their own, or of no meaning outside of a reader."""
 
@@ -97,9 +108,9 @@ def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]
     """Read one file: its kind, and its content or why that is not valid."""
     kind = kind_by_name(file)
     try:
-        data = _read(shell, file, BYTES_MAX[kind] if kind else UNNAMED_BYTES_MAX)
+        data = _read(shell, file, _FORMS[kind].bytes_max if kind else UNNAMED_BYTES_MAX)
         kind = kind or kind_by_content(data, file)
-        return kind, decode(kind, data, file)
+        return kind, _FORMS[kind].decode(data, file)
     except FormatError as error:
         return kind, error
 
@@ -164,6 +175,89 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
     return data
 
 
+# Kinds --------------------------------------------------------------------------------------------
+#
+# A file is read by the readers that committing uses, so "valid" means: our own commit, recovery and
+# marker code accept all of it.
+
+
+FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive", "ledger"]
+FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
+FIELDS_MIN = 2
+"""A document with fewer of a kind's own fields is not of that kind."""
+
+
+File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
+
+
+class _Form(NamedTuple):
+    """How a kind is read, how large it may be, and the fields that tell it."""
+
+    decode: Callable[[bytes, str], File]
+    bytes_max: int
+    own: str
+
+
+_FORMS: Mapping[FileKind, _Form] = {
+    "pending": _Form(
+        decode_pending, PENDING_BYTES_MAX, "uploadId destinationKey uri etags bucket taskId"
+    ),
+    "pendingset": _Form(decode_pendingset, PENDINGSET_BYTES_MAX, "commits jobId extraData"),
+    "success": _Form(
+        decode_success, SUCCESS_BYTES_MAX,
+        "committer timestamp filenames success metrics diagnostics hostname",
+    ),
+    "plan": _Form(Plan.decode, PLAN_BYTES_MAX, "sets deletes partitions nonce uuid job_id"),
+    "record": _Form(JobRecord.decode, RECORD_BYTES_MAX, "terms state nonce uuid given_id started"),
+    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, "job role host pid"),
+    "ledger": _Form(Ledger.decode, LEDGER_BYTES_MAX, "query nonce done done_by claim"),
+}  # fmt: skip
+UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
+"""The greatest size of a file whose content must tell its kind."""
+
+_TASK_MANIFEST = "TaskManifest/1"
+
+
+def kind_by_name(name: str) -> FileKind | None:
+    """The kind that a file's name, or a key, tells; None if it tells none."""
+    directory, _, last = name.rpartition("/")
+    of_streams = MAGIC_STREAM in directory.split("/")[-2:]  # on a disk: a directory for each query
+    if of_streams and last.endswith(JSON):
+        return "ledger"
+    if last.endswith(PENDINGSET_SUFFIX):
+        return "pendingset"
+    if last.endswith(PENDING_SUFFIX):
+        return "pending"
+    if last.startswith(PLAN_PREFIX) and last.endswith(JSON):
+        return "plan"
+    return {SUCCESS: "success", RECORD: "record", ALIVE: "alive"}.get(last)  # type: ignore[return-value]
+
+
+def kind_by_content(data: bytes, source: str) -> FileKind:
+    """The kind of which a document has the most fields; raise `FormatError` if it has of none."""
+    document: dict[str, Any] = {}
+    try:
+        refuse_crowded(data)
+        document = orjson.loads(data)
+    except Invalid as error:
+        raise FormatError(source, error.field, error.reason) from None
+    except orjson.JSONDecodeError as error:
+        reason = f"is not JSON: {error}" if data else "has no data (0 bytes)"
+        raise FormatError(source, "", reason) from None
+    if not isinstance(document, dict):
+        raise FormatError(source, "", "is not a JSON object")
+    if str(document.get("type", "")).endswith(_TASK_MANIFEST):
+        raise FormatError(source, "type", "is of Hadoop's manifest committer, which has no uploads")
+    score = {kind: len(set(one.own.split()) & set(document)) for kind, one in _FORMS.items()}
+    best = max(FILE_KINDS, key=lambda kind: (score[kind], kind == "success"))
+    if score[best] < FIELDS_MIN:
+        raise FormatError(
+            source, "", "has the fields of none of the files that committers write",
+            hint=f"Say what it is: {', '.join(FILE_KINDS)}",
+        )  # fmt: skip
+    return best
+
+
 # Printing -----------------------------------------------------------------------------------------
 
 
@@ -171,10 +265,10 @@ def _print(output: Output, file: str, kind: str, content: File) -> None:
     """A document; of a set or a plan its head, and a row for each upload or set."""
     head = _document(content)
     if not isinstance(content, PendingSet | Plan):
-        output.document(kind, head, _lines(head))
+        output.document(kind, head, described(head))
         return
     if output.format == "table":
-        output.document(kind, {}, _lines(head))
+        output.document(kind, {}, described(head))
         output.text("")
     of_set = isinstance(content, PendingSet)
     output.rows(
@@ -208,28 +302,6 @@ def _document(content: File | PlannedSet) -> dict[str, Any]:
     if isinstance(content, Pending | SuccessData):
         told |= {name: told[name] / 1000 for name in TIMES if name in told}
     return told
-
-
-def _lines(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
-    """A document for people: name and words of each field that holds something."""
-    for number, (name, held) in enumerate(value.items()):
-        words = f"{before}{name if before else name.replace('_', ' ')}"
-        if before and number >= NAMED_MAX:
-            break
-        if isinstance(held, Mapping):
-            counters = {inner: told for inner, told in sorted(held.items()) if told}
-            yield from _lines(counters, f"{words}: ")
-        elif isinstance(held, list | tuple):
-            named = [one["key"] if isinstance(one, Mapping) else str(one) for one in held]
-            yield words, Prose(f"{len(held)}: {name_some(named, NAMED_MAX)}" if held else "")
-        elif isinstance(held, bool):
-            yield words, "yes" if held else "no"
-        elif name in TIMES and held:
-            yield words, time_words(held)
-        elif name == "bytes":
-            yield words, bytes_words(held)
-        elif held not in (None, ""):
-            yield words, str(held)
 
 
 def _measure(content: File) -> str:

@@ -12,14 +12,13 @@ from typing import Any
 
 import click
 
-from magic_committer._quantities import age_words, bytes_words, counted, name_some, pending_words
+from magic_committer._quantities import age_words, bytes_words
 from magic_committer._runtime import Progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import F, group
-from magic_committer.cli.output import Column, Prose
-from magic_committer.cli.plain import note
+from magic_committer.cli.app import group, note, options
+from magic_committer.cli.output import Column, described
 from magic_committer.cli.shell import Reach, Shell, command, recursive
-from magic_committer.cli.values import PLACE, age_option, dry_run, time_words
+from magic_committer.cli.values import PLACE, age_option, dry_run
 from magic_committer.errors import JobNotFound
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.ending import Ending
@@ -47,6 +46,7 @@ COLUMNS = (
     Column("batch", words=lambda number: "" if number is None else f"{number}", right=True),
     Column("id", "job"),
 )
+NOT_SHOWN = ("filenames", "report", "statistics")
 DEEP_COLUMNS = (*COLUMNS, Column("dest", "destination"))
 _path = click.argument("path", type=PLACE)
 _job = click.argument("job_id", metavar="JOB")
@@ -56,24 +56,21 @@ _accept = click.option(
 )  # fmt: skip
 
 
-def _ends(function: F) -> F:
-    """What every command that ends a job takes."""
-    for option in (
-        dry_run,
-        age_option(
-            "--dead-after", None,
-            "How long nothing of the job must have changed: 24h for `recover` of a running job; 1h"
-            " for --adopt and --force. 0 is your word that its driver is dead.",
-        ),
-        click.option(
-            "--adopt", is_flag=True,
-            help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
-        ),
-        _job,
-        _path,
-    ):  # fmt: skip
-        function = option(function)
-    return function
+_ends = options(
+    _path,
+    _job,
+    click.option(
+        "--adopt", is_flag=True,
+        help="Of a Hadoop job: your word that its JVM is dead. It gets a record, and is ours.",
+    ),
+    age_option(
+        "--dead-after", None,
+        "How long nothing of the job must have changed: 24h for `recover` of a running job; 1h"
+        " for --adopt and --force. 0 is your word that its driver is dead.",
+    ),
+    dry_run,
+)  # fmt: skip
+"""What every command that ends a job takes."""
 
 
 # Looking ------------------------------------------------------------------------------------------
@@ -144,29 +141,7 @@ def show(shell: Shell, path: Destination, job_id: str) -> None:
         reach.found_nothing(path)
         reach.tell()
         raise
-    shell.output.document("job", found.to_dict(), _lines_of(found))
-
-
-def _lines_of(found: FoundJob) -> Iterator[tuple[str, str]]:
-    yield "job", found.id
-    yield "destination", found.dest
-    yield "kind", f"ours, adopted from Hadoop's {found.adopted}" if found.adopted else found.kind
-    yield "directory", "" if found.kind == "ours" else found.directory
-    outcome = f" ({found.outcome})" if found.state == State.CLOSED else ""
-    yield "state", f"{found.state}{outcome}" if found.kind == "ours" else ""
-    yield "mode", ", ".join(filter(None, (found.mode, found.accept and f"accepts {found.accept}")))
-    yield "batch", f"{found.batch} of query {found.query}" if found.query else ""
-    yield "checkpoint", f"hash {found.checkpoint}" if found.checkpoint else ""
-    yield "started", time_words(found.started)
-    yield "changed", f"{age_words(found.age)} ago"
-    yield "by", f"{found.role} on {found.host}, pid {found.pid}" if found.role else ""
-    yield "uuid", found.uuid
-    yield "pending", pending_words(found.tasks, found.files, found.bytes)
-    yield "visible", "" if found.visible is None else counted(found.visible, "file")
-    for key in found.missing_keys:
-        yield "unresolved", key
-    yield "problem", Prose(found.problem)
-    yield "recovery would", Prose(found.would)
+    shell.output.document("job", found.to_dict(), shown(found.to_dict()))
 
 
 # Ending -------------------------------------------------------------------------------------------
@@ -253,34 +228,24 @@ def _run(
     plan = verb(Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after))
     (row,) = plan.rows
     if dry_run:
-        lines = [
-            ("job", row["job_id"]),
-            ("state", row["state"]),
-            ("adopt", "its record is written first" if row["adopt"] else ""),
-            ("warning", Prose(plan.warning)),
-            ("would", Prose(row["would"])),
-            ("problem", Prose(row.get("why", ""))),
-            ("tasks", name_some(row.get("tasks") or ())),
-            *(("unresolved", key) for key in row.get("unresolved", ())),
-            *(("visible", key) for key in row.get("visible", ())),
-        ]
-        shell.output.document("job.dry_run", row, lines)
+        shell.output.document("job.dry_run", row, shown(row))
         return exits.OK
-    loses = bool(plan.warning) and row["state"] == State.COMMITTING
-    shell.ask(plan, yes=yes, told=loses or "visible" in row)
+    question = f"{plan.warning} {plan.question}".strip() if plan.question else ""
+    if question and not yes:
+        shell.confirm(question)
+    elif question and ("visible" in row or (plan.warning and row["state"] == State.COMMITTING)):
+        shell.note(f"magic-committer: {question}")  # for a log: something is lost
     done = plan.run()
-    shell.output.document(_KINDS[type(done)], done.to_dict(), list(_told(done)))
+    kinds = {JobReport: "job.report", Recovery: "job.recovery", GivenUp: "job.given_up"}
+    shell.output.document(kinds[type(done)], done.to_dict(), shown(done.to_dict()))
     return code_of(done)
-
-
-_KINDS = {JobReport: "job.report", Recovery: "job.recovery", GivenUp: "job.given_up"}
 
 
 def code_of(done: JobReport | Recovery | GivenUp | None) -> int:
     """Whether something of the job is left: its uploads, or its record."""
     left: Any = ()
     if isinstance(done, Recovery):
-        return code_of(done.report)
+        done = done.report
     if isinstance(done, GivenUp):
         left = done.left_open or done.unread
     elif done is not None:
@@ -288,44 +253,10 @@ def code_of(done: JobReport | Recovery | GivenUp | None) -> int:
     return exits.BAD_STATE if left else exits.OK
 
 
-def _told(done: JobReport | Recovery | GivenUp) -> Iterator[tuple[str, str]]:
-    """What became of a job, for people: name and words of each line."""
-    if isinstance(done, JobReport):
-        yield from report_lines(done)
-        return
-    yield "job", done.job_id
-    yield "found", done.found
-    if isinstance(done, Recovery):
-        yield "did", Prose(done.did)
-    yield "record", done.state
-    yield "outcome", done.outcome or "not known"
-    if isinstance(done, Recovery):
-        report = report_lines(done.report) if done.report is not None else ()
-        yield from (line for line in report if line[0] not in ("job", "outcome", "record"))
-        return
-    yield "problem", Prose(done.why)
-    if done.report is None:
-        yield "aborted", counted(done.aborted, "upload")
-        yield "deleted", counted(done.deleted, "file")
-    yield from (("visible", key) for key in done.visible)
-    if done.visible_files > len(done.visible):
-        yield "visible", f"{done.visible_files - len(done.visible)} more"
-    yield from (("left open", upload) for upload in done.left_open)
-    yield from (("left alone", key) for key in done.unread)
-    for warning in done.report.warnings if done.report is not None else ():
-        yield "warning", Prose(warning)
-
-
-def report_lines(report: JobReport) -> Iterator[tuple[str, str]]:
-    """A report for people: name and words of each line."""
-    yield "job", report.job_id
-    yield "outcome", report.outcome
-    yield "record", report.state
-    yield "requests by", report.transport
-    if report.tasks or report.files:
-        yield "published", pending_words(report.tasks, report.files, report.bytes)
-    yield from (("warning", Prose(warning)) for warning in report.warnings)
-    yield from (("left open", upload) for upload in report.left_open)
-    if report.unattributed:
-        uploads = counted(report.unattributed, "open upload")
-        yield "unattributed", f"{uploads} under the destination: their names tell no job"
+def shown(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is shown to people of a job or a report: what holds something. A report that is part of
+    another is told with it."""
+    told = {**(told.get("report") or {}), **told}
+    if told.get("outcome") == "" and told["state"] == State.ABSENT:
+        told["outcome"] = "not known"
+    return described({name: held for name, held in told.items() if held and name not in NOT_SHOWN})

@@ -32,11 +32,7 @@ lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
 TOLD = frozenset({"ID", "Status", "Filter", "Prefix", "AbortIncompleteMultipartUpload"})
 """Elements of a rule that stand in columns or words of their own."""
 FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
-COLUMNS = (
-    Column("id", "rule"),
-    Column("status"),
-    Column("words", "does", prose=True),
-)
+COLUMNS = (Column("id", "rule"), Column("status"), Column("words", "does", prose=True))
 
 
 _bucket = click.argument("dest", metavar="BUCKET|URL", type=DIRECTORY)
@@ -74,7 +70,14 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
     settings = _wiring.bucket_settings(dest.bucket, shell.s3)
     merged = merge(settings.lifecycle(), dest.prefix, days)
     if merged.change != "nothing":
-        _warn(shell, dest, days)
+        longest = 0.0
+        if dest.prefix:  # only jobs directly under a directory that was named are looked at
+            try:
+                longest = longest_live(shell.runtime(dest.bucket), dest)
+            except StoreError as error:
+                shell.note(f"note: whether jobs live under {dest.url} cannot be told: {error}")
+        if told := too_short(days, longest):
+            shell.note(f"note: {told}")
         if not dry_run:
             if not yes:
                 verb = "A rule is added" if merged.change == "added" else "Our rule is changed"
@@ -95,19 +98,6 @@ _BEGIN: dict[tuple[Change, bool], str] = {
     ("changed", False): "Would change",
     ("changed", True): "Changed",
 }
-
-
-def _warn(shell: Shell, dest: Destination, days: int) -> None:
-    """Notes on a rule that may be too short. It looks at the jobs directly under a directory that
-    was named; where that is forbidden it says so."""
-    longest = 0.0
-    if dest.prefix:
-        try:
-            longest = longest_live(shell.runtime(dest.bucket), dest)
-        except StoreError as error:
-            shell.note(f"note: whether jobs live under {dest.url} cannot be told: {error}")
-    if told := too_short(days, longest):
-        shell.note(f"note: {told}")
 
 
 def _row(rule: Rule, dest: Destination) -> dict[str, Any]:

@@ -13,8 +13,7 @@ import click
 
 from magic_committer._patience import patient
 from magic_committer.cli import exits
-from magic_committer.cli.app import root
-from magic_committer.cli.plain import note
+from magic_committer.cli.app import note, root
 
 
 def main() -> NoReturn:

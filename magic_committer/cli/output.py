@@ -32,7 +32,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import orjson
 
-from magic_committer.cli.plain import Format, clean, note
+from magic_committer._quantities import age_words, bytes_words
+from magic_committer.cli.app import Format, clean, note
+from magic_committer.cli.values import time_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +50,16 @@ PIPE_COLUMNS = 1_000_000
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
 
+
+ITEMS_MAX = 20
+"""Items and counters of one field of a document that people are shown."""
+TIMES = ("created", "saved", "timestamp", "started")
+"""Fields that are times, in seconds since the epoch."""
+UNITS: Mapping[str, Callable[[Any], str]] = {
+    "age": age_words, "bytes": bytes_words, "seconds": "{:.1f}".format,
+}  # fmt: skip
+PROSE = ("did", "problem", "warning", "warnings", "why", "would")
+"""Fields that are sentences."""
 
 BARS: list[Any] = []
 """The bars that are on the terminal now."""
@@ -93,11 +105,7 @@ def clean_json(document: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where results go.
-
-    Attributes:
-        given: None: the process's stdout at the time of each call.
-    """
+    """Where results go. ``given``: None: the process's stdout at the time of each call."""
 
     format: Format
     given: TextIO | None = None
@@ -127,18 +135,18 @@ class Output:
             summary, closing: asked after the last row: for programs, and in a sentence, which
                 stands above a table.
         """
+        chosen = ({name: row.get(name) for name in fields} for row in rows)
         if self.format == "jsonl":
-            for row in rows:
-                self._line(_typed(kind, {name: row.get(name) for name in fields}))
+            for row in chosen:
+                self._line(_typed(kind, row))
             self._line(_typed(f"{kind}s.summary", summary()))
         elif self.format == "json":
-            chosen = ({name: row.get(name) for name in fields} for row in rows)
             self._whole(f"{kind}s", chosen, summary)
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerow(fields)
-            for row in rows:
-                writer.writerow([_cell(row.get(name)) for name in fields])
+            for row in chosen:
+                writer.writerow(map(_cell, row.values()))
                 self.stream.flush()
             if told := closing():
                 note(told)
@@ -149,17 +157,18 @@ class Output:
         self, kind: str, rows: Iterator[Mapping[str, Any]], summary: Callable[[], Mapping[str, Any]]
     ) -> None:
         head = f'{{\n  "schema": {SCHEMA},\n  "type": "{kind}",\n  "rows": ['
-        before = head
+        before, failed = head, False
         try:
             for row in rows:
                 self.stream.write(f"{before}\n    {_json(row)}")
                 before = ","
         except BaseException:
-            if before != head:  # a document that was begun is ended
-                self.stream.write(f'\n  ],\n  "summary": {_json(summary())}\n}}\n')
+            failed = True
             raise
-        start = head if before == head else "\n  "
-        self.stream.write(f'{start}],\n  "summary": {_json(summary())}\n}}\n')
+        finally:
+            if before != head or not failed:  # a document that was begun is ended
+                start = head if before == head else "\n  "
+                self.stream.write(f'{start}],\n  "summary": {_json(summary())}\n}}\n')
 
     def _table(
         self,
@@ -168,8 +177,7 @@ class Output:
         closing: Callable[[], str],
     ) -> None:
         first: list[Mapping[str, Any]] = []
-        count = 0
-        told = ""
+        count, told = 0, ""
         try:
             for row in rows:
                 count += 1
@@ -245,6 +253,32 @@ class Output:
     def _line(self, value: Mapping[str, Any]) -> None:
         self.stream.write(_json(value) + "\n")
         self.stream.flush()
+
+
+def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """A document for people: name and words of each field that holds something, by its name in the
+    other formats; a line for each item of a list."""
+    for number, (name, held) in enumerate(value.items()):
+        words = f"{before}{name if before else name.replace('_', ' ')}"
+        if before and number >= ITEMS_MAX:
+            break
+        if isinstance(held, Mapping):
+            counters = {inner: told for inner, told in sorted(held.items()) if told}
+            yield from described(counters, f"{words}: ")
+        elif isinstance(held, list | tuple):
+            for one in held[:ITEMS_MAX]:
+                told = one["key"] if isinstance(one, Mapping) else str(one)
+                yield words, Prose(told) if name in PROSE else told
+            if (more := len(held) - ITEMS_MAX) > 0:
+                yield words, f"and {more:,} more"
+        elif isinstance(held, bool):
+            yield words, "yes" if held else "no"
+        elif name in TIMES and held:
+            yield words, time_words(held)
+        elif name in UNITS:
+            yield words, UNITS[name](held)
+        elif held not in (None, ""):
+            yield words, Prose(held) if name in PROSE else str(held)
 
 
 # Laying out ---------------------------------------------------------------------------------------

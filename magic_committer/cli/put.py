@@ -11,33 +11,24 @@ Invariants:
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
 from magic_committer._modes import mode_of
-from magic_committer._quantities import bytes_words, counted, name_some
+from magic_committer._quantities import bytes_words, counted
 from magic_committer._runtime import Runtime
 from magic_committer.api import write
 from magic_committer.cli import exits
-from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.jobs import code_of, report_lines
-from magic_committer.cli.output import Prose
+from magic_committer.cli.app import WORDS, options, root
+from magic_committer.cli.jobs import code_of, shown
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY, MODE, PLACE, dry_run
 from magic_committer.commit.conflict import existing, partitions_of
 from magic_committer.errors import UploadFailed
-from magic_committer.filesystem.put import (
-    PutItem,
-    PutReport,
-    files_in,
-    objects_in,
-    refuse_itself,
-)
+from magic_committer.filesystem.put import PutItem, files_in, objects_in, refuse_itself
 from magic_committer.hadoop.manifests import check_file_name
 from magic_committer.hadoop.paths import Destination, is_s3_url
 from magic_committer.options import BY_PARTITION, FAILING, REPLACING, Mode
@@ -48,73 +39,44 @@ LOOKING_IN_FLIGHT = 16
 """Listings of the destination at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Present:
-    """What of the destination matters to a job that is about to be started: objects or files at
-    names that it writes, other ones that its mode deletes, and the first because of which the mode
-    refuses ("": none)."""
-
-    over: int = 0
-    deleted: int = 0
-    refused: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Putting:
-    """What is to be put, and the names that are left out.
-
-    Attributes:
-        source: the path of a directory, or the URL of objects.
-        mode: the library's word for it.
-        unique: the names get the job's UUID: none of them is there.
-    """
-
-    source: str
-    dest: Destination
-    mode: Mode
-    files: Sequence[PutItem]
-    left_out: tuple[str, ...]
-    unique: bool
-
-    @property
-    def bytes(self) -> int:
-        """Of all files."""
-        return sum(file.size for file in self.files)
-
-    def look(self, runtime: Runtime) -> Present:
-        """What is there now. Only listings are sent."""
-        dest = self.dest
-        keys = {dest.prefix + file.name for file in self.files}
-        parts = partitions_of(dest, keys)
-        within = parts if self.mode in BY_PARTITION else None
-        if self.mode in FAILING:
-            with closing(existing(runtime, dest, within, LOOKING_IN_FLIGHT)) as found:
-                return Present(refused=next((info.key for info in found), ""))
-        over = deleted = 0
-        if not self.unique:  # hidden keys too: they are no data, and written over all the same
-            for part in parts:
-                for page in runtime.store.list(dest.prefix + part, delimiter="/"):
-                    over += sum(info.key in keys for info in page.objects)
-        if self.mode in REPLACING:
-            kept = set[str]() if self.unique else keys
-            with closing(existing(runtime, dest, within, LOOKING_IN_FLIGHT)) as found:
-                deleted = sum(info.key not in kept for info in found)
-        return Present(over, deleted)
-
-    def would(self, present: Present) -> str:
-        """What a run does, in a sentence without its stop. Pure."""
-        what = f"{counted(len(self.files), 'file')}, {bytes_words(self.bytes)}"
-        if present.refused:
-            return f"Refuse to put {what} into {self.dest.url}: there is data, {present.refused}"
-        kind = "file" if is_tree(self.dest.bucket) else "object"
-        over = f"write over {counted(present.over, kind)} there" if present.over else ""
-        others = counted(present.deleted, f"other {kind}")
-        deleted = f"delete {others}" if present.deleted else ""
-        fate = " and ".join(filter(None, (over, deleted)))
-        return f"Put {what} into {self.dest.url}{fate and f', {fate}'}"
+def _present(
+    runtime: Runtime, dest: Destination, mode: Mode, files: Sequence[PutItem], unique: bool
+) -> dict[str, Any]:
+    """What of the destination matters to a job that is about to be started: how many objects lie at
+    names that it writes, and how many other ones its mode deletes; or the first because of which
+    its mode refuses. ``unique``: the names get the job's UUID: none of them is there. Only listings
+    are sent."""
+    keys = {dest.prefix + file.name for file in files}
+    parts = partitions_of(dest, keys)
+    within = parts if mode in BY_PARTITION else None
+    found: dict[str, Any] = {"over": 0, "deleted": 0, "refused": ""}
+    if not unique and mode not in FAILING:
+        # Hidden keys too: they are no data, and written over all the same.
+        for part in parts:
+            for page in runtime.store.list(dest.prefix + part, delimiter="/"):
+                found["over"] += sum(info.key in keys for info in page.objects)
+    if mode in FAILING or mode in REPLACING:
+        kept = set[str]() if unique else keys
+        with closing(existing(runtime, dest, within, LOOKING_IN_FLIGHT)) as there:
+            if mode in FAILING:
+                found["refused"] = next((info.key for info in there), "")
+            else:
+                found["deleted"] = sum(info.key not in kept for info in there)
+    return found
 
 
-OPTIONS = (
+def _would(dest: Destination, what: str, present: Mapping[str, Any]) -> str:
+    """What a run does, in a sentence without its stop. Pure."""
+    if present["refused"]:
+        return f"Refuse to put {what} into {dest.url}: there is data, {present['refused']}"
+    kind = "file" if is_tree(dest.bucket) else "object"
+    over = f"write over {counted(present['over'], kind)} there" if present["over"] else ""
+    others = counted(present["deleted"], f"other {kind}")
+    fate = " and ".join(filter(None, (over, f"delete {others}" if present["deleted"] else "")))
+    return f"Put {what} into {dest.url}{fate and f', {fate}'}"
+
+
+_options = options(
     click.option(
         "--mode", type=MODE, default="append", metavar="MODE", show_default=True,
         help="What becomes of data at DEST: append (beside it), fail, replace (all of it),"
@@ -123,8 +85,7 @@ OPTIONS = (
     ),
     click.option("--hidden", is_flag=True, help="Hidden files and directories, too."),
     click.option(
-        "--unique",
-        is_flag=True,
+        "--unique", is_flag=True,
         help="Put the job's UUID into each name: a cleanup after a kill then finds all uploads.",
     ),
     click.option(
@@ -134,10 +95,6 @@ OPTIONS = (
     click.option("--no-success", is_flag=True, help="Write no _SUCCESS."),
     dry_run,
 )  # fmt: skip
-
-
-def _options(function: Callable[..., int]) -> Callable[..., int]:
-    return functools.reduce(lambda made, option: option(made), reversed(OPTIONS), function)
 
 
 @command(root, "promote", WORDS["promote"], "s3://bucket/staging/today s3://bucket/table --dry-run")
@@ -205,12 +162,16 @@ def _publish(
     dry_run: bool,
     yes: bool,
 ) -> int:
-    putting = Putting(source, dest, mode_of(mode), files, left_out, unique)
-    if dry_run:
-        return _tell(shell, putting, putting.look(shell.runtime(dest.bucket)))
-    if putting.mode not in FAILING and not yes:
-        present = putting.look(shell.runtime(dest.bucket))
-        shell.confirm(f"{putting.would(present)}?")
+    put_mode, size = mode_of(mode), sum(file.size for file in files)
+    if dry_run or (put_mode not in FAILING and not yes):
+        present = _present(shell.runtime(dest.bucket), dest, put_mode, files, unique)
+        would = _would(dest, f"{counted(len(files), 'file')}, {bytes_words(size)}", present)
+        if dry_run:
+            told = {"dest": dest.url, "mode": put_mode, "would": would, "files": len(files)}
+            told |= {"bytes": size, "left_out": list(left_out), **present}
+            shell.output.document("put.dry_run", told, shown(told))
+            return exits.BAD_STATE if present["refused"] else exits.OK
+        shell.confirm(f"{would}?")
     attributes = None if content_type is None else Attributes(content_type=content_type)
     writing = write(
         dest.url,
@@ -222,36 +183,14 @@ def _publish(
     with writing as job:
         put = job.copy if is_s3_url(source) else job.put_directory
         done = put(source, hidden=hidden, unique=unique, attributes=attributes)
-        _refuse_changes(putting, done)
+        if (done.files, done.bytes, done.left_out) != (len(files), size, left_out):
+            raise UploadFailed(  # the block then publishes nothing
+                f"{source} changed while it was put: first it had"
+                f" {counted(len(files), 'file')} of {size:,} bytes, then"
+                f" {counted(done.files, 'file')} of {done.bytes:,}",
+                hint="Put it again when nobody writes into it any more",
+            )
     report = writing.report
-    lines = (*report_lines(report), ("left out", name_some(done.left_out)))
-    shell.output.document("put", {**report.to_dict(), "left_out": list(done.left_out)}, lines)
+    value = {**report.to_dict(), "left_out": list(done.left_out)}
+    shell.output.document("put", value, shown(value))
     return code_of(report)
-
-
-def _tell(shell: Shell, putting: Putting, present: Present) -> int:
-    would = putting.would(present)
-    told = {
-        "dest": putting.dest.url,
-        "mode": putting.mode,
-        "would": would,
-        "files": len(putting.files),
-        "bytes": putting.bytes,
-        "left_out": list(putting.left_out),
-        **asdict(present),
-    }
-    lines = (("would", Prose(would)), ("left out", name_some(putting.left_out)))
-    shell.output.document("put.dry_run", told, lines)
-    return exits.BAD_STATE if present.refused else exits.OK
-
-
-def _refuse_changes(putting: Putting, done: PutReport) -> None:
-    """Raise if what was put is not what was counted: the block then publishes nothing."""
-    counted_before = len(putting.files), putting.bytes, putting.left_out
-    if (done.files, done.bytes, done.left_out) != counted_before:
-        raise UploadFailed(
-            f"{putting.source} changed while it was put: first it had"
-            f" {counted(len(putting.files), 'file')} of {putting.bytes:,} bytes, then"
-            f" {counted(done.files, 'file')} of {done.bytes:,}",
-            hint="Put it again when nobody writes into it any more",
-        )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from magic_committer._quantities import age_words, bytes_words
-from magic_committer.cli.app import WORDS, root
+from magic_committer.cli.app import WORDS, clean, root
 from magic_committer.cli.output import Prose
-from magic_committer.cli.plain import clean
 from magic_committer.cli.shell import Reach, Shell, command, recursive, way_of
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
@@ -171,10 +170,10 @@ def plain(data: ReportData) -> dict[str, Any]:
     uploads = None
     if (sums := data.sums) is not None:
         uploads = {
-            "total": sums.all.to_dict(),
-            "removable": sums.removable.to_dict(),
+            "total": asdict(sums.all),
+            "removable": asdict(sums.removable),
             "old": sums.to_dict()["old"],
-            "by_class": {name: sums.of(name).to_dict() for name in CLASSES},
+            "by_class": {name: asdict(sums.of(name)) for name in CLASSES},
             "largest": [upload.to_dict() for upload in sums.largest()],
         }
     return {

@@ -21,24 +21,19 @@ import click
 from magic_committer import _wiring
 from magic_committer._runtime import Progress, ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import COMMON, Explained, common
+from magic_committer.cli.app import COMMON, Explained, Format, common, note
 from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, hide_progress, wrapped
-from magic_committer.cli.plain import Format, note
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.below import has_deeper, jobs_below
-from magic_committer.maintenance.reports import ActionPlan
+from magic_committer.maintenance.inspect import has_deeper, jobs_below
 from magic_committer.options import S3Options, S3Place
 from magic_committer.remedy import Remedy, as_command, reword_notes, sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """How this call of a command was asked to reach stores and to print.
-
-    Attributes:
-        progress: bars for the library's ``progress=``, where there is a terminal.
-    """
+    """How this call of a command was asked to reach stores and to print. ``progress``: bars for the
+    library's ``progress=``, where there is a terminal."""
 
     s3: S3Options
     output: Output
@@ -61,24 +56,9 @@ class Shell:
         for line in (*wrapped("", words, width), f"  {command}"):
             self.note(line)
 
-    def ask(self, plan: ActionPlan[Any], *, yes: bool, told: bool = False) -> None:
-        """Go on only if the user says yes to a plan, here or by ``--yes``. ``told``: with ``--yes``
-        the question is a note, for a log. Raises as `confirm`."""
-        question = f"{plan.warning} {plan.question}".strip()
-        if not plan.question:
-            return
-        if not yes:
-            self.confirm(question)
-        elif told:  # who is asked reads it in the question
-            self.note(f"magic-committer: {question}")
-
     def confirm(self, question: str) -> None:
-        """Go on only if the user says yes.
-
-        Raises:
-            click.UsageError: there is nobody to ask.
-            click.Abort: the answer is another.
-        """
+        """Go on only if the user says yes. UsageError: there is nobody to ask. Abort: the answer is
+        another."""
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
         hide_progress()
@@ -92,12 +72,12 @@ def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
     if quiet or not sys.stderr.isatty():
         yield no_progress
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
 
-    bars = Bars(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+    bars = progress.Progress(
+        progress.TextColumn("{task.description}"), progress.BarColumn(),
+        progress.MofNCompleteColumn(), progress.TimeElapsedColumn(),
         console=Console(file=sys.stderr), transient=True,
         redirect_stdout=False,  # results stay on stdout
     )  # fmt: skip

@@ -11,13 +11,12 @@ import click
 
 from magic_committer._quantities import age_words, bytes_words, counted, duration, name_some
 from magic_committer.cli import exits
-from magic_committer.cli.app import F, group
+from magic_committer.cli.app import group, note, options
 from magic_committer.cli.output import Column
-from magic_committer.cli.plain import note
 from magic_committer.cli.shell import Reach, Shell, command, way_of
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.abort_uploads import OpenUploads, by_class, planned
+from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads, by_class
 from magic_committer.maintenance.uploads import FIELDS, Filters, Sums
 from magic_committer.remedy import Remedy, as_command
 
@@ -39,23 +38,17 @@ ABORT_FIELDS = ("action", *(name for name in FIELDS if name != "would"))
 PROBLEMS_SHOWN_MAX = 10
 
 
-def filters(function: F) -> F:
-    """The options that choose uploads."""
-    for option in (
-        click.option(
-            "--key-glob", metavar="GLOB",
-            help="Only keys that match, from PATH on: '*.csv'; * matches / too.",
-        ),
-        click.option("--job", metavar="ID", help="Only those of this job, by id or UUID."),
-        age_option(
-            "--older-than", None,
-            "Only those that began so long ago, by the store's clock: 36h, 7d.",
-        ),
-    ):  # fmt: skip
-        function = option(function)
-    return function
-
-
+filters = options(
+    age_option(
+        "--older-than", None, "Only those that began so long ago, by the store's clock: 36h, 7d."
+    ),
+    click.option("--job", metavar="ID", help="Only those of this job, by id or UUID."),
+    click.option(
+        "--key-glob", metavar="GLOB",
+        help="Only keys that match, from PATH on: '*.csv'; * matches / too.",
+    ),
+)  # fmt: skip
+"""The options that choose uploads."""
 no_sizes = click.option("--no-sizes", is_flag=True, help="Do not ask for parts and bytes: faster.")
 
 
@@ -204,7 +197,7 @@ def abort_uploads(
     """
     asked = Filters(**chosen)
     survey = _look(shell, path, asked, sizes=not no_sizes)
-    plan = planned(survey, foreign, hadoop, max_aborts)
+    plan = Clearing(survey, foreign, hadoop, max_aborts)
     for line in plan.advice:
         shell.note(line)
     if plan.advice:

@@ -11,7 +11,7 @@ import click
 
 from magic_committer._modes import mode_of
 from magic_committer._quantities import duration
-from magic_committer.cli.app import F
+from magic_committer.cli.app import F, options
 from magic_committer.errors import OptionError, PathError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.stores.urls import is_tree_url
@@ -57,30 +57,29 @@ def time_words(epoch: float) -> str:
         return f"{epoch} s after 1970, which is no date"
 
 
-class _Value(click.ParamType):  # type: ignore[type-arg]  # generic in new releases only
-    """An argument that one of our own functions reads."""
+def _read_by(name: str, read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return the type of an argument that one of our own functions reads."""
 
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
+    def convert(text: str) -> Any:
         try:
-            return self._read(value)
+            return read(text)
         except (OptionError, PathError) as error:
-            raise click.BadParameter(str(error), ctx, param) from error
+            raise click.BadParameter(str(error)) from error
+
+    convert.__name__ = name
+    return convert
 
 
-DIRECTORY = _Value("s3 path", _on_s3)
+DIRECTORY = _read_by("s3 path", _on_s3)
 """``s3://bucket/path``, ``s3a://…`` or ``bucket/path``: a directory; ``dataset1`` never means
 ``dataset10``."""
-PLACE = _Value("path", lambda text: Destination.parse(text if is_tree_url(text) else s3_url(text)))
+PLACE = _read_by(
+    "path", lambda text: Destination.parse(text if is_tree_url(text) else s3_url(text))
+)
 """The same, or ``file:///path``: where jobs may be."""
-MODE = _Value("mode", lambda text: text if mode_of(text) else "")
+MODE = _read_by("mode", lambda text: text if mode_of(text) else "")
 """A word for a mode, this library's or Spark's, as it was given."""
-DURATION = _Value("duration", parse_duration)
+DURATION = _read_by("duration", parse_duration)
 """Seconds, of ``36h``, ``2d``, ``90m``."""
 
 
@@ -93,9 +92,8 @@ def age_option(names: str, seconds: float | None, help: str) -> Callable[[F], F]
     )  # fmt: skip
 
 
-def dry_run(function: F) -> F:
-    """The options ``--dry-run`` and ``--yes`` of what asks before it acts."""
-    function = click.option("--yes", "-y", is_flag=True, help="Do not ask.")(function)
-    return click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done.")(
-        function
-    )
+dry_run = options(
+    click.option("--dry-run", is_flag=True, help="Change nothing; say what would be done."),
+    click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+)
+"""The options of what asks before it acts."""

@@ -9,24 +9,17 @@ rule, aborts the uploads of others (counterexamples.md, #15). If a check fails, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from itertools import islice
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import steps
-from magic_committer.commit.load import LoadedSet, Spool
+from magic_committer.commit.load import LoadedSet, Spool, SpooledSource
 from magic_committer.commit.outcome import end
 from magic_committer.commit.probe import is_long, refuse_long_element
-from magic_committer.commit.ready import (
-    ReadyUpload,
-    Row,
-    RowCheck,
-    name_of_row,
-    upload_name,
-    upload_of,
-)
+from magic_committer.commit.ready import ReadyUpload, RowCheck
 from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import UploadLook, UploadName, UploadState, to_look
 from magic_committer.errors import (
@@ -127,26 +120,33 @@ def check_uploads(
     objects are right. ``listed``: the open uploads under the destination, if all uploads of the
     sets were made before that listing began."""
     files = sum(loaded.files for loaded in accepted)
-    problems = list(islice(_wrong(job, dest, _rows(accepted, spool), files), PROBLEMS_MAX))
-    # The set of destinations is freed before the set of names is made: memory for one is enough.
     checked = Checked(files)
-    checked.problems = problems
     checked.files, checked.bytes = files, sum(loaded.bytes for loaded in accepted)
-    add, any_long = checked.names.add, False
-    for key, upload_id, *_ in _rows(accepted, spool):
-        add(upload_name(key, upload_id))
+    add, problem_of = checked.names.add_upload, RowCheck(job, dest).problem
+    any_long, twice = False, set[str]()
+    for key, upload_id, token, parts in spool.checked(accepted):
+        if (wrong := problem_of(key, upload_id, token, parts)) is not None:
+            checked.problem(wrong)
+        if not add(key, upload_id) and len(twice) < PROBLEMS_MAX:
+            twice.add(key)
         any_long = any_long or is_long(key)
+    if twice:
+        found = Counter(key for key in spool.keys(accepted) if key in twice)
+        for key, count in found.items():
+            if count > 1:
+                checked.problem(f"{key}: {count} files of the job have this destination")
     if not checked.problems:
-        keys = spooled_keys(accepted, spool) if any_long else ()
+        keys = spool.keys(accepted) if any_long else ()
         for problem in _not_held(runtime, job, keys, taken_as_is):
             checked.problem(problem)
         for problem in not_held(
             runtime.store,
-            lambda: (key for key in spooled_keys(accepted, spool) if key not in taken_as_is),
+            lambda: (key for key in spool.keys(accepted) if key not in taken_as_is),
         ):
             checked.problem(problem)
-        unchecked = _rows(accepted, spool)
-        for upload in missing_uploads(runtime, dest, checked, unchecked, in_flight, listed):
+        for upload in missing_uploads(
+            runtime, dest, checked, SpooledSource(accepted, spool), in_flight, listed
+        ):
             if upload.key in taken_as_is:
                 continue
             checked.problem(
@@ -172,34 +172,11 @@ def _not_held(
                 yield f"{key}: {error.message}"
 
 
-def _wrong(job: StartedJob, dest: Destination, rows: Iterable[Row], files: int) -> Iterator[str]:
-    """What is wrong with the uploads, each alone and all together. Pure."""
-    right, destinations = RowCheck(job, dest), KeySet(files)
-    for row in rows:
-        problem = right.problem(row)
-        if problem is not None:
-            yield problem
-        if not destinations.add(row[0]):
-            yield f"{row[0]}: two files of the job have this destination"
-
-
-def _rows(accepted: Iterable[LoadedSet], spool: Spool) -> Iterator[Row]:
-    """The uploads of the sets, as JSON. One set is unpacked at a time."""
-    for loaded in accepted:
-        rows, _ = spool.read(loaded.offset, loaded.packed_bytes)
-        yield from rows
-
-
-def spooled_keys(accepted: Iterable[LoadedSet], spool: Spool) -> Iterator[str]:
-    """The keys of the uploads of the sets."""
-    return (row[0] for row in _rows(accepted, spool))
-
-
 def missing_uploads(
     runtime: Runtime,
     dest: Destination,
     checked: Checked,
-    all_rows: Iterable[Row],
+    source: SpooledSource,
     in_flight: int,
     listed: Ahead[UploadPage] | None = None,
 ) -> Iterator[ReadyUpload]:
@@ -211,7 +188,7 @@ def missing_uploads(
     an upload is the object at its key, it is not missing. Our uploads are never completed before
     the decision, so their object is not looked at. If nobody can tell what an upload is, its
     `StoreError` is raised: the check could not be made."""
-    store = runtime.store
+    store, tick = runtime.store, checked.names.tick
     if not checked.files:
         return
     with (
@@ -222,13 +199,13 @@ def missing_uploads(
     ):
         for page in pages:
             for seen in page.uploads:
-                checked.names.tick(upload_name(seen.key, seen.upload_id))
+                tick(seen.key, seen.upload_id)
             done = checked.files - checked.names.unticked
             runtime.progress(Progress("check", done, checked.files, "files"))
             if not checked.names.unticked:
                 return
     ticked = checked.names.ticked
-    unseen = (upload_of(row) for row in all_rows if not ticked(name_of_row(row)))
+    unseen = (upload for some, _ in source.uploads() for upload in some if not ticked(upload.name))
 
     def question(upload: ReadyUpload) -> tuple[ReadyUpload, steps.Start[UploadLook]]:
         asked = UploadName(upload.key, upload.upload_id) if upload.token else upload

@@ -18,7 +18,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, islice, takewhile
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -109,22 +110,16 @@ def forget_some(runtime: Runtime, own_record: str) -> int:
     """Delete old closed records beside the job's own: at most `DELETED_MAX`, after looking at
     `LOOKED_AT_MAX`. Repeatable. A failure is logged. The look begins behind the own record and goes
     round. Gives how many were deleted."""
-    deleted = 0
-
-    def read(key: str) -> records.Seen | None:
-        return records.read(runtime, key)
-
+    deleted, read = 0, partial(records.read, runtime)
     try:
         keys = islice(_others(runtime, own_record), LOOKED_AT_MAX)
-        outcomes = runtime.pool.each(read, keys, in_flight=IN_FLIGHT)
-        with closing(outcomes):
+        with closing(runtime.pool.each(read, keys, in_flight=IN_FLIGHT)) as outcomes:
             for outcome in outcomes:
                 if isinstance(outcome.error, MagicError):
                     logger.info("%s could not be looked at: %s", outcome.item, outcome.error)
                     continue
                 seen = outcome.unwrap()
-                if seen is not None:
-                    deleted += forget(runtime, seen)
+                deleted += seen is not None and forget(runtime, seen)
                 if deleted >= DELETED_MAX:
                     break
     except MagicError as error:
@@ -135,20 +130,13 @@ def forget_some(runtime: Runtime, own_record: str) -> int:
 def _others(runtime: Runtime, own_record: str) -> Iterator[str]:
     """Keys of the other records of a destination: first those behind the own one, then those before
     it."""
-    directory = own_record.removesuffix(RECORD)
-    prefix = directory[: directory.rindex("/", 0, -1) + 1] if "/" in directory[:-1] else ""
-    prefix += MAGIC_JOB_PREFIX
+    own = own_record.removesuffix(RECORD)
+    prefix = own[: own[:-1].rfind("/") + 1] + MAGIC_JOB_PREFIX
 
     def directories(start_after: str) -> Iterator[str]:
         for page in runtime.store.list(prefix, delimiter="/", start_after=start_after):
             yield from page.prefixes
 
-    def before() -> Iterator[str]:
-        for found in directories(""):
-            if found >= directory:
-                return
-            yield found
-
-    behind = (found for found in directories(own_record) if found > directory)
-    for found in chain(behind, before()):
-        yield f"{found}{RECORD}"
+    behind = (directory for directory in directories(own_record) if directory > own)
+    before = takewhile(lambda directory: directory < own, directories(""))
+    return (f"{directory}{RECORD}" for directory in chain(behind, before))

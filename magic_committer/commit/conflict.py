@@ -44,6 +44,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from typing import cast
 
@@ -77,7 +78,7 @@ from magic_committer.options import BY_PARTITION, EXCLUDING
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
 from magic_committer.protocol.record import ObjectRef, StartedJob, State
-from magic_committer.stores.base import DirectoryStore, ObjectInfo, ObjectPage
+from magic_committer.stores.base import DirectoryStore, ObjectInfo
 from magic_committer.stores.urls import is_tree
 
 LISTINGS_MAX = 5
@@ -102,6 +103,8 @@ def existing(
     partitions: Sequence[str] | None,
     in_flight: int,
     jobs_below: set[str] | None = None,
+    *,
+    first_only: bool = False,
 ) -> Generator[ObjectInfo, None, None]:
     """Data under the destination, or directly in its partitions (``"dt=1/"``, ``""`` for the
     destination itself), in no order. Hidden directories are not listed.
@@ -110,33 +113,36 @@ def existing(
     looks above is for what others write meanwhile. Other programs may have written keys with empty
     elements (``t//x``). They are data too. A common prefix is used as it is listed, because ``t//``
     without its slashes would be ``t``. ``jobs_below`` collects the directories of jobs whose
-    destination lies below this one."""
-    deep = partitions is None
+    destination lies below this one. ``first_only``: read no more pages of a directory than show
+    data."""
+
+    def listed(prefix: str) -> tuple[list[ObjectInfo], list[str]]:
+        data: list[ObjectInfo] = []
+        below: list[str] = []
+        for page in runtime.store.list(prefix, delimiter="/"):
+            data += (info for info in page.objects if _is_data(info, dest))
+            if first_only and data:
+                break
+            below += page.prefixes
+        return data, below
+
     level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
-
-    def listed(prefix: str) -> list[ObjectPage]:
-        return list(runtime.store.list(prefix, delimiter="/"))
-
     while level:
         below: list[str] = []
         with closing(runtime.pool.each(listed, level, in_flight=in_flight)) as outcomes:
             for outcome in outcomes:
-                for page in outcome.unwrap():
-                    yield from (info for info in page.objects if _is_data(info, dest))
-                    below += page.prefixes
+                data, directories = outcome.unwrap()
+                yield from data
+                below += directories
         if jobs_below is not None:
             jobs_below.update(prefix for prefix in below if _is_of_job_below(prefix, dest))
-        level = _to_list(dest, below) if deep else []
+        shown = (prefix for prefix in below if not is_hidden(dest.relative(prefix)))
+        level = list(shown) if partitions is None else []
 
 
 def _is_of_job_below(prefix: str, dest: Destination) -> bool:
     name = prefix[:-1].rpartition("/")[2]
     return name.startswith(MAGIC_JOB_PREFIX) and not prefix.startswith(dest.jobs_prefix)
-
-
-def _to_list(dest: Destination, prefixes: Iterable[str]) -> list[str]:
-    """Directories that may hold data."""
-    return [prefix for prefix in prefixes if not is_hidden(dest.relative(prefix))]
 
 
 def _is_data(info: ObjectInfo, dest: Destination) -> bool:
@@ -155,42 +161,18 @@ def partitions_of(dest: Destination, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def refuse_existing_data(
-    runtime: Runtime,
-    job: StartedJob,
-    dest: Destination,
-    in_flight: int,
-    partitions: Sequence[str] | None = None,
+    runtime: Runtime, job: StartedJob, in_flight: int, partitions: Sequence[str] | None = None
 ) -> None:
     """Raise `DestinationExists` if there is data that the job must not find."""
-    deep = partitions is None
-    level = [dest.prefix] if partitions is None else [dest.prefix + p for p in partitions]
-
-    def first(prefix: str) -> tuple[ObjectInfo | None, list[str]]:
-        """The first data in a prefix, or the directories to look into. Reads no more pages than
-        necessary."""
-        below: list[str] = []
-        for page in runtime.store.list(prefix, delimiter="/"):
-            for info in page.objects:
-                if _is_data(info, dest):
-                    return info, []
-            below += page.prefixes
-        return None, below
-
-    while level:
-        below: list[str] = []
-        with closing(runtime.pool.each(first, level, in_flight=in_flight)) as outcomes:
-            for outcome in outcomes:
-                found, directories = outcome.unwrap()
-                if found is not None:
-                    raise destination_exists(job, found.key)
-                below += directories
-        level = _to_list(dest, below) if deep else []
+    data = existing(runtime, job.paths.dest, partitions, in_flight, first_only=True)
+    with closing(data):
+        for info in data:
+            raise destination_exists(job, info.key)
 
 
 def replaced(
     runtime: Runtime,
     job: StartedJob,
-    dest: Destination,
     partitions: Sequence[str] | None,
     rewritten: KeySet,
     in_flight: int,
@@ -199,16 +181,17 @@ def replaced(
     itself, and without the files of live jobs that are decided. Gives the present
     `_SUCCESS` too, if there is one. The Completes of the keys in
     ``rewritten`` replace their old objects."""
+    dest = job.paths.dest
+    data = partial(existing, runtime, dest, partitions, in_flight)
     for _ in range(LISTINGS_MAX):
         below = set[str]()
         there = {
             info.key: ObjectRef(info.key, info.etag, info.last_modified)
-            for info in existing(runtime, dest, partitions, in_flight, below)
+            for info in data(below)
             if info.key not in rewritten
         }
-        theirs, kept = _of_decided_jobs(runtime, job, dest, there, below, in_flight)
-        passed_over = (rewritten, *theirs)
-        if not _anything_new(runtime, dest, partitions, in_flight, there, below, passed_over):
+        theirs, kept = _of_decided_jobs(runtime, job, there, below, in_flight)
+        if not _anything_new(data, there, below, (rewritten, *theirs)):
             break
     marker = marker_ref(runtime, dest.success_key)
     deletes = tuple(ref for ref in there.values() if ref.key not in kept)
@@ -216,10 +199,7 @@ def replaced(
 
 
 def _anything_new(
-    runtime: Runtime,
-    dest: Destination,
-    partitions: Sequence[str] | None,
-    in_flight: int,
+    data: Callable[[set[str]], Generator[ObjectInfo, None, None]],
     there: Mapping[str, ObjectRef],
     jobs_below: Set[str],
     passed_over: Sequence[KeySet],
@@ -228,7 +208,7 @@ def _anything_new(
     job has published while the data was listed, and has perhaps ended: the first listing may hold
     only a part of its files."""
     jobs = set[str]()
-    with closing(existing(runtime, dest, partitions, in_flight, jobs)) as found:
+    with closing(data(jobs)) as found:
         for info in found:
             known = there.get(info.key)
             if known is not None and known.is_same(info.etag, info.last_modified):
@@ -241,7 +221,6 @@ def _anything_new(
 def _of_decided_jobs(
     runtime: Runtime,
     job: StartedJob,
-    dest: Destination,
     there: Mapping[str, ObjectRef],
     jobs_below: Iterable[str],
     in_flight: int,
@@ -259,38 +238,57 @@ def _of_decided_jobs(
     Raises `ConflictingJob` if a set is gone and the plan stays (what the job has published is not
     known), or if a job below is decided, and is no append."""
     theirs, kept = list[KeySet](), set[str]()
-    here = ((_At(runtime, dest), o) for o in _live_others(runtime, job, dest, tidy=False))
-    for at, other in chain(here, _live_below(runtime, dest, jobs_below, in_flight)):
-        record, home = other.record, at.dest
+    here = _At(runtime, job.paths.dest)
+    beside = ((here, other) for other in _live_others(runtime, job, tidy=False))
+    for home, other in chain(beside, _live_below(here, jobs_below, in_flight)):
+        record = other.record
         if record.state not in (State.COMMITTING, State.COMPLETED) or record.plan is None:
             continue
         if record.terms.mode in EXCLUDING:
-            if home != dest:
-                raise _conflict(job, other, f", in {home.url}, and is publishing", home)
+            if home is not here:
+                what = f", in {home.dest.url}, and is publishing"
+                raise _conflict(job, other, what, home.dest)
             # The plan was not there at the look at the plans: the job has come to its sweep, and
             # all of it was visible before the listing. A late PUT may bring the plan back.
             continue
-        their = StartedJob.attached(record, home.url, other.etag)
+        their = StartedJob.attached(record, home.dest.url, other.etag)
         keys, visible = KeySet(), set[str]()
-        with _until_swept(at.runtime, job, other, home):
-            plan = load_plan(at.runtime, their, record.plan)
-            for uploads, _ in stored_uploads(at.runtime, their, plan.sets, missing_is_fine=False):
+        is_visible = partial(_is_visible, home.runtime)
+        with _until_swept(home, job, other):
+            plan = load_plan(home.runtime, their, record.plan)
+            for uploads, _ in stored_uploads(home.runtime, their, plan.sets, missing_is_fine=False):
                 for upload in uploads:
-                    keys.add(at.prefix + upload.key)
-                shared = [upload for upload in uploads if at.prefix + upload.key in there]
-                looks = runtime.pool.each(_is_visible(at.runtime), shared, in_flight=in_flight)
-                with closing(looks) as outcomes:
-                    seen = (outcome.item.key for outcome in outcomes if outcome.unwrap())
-                    visible.update(at.prefix + key for key in seen)
+                    keys.add(home.prefix + upload.key)
+                shared = [upload for upload in uploads if home.prefix + upload.key in there]
+                with closing(runtime.pool.each(is_visible, shared, in_flight=in_flight)) as looks:
+                    seen = (look.item.key for look in looks if look.unwrap())
+                    visible.update(home.prefix + key for key in seen)
             theirs.append(keys)
             kept |= visible
     return theirs, kept
 
 
+@dataclass(frozen=True, slots=True)
+class _At:
+    """A destination as its own jobs see it, with their components; ``prefix`` is before its keys in
+    a listing from above."""
+
+    runtime: Runtime
+    dest: Destination
+    prefix: str = ""
+
+    def below(self, dest: Destination) -> _At:
+        """A destination below this one. On a file system the store of a directory does not serve
+        those below it, and a destination has another name there."""
+        if not is_tree(dest.bucket) or not dest.prefix:
+            return _At(self.runtime, dest)
+        store = cast("DirectoryStore", self.runtime.store).below(dest.prefix)
+        prefix = dest.prefix.removesuffix(dest.alone.prefix)
+        return _At(replace(self.runtime, store=store), dest.alone, prefix)
+
+
 @contextmanager
-def _until_swept(
-    runtime: Runtime, job: StartedJob, other: records.Seen, home: Destination
-) -> Iterator[None]:
+def _until_swept(home: _At, job: StartedJob, other: records.Seen) -> Iterator[None]:
     """Pass over errors about another job's plan and sets that are gone because the job is being
     swept. The plan tells: the sweep deletes it first, and the plan of a live job goes soon. If they
     cannot be trusted, say which job it is and what to do about it."""
@@ -298,26 +296,23 @@ def _until_swept(
         yield
     except FormatError as error:
         what = f", and what it publishes cannot be read: {error}"
-        raise _conflict(job, other, what, home) from error
+        raise _conflict(job, other, what, home.dest) from error
     except NotFound as missing:
         assert other.record.plan is not None
-        for _ in _looks(runtime):
+        for _ in _looks(home.runtime):
             try:
-                runtime.store.head(other.record.plan.key)
+                home.runtime.store.head(other.record.plan.key)
             except NotFound:
                 return
         what = f", and what it publishes is not known: {missing}"
-        raise _conflict(job, other, what, home) from missing
+        raise _conflict(job, other, what, home.dest) from missing
 
 
-def _is_visible(runtime: Runtime) -> Callable[[ReadyUpload], bool]:
-    def look(upload: ReadyUpload) -> bool:
-        try:
-            return became(upload, runtime.store.head(upload.key))
-        except NotFound:
-            return False
-
-    return look
+def _is_visible(runtime: Runtime, upload: ReadyUpload) -> bool:
+    try:
+        return became(upload, runtime.store.head(upload.key))
+    except NotFound:
+        return False
 
 
 def destination_exists(job: StartedJob, key: str) -> DestinationExists:
@@ -334,7 +329,7 @@ def destination_exists(job: StartedJob, key: str) -> DestinationExists:
 # Other jobs ---------------------------------------------------------------------------------------
 
 
-def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> None:
+def refuse_other_jobs(runtime: Runtime, job: StartedJob) -> None:
     """After setup: raise `ConflictingJob` if a live job excludes this one and does not yield to it.
     Two jobs by partition do not exclude each other yet: their plans will tell. Deletes old closed
     records on the way."""
@@ -345,12 +340,10 @@ def refuse_other_jobs(runtime: Runtime, job: StartedJob, dest: Destination) -> N
             return None
         return ""
 
-    _refuse_rivals(runtime, job, dest, excludes, tidy=True)
+    _refuse_rivals(runtime, job, excludes, tidy=True)
 
 
-def refuse_overlapping_plans(
-    runtime: Runtime, job: StartedJob, dest: Destination, partitions: Iterable[str]
-) -> None:
+def refuse_overlapping_plans(runtime: Runtime, job: StartedJob, partitions: Iterable[str]) -> None:
     """After this job's partitions are announced: raise `ConflictingJob` if another live job by
     partition has announced one of them and does not yield to this one. What is listed after the
     last look shows all that an ended job has published."""
@@ -359,16 +352,15 @@ def refuse_overlapping_plans(
     def overlaps(other: records.Seen) -> str | None:
         if other.record.terms.mode not in BY_PARTITION:
             return None
-        shared = _announced(runtime, dest, other) & mine
+        shared = _announced(runtime, job.paths.dest, other) & mine
         return f", and writes {min(shared) or 'its root'} too" if shared else None
 
-    _refuse_rivals(runtime, job, dest, overlaps, tidy=False)
+    _refuse_rivals(runtime, job, overlaps, tidy=False)
 
 
 def _refuse_rivals(
     runtime: Runtime,
     job: StartedJob,
-    dest: Destination,
     rivals: Callable[[records.Seen], str | None],
     *,
     tidy: bool,
@@ -380,14 +372,18 @@ def _refuse_rivals(
     for number in _looks(runtime):
         own: records.Seen | None = None
         refusal = None
-        for other in _live_others(runtime, job, dest, tidy=tidy and not number):
+        for other in _live_others(runtime, job, tidy=tidy and not number):
             what = rivals(other)
             if what is None:
                 continue
             own = own or records.read(runtime, job.paths.record)
             if not _yields(other, own):
                 raise _conflict(job, other, f"{what}: this one yields to it")
-            refusal = refusal or _conflict(job, other, f"{what}{_why_still_there(other)}")
+            if other.record.state is State.RUNNING:
+                what += ": it is younger, and has not yielded"
+            else:
+                what += ": it is being ended, and has not gone yet"
+            refusal = refusal or _conflict(job, other, what)
         if refusal is None:
             return
     assert refusal is not None
@@ -409,13 +405,6 @@ def _yields(other: records.Seen, own: records.Seen | None) -> bool:
     return _seniority(own) < _seniority(other)
 
 
-def _why_still_there(other: records.Seen) -> str:
-    """What a job says that has waited in vain for one that `_yields`."""
-    if other.record.state is State.RUNNING:
-        return ": it is younger, and has not yielded"
-    return ": it is being ended, and has not gone yet"
-
-
 def _seniority(seen: records.Seen) -> tuple[float, str]:
     """The order in which jobs were started. It is the same for everybody who reads their records
     while they run."""
@@ -435,13 +424,10 @@ def _announced(runtime: Runtime, dest: Destination, other: records.Seen) -> set[
     return found
 
 
-def _live_others(
-    runtime: Runtime, job: StartedJob, dest: Destination, *, tidy: bool
-) -> Iterator[records.Seen]:
-    own = JobPaths(dest, job.id).record
-    tidied = 0
+def _live_others(runtime: Runtime, job: StartedJob, *, tidy: bool) -> Iterator[records.Seen]:
+    dest, tidied = job.paths.dest, 0
     for key in job_records(runtime, dest):
-        if key == own:
+        if key == job.paths.record:
             continue
         other_id = key.removeprefix(dest.jobs_prefix).removesuffix(f"/{RECORD}")
         with told_what_to_do(dest.url, other_id):
@@ -454,26 +440,8 @@ def _live_others(
             tidied += forget(runtime, seen)
 
 
-def at_home(runtime: Runtime, dest: Destination) -> tuple[Runtime, Destination]:
-    """The components for a destination, and how it is called there: on a file system the store of a
-    directory does not serve those below it."""
-    if not is_tree(dest.bucket) or not dest.prefix:
-        return runtime, dest
-    store = cast("DirectoryStore", runtime.store).below(dest.prefix)
-    return replace(runtime, store=store), dest.alone
-
-
-@dataclass(frozen=True, slots=True)
-class _At:
-    """A destination with its components; ``prefix`` is before its keys in a listing from above."""
-
-    runtime: Runtime
-    dest: Destination
-    prefix: str = ""
-
-
 def _live_below(
-    runtime: Runtime, dest: Destination, directories: Iterable[str], in_flight: int
+    here: _At, directories: Iterable[str], in_flight: int
 ) -> Iterator[tuple[_At, records.Seen]]:
     """The live jobs of directories that a listing showed, each with its destination. One GET for
     each; a directory without a record (Hadoop's, or litter) is passed over."""
@@ -481,15 +449,15 @@ def _live_below(
     def read(directory: str) -> tuple[_At, records.Seen | None]:
         parent, _, name = directory[:-1].rpartition("/")
         try:
-            home = Destination(dest.bucket, f"{parent}/")
+            dest = Destination(here.dest.bucket, f"{parent}/")
         except PathError:  # no job of ours: ``t//__magic_job-…/``
-            return _At(runtime, dest), None
-        with told_what_to_do(home.url, name.removeprefix(MAGIC_JOB_PREFIX)):
-            there, own = at_home(runtime, home)
-            at = _At(there, own, home.prefix.removesuffix(own.prefix))
-            return at, records.read(there, f"{own.prefix}{name}/{RECORD}")
+            return here, None
+        with told_what_to_do(dest.url, name.removeprefix(MAGIC_JOB_PREFIX)):
+            home = here.below(dest)
+            return home, records.read(home.runtime, f"{home.dest.prefix}{name}/{RECORD}")
 
-    with closing(runtime.pool.each(read, sorted(directories), in_flight=in_flight)) as outcomes:
+    reading = here.runtime.pool.each(read, sorted(directories), in_flight=in_flight)
+    with closing(reading) as outcomes:
         for outcome in outcomes:
             home, seen = outcome.unwrap()
             if seen is not None and seen.record.state is not State.CLOSED:

@@ -32,10 +32,11 @@ import orjson
 from magic_committer._pool import Future, result_of
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
+from magic_committer.commit.outcome import outcome_of
 from magic_committer.commit.setup import decider
 from magic_committer.errors import JobNotRunning, MagicError, NotFound, StoreError
-from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.protocol.record import HANDS_OFF, JOB_METADATA, OUTCOMES, StartedJob, State
+from magic_committer.hadoop.paths import JobPaths
+from magic_committer.protocol.record import HANDS_OFF, JOB_METADATA, StartedJob, State
 from magic_committer.protocol.strict import plain
 from magic_committer.stores.base import Head, Steps, same_etag
 from magic_committer.stores.urls import is_tree
@@ -159,8 +160,7 @@ class Fence:
             return State.ABSENT, ""
         if seen is None or seen.record.uuid != self._job.uuid:
             return State.ABSENT, ""
-        record = seen.record
-        return record.state, record.outcome or OUTCOMES.get(record.state, "")
+        return seen.record.state, outcome_of(seen.record)
 
     def _late(self, state: State, outcome: str) -> JobNotRunning:
         hint = "This attempt is late, its uploads are aborted: nothing is to be done"
@@ -209,16 +209,15 @@ class SignOfLife:
     def __init__(self, runtime: Runtime, job: StartedJob) -> None:
         self._runtime = runtime
         self._job = job
-        self._paths = JobPaths(Destination.parse(job.dest), job.id)
+        self._paths = job.paths
 
     def give(self) -> bool:
         """Give one sign of life. If the store fails, it is logged: the next sign may succeed. Gives
         whether to go on: False once the job has ended."""
-        body = orjson.dumps({"version": 1, "job": self._job.uuid, **plain(decider("driver"))})
+        uuid, store = self._job.uuid, self._runtime.store
+        body = orjson.dumps({"version": 1, "job": uuid, **plain(decider("driver"))})
         try:
-            self._runtime.store.put(
-                self._paths.alive, body, metadata={JOB_METADATA: self._job.uuid}
-            )
+            store.put(self._paths.alive, body, metadata={JOB_METADATA: uuid})
         except StoreError as error:  # it may be stored all the same: look, as after every PUT
             logger.warning("job %s: its sign of life was not stored: %s", self._job.id, error)
         try:
@@ -227,7 +226,7 @@ class SignOfLife:
             logger.warning("job %s: its sign of life is taken back: %s", self._job.id, error)
             self._take_back()
             return True
-        if seen is not None and seen.record.uuid != self._job.uuid:
+        if seen is not None and seen.record.uuid != uuid:
             return False  # a later job has the id: this may stand where its own sign was
         if seen is not None and seen.record.state in HANDS_OFF:
             return True

@@ -32,25 +32,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from magic_committer._patience import Kind, cleaning_up, patient
 from magic_committer._runtime import Runtime
-from magic_committer.commit import early, records
-from magic_committer.commit.batches import (
-    Claimant,
-    Ledgers,
-    batch_needed,
-    claim_batch,
-    published_by,
-    refuse_other_batch,
-    refuse_unconditional,
-    say_published,
-    settle_claim,
-)
-from magic_committer.commit.check import Checked, check_uploads, expected, spooled_keys
+from magic_committer.commit import batches, published, records
+from magic_committer.commit.check import Checked, check_uploads, expected
 from magic_committer.commit.closed import finish, tidies
 from magic_committer.commit.conflict import (
     destination_exists,
@@ -69,18 +58,13 @@ from magic_committer.commit.load import (
 )
 from magic_committer.commit.outcome import (
     as_last_read,
-    committed,
     committed_by_marker,
-    deciding,
     ended,
     ended_by_record,
-    half_aborted,
     incomplete,
     interrupted,
     not_undone,
-    undecided,
     unknown,
-    unread,
 )
 from magic_committer.commit.prepare import (
     Prospect,
@@ -93,7 +77,6 @@ from magic_committer.commit.prepare import (
 )
 from magic_committer.commit.probe import need
 from magic_committer.commit.publish import Conflict, Publication
-from magic_committer.commit.published import refuse_if_published
 from magic_committer.commit.revert import undo_all
 from magic_committer.commit.setup import decider
 from magic_committer.commit.steps import Ahead
@@ -140,14 +123,12 @@ RECORDS_IN_FLIGHT = 16
 """Records of a query's runs that are read at the same time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
-    """A stored plan that the next swap may decide. ``announced``: the key of the plan that
-    announces the job's partitions, or ""."""
+class _OvertakenError(Exception):
+    """Another process was faster. ``now``: the record that it has left, to be obeyed."""
 
-    publication: Publication
-    plan: ObjectRef
-    announced: str
+    def __init__(self, now: records.Seen | None) -> None:
+        super().__init__()
+        self.now = now
 
 
 class JobCommit:
@@ -177,8 +158,9 @@ class JobCommit:
         self.paths = job.paths
         self.dest = self.paths.dest
         self._listed: Ahead[UploadPage] | None = None
-        self.ledgers = Ledgers(runtime, self.dest)
+        self.ledgers = batches.Ledgers(runtime, self.dest)
         self.statistics = Statistics()
+        self._timed = partial(self.statistics.timed, clock=runtime.clock)
         self._started = runtime.clock.monotonic()
 
     @property
@@ -199,77 +181,22 @@ class JobCommit:
         published already, the job is aborted, and the report says ``skipped``. See `Job.commit` for
         what it raises."""
         self.batch = batch
-        with patient(), interrupted(unread(self.job)):
-            if batch is None:
-                return self._commit(results, expect)
-            refuse_unconditional(self.job)
+        if batch is not None:
+            batches.refuse_unconditional(self.job)
+        beside_record = isinstance(results, list) and len(results) == 1
+        with patient(), interrupted(self.job, "unread"):
             try:
-                return self._commit(results, expect)
-            except JobNotRunning as error:  # another run may have settled this one
-                told = self._published(error.outcome)
+                with self._listing(beside_record) as self._listed:
+                    seen = self._own_record()
+                    if seen is None or next_step(seen.record.state) is not Step.DECIDE:
+                        return self._obey(seen)
+                    with interrupted(self.job, "undecided"):
+                        return self._decide(seen, results, expect)
+            except JobNotRunning as error:  # another run of the batch may have settled this one
+                told = self._published(error.outcome) if batch is not None else None
                 if told is None:
                     raise
                 return replace(told, state=error.state)
-
-    def _commit(
-        self, results: Iterable[TaskCommit] | None, expect: int | Iterable[str] | None
-    ) -> JobReport:
-        with self._listing(isinstance(results, list) and len(results) == 1) as self._listed:
-            seen = self._own_record()
-            if seen is None or next_step(seen.record.state) is not Step.DECIDE:
-                return self._obey(seen)
-            with interrupted(undecided(self.job)):
-                return self._commit_running(seen, results, expect)
-
-    def _listing(self, goes: bool) -> AbstractContextManager[Ahead[UploadPage] | None]:
-        """Begin to list the open uploads, if it ``goes``: beside the sets of results, whose uploads
-        were all made before; of one result beside the record."""
-        if not goes or self._listed is not None or self.batch is not None:
-            return nullcontext(self._listed)
-        pages = partial(self.runtime.store.list_uploads, self.dest.prefix)
-        return Ahead(self.runtime, pages, pages_max=PAGES_AHEAD_MAX)
-
-    def _commit_running(
-        self,
-        seen: records.Seen,
-        results: Iterable[TaskCommit] | None,
-        expect: int | Iterable[str] | None,
-    ) -> JobReport:
-        """Commit a job that was seen running."""
-        if seen.record.checkpoint and self.batch is None:
-            raise batch_needed(self.job)
-        wanted = wanted_results(self.job, results)
-        if wanted is not None:
-            tasks = [result.task for result in wanted]
-            expected(self.job, tasks, expect, by_results=True)
-        if self.batch is not None:
-            with self._timed(stats.CLAIM_BATCH):
-                if not self._claim(self.batch):
-                    return self._skip(seen)
-        with self._timed(stats.COMMIT_JOB), Spool() as spool:
-            with self._listing(any(result.files for result in wanted or ())) as self._listed:
-                offer = self._offer(seen, wanted, expect, spool)
-            if not isinstance(offer, Offer):
-                return self._obey(offer)
-            if self.job.terms.committer == "v1":
-                self._publish_early(offer.publication)
-            with interrupted(deciding(self.job)):
-                with self._timed(stats.DECIDE):
-                    swapped = self._swap_to_committing(seen, offer)
-                if not swapped.won or swapped.now is None:
-                    return self._obey(swapped.now)
-                return self._publish(swapped.now, offer.publication, self.may_remove)
-
-    def _publish_early(self, publication: Publication) -> None:
-        """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs
-        on if not all are visible."""
-        early.begin(self.runtime, self.job)
-        try:
-            failure = publication.complete_all()
-        except Conflict as conflict:
-            raise destination_exists(self.job, str(conflict)) from conflict
-        if failure is not None:
-            raise failure.__cause__ or failure
 
     def look(self, expect: int | Iterable[str] | None = None) -> Prospect:
         """What `commit` without results would decide now. Only reads. The job need not be started:
@@ -293,14 +220,20 @@ class JobCommit:
         """Abort a running job; undo a committing one, if told to; finish one that is being aborted
         or undone. Repeatable. ``leave_visible``: abort also a Hadoop job with visible files: they
         stay. See `Job.abort` for what it raises."""
-        with patient(), interrupted(half_aborted(self.job)):
+        with patient(), interrupted(self.job, "half aborted"):
             seen = self._own_record()
             if seen is None:
                 self._without_record()
                 raise ended(self.job.dest, self.job.id, State.ABSENT, "committed")
+            won, stays = False, ""
             if seen.record.state is State.RUNNING:
                 try:
-                    stays = self._refuse_if_published(leave_visible)
+                    if self.job.adopted:
+                        stays = published.refuse_if_published(
+                            self.runtime, self.job, self.in_flight, leave_visible=leave_visible
+                        )
+                    else:
+                        stays = published.stays(self.runtime, self.job)
                 except AlreadyVisible:
                     now = self._own_now()
                     if now is not None and now.record.nonce == seen.record.nonce:
@@ -308,15 +241,13 @@ class JobCommit:
                     seen = now  # not the JVM's doing: another process has decided the job
                 else:
                     swapped = self._swap_to_aborting(seen, stays)
-                    lost = swapped.now if not swapped.won else None
-                    if lost is None or lost.record.state is not State.COMMITTING or not revert:
-                        report = self._abandon(swapped.now, swapped.won and self.may_remove)
-                        told = (stays,) if stays and self.job.adopted else ()
-                        return replace(report, warnings=(*report.warnings, *told))
-                    seen = lost  # a driver was faster: the job is to be reverted then
+                    seen, won = swapped.now, swapped.won
             if seen is not None and seen.record.state is State.COMMITTING and revert:
                 seen = self._swap(seen, State.REVERTING).now
-            return self._abandon(seen, False)
+            report = self._abandon(seen, won and self.may_remove)
+            if self.job.adopted and stays and report.outcome == "aborted":
+                return replace(report, warnings=(*report.warnings, stays))
+            return report
 
     def settle(self, state: State, *, leave_visible: bool = False) -> JobReport:
         """Settle a job instead of its driver: finish it if it is decided to commit, otherwise abort
@@ -331,62 +262,14 @@ class JobCommit:
                 return conflict.report
             raise
 
-    # A batch of a streaming query -----------------------------------------------------------------
-
-    def _claim(self, batch: StreamBatch) -> bool:
-        """Claim the batch; False: it is published already. Raises as `claim_batch`."""
-
-        def settle(claim: Claim) -> bool:
-            return settle_claim(self.job, batch, claim, self._claimant)
-
-        return claim_batch(self.ledgers, self.job, batch, settle, self.checkpoint)
-
-    def _claimant(self, claim: Claim) -> Claimant | None:
-        seen = records.read(self.runtime, JobPaths(self.dest, claim.job_id).record)
-        if seen is None or seen.record.uuid != claim.uuid:
-            return None
-        state = seen.record.state
-        job = StartedJob.attached(seen.record, self.job.dest, seen.etag)
-        other = JobCommit(self.runtime, job, self.in_flight, role="recovery")
-        return state, lambda: other.settle(state)
-
-    def _skip(self, seen: records.Seen) -> JobReport:
-        """The batch is published already: abort this run of it."""
-        with interrupted(half_aborted(self.job)):
-            swapped = self._swap_to_aborting(seen)
-        if not swapped.won:
-            return self._obey(swapped.now)
-        report = self._abandon(swapped.now, self.may_remove)
-        logger.info("job %s: aborted, %s is published already", self.job.id, self.batch)
-        return replace(report, skipped=True)
-
-    def _published(self, outcome: str) -> JobReport | None:
-        """What the ledger says about the batch of a job that will not publish it any more: a
-        report, or None if the batch is not published, or nobody can tell."""
-        who: str = ""
-        if self.batch is not None:
-            who = published_by(self.ledgers, self.job, self.batch, self.checkpoint)
-        if who == "it":
-            return self._report("committed", State.ABSENT)
-        return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
-
-    def _say_published(self, seen: records.Seen, warnings: list[str]) -> None:
-        """Tell the ledger, before the job's record is finished. Raises as `say_published`."""
-        batch = seen.record.batch
-        if batch is None:
-            return
-        if told := say_published(self.ledgers, self.job, batch, self.accept):
-            warnings.append(told)
-
     # Obeying the record ---------------------------------------------------------------------------
 
     def _own_record(self) -> records.Seen | None:
         """`_own_now`, before anything is done. Raises as `refuse_other_terms`."""
         seen = self._own_now()
-        if seen is None:
-            return None
-        refuse_other_terms(self.job, seen.record)
-        self.checkpoint = seen.record.checkpoint
+        if seen is not None:
+            refuse_other_terms(self.job, seen.record)
+            self.checkpoint = seen.record.checkpoint
         return seen
 
     def _own_now(self) -> records.Seen | None:
@@ -395,11 +278,11 @@ class JobCommit:
 
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""
-        with interrupted(unread(self.job)):  # whoever obeys did not decide
+        with interrupted(self.job, "unread"):  # whoever obeys did not decide
             if seen is None:
                 return self._without_record()
             record = seen.record
-            refuse_other_batch(record, self.batch)
+            batches.refuse_other_batch(record, self.batch)
             if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
                 return self._publish_stored(seen)
             if record.state is State.CLOSED and record.outcome == "committed":
@@ -418,7 +301,49 @@ class JobCommit:
             return told
         raise unknown(self.job)
 
-    # The decision ---------------------------------------------------------------------------------
+    # Steps 1 to 4: the decision -------------------------------------------------------------------
+
+    def _decide(
+        self,
+        seen: records.Seen,
+        results: Iterable[TaskCommit] | None,
+        expect: int | Iterable[str] | None,
+    ) -> JobReport:
+        """Commit a job that was seen running."""
+        if seen.record.checkpoint and self.batch is None:
+            raise batches.batch_needed(self.job)
+        wanted = wanted_results(self.job, results)
+        if wanted is not None:
+            tasks = [result.task for result in wanted]
+            expected(self.job, tasks, expect, by_results=True)
+        if self.batch is not None:
+            settle = partial(batches.settle_claim, self.job, self.batch, look=self._claimant)
+            with self._timed(stats.CLAIM_BATCH):
+                if not batches.claim_batch(
+                    self.ledgers, self.job, self.batch, settle, self.checkpoint
+                ):
+                    return self._skip(seen)
+        with self._timed(stats.COMMIT_JOB), Spool() as spool:
+            try:
+                with self._listing(any(result.files for result in wanted or ())) as self._listed:
+                    publication, plan, announced = self._offer(seen, wanted, expect, spool)
+                if self.job.terms.committer == "v1":
+                    self._publish_early(publication)
+                with interrupted(self.job, "deciding"):
+                    with self._timed(stats.DECIDE):
+                        now = self._swap_to_committing(seen, publication, plan, announced)
+                    return self._publish(now, publication, self.may_remove)
+            except _OvertakenError as overtaken:
+                left = overtaken.now
+            return self._obey(left)
+
+    def _listing(self, goes: bool) -> AbstractContextManager[Ahead[UploadPage] | None]:
+        """Begin to list the open uploads, if it ``goes``: beside the sets of results, whose uploads
+        were all made before; of one result beside the record."""
+        if not goes or self._listed is not None or self.batch is not None:
+            return nullcontext(self._listed)
+        pages = partial(self.runtime.store.list_uploads, self.dest.prefix)
+        return Ahead(self.runtime, pages, pages_max=PAGES_AHEAD_MAX)
 
     def _offer(
         self,
@@ -426,19 +351,18 @@ class JobCommit:
         wanted: list[TaskCommit] | None,
         expect: int | Iterable[str] | None,
         spool: Spool,
-    ) -> Offer | records.Seen | None:
-        """Steps 1 to 3: load the sets, check them, store the plan. If another process was faster,
-        gives the stored record, to be obeyed."""
+    ) -> tuple[Publication, ObjectRef, str]:
+        """Steps 1 to 3: load the sets, check them, store the plan: see `_store_plan`."""
         with self._timed(stats.LOAD_SETS):
             loaded = load_sets(self.runtime, self.job, wanted, spool)
         accepted, problems = self._choose(loaded.sets), loaded.problems
         if loaded.nobodys:
-            return self._unless_decided(seen, whose_they_are_is_lost(self.job, loaded.nobodys))
+            self._raise_unless_decided(seen, whose_they_are_is_lost(self.job, loaded.nobodys))
         if wanted is None and (accepted or not problems or expect is not None):
             try:
                 expected(self.job, [one.task for one in accepted], expect)
             except IncompleteJob as error:
-                return self._unless_decided(seen, error)
+                self._raise_unless_decided(seen, error)
         elif wanted is not None and len(accepted) < len(loaded.sets):
             problems.append("a pendingset is of another job")
         checked = Checked()
@@ -447,16 +371,18 @@ class JobCommit:
                 checked = self._check(accepted, spool)
             problems = checked.problems
         if problems and self.job.adopted:  # nobody can run it again: a person decides
-            return self._unless_decided(seen, refusal(self.job, problems))
+            self._raise_unless_decided(seen, refusal(self.job, problems))
         if problems:
-            return self._refuse(seen, refusal(self.job, problems))
+            self._refuse(seen, refusal(self.job, problems))
         self.statistics.add(stats.TASKS_COMPLETED, len(accepted))
         return self._store_plan(seen, accepted, checked, spool)
 
     def _store_plan(
         self, seen: records.Seen, accepted: Sequence[LoadedSet], checked: Checked, spool: Spool
-    ) -> Offer | records.Seen | None:
-        """Step 3: look at what the job may meet at its destination, and store the plan."""
+    ) -> tuple[Publication, ObjectRef, str]:
+        """Step 3: look at what the job may meet at its destination, and store the plan. Gives what
+        would be published, the stored plan, and the key of the plan that announces the job's
+        partitions, or ""."""
         if checked.files:  # another process may have started the job, and asked for itself
             need(self.runtime, self.paths, seen, {"true_complete"})
         announced = ""
@@ -464,9 +390,9 @@ class JobCommit:
             with self._timed(stats.SAVE_PLAN):
                 partitions: tuple[str, ...] | None = None
                 if self.job.terms.mode in BY_PARTITION:
-                    partitions = partitions_of(self.dest, spooled_keys(accepted, spool))
+                    partitions = partitions_of(self.dest, spool.keys(accepted))
                     announced = self._announce(partitions)
-                    refuse_overlapping_plans(self.runtime, self.job, self.dest, partitions)
+                    refuse_overlapping_plans(self.runtime, self.job, partitions)
                 plan = make_plan(
                     self.runtime, self.job, self.in_flight, accepted, checked, spool, partitions
                 )
@@ -476,10 +402,10 @@ class JobCommit:
             with cleaning_up(error):
                 drop_plan(self.runtime, self.job, announced)
             if isinstance(error, ConflictingJob | DestinationExists):
-                return self._refuse(seen, error)
+                self._refuse(seen, error)
             raise
         source = SpooledSource(accepted, spool)
-        return Offer(self._publication(plan, source, checked.names), ref, announced)
+        return self._publication(plan, source, checked.names), ref, announced
 
     def _announce(self, partitions: tuple[str, ...]) -> str:
         """Tell other jobs what they must know before they look at this one: a plan of its
@@ -490,13 +416,16 @@ class JobCommit:
         )  # fmt: skip
         return store_plan(self.runtime, self.job, plan).key
 
-    def _unless_decided(self, seen: records.Seen, error: JobError) -> records.Seen | None:
-        """Raise, unless a faster driver has swept what is missed: then give the record that it has
-        left, to be obeyed."""
-        now = self._own_now()
-        if now is None or now.record.nonce != seen.record.nonce:
-            return now
-        raise error
+    def _publish_early(self, publication: Publication) -> None:
+        """Algorithm 1: make the files visible before anything is decided. Repeatable. The job runs
+        on if not all are visible."""
+        published.begin(self.runtime, self.job)
+        try:
+            failure = publication.complete_all()
+        except Conflict as conflict:
+            raise destination_exists(self.job, str(conflict)) from conflict
+        if failure is not None:
+            raise failure.__cause__ or failure
 
     def _choose(self, loaded: list[LoadedSet]) -> list[LoadedSet]:
         return choose_attempts(loaded, "" if self.job.adopted else self.job.uuid)
@@ -507,53 +436,89 @@ class JobCommit:
             self._listed,
         )  # fmt: skip
 
-    def _refuse(self, seen: records.Seen, why: JobError) -> records.Seen | None:
-        """A check failed: decide *abort*, then raise the reason. If another driver was faster, give
-        the record that it has left, to be obeyed: what looked wrong may have been its work."""
+    def _raise_unless_decided(self, seen: records.Seen, error: JobError) -> NoReturn:
+        """Raise, unless a faster driver has swept what is missed."""
+        now = self._own_now()
+        if now is None or now.record.nonce != seen.record.nonce:
+            raise _OvertakenError(now)
+        raise error
+
+    def _refuse(self, seen: records.Seen, why: JobError) -> NoReturn:
+        """A check failed: decide *abort*, then raise the reason, unless another driver was faster:
+        what looked wrong may have been its work."""
         try:
-            with interrupted(half_aborted(self.job)):
-                stays = early.stays(self.runtime, self.job)
-                swapped = self._swap_to_aborting(seen, stays)
+            with interrupted(self.job, "half aborted"):
+                swapped = self._swap_to_aborting(seen, published.stays(self.runtime, self.job))
         except (StoreError, OutcomeUnknown) as error:
             error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
             raise
         if not swapped.won:
-            return swapped.now
-        aborted = self._abandon(swapped.now, self.may_remove)
-        for warning in aborted.warnings:
+            raise _OvertakenError(swapped.now)
+        why.report = self._abandon(swapped.now, self.may_remove)
+        for warning in why.report.warnings:
             why.add_note(warning)
-        why.report = aborted
         raise why
 
-    def _refuse_if_published(self, leave_visible: bool) -> str:
-        """What an abort would leave visible: of a Hadoop job what its JVM made visible, and of one
-        of ours what algorithms 1 and 2 did."""
-        if not self.job.adopted:
-            return early.stays(self.runtime, self.job)
-        return refuse_if_published(
-            self.runtime, self.job, self.in_flight, leave_visible=leave_visible
-        )
+    # A batch of a streaming query -----------------------------------------------------------------
+
+    def _claimant(self, claim: Claim) -> batches.Claimant | None:
+        key = JobPaths(self.dest, claim.job_id).record
+        seen = records.read_own(self.runtime, key, claim.uuid)
+        if seen is None:
+            return None
+        return seen.record.state, partial(_settle, self.runtime, self.dest, seen, self.in_flight)
+
+    def _skip(self, seen: records.Seen) -> JobReport:
+        """The batch is published already: abort this run of it."""
+        with interrupted(self.job, "half aborted"):
+            swapped = self._swap_to_aborting(seen)
+        if not swapped.won:
+            return self._obey(swapped.now)
+        report = self._abandon(swapped.now, self.may_remove)
+        logger.info("job %s: aborted, %s is published already", self.job.id, self.batch)
+        return replace(report, skipped=True)
+
+    def _published(self, outcome: str) -> JobReport | None:
+        """What the ledger says about the batch of a job that will not publish it any more: a
+        report, or None if the batch is not published, or nobody can tell."""
+        who: str = ""
+        if self.batch is not None:
+            who = batches.published_by(self.ledgers, self.job, self.batch, self.checkpoint)
+        if who == "it":
+            return self._report("committed", State.ABSENT)
+        return replace(self._report(outcome, State.ABSENT), skipped=True) if who else None
+
+    def _say_published(self, seen: records.Seen, warnings: list[str]) -> None:
+        """Tell the ledger, before the record is finished. Raises as `batches.say_published`."""
+        batch = seen.record.batch
+        if batch is None:
+            return
+        if told := batches.say_published(self.ledgers, self.job, batch, self.accept):
+            warnings.append(told)
 
     # Swaps ----------------------------------------------------------------------------------------
-
-    def _swap_to_committing(self, seen: records.Seen, offer: Offer) -> records.Swapped:
-        """Step 4: decide *commit*. The loser of the swap deletes its plans."""
-        # If this raises, the plan stays: the swap may have won, or may still win.
-        swapped = self._swap(
-            seen, State.COMMITTING, decider=decider("driver"), plan=offer.plan, batch=self.batch
-        )
-        if swapped.won:
-            files = offer.publication.plan.files
-            logger.info("job %s: committed, %d files to complete", self.job.id, files)
-            return swapped
-        if swapped.now is None or not _names(swapped.now, offer.plan.key):
-            drop_plan(self.runtime, self.job, offer.plan.key)
-        drop_plan(self.runtime, self.job, offer.announced)
-        return swapped
 
     def _swap(self, seen: records.Seen, state: State, **changes: Any) -> records.Swapped:
         after = seen.record.step(state, self.runtime.ids(), **changes)
         return records.swap(self.runtime, seen, after)
+
+    def _swap_to_committing(
+        self, seen: records.Seen, publication: Publication, plan: ObjectRef, announced: str
+    ) -> records.Seen:
+        """Step 4: decide *commit*. The loser of the swap deletes its plans."""
+        # If this raises, the plan stays: the swap may have won, or may still win.
+        swapped = self._swap(
+            seen, State.COMMITTING, decider=decider("driver"), plan=plan, batch=self.batch
+        )
+        now = swapped.now
+        if swapped.won and now is not None:
+            files = publication.plan.files
+            logger.info("job %s: committed, %d files to complete", self.job.id, files)
+            return now
+        if now is None or now.record.plan is None or now.record.plan.key != plan.key:
+            drop_plan(self.runtime, self.job, plan.key)
+        drop_plan(self.runtime, self.job, announced)
+        raise _OvertakenError(now)
 
     def _swap_to_aborting(self, seen: records.Seen, stays: str = "") -> records.Swapped:
         """Decide *abort*. ``stays``: as in `JobRecord`."""
@@ -578,20 +543,12 @@ class JobCommit:
         record = seen.record
         self.batch = record.batch
         completed = record.state is State.COMPLETED
-        plan: Plan | None = None
         try:
             plan = self._stored_plan(seen)
         except NotFound:
-            if not completed:
-                return self._obey(self._own_now())
-        if plan is None:  # in `completed` that means: only the sweep is left
-            swept = self._sweep(look_first=True)
-            warnings = list(swept.warnings)
-            state = State.COMPLETED
-            self._say_published(seen, warnings)
-            if not swept.again:
-                state = self._finish(seen, "committed", False, warnings)
-            return self._report("committed", state, record.decider, swept, warnings)
+            if completed:  # only the sweep is left
+                return self._end(seen, "committed", decider=record.decider, look_first=True)
+            return self._obey(self._own_now())
         source = StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)
         return self._publish(seen, self._publication(plan, source), decider=record.decider)
 
@@ -615,15 +572,9 @@ class JobCommit:
 
     def _publication(self, plan: Plan, source: Source, names: KeySet | None = None) -> Publication:
         return Publication(
-            self.runtime,
-            self.job,
-            plan,
-            source,
-            names,
-            in_flight=self.in_flight,
-            accept=self.accept,
-            statistics=self.statistics,
-        )
+            self.runtime, self.job, plan, source, names,
+            in_flight=self.in_flight, accept=self.accept, statistics=self.statistics,
+        )  # fmt: skip
 
     def _publish(
         self,
@@ -636,29 +587,23 @@ class JobCommit:
         process alone decided, undisturbed, a job whose id was drawn; otherwise the record is left
         ``closed``. ``decider``: the process that decided; None: this one."""
         now: records.Seen | None = seen
+        begun = partial(self._report, "committed", seen.record.state)
         with patient(Kind.DECIDED):
             try:
-                with interrupted(committed(self.job), self._report("committed", seen.record.state)):
-                    swapped = None
+                with interrupted(self.job, "committed", begun):
+                    just_now = False
                     if next_step(seen.record.state) is Step.COMPLETE:
                         failure = publication.complete_all()
                         if failure is None:
                             swapped = self._swap_to_completed(seen)
-                            now = swapped.now
+                            now, just_now = swapped.now, swapped.won
                         else:
                             now = self._moved_on(seen, failure)
-                    just_now = swapped is not None and swapped.won
                     state, swept = self._go_on(now, publication, may_remove, just_now)
             except Conflict as conflict:
                 return self._revert_after(str(conflict), seen, publication.source)
             return self._report(
-                "committed",
-                state,
-                decider,
-                swept,
-                publication.warnings,
-                publication.plan,
-                publication.filenames,
+                "committed", state, decider, swept, publication.warnings, publication
             )
 
     def _moved_on(self, seen: records.Seen, failure: CommitIncomplete) -> records.Seen | None:
@@ -705,7 +650,7 @@ class JobCommit:
 
     def _abandon(self, seen: records.Seen | None, may_remove: bool) -> JobReport:
         """From ``aborting``, ``reverting`` or ``reverted`` to the end."""
-        with interrupted(half_aborted(self.job)):
+        with interrupted(self.job, "half aborted"):
             if seen is not None and seen.record.state is State.REVERTING:
                 seen = self._undo_stored(seen)
             if seen is None:
@@ -713,18 +658,12 @@ class JobCommit:
             record = seen.record
             if record.state is State.CLOSED and record.outcome in ("aborted", "reverted"):
                 return self._report(record.outcome, State.CLOSED, record.decider)
-            if record.state not in (State.ABORTING, State.REVERTED):
-                raise ended_by_record(self.job.dest, record)
-            what = "aborted" if record.state is State.ABORTING else "reverted"
-            # The uploads of a reverted job may have been completed before.
-            looks = bool(self.job.adopted) or what == "reverted"
-            swept = self._sweep(look_first=looks, undone=what == "aborted")
-            warnings = list(swept.warnings)
-            state: State = record.state
-            if not swept.again:
-                state = self._finish(seen, what, may_remove, warnings)
-            logger.info("job %s: %s, %d uploads aborted", self.job.id, what, swept.aborted)
-            return self._report(what, state, None, swept, warnings)
+            if record.state is State.ABORTING:
+                looks = bool(self.job.adopted)
+                return self._end(seen, "aborted", may_remove, look_first=looks)
+            if record.state is State.REVERTED:  # the uploads may have been completed before
+                return self._end(seen, "reverted", may_remove, look_first=True)
+            raise ended_by_record(self.job.dest, record)
 
     def _undo_stored(self, seen: records.Seen) -> records.Seen | None:
         try:
@@ -737,8 +676,7 @@ class JobCommit:
             raise not_undone(self.job, cause) from cause
         except (StoreError, FormatError) as error:
             raise not_undone(self.job, error) from error
-        source = StoredSource(self.runtime, self.job, plan, missing_is_fine=False)
-        return self._undo(seen, source)
+        return self._undo(seen, StoredSource(self.runtime, self.job, plan, missing_is_fine=False))
 
     def _undo(self, seen: records.Seen, source: Source) -> records.Seen | None:
         """Undo every upload of a ``reverting`` job, then write ``reverted``. Repeatable. Gives the
@@ -774,23 +712,34 @@ class JobCommit:
 
     # The end --------------------------------------------------------------------------------------
 
-    def _sweep(self, *, look_first: bool = False, undone: bool = False) -> Swept:
-        return sweep(
-            self.runtime,
-            self.job,
-            in_flight=self.in_flight,
-            look_first=look_first,
-            undone=undone,
-        )
+    def _end(
+        self,
+        seen: records.Seen,
+        outcome: str,
+        may_remove: bool = False,
+        decider: Decider | None = None,
+        *,
+        look_first: bool,
+    ) -> JobReport:
+        """Sweep a job of which only that is left to do, and finish its record."""
+        swept = sweep(
+            self.runtime, self.job, in_flight=self.in_flight, look_first=look_first,
+            undone=outcome == "aborted",
+        )  # fmt: skip
+        warnings = list(swept.warnings)
+        if outcome == "committed":
+            self._say_published(seen, warnings)
+        state = seen.record.state
+        if not swept.again:
+            state = self._finish(seen, outcome, may_remove, warnings)
+        logger.info("job %s: %s, %d uploads aborted", self.job.id, outcome, swept.aborted)
+        return self._report(outcome, state, decider, swept, warnings)
 
     def _finish(
         self, seen: records.Seen, outcome: str, may_remove: bool, warnings: list[str]
     ) -> State:
         look = tidies(self.role, self.batch)
         return finish(self.runtime, seen, outcome, may_remove, warnings, look=look)
-
-    def _timed(self, name: str) -> AbstractContextManager[None]:
-        return self.statistics.timed(name, self.runtime.clock)
 
     def _report(
         self,
@@ -799,13 +748,12 @@ class JobCommit:
         decider: Decider | None = None,
         swept: Swept | None = None,
         warnings: Sequence[str] = (),
-        plan: Plan | None = None,
-        filenames: Sequence[str] = (),
+        publication: Publication | None = None,
     ) -> JobReport:
         """The report about the job; with the plan's counts, if the plan was executed here."""
-        swept = swept or Swept()
         for warning in warnings:
             logger.warning("job %s: %s", self.job.id, warning)
+        plan = publication.plan if publication is not None else None
         return JobReport(
             job_id=self.job.id,
             uuid=self.job.uuid,
@@ -816,21 +764,17 @@ class JobCommit:
             tasks=len(plan.sets) if plan else 0,
             files=plan.files if plan else 0,
             bytes=plan.data_bytes if plan else 0,
-            filenames=tuple(filenames),
+            filenames=tuple(publication.filenames) if publication is not None else (),
             decider=decider,
             warnings=tuple(warnings),
-            left_open=swept.left_open,
-            unattributed=swept.unattributed,
+            left_open=swept.left_open if swept else (),
+            unattributed=swept.unattributed if swept else 0,
             seconds=self.runtime.clock.monotonic() - self._started,
             statistics=self.statistics.to_dict(),
             transport=transport_of(self.runtime.store),
             query=self.batch.query if self.batch is not None else "",
             batch=self.batch.number if self.batch is not None else None,
         )
-
-
-def _names(seen: records.Seen, key: str) -> bool:
-    return seen.record.plan is not None and seen.record.plan.key == key
 
 
 # The runs of a streaming query --------------------------------------------------------------------
@@ -864,9 +808,14 @@ def runs_of(runtime: Runtime, dest: Destination, checkpoint: str) -> list[record
 def settle_runs(runtime: Runtime, dest: Destination, checkpoint: str, in_flight: int) -> None:
     """Finish or abort every run of a query. Repeatable."""
     for seen in runs_of(runtime, dest, checkpoint):
-        job = StartedJob.attached(seen.record, dest.url, seen.etag)
-        logger.info("job %s, a run of the same query, is settled: %s", job.id, seen.record.state)
+        job_id, state = seen.record.id, seen.record.state
+        logger.info("job %s, a run of the same query, is settled: %s", job_id, state)
         try:
-            JobCommit(runtime, job, in_flight, role="recovery").settle(seen.record.state)
+            _settle(runtime, dest, seen, in_flight)
         except (JobNotRunning, OutcomeUnknown) as error:  # another process has moved it on
-            logger.info("job %s: %s", job.id, error.message)
+            logger.info("job %s: %s", job_id, error.message)
+
+
+def _settle(runtime: Runtime, dest: Destination, seen: records.Seen, in_flight: int) -> JobReport:
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    return JobCommit(runtime, job, in_flight, role="recovery").settle(seen.record.state)

@@ -46,6 +46,7 @@ from magic_committer.commit.ready import (
     pack,
     row_of,
     unpack,
+    unpack_checked,
     upload_of,
 )
 from magic_committer.errors import FormatError, InvalidRequest, NotFound, StoreError
@@ -170,11 +171,24 @@ class Spool:
         self._end += len(packed)
         return offset, len(packed)
 
-    def read(self, offset: int, length: int) -> tuple[list[Row], Mapping[str, Any]]:
+    def read(self, offset: int, length: int) -> tuple[Iterator[Row], Mapping[str, Any]]:
         """Read what `write` wrote."""
+        return unpack(self._read(offset, length))
+
+    def checked(self, accepted: Iterable[LoadedSet]) -> Iterator[tuple[str, str, str, int]]:
+        """What is checked of the uploads of sets: key, upload id, token, number of parts. One set
+        is unpacked at a time."""
+        for loaded in accepted:
+            yield from unpack_checked(self._read(loaded.offset, loaded.packed_bytes))
+
+    def keys(self, accepted: Iterable[LoadedSet]) -> Iterator[str]:
+        """The keys of the uploads of sets."""
+        return (key for key, *_ in self.checked(accepted))
+
+    def _read(self, offset: int, length: int) -> bytes:
         self._is_elsewhere = True
         self._file.seek(offset)
-        return unpack(self._file.read(length))
+        return self._file.read(length)
 
 
 def load(
@@ -228,7 +242,7 @@ def stored_uploads(
                     continue
                 raise
             for row in read.rows:
-                if problem := right.problem(row):
+                if problem := right.problem(*row[:4]):
                     raise FormatError(outcome.item.key, "commits", problem)
             yield [upload_of(row) for row in read.rows], read.statistics
 
@@ -274,7 +288,7 @@ class SpooledSource:
             mixed = chain.from_iterable(zip_longest(*(rows for rows, _ in read)))
             yield (upload_of(row) for row in mixed if row is not None), read[0][1]
 
-    def _read(self, loaded: LoadedSet) -> tuple[list[Row], Mapping[str, Any]]:
+    def _read(self, loaded: LoadedSet) -> tuple[Iterator[Row], Mapping[str, Any]]:
         return self.spool.read(loaded.offset, loaded.packed_bytes)
 
 
@@ -444,7 +458,7 @@ def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:
         uuid=read.uuid,
         last_modified=read.info.last_modified,
         files=len(read.rows),
-        bytes=sum(length for _, _, length, *_ in read.rows),
+        bytes=sum(row[4] for row in read.rows),
         offset=offset,
         packed_bytes=packed_bytes,
     )

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 from magic_committer._quantities import counted_are, name_some
 from magic_committer._runtime import Runtime
@@ -280,8 +281,49 @@ def not_undone(job: StartedJob, cause: MagicError) -> AbortIncomplete:
 # What is told at Ctrl-C ---------------------------------------------------------------------------
 
 
+def _ask(dest: str, job_id: str, why: str) -> Remedy:
+    return Remedy("show", dest, job_id, why)
+
+
+Stage = Literal["unread", "undecided", "deciding", "committed", "half aborted"]
+_TOLD_AT: Mapping[Stage, tuple[str, Callable[[str, str, str], Remedy], str]] = {
+    "unread": (  # another call, or another process, may have decided the job
+        "the commit of job {id!r} was interrupted before it had decided anything: the job's record"
+        " says what the job is",
+        _ask,
+        "ask",
+    ),
+    "undecided": (
+        "job {id!r} was not decided when its commit was interrupted: nothing of it is visible",
+        end,
+        "commit it again, or end it",
+    ),
+    "deciding": (
+        "whether job {id!r} is committed cannot be told: its decision was being written when it was"
+        " interrupted",
+        _ask,
+        "ask",
+    ),
+    "committed": (
+        "job {id!r} is committed, and was interrupted before all of it was done. Never abort it",
+        finish,
+        "finish it, from any machine",
+    ),
+    "half aborted": (
+        "the abort of job {id!r} was interrupted",
+        end,
+        "this goes on, or says that it is committed",
+    ),
+}
+"""For each stage of a commit or abort: what is known of the job if Ctrl-C interrupts it there, and
+what may be done."""
+_TOLD = "_magic_committer_told"
+
+
 @contextmanager
-def interrupted(told: tuple[str, Remedy], report: JobReport | None = None) -> Iterator[None]:
+def interrupted(
+    job: StartedJob, stage: Stage, report: Callable[[], JobReport] | None = None
+) -> Iterator[None]:
     """If Ctrl-C interrupts the block, add a note that says what is known of the job, and its
     report. If code inside the block has added one, that is closer to the truth: then add
     nothing."""
@@ -292,9 +334,10 @@ def interrupted(told: tuple[str, Remedy], report: JobReport | None = None) -> It
     except BaseException as error:
         if not hasattr(error, _TOLD):
             setattr(error, _TOLD, True)
-            add_note(error, *told)
+            what, remedy, why = _TOLD_AT[stage]
+            add_note(error, what.format(id=job.id), remedy(job.dest, job.id, why))
             if report is not None:
-                error.report = report  # type: ignore[attr-defined]
+                error.report = report()  # type: ignore[attr-defined]
         raise
 
 
@@ -311,50 +354,3 @@ def for_another_job() -> Iterator[None]:
             if hasattr(error, name):
                 delattr(error, name)
         raise
-
-
-_TOLD = "_magic_committer_told"
-
-
-def unread(job: StartedJob) -> tuple[str, Remedy]:
-    """For a commit that was interrupted before it had read the record: another call, or another
-    process, may have decided the job."""
-    return (
-        f"the commit of job {job.id!r} was interrupted before it had decided anything: the job's"
-        " record says what the job is",
-        Remedy("show", job.dest, job.id, "ask"),
-    )
-
-
-def undecided(job: StartedJob) -> tuple[str, Remedy]:
-    """For a commit that has seen the job running, and was interrupted before the decision."""
-    return (
-        f"job {job.id!r} was not decided when its commit was interrupted: nothing of it is visible",
-        end(job.dest, job.id, "commit it again, or end it"),
-    )
-
-
-def deciding(job: StartedJob) -> tuple[str, Remedy]:
-    """For a commit that was interrupted while the decision was being written."""
-    return (
-        f"whether job {job.id!r} is committed cannot be told: its decision was being written when"
-        " it was interrupted",
-        Remedy("show", job.dest, job.id, "ask"),
-    )
-
-
-def committed(job: StartedJob) -> tuple[str, Remedy]:
-    """For a commit that was interrupted after the decision."""
-    return (
-        f"job {job.id!r} is committed, and was interrupted before all of it was done. Never abort"
-        " it",
-        finish(job.dest, job.id, "finish it, from any machine"),
-    )
-
-
-def half_aborted(job: StartedJob) -> tuple[str, Remedy]:
-    """For an abort that was interrupted."""
-    return (
-        f"the abort of job {job.id!r} was interrupted",
-        end(job.dest, job.id, "this goes on, or says that it is committed"),
-    )

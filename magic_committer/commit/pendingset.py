@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
-from magic_committer.commit.plain import plain_set
+from magic_committer.commit.plain import is_plain
 from magic_committer.commit.steps import again
 from magic_committer.errors import (
     NotFound,
@@ -109,7 +109,7 @@ class AttemptSet:
             pendingset,
             self._job.terms.etag_form,
             source=self.key,
-            is_plain=lambda data: plain_set(data, bucket) is not None,
+            is_plain=lambda document, data: is_plain(document, data, bucket),
         )
 
     def put(self, pendings: list[Pending], body: bytes) -> StoredSet:

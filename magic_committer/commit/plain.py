@@ -69,9 +69,18 @@ def plain_set(data: bytes, bucket: str) -> PlainSet | None:
     """Read a set, if it is plain and all its uploads are in the bucket. None: nothing is known
     about it."""
     parsed = json.parse_plain(data, PENDINGSET_BYTES_MAX)
-    if parsed is None or tuple(parsed[0]) != PENDINGSET_NAMES:
+    return None if parsed is None else _plain(parsed[0], bucket)
+
+
+def is_plain(document: json.Document, data: bytes, bucket: str) -> bool:
+    """Whether `plain_set` reads a document in the bytes that were just made of it."""
+    return json.has_plain_texts(data) and _plain(document, bucket) is not None
+
+
+def _plain(document: json.Document, bucket: str) -> PlainSet | None:
+    if tuple(document) != PENDINGSET_NAMES:
         return None
-    version, job_id, commits, extra, statistics = parsed[0].values()
+    version, job_id, commits, extra, statistics = document.values()
     if type(version) is not int or version != PENDINGSET_VERSION:
         return None
     if type(job_id) is not str or type(commits) is not list or type(statistics) is not dict:
@@ -95,15 +104,16 @@ def waiting_set(data: bytes, key: str, bucket: str) -> PlainSet | None:
         return None
     manifest, home = manifest_at(data, key, bucket)
     rows: list[Row] = [
-        [
+        (
             file.name,
             waiting_id(f"{home}/{file.name}", file.etag),
-            file.size,
             "",
+            1,
+            file.size,
             file.etag or f"{SIZE_ONLY}{file.size}",
             None,
             [(file.etag, file.size, None)],
-        ]
+        )
         for file in manifest.files
     ]
     return PlainSet("", extra_of(manifest), manifest.statistics, manifest.attempt, rows)
@@ -155,7 +165,7 @@ def _row(commit: Any, bucket: str, job_id: str) -> Row:
     algorithm, _, value = extra.get(EXTRA_CHECKSUM, "").partition(":")
     whole = (algorithm, value) if value and is_algorithm(algorithm) else None
     parts = [_part(etag, size) for etag, size in zip(etags, sizes, strict=True)]
-    return [key, upload_id, length, token, "", whole, parts]
+    return key, upload_id, token, count, length, "", whole, parts
 
 
 def _part(part: Any, size: int) -> tuple[str, int, tuple[str, str] | None]:

@@ -7,15 +7,15 @@ protocol's order (protocol.md, "Commit") and obeys what they find.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
-from magic_committer.commit.check import PROBLEMS_MAX, Checked, spooled_keys
+from magic_committer.commit.check import PROBLEMS_MAX, Checked
 from magic_committer.commit.conflict import refuse_existing_data, replaced
-from magic_committer.commit.early import has_begun
 from magic_committer.commit.load import Loaded, LoadedSet, SetRef, Spool, load
 from magic_committer.commit.outcome import end
+from magic_committer.commit.published import has_begun
 from magic_committer.errors import CommitRefused, IncompleteJob, OptionError
 from magic_committer.hadoop.paths import SET_SUFFIXES
 from magic_committer.options import FAILING, REPLACING
@@ -27,7 +27,6 @@ from magic_committer.protocol.record import (
     OwnCommit,
     StartedJob,
     TaskCommit,
-    Terms,
 )
 from magic_committer.remedy import Remedy
 
@@ -51,11 +50,14 @@ class Prospect:
 def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     """Refuse a handle whose terms are not those of the job's record: everyone obeys the record.
     Pure."""
-    mine, theirs = job.terms, record.terms
-    pairs = ((f.name, getattr(mine, f.name), getattr(theirs, f.name)) for f in fields(Terms))
-    differ = [f"{name} {own!r}, and the record {his!r}" for name, own, his in pairs if own != his]
-    if not differ:
+    if job.terms == record.terms:
         return
+    mine, theirs = asdict(job.terms), asdict(record.terms)
+    differ = [
+        f"{name} {own!r}, and the record {theirs[name]!r}"
+        for name, own in mine.items()
+        if own != theirs[name]
+    ]
     raise OptionError(
         f"job {job.id!r}: this handle says {'; '.join(differ)}: it was edited, or is an old one",
         hint="Nothing was done. Use a handle that says what the record says",
@@ -111,11 +113,11 @@ def load_sets(
     if wanted is None:
         refs: Iterable[SetRef] = _listed(runtime, job)
         return load(runtime, job.id, refs, spool, None, owns=job.owns)
-    stored = [result for result in wanted if result.key]
+    stored, paths = {result.key: result for result in wanted if result.key}, job.paths
     wrong = [
         f"task {result.task!r}: {result.key} is not where its pendingset belongs"
-        for result in stored
-        if result.key != job.paths.pendingset(result.attempt)
+        for result in stored.values()
+        if result.key != paths.pendingset(result.attempt)
     ]
     if wrong:
         return Loaded(problems=wrong[:PROBLEMS_MAX])
@@ -124,12 +126,11 @@ def load_sets(
             r.key, r.etag, r.task, r.attempt, r.pendingset_bytes,
             r.body if isinstance(r, OwnCommit) else b"",
         )
-        for r in stored
+        for r in stored.values()
     )  # fmt: skip
     loaded = load(runtime, job.id, refs, spool, len(stored))
-    told = {result.key: result for result in stored}
     for one in loaded.sets:
-        result = told[one.ref.key]
+        result = stored[one.key]
         if (one.files, one.bytes) != (result.files, result.bytes):
             loaded.problems.append(
                 f"{one.ref.key}: holds {counted(one.files, 'file')} and"
@@ -157,16 +158,16 @@ def make_plan(
 ) -> Plan:
     """Step 3: make the plan that is to be decided. Pure, except for the look at the present
     data."""
-    mode, dest, strip = job.terms.mode, job.paths.dest, len(job.paths.tree)
+    mode, tree = job.terms.mode, job.paths.tree
     if mode in FAILING and not has_begun(runtime, job):
-        refuse_existing_data(runtime, job, dest, in_flight, partitions)
+        refuse_existing_data(runtime, job, in_flight, partitions)
     deletes: tuple[ObjectRef, ...] = ()
     marker: ObjectRef | None = None
     if mode in REPLACING:
         rewritten = KeySet(checked.files)
-        for key in spooled_keys(accepted, spool):
+        for key in spool.keys(accepted):
             rewritten.add(key)
-        deletes, marker = replaced(runtime, job, dest, partitions, rewritten, in_flight)
+        deletes, marker = replaced(runtime, job, partitions, rewritten, in_flight)
     return Plan(
         job_id=job.id,
         uuid=job.uuid,
@@ -174,7 +175,7 @@ def make_plan(
         files=checked.files,
         data_bytes=checked.bytes,
         sets=tuple(
-            PlannedSet(one.ref.key[strip:], one.etag, one.task, one.attempt) for one in accepted
+            PlannedSet(one.key[len(tree) :], one.etag, one.task, one.attempt) for one in accepted
         ),
         deletes=deletes,
         partitions=partitions or (),

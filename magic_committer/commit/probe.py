@@ -22,10 +22,10 @@ from __future__ import annotations
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
-from types import TracebackType
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from magic_committer._modes import in_both
@@ -230,9 +230,7 @@ def probe_all(
     for name, ask in _QUESTIONS.items():
         if name == "etag_quoting" and not found["swap"].value:
             continue  # a store that ignores conditions accepts every form
-        if name == "uploads_paged" and not (paging and listing):
-            continue
-        if name == "uploads_by_prefix" and not listing:
+        if name.startswith("uploads_") and not (listing and (paging or name != "uploads_paged")):
             continue
         with Scratch(runtime, directory, uuid) as scratch:
             found[name] = ask(scratch)
@@ -254,16 +252,14 @@ def _refuse_ended(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None
 
 def _ask_for_job(runtime: Runtime, paths: JobPaths, seen: records.Seen, name: Want) -> _Finding:
     record = seen.record
+    put = partial(
+        runtime.store.put, seen.key, record.encode(), metadata={JOB_METADATA: record.uuid}
+    )
     if name == "metadata_kept":
         return _of_record(runtime, seen)
-    if name in ("conditional_put", "swap"):
-        metadata = {JOB_METADATA: record.uuid}
-
-        def put(**condition: Any) -> object:
-            return runtime.store.put(seen.key, record.encode(), metadata=metadata, **condition)
-
-        if name == "swap":
-            return _must_fail(runtime.clock, lambda: put(if_match=STALE_ETAG))
+    if name == "swap":
+        return _must_fail(runtime.clock, lambda: put(if_match=STALE_ETAG))
+    if name == "conditional_put":
         return _must_fail(runtime.clock, lambda: put(if_none_match=True))
     with Scratch(runtime, paths.directory, record.uuid) as scratch:
         return _QUESTIONS[name](scratch)
@@ -302,10 +298,9 @@ def hides_uploads(runtime: Runtime, prefix: str) -> str:
 
 
 def _refused(runtime: Runtime, dest: Destination, name: Want, how: str) -> ConditionsNotSupported:
-    if name == "conditional_put":
-        return records.undecidable(runtime, "If-None-Match", how)
-    if name == "swap":
-        return records.undecidable(runtime, "If-Match", how)
+    if name in ("conditional_put", "swap"):
+        condition = "If-Match" if name == "swap" else "If-None-Match"
+        return records.undecidable(runtime, condition, how)
     if name == "metadata_kept":
         return ConditionsNotSupported(
             f"the store of bucket {runtime.store.bucket!r}, or a proxy before it, {how}: a job's"
@@ -330,15 +325,10 @@ WHOLE_KEYS_ONLY = "does not list an upload by a part of its key"
 _BESIDE = "lists uploads beside the prefix"
 
 
-def _rounds(clock: Clock) -> Iterator[int]:
-    """The numbers of the tries of a question."""
-    return again(clock, REFUSALS_MIN, REFUSAL_PAUSE_SECONDS)
-
-
 def _must_fail(clock: Clock, send: Callable[[], object]) -> _Finding:
     """What a store does with a condition that does not hold."""
     repeated, note = False, ""
-    for _ in _rounds(clock):
+    for _ in again(clock, REFUSALS_MIN, REFUSAL_PAUSE_SECONDS):
         try:
             send()
         except (PreconditionFailed, WriteConflict) as error:
@@ -349,6 +339,18 @@ def _must_fail(clock: Clock, send: Callable[[], object]) -> _Finding:
         else:
             return _Finding(False, "ignores it")
     return _Finding(False, note)
+
+
+def _holds(scratch: Scratch, before: ObjectRef, send: Callable[[], object]) -> _Finding:
+    """The same for a scratch object: a store may say 412 and carry the request out all the same."""
+    found = _must_fail(scratch.clock, send)
+    if not found.value:
+        return found
+    try:
+        same = same_etag(scratch.store.head(before.key).etag, before.etag)
+    except NotFound:
+        same = False
+    return found if same else _Finding(False, "answers that it did not hold, and ignores it")
 
 
 def _accepted_form(etag: str, send: Callable[[str], object]) -> str | None:
@@ -369,14 +371,12 @@ def _answer(error: StoreError) -> str:
 
 def _conditional_put(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
-    found = _must_fail(scratch.clock, lambda: scratch.put_over(before.key, if_none_match=True))
-    return _untouched(scratch, found, before)
+    return _holds(scratch, before, lambda: scratch.put_over(before.key, if_none_match=True))
 
 
 def _swap(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
-    found = _must_fail(scratch.clock, lambda: scratch.put_over(before.key, if_match=STALE_ETAG))
-    return _untouched(scratch, found, before)
+    return _holds(scratch, before, lambda: scratch.put_over(before.key, if_match=STALE_ETAG))
 
 
 def _etag_quoting(scratch: Scratch) -> _Finding:
@@ -391,11 +391,8 @@ def _etag_quoting(scratch: Scratch) -> _Finding:
 def _conditional_complete(scratch: Scratch) -> _Finding:
     before = scratch.put("object")
     upload_id, parts = scratch.upload("object")
-    found = _must_fail(
-        scratch.clock,
-        lambda: scratch.store.complete_upload(before.key, upload_id, parts, if_none_match=True),
-    )
-    return _untouched(scratch, found, before)
+    complete = partial(scratch.store.complete_upload, before.key, upload_id, parts)
+    return _holds(scratch, before, lambda: complete(if_none_match=True))
 
 
 def _conditional_delete(scratch: Scratch) -> _Finding:
@@ -404,8 +401,7 @@ def _conditional_delete(scratch: Scratch) -> _Finding:
     def delete(etag: str) -> None:
         scratch.store.delete_one(before.key, if_match=etag)
 
-    stale = _must_fail(scratch.clock, lambda: delete(STALE_ETAG))
-    found = _untouched(scratch, stale, before)
+    found = _holds(scratch, before, lambda: delete(STALE_ETAG))
     if not found.value or _accepted_form(before.etag, delete) is not None:
         return found
     return _Finding(False, _REFUSES_RIGHT)
@@ -413,10 +409,10 @@ def _conditional_delete(scratch: Scratch) -> _Finding:
 
 def _second_complete(scratch: Scratch) -> _Finding:
     upload_id, parts = scratch.upload("object")
-    key = scratch.key("object")
-    scratch.store.complete_upload(key, upload_id, parts)
+    complete = partial(scratch.store.complete_upload, scratch.key("object"), upload_id, parts)
+    complete()
     try:
-        scratch.store.complete_upload(key, upload_id, parts)
+        complete()
     except NotFound:
         return _Finding("forgetful")
     except StoreError as error:
@@ -464,7 +460,7 @@ def _true_complete(scratch: Scratch) -> _Finding:
     scratch.store.abort_upload(before.key, upload_id)
     # Ceph RGW and moto always answer 500: that is a refusal, and not worth their retries.
     once = store = sent_once(scratch.store)
-    for number in _rounds(scratch.clock):
+    for number in again(scratch.clock, REFUSALS_MIN, REFUSAL_PAUSE_SECONDS):
         try:
             store.complete_upload(before.key, upload_id, parts)
         except NotFound:
@@ -521,17 +517,6 @@ def _listed(scratch: Scratch, below: str) -> Counter[str] | _Finding:
         return Counter(one.upload_id for one in uploads(scratch.store, scratch.root + below))
     except (NotSupported, InvalidRequest) as error:
         return _Finding(False, f"does not list uploads ({_answer(error)})")
-
-
-def _untouched(scratch: Scratch, found: _Finding, before: ObjectRef) -> _Finding:
-    """What was found, unless the store says 412 and carries the request out all the same."""
-    if not found.value:
-        return found
-    try:
-        same = same_etag(scratch.store.head(before.key).etag, before.etag)
-    except NotFound:
-        same = False
-    return found if same else _Finding(False, "answers that it did not hold, and ignores it")
 
 
 _QUESTIONS: Mapping[str, Callable[[Scratch], _Finding]] = {
@@ -680,20 +665,11 @@ class Scratch:
     def __enter__(self) -> Scratch:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        steps: tuple[tuple[Callable[[Any], None], Iterable[Any]], ...] = (
-            (self._abort, self._uploads),
-            (self._abort_all, sorted(self._unsure)),
-            (self.store.delete_one, sorted(self._keys)),
-        )
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         with cleaning_up(error) if error is not None else nullcontext():
-            for step, items in steps:
-                self._remove(step, items)
+            self._remove(self._abort, self._uploads)
+            self._remove(self._abort_all, sorted(self._unsure))
+            self._remove(self.store.delete_one, sorted(self._keys))
 
     def _remove(self, step: Callable[[Any], None], items: Iterable[Any]) -> None:
         with closing(self.each(step, items)) as outcomes:

@@ -1,4 +1,4 @@
-"""Which files of a Hadoop job are already visible: asked before the job is adopted or aborted.
+"""Which files of a job are visible before its decision: of a Hadoop job, and of algorithms 1 and 2.
 
 A JVM that died during its commit has made some files visible. An abort of the others would leave a
 part of the job in the table for ever, so it is never done unasked: `refuse_if_published` counts the
@@ -20,13 +20,14 @@ process would move the record on, and the swap to ``aborting`` fails. Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from magic_committer._quantities import KEYS_NAMED_MAX, counted_are, name_some
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit.load import each_listed
+from magic_committer.commit.load import each_listed, set_bytes_max
 from magic_committer.commit.ready import ReadyUpload, from_pending
 from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
 from magic_committer.commit.upload_state import UploadLook, UploadState, upload_state
@@ -35,17 +36,18 @@ from magic_committer.errors import (
     FormatError,
     InvalidRequest,
     NotFound,
+    StoreError,
 )
 from magic_committer.hadoop.formats import (
-    PENDINGSET_BYTES_MAX,
     SUCCESS_BYTES_MAX,
+    Pending,
     decode_pending,
-    decode_pendingset,
     decode_success,
 )
+from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import PENDING_SUFFIX, PENDINGSET_SUFFIX, Destination
 from magic_committer.protocol.keyset import KeySet
-from magic_committer.protocol.record import StartedJob
+from magic_committer.protocol.record import JOB_METADATA, StartedJob
 from magic_committer.remedy import Remedy
 from magic_committer.stores.base import ObjectInfo
 
@@ -154,9 +156,7 @@ def _named(
     dest, taken_from = Destination.parse(job.dest), job.paths.job_attempt
     known = KeySet()
 
-    def read(info: ObjectInfo) -> list[ReadyUpload]:
-        return _uploads_in(runtime, job, info)
-
+    read = partial(uploads_in, runtime, job)
     with closing(each_listed(runtime, read, _left_by_tasks(runtime, job))) as outcomes:
         for outcome in outcomes:
             key = outcome.item.key
@@ -165,7 +165,7 @@ def _named(
             if taken:
                 found.newest = max(found.newest, outcome.item.last_modified)
             try:
-                uploads = outcome.unwrap()
+                uploads, _ = outcome.unwrap()
             except NotFound:
                 continue
             except FormatError as error:  # a commit refuses it; only an abort helps
@@ -184,15 +184,21 @@ def _left_by_tasks(runtime: Runtime, job: StartedJob) -> Iterator[ObjectInfo]:
                     yield info
 
 
-def _uploads_in(runtime: Runtime, job: StartedJob, info: ObjectInfo) -> list[ReadyUpload]:
-    stored = runtime.store.get(info.key, max_bytes=PENDINGSET_BYTES_MAX)
-    if not job.owns(stored.info.metadata):
-        return []
-    if info.key.endswith(PENDINGSET_SUFFIX):
-        pendings = decode_pendingset(stored.body, info.key).commits
-    else:
+def uploads_in(
+    runtime: Runtime, job: StartedJob, info: ObjectInfo
+) -> tuple[list[ReadyUpload], Mapping[str, str]]:
+    """Read the uploads that a control object names, and its metadata. None, if it is another
+    job's."""
+    stored = runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
+    metadata = stored.info.metadata or {}
+    if not job.owns(metadata):
+        return [], {}
+    pendings: tuple[Pending, ...]
+    if info.key.endswith(PENDING_SUFFIX):
         pendings = (decode_pending(stored.body, info.key),)
-    return [from_pending(p, f"{info.key}: {n}") for n, p in enumerate(pendings)]
+    else:
+        pendings = decode_set(stored.body, info.key, runtime.store.bucket).commits
+    return [from_pending(p, f"{info.key}: {n}") for n, p in enumerate(pendings)], metadata
 
 
 # The marker ---------------------------------------------------------------------------------------
@@ -223,3 +229,49 @@ def _marked(runtime: Runtime, job: StartedJob) -> float | None:
     ours = DIAGNOSTIC_UUID in success.diagnostics
     named = success.job_id == job.id and success.success and not ours
     return stored.info.last_modified if named else None
+
+
+# Algorithms 1 and 2 -------------------------------------------------------------------------------
+#
+# Before the first file becomes visible, a process leaves a mark in the job's directory. So whoever
+# aborts the job can say that what is visible stays. Nobody else asks: where the mark is, data that
+# is there may be the job's own.
+
+
+EARLY = frozenset(("v1", "v2"))
+"""The committers of such jobs. The driver of ``v1`` completes all uploads and then decides; each
+task of ``v2`` completes its own."""
+
+
+def begin(runtime: Runtime, job: StartedJob) -> None:
+    """Leave the mark. Repeatable."""
+    runtime.store.put(_mark(job), b"", metadata={JOB_METADATA: job.uuid})
+
+
+def has_begun(runtime: Runtime, job: StartedJob) -> bool:
+    """Whether a file of the job may be visible that nobody has decided."""
+    if job.terms.committer not in EARLY:
+        return False
+    try:
+        runtime.store.head(_mark(job))
+    except NotFound:
+        return False
+    return True
+
+
+def stays(runtime: Runtime, job: StartedJob) -> str:
+    """What to say of the files that an aborted job leaves visible; "": it leaves none."""
+    who = job.terms.committer
+    try:
+        begun = has_begun(runtime, job)
+    except StoreError as error:  # the job is aborted all the same
+        return (
+            f"whether committer={who!r} had begun to make files of the job visible cannot be told"
+            f" ({error.message}): what is visible stays"
+        )
+    told = f"committer={who!r} had begun to make files of the job visible: they stay"
+    return told if begun else ""
+
+
+def _mark(job: StartedJob) -> str:
+    return f"{job.paths.tree}00/_visible"

@@ -10,7 +10,7 @@ changed by a late retry under SSE-KMS: it has the same number, size and checksum
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple, cast, get_args
 
@@ -150,12 +150,11 @@ class RowCheck:
         self._right: set[str] = set()
         """Directories in which a plain name is right."""
 
-    def problem(self, row: Row) -> str | None:
-        """What is wrong with the upload of a row; None if nothing is."""
-        key, token, parts = row[0], row[3], len(row[6])
+    def problem(self, key: str, upload_id: str, token: str, parts: int) -> str | None:
+        """What is wrong with an upload; None if nothing is."""
         if self._waits:
-            if not self._waits_here(key, row[1]):
-                return f"{key}: its upload {row[1]!r} is no file of a task of this job"
+            if not self._waits_here(key, upload_id):
+                return f"{key}: its upload {upload_id!r} is no file of a task of this job"
             token = self._token
         name = key.rpartition("/")[2]
         if not _PLAIN_NAME.match(name) or name.endswith(COMMITTERS_OWN):
@@ -245,43 +244,51 @@ def _sizes(text: str, source: str) -> list[int]:
 # Spooling -----------------------------------------------------------------------------------------
 
 
-Row = list[Any]
-"""An upload as JSON: key, upload id, length, token, multipart ETag, checksum, parts. A part is an
-ETag, a size and a checksum; a checksum is an algorithm and a value, or None."""
+Row = tuple[str, str, str, int, int, str, Any, Any]
+"""An upload as JSON: what is checked of it (key, upload id, token, number of parts), and what else
+Complete needs: length, multipart ETag, checksum, parts. A part is an ETag, a size and a checksum; a
+checksum is an algorithm and a value, or None."""
+_CHECKED = 4
+"""How many columns of a row are checked."""
 
 
 def pack(rows: list[Row], statistics: Mapping[str, Any]) -> bytes:
-    """Pack a set's rows and statistics into few bytes, for a local spool."""
-    return orjson.dumps([statistics, rows])
+    """Pack a set's rows and statistics into few bytes, for a local spool: first the columns that
+    are checked, which are read more often."""
+    columns = list(zip(*rows, strict=True))
+    return b"\n".join(map(orjson.dumps, (columns[:_CHECKED], [statistics, *columns[_CHECKED:]])))
 
 
-def unpack(data: bytes) -> tuple[list[Row], Mapping[str, Any]]:
+def unpack(data: bytes) -> tuple[Iterator[Row], Mapping[str, Any]]:
     """Read what `pack` packed."""
-    statistics, rows = orjson.loads(data)
-    return rows, statistics
+    checked, _, rest = data.partition(b"\n")
+    statistics, *columns = orjson.loads(rest)
+    return zip(*orjson.loads(checked), *columns, strict=True), statistics
 
 
-def name_of_row(row: Row) -> str:
-    """`ReadyUpload.name` of the upload of a row."""
-    return upload_name(row[0], row[1])
+def unpack_checked(data: bytes) -> Iterator[tuple[str, str, str, int]]:
+    """Read what is checked of the uploads that `pack` packed: key, upload id, token, number of
+    parts."""
+    return zip(*orjson.loads(data[: data.index(b"\n")]), strict=True)
 
 
 def row_of(upload: ReadyUpload) -> Row:
     """An upload as JSON."""
-    return [
+    return (
         upload.key,
         upload.upload_id,
-        upload.length,
         upload.token,
+        len(upload.parts),
+        upload.length,
         upload.multipart_etag,
         _pair(upload.checksum),
         [(part.etag, part.size, _pair(part.checksum)) for part in upload.parts],
-    ]
+    )
 
 
 def upload_of(row: Row) -> ReadyUpload:
     """The upload of a row."""
-    key, upload_id, length, token, multipart_etag, checksum, parts = row
+    key, upload_id, token, _, length, multipart_etag, checksum, parts = row
     stored = [
         Part(number, etag, size, Checksum(*pair) if pair else None)
         for number, (etag, size, pair) in enumerate(parts, 1)

@@ -22,7 +22,10 @@ Invariants:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Protocol, TypeVar
 
 from magic_committer._hints import ID_USED_ONCE
 from magic_committer._runtime import Runtime
@@ -32,6 +35,7 @@ from magic_committer.errors import (
     FormatError,
     InvalidRequest,
     JobExists,
+    MagicError,
     NotFound,
     NotSupported,
     OutcomeUnknown,
@@ -72,6 +76,61 @@ def may_still_land(error: StoreError) -> bool:
     return error.sent and (isinstance(error, Unanswered) or error.attempts > 1)
 
 
+class StoredVersion(Protocol):
+    """A version of an object whose versions replace each other, one by one: a record, a ledger."""
+
+    @property
+    def etag(self) -> str: ...
+    @property
+    def nonce(self) -> str: ...
+
+
+V = TypeVar("V", bound=StoredVersion)
+
+
+def write(
+    runtime: Runtime,
+    key: str,
+    body: bytes,
+    nonce: str,
+    leaves: V | None,
+    read_back: Callable[[StoreError], V | None],
+    unclear: Callable[[StoreError], MagicError],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    reads_refusals: bool = False,
+) -> Written | V | None:
+    """Replace the version ``leaves`` of an object; None: there is none yet. Gives the answer; or,
+    after an unclear one, the version that is there now. If that has our ``nonce``, the write won.
+
+    A clear refusal is raised: the write has not won, and will not; with ``reads_refusals`` only if
+    ``leaves`` is still there. ``unclear`` makes the error for tries without any clear answer."""
+    etag, doubtful = leaves.etag if leaves is not None else "", False
+    for number in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
+        condition: Any = {"if_match": etag} if etag else {"if_none_match": True}
+        try:
+            written = runtime.store.put(key, body, metadata=metadata, **condition)
+            return written._replace(attempts=number + written.attempts)
+        except StoreError as error:
+            doubtful = doubtful or may_still_land(error)
+            final = not doubtful and is_final(error)
+            if final and not (error.sent and reads_refusals):
+                raise
+            now = read_back(error)
+            unchanged = same_etag(now.etag, leaves.etag) if now and leaves else now is leaves
+            if final and unchanged:
+                raise
+            last = error
+        if not unchanged or (now is not None and now.nonce == nonce):
+            return now
+        if etag and isinstance(last, PreconditionFailed):
+            etag = other_quoting(etag)
+    raise unclear(last)
+
+
+# The record ---------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A record as it is stored: its content, and the ETag that a swap must name to leave it."""
@@ -81,6 +140,11 @@ class Seen:
     etag: str
     last_modified: float
     seen_at: float
+
+    @property
+    def nonce(self) -> str:
+        """The nonce of this version."""
+        return self.record.nonce
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +197,7 @@ def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
     if not _UUID.fullmatch(record.uuid) or not (record.given_id or record.uuid == record.id):
         raise FormatError(key, "uuid", f"is {record.uuid!r}: no UUID of job {record.id!r}")
     try:
-        paths = JobPaths(Destination(bucket, parent + slash), record.id, record.adopted)
+        paths = _home(bucket, parent + slash, record.id, record.adopted)
     except PathError as error:
         raise FormatError(key, "adopted", error.message) from error
     plan = record.plan.key if record.plan is not None else ""
@@ -143,6 +207,11 @@ def _check_is_at_home(record: JobRecord, key: str, bucket: str) -> None:
         raise FormatError(
             key, "marker", f"is {record.marker.key!r}: not {paths.dest.success_key!r}"
         )
+
+
+@lru_cache(maxsize=1024)
+def _home(bucket: str, prefix: str, job_id: str, adopted: str) -> JobPaths:
+    return JobPaths(Destination(bucket, prefix), job_id, adopted)
 
 
 def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
@@ -155,29 +224,31 @@ def create(runtime: Runtime, key: str, record: JobRecord) -> Created:
             raise _exists(now)
         written = runtime.store.put(key, record.encode(), metadata=_metadata(record))
         return Created(_stored(key, record, written), written.attempts == 1)
-    undisturbed, doubtful = True, False
-    for _ in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
-        try:
-            written = runtime.store.put(
-                key, record.encode(), metadata=_metadata(record), if_none_match=True
-            )
-            undisturbed = undisturbed and written.attempts == 1
-            return Created(_stored(key, record, written), undisturbed)
-        except StoreError as error:
-            doubtful = doubtful or may_still_land(error)
-            if not doubtful:
-                _raise_if_final(runtime, record, error)
-            now = _read_back(runtime, key, error, record.id)
-        undisturbed = False
-        if now is not None and now.record.nonce == record.nonce:
-            return Created(now, undisturbed)
-        if now is not None:
-            raise _exists(now)
-    raise OutcomeUnknown(
-        f"the record of job {record.id!r} could not be written: the store gives no clear answer",
-        job_id=record.id,
-        hint="Start a new job; nothing of this one will become visible",
-    )
+
+    def unclear(_: StoreError) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"the record of job {record.id!r} could not be written: the store gives no clear"
+            " answer",
+            job_id=record.id,
+            hint="Start a new job; nothing of this one will become visible",
+        )
+
+    try:
+        found = write(
+            runtime, key, record.encode(), record.nonce, None,
+            partial(_read_back, runtime, key, record.id), unclear, _metadata(record),
+        )  # fmt: skip
+    except NotSupported as error:
+        answer = f"refuses it ({error.status} {error.code})"
+        raise undecidable(runtime, "If-None-Match", answer) from error
+    except StoreError as error:
+        raise error.ending(f"job {record.id!r} was not started") from error
+    assert found is not None
+    if isinstance(found, Written):
+        return Created(_stored(key, record, found), found.attempts == 1)
+    if found.nonce != record.nonce:
+        raise _exists(found)
+    return Created(found, False)
 
 
 def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
@@ -186,32 +257,17 @@ def swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Swapped:
     has not won, and will not."""
     if record.terms.conditional_writes == "off":
         return _unconditional_swap(runtime, leaves, record)
-    etag = leaves.etag
-    doubtful = False
-    for _ in again(runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
-        try:
-            written = runtime.store.put(
-                leaves.key, record.encode(), metadata=_metadata(record), if_match=etag
-            )
-            return Swapped(True, _stored(leaves.key, record, written))
-        except StoreError as error:
-            doubtful = doubtful or may_still_land(error)
-            final = not doubtful and is_final(error)
-            if final and not error.sent:
-                raise
-            refused = isinstance(error, PreconditionFailed)
-            now = _read_back(runtime, leaves.key, error, record.id)
-            if final and now is not None and same_etag(now.etag, leaves.etag):
-                raise
-        if now is not None and now.record.nonce == record.nonce:
-            return Swapped(True, now)
-        if now is None or now.record.uuid != record.uuid:
-            return Swapped(False, None)
-        if not same_etag(now.etag, leaves.etag):
-            return Swapped(False, now)
-        if refused:
-            etag = other_quoting(etag)
-    raise _unclear(runtime, leaves.key, record)
+    key = leaves.key
+    now = write(
+        runtime, key, record.encode(), record.nonce, leaves,
+        partial(_read_back, runtime, key, record.id), lambda _: _unclear(runtime, key, record),
+        _metadata(record), reads_refusals=True,
+    )  # fmt: skip
+    if isinstance(now, Written):
+        return Swapped(True, _stored(key, record, now))
+    if now is not None and now.record.uuid != record.uuid:
+        now = None
+    return Swapped(now is not None and now.nonce == record.nonce, now)
 
 
 def remove(runtime: Runtime, leaves: Seen) -> bool:
@@ -248,15 +304,6 @@ def is_final(error: StoreError) -> bool:
     return not error.sent or not isinstance(error, _UNCLEAR)
 
 
-def _raise_if_final(runtime: Runtime, record: JobRecord, error: StoreError) -> None:
-    """Raise the refusal of a first PUT ``If-None-Match``. Return if the record must be read."""
-    if isinstance(error, NotSupported):
-        answer = f"refuses it ({error.status} {error.code})"
-        raise undecidable(runtime, "If-None-Match", answer) from error
-    if is_final(error):
-        raise error.ending(f"job {record.id!r} was not started") from error
-
-
 def _exists(now: Seen) -> JobExists:
     return JobExists(
         f"job {now.record.id!r} exists already, it is {now.record.state}",
@@ -275,7 +322,7 @@ def _unconditional_swap(runtime: Runtime, leaves: Seen, record: JobRecord) -> Sw
     except StoreError as error:
         if not may_still_land(error):
             raise
-        now = _read_back(runtime, leaves.key, error, record.id)
+        now = _read_back(runtime, leaves.key, record.id, error)
         if now is not None and now.record.nonce == record.nonce:
             return Swapped(True, now)
         raise _unclear(runtime, leaves.key, record) from error
@@ -296,7 +343,7 @@ def _unclear(runtime: Runtime, key: str, record: JobRecord) -> OutcomeUnknown:
     )
 
 
-def _read_back(runtime: Runtime, key: str, why: StoreError, job_id: str) -> Seen | None:
+def _read_back(runtime: Runtime, key: str, job_id: str, why: StoreError) -> Seen | None:
     try:
         return read(runtime, key)
     except StoreError as error:

@@ -54,12 +54,8 @@ def undo_all(
     the last failure; None: everything is undone."""
     done = 0
     failure: MagicError | None = None
-
-    def uploads() -> Iterator[ReadyUpload]:
-        for some, _ in source.uploads():
-            yield from some
-
-    with closing(_each(runtime, job, uploads(), in_flight)) as outcomes:
+    uploads = (upload for some, _ in source.uploads() for upload in some)
+    with closing(_each(runtime, job, uploads, in_flight)) as outcomes:
         for outcome in outcomes:
             if isinstance(outcome.error, StoreError | AbortIncomplete):
                 failure = outcome.error

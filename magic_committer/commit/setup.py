@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 
 from magic_committer._hints import ENDED_OR_NEVER, ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
@@ -21,19 +21,10 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
 from magic_committer.commit.batches import of_another_query
 from magic_committer.commit.closed import finish
-from magic_committer.commit.conflict import (
-    refuse_existing_data,
-    refuse_other_jobs,
-)
+from magic_committer.commit.conflict import refuse_existing_data, refuse_other_jobs
 from magic_committer.commit.outcome import end, ended, outcome_of
 from magic_committer.commit.sweep import sweep
-from magic_committer.errors import (
-    JobExists,
-    JobNotFound,
-    MagicError,
-    PathError,
-    StoreError,
-)
+from magic_committer.errors import JobExists, JobNotFound, MagicError, PathError, StoreError
 from magic_committer.hadoop.paths import Destination, JobPaths, check_id
 from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
 from magic_committer.protocol.record import Decider, JobRecord, StartedJob, State, Terms
@@ -61,7 +52,6 @@ def setup_job(
     answer, nothing of this job will become visible."""
     refuse_lost_checksums(terms.etag_form, terms.checksum)
     uuid = runtime.ids()
-    given = job_id is not None
     name = check_id("job id", job_id) if job_id is not None else uuid
     paths = JobPaths(dest, name)
     longest = paths.plan("0" * 32)
@@ -70,7 +60,7 @@ def setup_job(
             f"the job's control objects would have keys over {KEY_BYTES_MAX} bytes: {longest}",
             hint="Choose a shorter destination or job id",
         )
-    if given:
+    if job_id is not None:
         _refuse_used_directory(runtime, paths)
     record = JobRecord(
         id=name,
@@ -78,26 +68,17 @@ def setup_job(
         state=State.RUNNING,
         nonce=runtime.ids(),
         terms=terms,
-        given_id=given,
+        given_id=job_id is not None,
         started=runtime.clock.now(),
         checkpoint=checkpoint,
     )
-    job = StartedJob(
-        id=name,
-        uuid=uuid,
-        dest=dest.url,
-        terms=terms,
-        given_id=given,
-        fence_etag="",
-        undisturbed=False,
-        said_mode=said_mode,
-    )
+    job = replace(StartedJob.attached(record, dest.url, ""), said_mode=said_mode)
     try:
         created = records.create(runtime, paths.record, record)
     except BaseException as error:
         if not isinstance(error, MagicError):  # Ctrl-C: the record may be stored all the same
             with cleaning_up(error):
-                _take_back(runtime, job, paths, in_flight, error)
+                _take_back(runtime, job, in_flight, error)
         raise
     job = replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
     try:
@@ -105,10 +86,7 @@ def setup_job(
         if probe.need(runtime, paths, created.seen, {"conditional_put"})[1]:
             job = replace(job, undisturbed=False)
         _prove(runtime, paths, created.seen)
-        if terms.mode in EXCLUDING:
-            refuse_other_jobs(runtime, job, dest)
-        if terms.mode == "fail":
-            refuse_existing_data(runtime, job, dest, in_flight)
+        _look_around(runtime, job, in_flight)
     except BaseException as error:
         if _may_have_sent(error):  # a PUT of the proof may take effect late
             job = replace(job, undisturbed=False)
@@ -157,10 +135,7 @@ def join_job(
     if terms.conditional_writes == "on":
         # Nothing that would write the record again: other processes may be deciding.
         probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode) - _WRITES_THE_RECORD)
-    if terms.mode in EXCLUDING:
-        refuse_other_jobs(runtime, job, dest)
-    if terms.mode == "fail":
-        refuse_existing_data(runtime, job, dest, in_flight)
+    _look_around(runtime, job, in_flight)
     logger.info("job %s: joined, %s, mode %s", job_id, dest.url, terms.mode)
     return job
 
@@ -181,12 +156,20 @@ _WRITES_THE_RECORD = frozenset({"conditional_put", "swap"})
 """What `probe` asks by writing the record again, as its creator wrote it."""
 
 
+def _look_around(runtime: Runtime, job: StartedJob, in_flight: int) -> None:
+    """Look for other jobs and for data, as far as the job's mode is about them."""
+    if job.terms.mode in EXCLUDING:
+        refuse_other_jobs(runtime, job)
+    if job.terms.mode == "fail":
+        refuse_existing_data(runtime, job, in_flight)
+
+
 def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> None:
     if record.adopted:
         raise JobExists(
             f"job {record.id!r} under {dest.url} is Hadoop's, adopted", job_id=record.id
         )
-    there = {f.name: getattr(record.terms, f.name) for f in fields(Terms)}
+    there = asdict(record.terms)
     other = {name: value for name, value in there.items() if value != getattr(terms, name)}
     if not other:
         return
@@ -239,19 +222,17 @@ def _prove(runtime: Runtime, paths: JobPaths, seen: records.Seen) -> None:
         )
 
 
-def _take_back(
-    runtime: Runtime, job: StartedJob, paths: JobPaths, in_flight: int, why: BaseException
-) -> None:
+def _take_back(runtime: Runtime, job: StartedJob, in_flight: int, why: BaseException) -> None:
     """Remove a record whose PUT was interrupted, if it is there; otherwise say what to do if it
     comes."""
     told = f"job {job.id!r} may have been started all the same"
     add_note(why, told, end(job.dest, job.id, "if so, end it"))
     try:
-        seen = records.read(runtime, paths.record)
+        seen = records.read_own(runtime, job.paths.record, job.uuid)
     except MagicError as error:
         why.add_note(f"whether it was cannot be told: {error}")
         return
-    if seen is not None and seen.record.uuid == job.uuid:
+    if seen is not None:
         _withdraw(runtime, job, seen, in_flight, why)
 
 

@@ -30,16 +30,13 @@ from typing import cast
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit import early, steps
-from magic_committer.commit.load import each_listed, set_bytes_max
-from magic_committer.commit.ready import from_pending, upload_name
+from magic_committer.commit import published, steps
+from magic_committer.commit.load import each_listed
+from magic_committer.commit.ready import upload_name
 from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, NotFound, NotSupported, StoreError
-from magic_committer.hadoop.formats import Pending, decode_pending
-from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
-    PENDING_SUFFIX,
     PLAN_PREFIX,
     RECORD,
     SAVED_SUFFIXES,
@@ -75,6 +72,11 @@ Spared = Callable[[str], bool]
 """Whether a decided plan names the upload with that `upload_name`."""
 
 
+def nothing_spared(name: str) -> bool:
+    """For a job that is not committed: no plan names any upload."""
+    return False
+
+
 @dataclass(slots=True)
 class Swept:
     """What a sweep did and what it could not do."""
@@ -89,19 +91,13 @@ class Swept:
 
     @property
     def left_open(self) -> tuple[str, ...]:
-        """Key and id of uploads that are, or may be, still open; if there are many, only the
-        first."""
+        """Key and id of the first uploads that are, or may be, still open."""
         return tuple(f"{u.key} {u.upload_id}" for u, _ in islice(self.left.values(), NAMED_MAX))
 
     def failed(self, warning: str) -> None:
         """Note a failure that a later sweep may repair."""
         self.warnings.append(warning)
         self.again = True
-
-
-def nothing_spared(name: str) -> bool:
-    """For a job that is not committed: no plan names any upload."""
-    return False
 
 
 def sweep(
@@ -123,21 +119,20 @@ def sweep(
     ``accepted_attempts``: for a committed job, the attempt of each task that the plan names: files
     that were saved but not published become warnings. ``undone``: what is visible of an aborted job
     is told."""
-    dest = Destination.parse(job.dest)
     swept, accepted = Swept(), accepted or {}
-    tells = accepted_attempts is not None
-    run = _Sweep(runtime, job, dest, job.paths, spared, in_flight, swept, look_first, tells)
+    waits, tells = job.waits, accepted_attempts is not None
+    run = _Sweep(runtime, job, job.paths, spared, in_flight, swept, look_first, tells)
     with run.listing() as listed:
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
         named = run.named_uploads(found, known)
         first = run.mine(listed)  # whole before the first abort: what names a page's end may go
-    if not job.waits:
+    if not waits:
         run.abort_all(named)
     run.abort_listed(first)
-    if job.waits:
+    if waits:
         swept.aborted += run.clear(job.paths.task_attempts)
-        if undone and (told := early.stays(runtime, job)):  # nobody publishes any more
+        if undone and (told := published.stays(runtime, job)):  # nobody publishes any more
             swept.warnings.append(told)
     if accepted_attempts is not None:
         swept.warnings += run.unpublished(accepted_attempts)
@@ -147,7 +142,7 @@ def sweep(
         swept.failed(f"{len(swept.left) - NAMED_MAX} more uploads could not be aborted")
     if not swept.left and not run.unread:  # otherwise the next sweep needs the names in them
         run.delete(found, known)
-        if job.waits and not swept.again:  # what nobody knows, and empty directories
+        if waits and not swept.again:  # what nobody knows, and empty directories
             run.clear(job.paths.tree)
     return swept
 
@@ -156,7 +151,6 @@ def sweep(
 class _Sweep:
     runtime: Runtime
     job: StartedJob
-    dest: Destination
     paths: JobPaths
     spared: Spared
     in_flight: int
@@ -164,8 +158,8 @@ class _Sweep:
     look_first: bool
     tells: bool
     """Whether to report files that were saved but not published."""
-    unread: set[str] = field(default_factory=set)
-    """Keys that could not be read, and may name uploads."""
+    unread: bool = False
+    """Whether something could not be read that may name uploads."""
     ended: KeySet = field(default_factory=KeySet)
     """Uploads that are proved to have ended, by `upload_name`."""
     sent: KeySet = field(default_factory=KeySet)
@@ -179,13 +173,14 @@ class _Sweep:
 
     def control_objects(self) -> list[ObjectInfo]:
         """Everything in the job's directories but the record."""
+        record = self.paths.record
         try:
             return [
                 info
                 for directory in self.paths.control_directories
                 for page in self.runtime.store.list(directory)
                 for info in page.objects
-                if info.key != self.paths.record
+                if info.key != record
             ]
         except StoreError as error:
             self.swept.failed(f"the job's directory could not be listed: {error}")
@@ -199,8 +194,8 @@ class _Sweep:
             info for info in found if info.key.endswith(SAVED_SUFFIXES) and info.key not in accepted
         )
         named: list[UploadName] = []
-        outcomes = each_listed(self.runtime, self._read_named, leftover, self.in_flight)
-        with closing(outcomes):
+        reading = each_listed(self.runtime, self._read_named, leftover, self.in_flight)
+        with closing(reading) as outcomes:
             for outcome in outcomes:
                 try:
                     uploads, metadata = outcome.unwrap()
@@ -209,7 +204,7 @@ class _Sweep:
                 except FormatError as error:
                     self.swept.warnings.append(f"its uploads are not known: {error}")
                 except StoreError as error:
-                    self.unread.add(outcome.item.key)
+                    self.unread = True
                     self.swept.failed(f"its uploads are not known: {error}")
                 else:
                     named += uploads
@@ -217,22 +212,10 @@ class _Sweep:
         return named
 
     def _read_named(self, info: ObjectInfo) -> tuple[list[UploadName], Mapping[str, str]]:
-        stored = self.runtime.store.get(info.key, max_bytes=set_bytes_max(info.size))
-        metadata = stored.info.metadata or {}
-        if not self.job.owns(metadata):
-            return [], {}
-        pendings: tuple[Pending, ...]
-        if info.key.endswith(PENDING_SUFFIX):
-            pendings = (decode_pending(stored.body, info.key),)
-        else:
-            pendings = decode_set(stored.body, info.key, self.runtime.store.bucket).commits
-        for pending in pendings:
-            if not self.dest.contains(pending.destination_key):
-                raise FormatError(info.key, "destinationKey", "lies outside the destination")
-        return [
-            UploadName.of(from_pending(pending, f"{info.key}: {number}"))
-            for number, pending in enumerate(pendings)
-        ], metadata
+        ready, metadata = published.uploads_in(self.runtime, self.job, info)
+        if not all(self.paths.dest.contains(upload.key) for upload in ready):
+            raise FormatError(info.key, "destinationKey", "lies outside the destination")
+        return [UploadName.of(upload) for upload in ready], metadata
 
     def clear(self, directory: str) -> int:
         """Remove a directory of waiting files, which is the job's alone: what is left in it nobody
@@ -246,13 +229,13 @@ class _Sweep:
     def listing(self) -> Ahead[UploadPage]:
         """Begin to list the uploads under the destination."""
         # What waits goes with its directory: then only a probe of a driver that died may be there.
-        prefix = self.paths.directory if self.job.waits else self.dest.prefix
+        prefix = self.paths.directory if self.job.waits else self.paths.dest.prefix
         return Ahead(self.runtime, lambda: self.runtime.store.list_uploads(prefix))
 
     def abort_listed(self, first: list[UploadInfo] | StoreError) -> None:
         """Abort the job's uploads by name until a listing shows no open one. ``first``: what was
         listed before the uploads that are named were aborted."""
-        mine, passed = first, self.ended.__contains__
+        left, mine, passed = self.swept.left, first, self.ended.__contains__
         for number in steps.again(self.runtime.clock, SWEEP_ROUNDS_MAX, SWEEP_PAUSE_SECONDS):
             if number:
                 with self.listing() as pages:
@@ -266,12 +249,12 @@ class _Sweep:
             if isinstance(mine, StoreError):
                 self.swept.failed(f"uploads could not be listed: {mine}")
                 return
-            mine = [u for u in mine if not passed(upload_name(u.key, u.upload_id))]
             # What stayed open after all its aborts is not aborted again; what failed is.
-            failed = [u for u, removed in self.swept.left.values() if removed.error is not None]
-            fresh = [u for u in mine if upload_name(u.key, u.upload_id) not in self.swept.left]
+            names = ((upload_name(u.key, u.upload_id), u) for u in mine)
+            fresh = [u for name, u in names if not passed(name) and name not in left]
+            failed = [u for u, removed in left.values() if removed.error is not None]
             if not self.abort_all([*fresh, *failed]) and not any(
-                removed.error is not None for _, removed in self.swept.left.values()
+                removed.error is not None for _, removed in left.values()
             ):
                 return  # everything in the listing has ended
 
@@ -321,15 +304,14 @@ class _Sweep:
         look at them first. Runs in one thread, because its sets are not safe for several."""
         known = KeySet()
         for upload in doomed:
-            named = upload
-            if isinstance(named, UploadInfo):
-                named = UploadName(named.key, named.upload_id)
-            name = named.name
+            if isinstance(upload, UploadInfo):
+                upload = UploadName(upload.key, upload.upload_id)
+            name = upload.name
             if self.spared(name) or not known.add(name):
                 continue
             # An upload that is shown again after its abort was proved has most likely ended: the
             # listing lags.
-            yield named, self.look_first or name in self.ended
+            yield upload, self.look_first or name in self.ended
 
     # What was saved and is not published ----------------------------------------------------------
 
@@ -383,10 +365,8 @@ class _Sweep:
         if any(key.startswith(prefix) for key in unknown):
             others = []  # a plan stays: what it names stays too
         for keys in (plans, others):
-            if not keys:
-                continue
             try:
-                failed = self.runtime.store.delete(keys)
+                failed = self.runtime.store.delete(keys) if keys else {}
             except StoreError as error:
                 self.swept.failed(f"control objects could not be deleted: {error}")
                 return

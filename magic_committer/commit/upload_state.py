@@ -135,7 +135,7 @@ def looking(runtime: Runtime, upload: ReadyUpload | UploadName) -> Steps[UploadL
     try:
         there = yield from _object(runtime, upload)
         if there is not None and became(upload, there):
-            return UploadLook(UploadState.VISIBLE, there=there, ended=True)
+            return UploadLook(UploadState.VISIBLE, None, there, ended=True)
     except Unanswered as error:
         return UploadLook(UploadState.UNKNOWN, error)
     except StoreError:
@@ -144,19 +144,17 @@ def looking(runtime: Runtime, upload: ReadyUpload | UploadName) -> Steps[UploadL
         pass
     try:
         parts = yield ListParts(upload.key, upload.upload_id)
-        return UploadLook(UploadState.OPEN, there=there, parts=parts)
-    except NotFound as error:
-        if error.code == NO_BUCKET:  # says nothing about the upload
-            return UploadLook(UploadState.UNKNOWN, error, there)
+        return UploadLook(UploadState.OPEN, None, there, parts)
     except StoreError as error:
-        return UploadLook(UploadState.UNKNOWN, error, there)
+        if not isinstance(error, NotFound) or error.code == NO_BUCKET:
+            return UploadLook(UploadState.UNKNOWN, error, there)
     try:
         there = yield from _object(runtime, upload)
     except StoreError as error:
         return UploadLook(UploadState.UNKNOWN, error, there, ended=True)
-    if there is not None and became(upload, there):
-        return UploadLook(UploadState.VISIBLE, there=there, ended=True)
-    return UploadLook(UploadState.GONE, there=there, ended=True)
+    visible = there is not None and became(upload, there)
+    state = UploadState.VISIBLE if visible else UploadState.GONE
+    return UploadLook(state, None, there, ended=True)
 
 
 def lacks_parts(upload: ReadyUpload, look: UploadLook) -> bool:
@@ -283,10 +281,8 @@ class UploadRemover:
             return False
         try:
             self._runtime.store.head(upload.key)
-        except NotFound:
-            return True
-        except StoreError:
-            return False
+        except StoreError as error:
+            return isinstance(error, NotFound)
         return False
 
     def _ended(self, upload: UploadName) -> Steps[Removed]:

@@ -11,6 +11,7 @@ one commit (`commit.job_commit`) and one recovery. A committer adds how its atte
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import ClassVar, Generic, Self, TypeVar
@@ -34,7 +35,7 @@ from magic_committer.upload import BlockSource
 A = TypeVar("A", bound=TaskAttempt, covariant=True)
 
 
-class Committer(Generic[A]):
+class Committer(ABC, Generic[A]):
     """One started job in one process. It holds components and does not travel; the job does."""
 
     name: ClassVar[str]
@@ -94,12 +95,14 @@ class Committer(Generic[A]):
         """Start a job: see `setup.setup_job`."""
         if checkpoint and not cls.batches:
             raise _no_batches(cls.name)
-        refuse_threads(runtime.store, options.commit_threads)
+        in_flight = options.commit_threads
+        refuse_threads(runtime.store, in_flight)
         if why := refusal_of(runtime.store, cls.name, terms.mode):
             raise OptionError(f"{dest.url}, {cls.name!r}, mode {terms.mode!r}: {why}")
-        agreed, in_flight = _as_agreed(runtime, terms), options.commit_threads
+        agreed = _as_agreed(runtime, terms)
+        asked = (agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
         try:
-            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+            job = setup_job(*asked)
         except ConflictingJob as conflict:
             if not checkpoint or job_id is not None:
                 raise
@@ -108,7 +111,7 @@ class Committer(Generic[A]):
                 settle_runs(agreed, dest, checkpoint, in_flight)
             except MagicError as error:
                 raise conflict from error
-            job = setup_job(agreed, dest, terms, job_id, in_flight, said_mode, checkpoint)
+            job = setup_job(*asked)
         except JobExists:
             if not join or job_id is None:
                 raise
@@ -122,8 +125,15 @@ class Committer(Generic[A]):
 
         ``attempt``: its name, unique in the job, by which processes share it; None: draw one.
         ``sole``: no other process shares it: needed if its files are known in memory only."""
+        if self.job.adopted:
+            raise OptionError(
+                f"job {self.job.id!r} is Hadoop's, adopted: it takes no tasks of this library",
+                hint="Commit or abort it, and start a job of your own",
+            )
         shared = attempt is not None and not sole
-        self._refuse_attempt(attempt, shared=shared)
+        track = self.job.terms.track
+        if attempt is not None and shared and (track == "memory" or track not in self.tracks):
+            raise self._refuse_shared(attempt)
         return self._make(task, attempt or self.runtime.ids(), shared=shared)
 
     def committed_attempt(self, result: TaskCommit) -> A:
@@ -132,12 +142,12 @@ class Committer(Generic[A]):
         attempt.was_committed(result)
         return attempt
 
-    def _refuse_attempt(self, attempt: str | None, *, shared: bool) -> None:
-        """Raise OptionError for an attempt that this committer cannot make."""
-        raise NotImplementedError
+    @abstractmethod
+    def _refuse_shared(self, attempt: str) -> OptionError:
+        """The error for an attempt that processes would share, in a job with ``track="memory"``."""
 
-    def _make(self, task: str, attempt: str, *, shared: bool) -> A:
-        raise NotImplementedError
+    @abstractmethod
+    def _make(self, task: str, attempt: str, *, shared: bool) -> A: ...
 
     @property
     def transport(self) -> str:

@@ -23,7 +23,7 @@ from contextlib import closing
 from functools import partial
 from typing import ClassVar
 
-from magic_committer.commit import early
+from magic_committer.commit import published
 from magic_committer.committers.manifest import ManifestCommitter, TreeAttempt
 from magic_committer.errors import NotFound, OptionError, TaskFailed
 from magic_committer.hadoop.manifests import ManifestFile
@@ -76,11 +76,11 @@ class V2Attempt(TreeAttempt):
 
     def _before_set(self) -> None:
         """Make the files visible. Repeatable by this handle."""
-        if not self._files:
+        if not self._named:
             return
-        self._again(partial(early.begin, self._runtime, self.job))
+        self._again(partial(published.begin, self._runtime, self.job))
         rename = self._runtime.pool.each(
-            self._publish, self._files, in_flight=self._options.commit_threads
+            self._publish, self._named, in_flight=self._options.commit_threads
         )
         with closing(rename) as outcomes:
             for outcome in outcomes:

@@ -27,13 +27,17 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
 from magic_committer._quantities import name_some
+from magic_committer._runtime import Runtime
+from magic_committer.commit.fence import Fence
+from magic_committer.commit.pendingset import AttemptSet
 from magic_committer.errors import (
     FileStillOpen,
     MagicError,
@@ -41,11 +45,13 @@ from magic_committer.errors import (
     TaskFailed,
     WrongProcess,
 )
-from magic_committer.hadoop.paths import check_id
-from magic_committer.protocol.record import StartedJob, TaskCommit
+from magic_committer.hadoop.paths import check_id, check_name, unique_name
+from magic_committer.hadoop.statistics import TASK_ATTEMPT, Statistics
+from magic_committer.options import Options
+from magic_committer.protocol.record import OwnCommit, StartedJob, TaskCommit
 from magic_committer.protocol.rules import Phase
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import FileState, LocalFile, PendingFile, TaskFile
+from magic_committer.upload import FileState, LocalDirectory, LocalFile, PendingFile, TaskFile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +70,7 @@ class Turns:
         self.lock = threading.RLock()
         self._job_id = job_id
         self._attempt = attempt
-        self._committing: object | None = None
+        self._committing: set[object] = set()
         self._aborting: set[object] = set()
         self._discarding: set[object] = set()
 
@@ -73,54 +79,46 @@ class Turns:
         """Whether a call discards a file now."""
         return bool(self._discarding)
 
-    @contextmanager
-    def commit(self) -> Iterator[None]:
+    def commit(self) -> AbstractContextManager[None]:
         """The only turn of a commit."""
-        me = object()
-        try:
-            with self.lock:
-                if self._committing is not None:
-                    raise self.busy("committed")
-                self._committing = me
-                if self._aborting:
-                    raise self.busy("aborted")
-                if self._discarding:
-                    raise self.busy("changed: a file is discarded")
-                if self.phase is Phase.ABORTED:
-                    raise TaskFailed(
-                        f"attempt {self._attempt!r} is aborted, it cannot be committed",
-                        job_id=self._job_id,
-                        hint=ANOTHER_ATTEMPT,
-                    )
-            yield
-        finally:
-            if self._committing is me:
-                self._committing = None
+        return self._turn(self._committing, self._check_commit)
 
-    @contextmanager
-    def abort(self) -> Iterator[None]:
+    def abort(self) -> AbstractContextManager[None]:
         """A turn of an abort."""
-        me = object()
-        try:
-            with self.lock:
-                self._aborting.add(me)
-                if self._committing is not None:
-                    raise self.busy("committed")
-            yield
-        finally:
-            self._aborting.discard(me)
+        return self._turn(self._aborting, self._check_abort)
+
+    def discard(self) -> AbstractContextManager[None]:
+        """A turn of a call that takes a file out of the attempt."""
+        return self._turn(self._discarding, self.check_open)
 
     @contextmanager
-    def discard(self) -> Iterator[None]:
-        """A turn of a call that takes a file out of the attempt."""
+    def _turn(self, going: set[object], check: Callable[[], None]) -> Iterator[None]:
         me = object()
         try:
             with self.lock:
-                self._discarding.add(me)
-                self.check_open()
+                going.add(me)  # first this, then the look
+                check()
             yield
         finally:
-            self._discarding.discard(me)
+            going.discard(me)
+
+    def _check_commit(self) -> None:
+        if len(self._committing) > 1:
+            raise self.busy("committed")
+        if self._aborting:
+            raise self.busy("aborted")
+        if self._discarding:
+            raise self.busy("changed: a file is discarded")
+        if self.phase is Phase.ABORTED:
+            raise TaskFailed(
+                f"attempt {self._attempt!r} is aborted, it cannot be committed",
+                job_id=self._job_id,
+                hint=ANOTHER_ATTEMPT,
+            )
+
+    def _check_abort(self) -> None:
+        if self._committing:
+            raise self.busy("committed")
 
     def check_open(self, *, awaited: bool = False) -> None:
         """Raise TaskFailed unless the attempt takes files: it is open, and nobody is ending it.
@@ -129,7 +127,7 @@ class Turns:
         with self.lock:
             if self.phase is not Phase.OPEN:
                 what = self.phase.value
-            elif self._committing is not None and not awaited:
+            elif self._committing and not awaited:
                 what = "being committed"
             elif self._aborting:
                 what = "being aborted"
@@ -167,38 +165,56 @@ class WaitingFiles(Protocol):
         ...
 
 
-class TaskAttempt:
+class TaskAttempt(ABC):
     """One attempt of one task, in the process that writes it. ``result``: what `commit` gave; None
     before."""
 
-    def __init__(self, job: StartedJob, task: str, attempt: str) -> None:
+    def __init__(
+        self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
+    ) -> None:
         self.job = job
         self.task = check_id("task id", task)
         self.attempt = check_id("attempt", attempt)
         self.result: TaskCommit | None = None
+        self.statistics = Statistics()
+        self._stop_clock = self.statistics.begin(TASK_ATTEMPT, runtime.clock)
+        self._runtime = runtime
+        self._options = options
+        self._paths = job.paths
+        self._set = AttemptSet(runtime, job, self._paths, task, attempt)
+        self._fence = Fence(runtime, job, self._paths)
         self._turns = Turns(job.id, attempt)
+        self._files: dict[str, Any] = {}
+        """Its files by the names that they are stored under. Each has a ``state``."""
+        self._local: LocalDirectory | None = None
         self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.attempt!r} of task {self.task!r},"
+            f" job {self.job.id!r}, {self.phase.value}, {len(self._files)} files>"
+        )
 
     @property
     def phase(self) -> Phase:
         """How far the attempt is, as this handle knows."""
         return self._turns.phase
 
+    @property
+    def has_files(self) -> bool:
+        """Whether it has files in this process, so that no other process can commit it."""
+        return bool(self._files)
+
+    @property
+    def waiting(self) -> WaitingFiles | None:
+        """The closed files, if they wait on a file system; None: they are uploads."""
+        return None
+
     def was_committed(self, result: TaskCommit) -> None:
         """Note that the attempt was committed with this result."""
         self._turns.phase, self.result = Phase.COMMITTED, result
 
     # What differs ---------------------------------------------------------------------------------
-
-    @property
-    def has_files(self) -> bool:
-        """Whether it has files in this process, so that no other process can commit it."""
-        raise NotImplementedError
-
-    @property
-    def waiting(self) -> WaitingFiles | None:
-        """The closed files, if they wait on a file system; None: they are uploads."""
-        raise NotImplementedError
 
     def share(self) -> None:
         """Let other processes commit the attempt from now on. Called only if the job's track is
@@ -208,37 +224,40 @@ class TaskAttempt:
             job_id=self.job.id,
         )
 
+    @abstractmethod
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> TaskFile:
         """Open a file for writing, from its start to its end: see `Task.open`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def directory(self, *, unique: bool) -> Path:
         """The attempt's local directory, whose files are its files: see `Task.directory`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
         """Open a local file with seeks: see `Task.local_file`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def streams(self) -> Mapping[str, TaskFile | PendingFile]:
         """The files that were opened here, by the names that they are stored under; also those that
         ended badly. What is left of uploads that are pending."""
-        raise NotImplementedError
 
+    @abstractmethod
     def discard(self, name: str) -> None:
         """Take a file of `open` out of the attempt: see `Task.discard`. Repeatable after a
         StoreError. Afterwards the name is free."""
-        raise NotImplementedError
 
-    def _commit(self, driver: bool) -> TaskCommit:
-        raise NotImplementedError
+    @abstractmethod
+    def _save_set(self) -> tuple[TaskCommit, bytes]:
+        """Store the set, once. Gives the result, whose key is "" if there was nothing to store; and
+        the set's bytes, if the job's driver need not read them."""
 
+    @abstractmethod
     def _abort(self) -> None:
-        raise NotImplementedError
+        """Undo the attempt, in a turn of its own."""
 
-    def _states(self) -> Mapping[str, FileState]:
-        """The state of each file that was opened here, by its name."""
-        raise NotImplementedError
+    def _tidy(self) -> None:
+        """Remove what nobody needs any more, as the attempt is about to be committed."""
+        self._remove_local()
 
     # What is the same -----------------------------------------------------------------------------
 
@@ -265,6 +284,34 @@ class TaskAttempt:
         with patient(), self._turns.commit():
             return self.result or self._commit(driver)
 
+    def _commit(self, driver: bool) -> TaskCommit:
+        first = self.phase is Phase.OPEN
+        try:
+            result, body = self._save_set()
+        except BaseException as error:
+            if first and self._set.refused:
+                self._turns.phase = Phase.OPEN
+            self._abort_after(error)
+            raise
+        late = self._fence.must_undo() if result.key and not driver else None
+        if late is not None:
+            self._abort_after(late)
+            raise late
+        self._tidy()
+        self.was_committed(result)
+        logger.info(
+            "job %s: attempt %s of task %s committed, %d files, %d bytes",
+            self.job.id, self.attempt, self.task, result.files, result.bytes,
+        )  # fmt: skip
+        return OwnCommit(**result.to_dict(), body=body) if driver and body else result
+
+    def _result(self, etag: str, size: int, files: int, data_bytes: int) -> TaskCommit:
+        """The result of the attempt, whose set is stored."""
+        key = self._set.key
+        return TaskCommit(
+            self.job.uuid, self.task, self.attempt, key, etag, size, files, data_bytes
+        )
+
     def abort(self) -> None:
         """Undo the attempt. Repeatable; a missing attempt is no error. Afterwards nobody can
         commit the attempt, with any handle. The first of the failures is raised when everything
@@ -274,13 +321,6 @@ class TaskAttempt:
         with patient(), self._turns.abort():
             self._abort()
 
-    def _committed(self, result: TaskCommit) -> None:
-        self.was_committed(result)
-        logger.info(
-            "job %s: attempt %s of task %s committed, %d files, %d bytes",
-            self.job.id, self.attempt, self.task, result.files, result.bytes,
-        )  # fmt: skip
-
     def _abort_after(self, error: BaseException) -> None:
         """Abort because of ``error``. If the abort fails, a note on ``error`` says so."""
         try:
@@ -288,6 +328,18 @@ class TaskAttempt:
                 self._abort()
         except MagicError as failure:
             error.add_note(f"aborting attempt {self.attempt!r} failed too: {failure}")
+
+    # Its files ------------------------------------------------------------------------------------
+
+    def _name(self, name: str, unique: bool) -> str:
+        """The name that a file is stored under."""
+        check_name(name, uuid=self.job.uuid)
+        return unique_name(name, self.job.uuid) if unique else name
+
+    def _refuse_twice(self, files: Mapping[str, Any], name: str) -> None:
+        file = files.get(name)
+        if file is not None and file.state not in (FileState.ABORTED, FileState.FAILED):
+            raise self._has_already(name)
 
     def _has_already(self, name: str) -> PathError:
         return PathError(
@@ -301,8 +353,9 @@ class TaskAttempt:
             hint="Give the name as it was opened; with unique=True if it was opened so",
         )
 
-    def _refuse_lost_files(self) -> None:
-        states = self._states()
+    def _refuse_lost_files(self, files: Mapping[str, Any]) -> None:
+        """Refuse to commit without a file that is not closed, or failed."""
+        states = {name: file.state for name, file in files.items()}
         unfinished = (FileState.OPEN, FileState.CLOSING)
         still_open = [name for name, state in states.items() if state in unfinished]
         if still_open:
@@ -318,3 +371,22 @@ class TaskAttempt:
                 job_id=self.job.id,
                 hint=ANOTHER_ATTEMPT,
             )
+
+    def _local_file(self, name: str, url: str, **ends: Any) -> LocalFile:
+        """Make a local file, as long as the attempt takes files; ``ends``: as of `LocalFile`. Under
+        the turns' lock, so that no end of the attempt misses it."""
+        with self._turns.lock:
+            self._turns.check_open()
+            bytes_max = self._options.local_bytes_max
+            return LocalFile(self._local_directory(), name, url, bytes_max=bytes_max, **ends)
+
+    def _local_directory(self) -> LocalDirectory:
+        """The attempt's directory on local disk. It goes when the attempt ends."""
+        with self._turns.lock:
+            if self._local is None:
+                self._local = LocalDirectory.make(self._options.buffer_dir)
+            return self._local
+
+    def _remove_local(self) -> None:
+        if self._local is not None:
+            self._local.remove()

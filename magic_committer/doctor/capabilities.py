@@ -9,7 +9,7 @@ them with jobs on stores that behave like real servers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
 
 from magic_committer.commit.probe import WHOLE_KEYS_ONLY, Capabilities
@@ -40,77 +40,85 @@ _OFF = "Options(conditional_writes='off')"
 _UNKNOWN = "was not found out"
 
 
+Told = tuple[bool | None, str]
+"""Whether something works, None: it was not found out; and a sentence."""
+
+
 def verdicts(can: Capabilities, denied: Set[str]) -> Iterator[Verdict]:
     """What the library promises on such a store, where these actions are denied that a committer
     needs. Pure."""
-    decided = _decided(can, denied)
-    lost = tuple(_hung_up(can))
-    if decided.works and lost:
-        decided = replace(decided, sentence=UNLESS_KILLED)
+    works, sentence = _decided(can, denied)
+    # What only MinIO was seen to do. It is said if uploads are listed as only MinIO lists them:
+    # nobody could ask without losing something.
+    whole = can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY
+    loses = can.uploads_by_prefix is False and whole
+    if works and loses:
+        sentence = UNLESS_KILLED
     for mode in get_args(Mode):
-        yield _mode(mode, can, decided)
-    helps = True
+        alike = mode == "append" or not works
+        yield Verdict(mode, *((works, sentence) if alike else _mode(mode, can)))
     if denied & TO_PROBE:
-        helps, off = False, f"does not help: {_wants(denied)}"
+        off: Told = False, f"does not help: {_wants(denied)}"
     elif can.metadata_kept is False:
-        helps, off = False, "does not help: without its metadata no file can be told"
-    elif decided.works:
-        off = "works, and is not needed: the store keeps what a decision rests on"
+        off = False, "does not help: without its metadata no file can be told"
+    elif works:
+        off = True, "works, and is not needed: the store keeps what a decision rests on"
     else:
-        off = "helps: S3A's guarantees only, one driver a job and no recovery beside it"
-    yield Verdict(_OFF, helps, off)
-    yield _again(can)
-    yield from lost
-    yield _killed(can, denied)
+        off = True, "helps: S3A's guarantees only, one driver a job and no recovery beside it"
+    yield Verdict(_OFF, *off)
+    yield Verdict("finishing a job again", *_again(can))
+    if loses:
+        yield Verdict(
+            "a client that is killed during Complete",
+            False,
+            "may lose the file, if the store is MinIO, whose way of listing uploads it has: object"
+            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost",
+        )
+    yield Verdict("finding uploads of killed tasks", *_killed(can, denied))
 
 
 def _wants(denied: Set[str]) -> str:
     return f"the policy must allow {', '.join(sorted(denied))}"
 
 
-def _decided(can: Capabilities, denied: Set[str]) -> Verdict:
+def _decided(can: Capabilities, denied: Set[str]) -> Told:
     """What every mode needs; `append` needs no more."""
     if needed := denied & actions_of("committer"):
-        return Verdict("append", False, f"does not work: {_wants(needed)}")
+        return False, f"does not work: {_wants(needed)}"
     for name, verb in (("conditional_put", "PUT If-None-Match"), ("swap", "PUT If-Match")):
         if getattr(can, name) is False:
             how = can.notes.get(name, "does not keep it")
             sentence = f"is refused: of {verb} the store {how}, so no job could be decided once"
-            return Verdict("append", False, f"{sentence}. {_OFF} helps")
+            return False, f"{sentence}. {_OFF} helps"
     if can.metadata_kept is False:
         how = can.notes.get("metadata_kept", "does not keep it")
         sentence = f"is refused: the store, or a proxy before it, {how}, so a job's files could not"
-        return Verdict("append", False, f"{sentence} be told from others'")
+        return False, f"{sentence} be told from others'"
     if None in (can.conditional_put, can.swap, can.metadata_kept):
-        return Verdict("append", None, _UNKNOWN)
-    return Verdict("append", True, WORKS)
+        return None, _UNKNOWN
+    return True, WORKS
 
 
-def _mode(mode: Mode, can: Capabilities, decided: Verdict) -> Verdict:
-    if mode == "append" or not decided.works:
-        return replace(decided, subject=mode)
+def _mode(mode: Mode, can: Capabilities) -> Told:
+    """What a mode needs beside that."""
     fails = mode in FAILING
     name = "conditional_complete" if fails else "conditional_delete"
     kept, how = getattr(can, name), can.notes.get(name, "does not keep it")
     if kept is None:
-        return Verdict(mode, None, _UNKNOWN)
-    if fails and kept:
-        return Verdict(mode, True, "works: nothing is ever written over")
+        return None, _UNKNOWN
+    if kept:
+        only = "only what was there when it was planned is deleted"
+        return True, f"works: {'nothing is ever written over' if fails else only}"
     if fails:
         sentence = f"is refused: of Complete If-None-Match the store {how}, so a job could write"
-        return Verdict(mode, False, f"{sentence} over what somebody else wrote")
-    if kept:
-        return Verdict(mode, True, "works: only what was there when it was planned is deleted")
+        return False, f"{sentence} over what somebody else wrote"
     sentence = f"works, with a warning: of DELETE If-Match the store {how}; a job looks before it"
-    return Verdict(
-        mode, True, f"{sentence} deletes, and what somebody writes between the two is lost"
-    )
+    return True, f"{sentence} deletes, and what somebody writes between the two is lost"
 
 
-def _again(can: Capabilities) -> Verdict:
-    subject = "finishing a job again"
+def _again(can: Capabilities) -> Told:
     if can.second_complete is None:
-        return Verdict(subject, None, _UNKNOWN)
+        return None, _UNKNOWN
     how = {
         "idempotent": "a second Complete is answered as the first",
         "forgetful": "a second Complete is answered with 404, and the object tells by its token",
@@ -124,31 +132,17 @@ def _again(can: Capabilities) -> Verdict:
             f"; but the store {false}: each object is looked at after its Complete, and completing"
             " takes some two thirds longer"
         )
-    return Verdict(subject, True, f"works: {how[can.second_complete]}{slower}")
+    return True, f"works: {how[can.second_complete]}{slower}"
 
 
-def _hung_up(can: Capabilities) -> Iterator[Verdict]:
-    """What only MinIO was seen to do. It is said if uploads are listed as only MinIO lists them:
-    nobody could ask without losing something."""
-    if can.uploads_by_prefix is False and can.notes.get("uploads_by_prefix") == WHOLE_KEYS_ONLY:
-        yield Verdict(
-            "a client that is killed during Complete",
-            False,
-            "may lose the file, if the store is MinIO, whose way of listing uploads it has: object"
-            " and parts are gone (docs/stores.md). Recovering the job names such keys as lost",
-        )
-
-
-def _killed(can: Capabilities, denied: Set[str]) -> Verdict:
-    subject = "finding uploads of killed tasks"
+def _killed(can: Capabilities, denied: Set[str]) -> Told:
     stay = "they stay until a lifecycle rule takes them (lifecycle ensure)"
     if LIST_UPLOADS in denied:
-        return Verdict(subject, False, f"does not work: {_wants({LIST_UPLOADS})}; {stay}")
+        return False, f"does not work: {_wants({LIST_UPLOADS})}; {stay}"
     if can.uploads_by_prefix is None:
-        return Verdict(subject, None, f"was not found out; where they are not listed {stay}")
+        return None, f"was not found out; where they are not listed {stay}"
     for name, all_of in (("uploads_by_prefix", ""), ("uploads_paged", " past 1,000")):
         if getattr(can, name) is False:
             how = can.notes.get(name, "does not list them")
-            return Verdict(subject, False, f"does not work{all_of}: the store {how}; {stay}")
-    paged = "" if can.uploads_paged else "; past 1,000 was not asked (--paging)"
-    return Verdict(subject, True, f"works{paged}")
+            return False, f"does not work{all_of}: the store {how}; {stay}"
+    return True, f"works{'' if can.uploads_paged else '; past 1,000 was not asked (--paging)'}"

@@ -36,6 +36,7 @@ from magic_committer.doctor.policies import (
     PARTS,
     PERMISSIONS,
     PUT,
+    Permission,
     Role,
     directories_above,
 )
@@ -50,14 +51,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import MAGIC_JOB_PREFIX, RECORD, Destination
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.stores.base import (
-    Attributes,
-    ObjectStore,
-    Part,
-    refusal_of,
-    transport_of,
-    uploads,
-)
+from magic_committer.stores.base import Attributes, Part, refusal_of, transport_of, uploads
 
 NO_UPLOAD = "magic-committer-doctor-no-such-upload"
 """An upload id that no store has given."""
@@ -69,6 +63,8 @@ CLOCK_SECONDS_MAX = 60.0
 """Seconds. A greater difference is reported. S3 refuses requests from 15 minutes on (Signature
 V4)."""
 
+WRONG_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+
 Answer = Literal["ok", "denied", "unsupported", "unanswered", "error", "unknown"]
 """``unsupported``: the store has no such call. ``unknown``: the store did not say, or was not
 asked."""
@@ -77,15 +73,11 @@ ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The result for one S3 action: on which URL it was tried, what it is needed for and by whom,
-    and what the store said, unless the action is ok."""
+class Asked(Permission):
+    """A permission, the URL on which it was tried, and what the store said, unless that is ok."""
 
-    action: str
     on: str
-    answer: Answer
-    use: str
-    roles: tuple[Role, ...]
+    answer: Answer = "unknown"
     detail: str = ""
 
 
@@ -124,21 +116,13 @@ def diagnose(
     *,
     paging: bool = False,
 ) -> Diagnosis:
-    """Find out what works under a destination. Some 80 requests. Repeatable.
-
-    Args:
-        runtime, dest: the components and the destination.
-        settings: of the bucket, to ask whether its lifecycle may be read; None: do not ask.
-        paging: ask too whether more than 1,000 uploads are listed: 2,000 more requests.
-
-    Raises:
-        NotFound: there is no such bucket.
-        PermissionDenied: there are no credentials, or the store does not know them.
-        Unanswered: there is no store.
-    """
+    """Find out what works under a destination. Some 80 requests. Repeatable. ``settings``: of the
+    bucket, to ask whether its lifecycle may be read. ``paging``: ask too whether more than 1,000
+    uploads are listed: 2,000 more requests. Raises what ends all: no such bucket, no credentials or
+    wrong ones, no store."""
     with _Trial(runtime, dest) as scratch:
         found = {one.action: one for one in scratch.ask()}
-        found[LIFECYCLE] = _lifecycle(scratch, settings)
+        found[LIFECYCLE] = scratch.ask_lifecycle(settings)
         above = list(scratch.ask_above())
     asked = (*(found[one.action] for one in PERMISSIONS), *above)
     can, problem = Capabilities(), ""
@@ -158,26 +142,14 @@ def diagnose(
         can=can,
         problem=problem,
         clock_ahead=scratch.clock_ahead,
-        verdicts=tuple(_as_it_serves(runtime.store, one) for one in verdicts(can, denied)),
+        verdicts=tuple(
+            replace(one, works=False, sentence=f"is refused: {why}") if why else one
+            for one in verdicts(can, denied)
+            for why in (refusal_of(runtime.store, "", one.subject),)
+        ),
         left=tuple(scratch.left),
         transport=transport_of(runtime.store),
     )
-
-
-def _as_it_serves(store: ObjectStore, verdict: Verdict) -> Verdict:
-    """What is promised, unless the store says that it cannot serve such jobs."""
-    why = refusal_of(store, "", verdict.subject)
-    return replace(verdict, works=False, sentence=f"is refused: {why}") if why else verdict
-
-
-def _lifecycle(scratch: _Trial, settings: BucketSettings | None) -> Asked:
-    if settings is None:
-        detail = "the store that is registered for the bucket has none"
-        return replace(scratch.asked(LIFECYCLE), answer="unsupported", detail=detail)
-    try:
-        return scratch.tried(LIFECYCLE, settings.lifecycle)
-    except FormatError:  # it may be read; its content is for `lifecycle show`
-        return replace(scratch.asked(LIFECYCLE), answer="ok")
 
 
 # Permissions --------------------------------------------------------------------------------------
@@ -188,9 +160,7 @@ class _Trial:
     ``with`` ends, however it ends; ``left`` names what is not."""
 
     def __init__(self, runtime: Runtime, dest: Destination) -> None:
-        self._store = runtime.store
-        self._clock = runtime.clock
-        self._dest = dest
+        self._store, self._clock, self._dest = runtime.store, runtime.clock, dest
         self._uuid = runtime.ids()
         self._directory = f"{dest.jobs_prefix}{self._uuid}/"
         self._key = f"{self._directory}doctor-mcj{self._uuid}"
@@ -205,7 +175,7 @@ class _Trial:
         """An action about which nothing is known yet."""
         (one,) = (one for one in PERMISSIONS if one.action == action)
         on = f"s3://{self._dest.bucket}/" if action in ON_BUCKETS else self._dest.url
-        return Asked(action, on, "unknown", one.use, one.roles)
+        return Asked(one.action, one.use, one.roles, on)
 
     def tried(
         self,
@@ -216,20 +186,40 @@ class _Trial:
         first: bool = False,
     ) -> Asked:
         """Try a request and give the result. ``absent``: errors that only say that the thing does
-        not exist: a caller that gets them is allowed to ask. ``first``: it is the first of all
-        requests; if nobody answers, or our credentials are wrong, all others would say the same:
-        then it raises."""
+        not exist: a caller that gets them is allowed to ask. ``first``: of all requests: if nobody
+        answers, or our credentials are wrong, all others would say the same: then it raises."""
         blank = self.asked(action)
         try:
             send()
         except StoreError as error:
-            if _ends_all(error) if first else error.code == "NoSuchBucket":
+            nobody = isinstance(error, PermissionDenied) and not error.status
+            if error.code == "NoSuchBucket" or (
+                first
+                and (nobody or isinstance(error, Unanswered) or error.code in WRONG_CREDENTIALS)
+            ):
                 raise
             if isinstance(error, NotFound) and error.status == 403:
                 return replace(blank, answer="unknown", detail=LISTED)
             if not isinstance(error, absent):
-                return replace(blank, answer=_answer(error), detail=str(error))
+                kinds: tuple[tuple[type[StoreError], Answer], ...] = (
+                    (PermissionDenied, "denied"),
+                    (NotSupported, "unsupported"),
+                    (Unanswered, "unanswered"),
+                    (StoreError, "error"),
+                )
+                answer = next(answer for kind, answer in kinds if isinstance(error, kind))
+                return replace(blank, answer=answer, detail=str(error))
         return replace(blank, answer="ok")
+
+    def ask_lifecycle(self, settings: BucketSettings | None) -> Asked:
+        """Whether the bucket's lifecycle may be read."""
+        if settings is None:
+            detail = "the store that is registered for the bucket has none"
+            return replace(self.asked(LIFECYCLE), answer="unsupported", detail=detail)
+        try:
+            return self.tried(LIFECYCLE, settings.lifecycle)
+        except FormatError:  # it may be read; its content is for `lifecycle show`
+            return replace(self.asked(LIFECYCLE), answer="ok")
 
     def ask(self) -> Iterator[Asked]:
         """All actions under the destination."""
@@ -297,14 +287,6 @@ class _Trial:
         self._uploads.append(created.upload_id)
         self._unsure = created.attempts > 1
 
-    def _find_uploads(self) -> None:
-        try:
-            listed = [upload.upload_id for upload in uploads(self._store, self._key)]
-        except StoreError:
-            self.left.append(f"{self._key}: perhaps an upload")
-            return
-        self._uploads += [one for one in listed if one not in self._uploads]
-
     def _abort(self, upload: str) -> None:
         self._store.abort_upload(self._key, upload)
         if upload in self._uploads:
@@ -319,7 +301,11 @@ class _Trial:
 
     def __exit__(self, *_: object) -> None:
         if self._unsure:
-            self._find_uploads()
+            try:
+                listed = {upload.upload_id for upload in uploads(self._store, self._key)}
+                self._uploads += listed - set(self._uploads)
+            except StoreError:
+                self.left.append(f"{self._key}: perhaps an upload")
         for upload in tuple(self._uploads):
             try:
                 self._abort(upload)
@@ -345,17 +331,3 @@ class _Trial:
 
     def _told_time(self, seen_at: float) -> None:
         self.clock_ahead = float(round(self._clock.now() - seen_at))
-
-
-def _ends_all(error: StoreError) -> bool:
-    who = isinstance(error, PermissionDenied) and not error.status
-    codes = ("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
-    return who or isinstance(error, Unanswered) or error.code in codes
-
-
-def _answer(error: StoreError) -> Answer:
-    if isinstance(error, PermissionDenied):
-        return "denied"
-    if isinstance(error, NotSupported):
-        return "unsupported"
-    return "unanswered" if isinstance(error, Unanswered) else "error"

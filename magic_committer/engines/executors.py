@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Sized
-from concurrent.futures import BrokenExecutor, Executor, Future
+from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Generic, NoReturn, TypeVar, Unpack, cast
+from typing import Generic, TypeVar, Unpack, cast
 
 import tenacity
 from tenacity import BaseRetrying
@@ -34,7 +34,6 @@ from magic_committer.api import start
 from magic_committer.engines.arguments import seconds, whole_number
 from magic_committer.engines.items import (
     AcceptResult,
-    Engine,
     ItemWriter,
     RunReport,
     TryResult,
@@ -141,36 +140,34 @@ def run(
         themselves: they publish nothing, and abort their uploads when they commit.
     """
     refuse_lazy_function(fn)
-    make, given = _executor(executor)
+    made: Executor | None = None
+    # Dask's executor only looks like one.
+    if callable(getattr(executor, "submit", None)) and not isinstance(executor, type):
+        make, made = None, cast(Executor, executor)
+    elif callable(executor):
+        make = executor
+    else:
+        raise WrongType(
+            f"executor takes an executor, not {shown(executor)}",
+            hint="Pass executor=lambda: concurrent.futures.ProcessPoolExecutor(8)",
+        )
     tries = _tries(items, in_flight, tries_max, retry, speculate)
     quiet = seconds("quiet_seconds_max", quiet_seconds_max)
     total = len(items) if isinstance(items, Sized) else None
     harmless = _wiring.harmless(progress)
-
-    def tell(done: int) -> None:
-        harmless(Progress("run", done, total, "items"))
-
-    engine = Executors(make, given, tries, quiet, tell)
+    engine = Executors(
+        make, made, tries, quiet, lambda done: harmless(Progress("run", done, total, "items"))
+    )
     try:
         job = start(
             dest, mode=mode, committer=committer, accept="results", track="memory",
             mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
         )  # fmt: skip
-        return cast(RunReport[Returned], commit_items(job, engine, ItemWriter(job, fn), items))
+        work = ItemWriter(job, fn)
+        report = commit_items(job, engine.run, work, tries=lambda: tries.begun)
+        return cast(RunReport[Returned], report)
     finally:
         engine.close(wait=not tries.flying)
-
-
-def _executor(given: object) -> tuple[Callable[[], Executor] | None, Executor | None]:
-    """What makes executors, or the one that the caller gave. Dask's only looks like one."""
-    if callable(getattr(given, "submit", None)) and not isinstance(given, type):
-        return None, cast(Executor, given)
-    if callable(given):
-        return given, None
-    raise WrongType(
-        f"executor takes an executor, not {shown(given)}",
-        hint="Pass executor=lambda: concurrent.futures.ProcessPoolExecutor(8)",
-    )
 
 
 def _tries(
@@ -182,8 +179,8 @@ def _tries(
 ) -> Tries[Item]:
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise WrongType(f"items is a list of items, not {shown(items)}", hint="Pass [item]")
-    for name, value in (("in_flight", in_flight), ("tries_max", tries_max)):
-        whole_number(name, value)
+    whole_number("in_flight", in_flight)
+    whole_number("tries_max", tries_max)
     if speculate is not None and seconds("speculate", speculate) < 1:
         raise OptionError(f"speculate={speculate}: it is 1 or more, times the median of all tries")
     if retry is None:
@@ -198,25 +195,18 @@ def _tries(
 
 
 @dataclass(eq=False)
-class Executors(Engine, Generic[Item]):
-    """The engine that executors of `concurrent.futures` are.
-
-    Attributes:
-        make: makes an executor, also when one broke; None: there is only ``executor``.
-        quiet: seconds without the end of any try.
-        tell: called with the number of items that are done.
-    """
+class Executors(Generic[Item]):
+    """The engine that executors of `concurrent.futures` are. ``make`` makes one, also when one
+    broke; None: there is only ``executor``. ``tell`` gets the number of items that are done."""
 
     make: Callable[[], Executor] | None
     executor: Executor | None
     tries: Tries[Item]
     quiet: float
     tell: Callable[[int], None]
-    _number: int = 0
-    _flying: dict[int, tuple[Try[Item], Future[TryResult], int]] = field(default_factory=dict)
-    _ended: SimpleQueue[int] = field(default_factory=SimpleQueue)
+    _ended: SimpleQueue[Try[Item]] = field(default_factory=SimpleQueue)
 
-    def run(self, work: ItemWriter, items: Any, accept: AcceptResult) -> int:
+    def run(self, work: ItemWriter, accept: AcceptResult) -> int:
         """Run all items. Raises when one has failed for good; then nothing runs that could be
         stopped."""
         self._work, self._accept = work, accept
@@ -238,7 +228,6 @@ class Executors(Engine, Generic[Item]):
             self._stop(STOP_SECONDS)
             raise
         self._stop(0.0)  # the slower tries of items that are done
-        self.begun = self.tries.begun
         return self.tries.taken
 
     def close(self, *, wait: bool) -> None:
@@ -249,34 +238,40 @@ class Executors(Engine, Generic[Item]):
 
     def _begin(self) -> None:
         while (one := self.tries.next(monotonic())) is not None:
-            number = self._number
             try:
                 if self.executor is None:
                     assert self.make is not None
                     self.executor = self.make()
-                future = self.executor.submit(self._work, one.of.number, one.of.item)
+                one.executor = self.executor
+                one.future = self.executor.submit(self._work, one.of.number, one.of.item)
             except BrokenExecutor as broken:
-                self._broke(one, broken, number)
-                continue
-            self._flying[one.order] = (one, future, number)
-            order = one.order
-            future.add_done_callback(lambda _, order=order: self._ended.put(order))  # type: ignore[misc]
+                self._broke(one, broken)
+            else:
+                one.future.add_done_callback(lambda _, one=one: self._ended.put(one))
 
     def _hear(self, heard: float) -> float:
         """Wait until a try ends, or there is something else to do. Gives when the last ended."""
         now = monotonic()
         wait = max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS))
-        if (order := taken(self._ended, wait)) is None:
+        if (one := taken(self._ended, wait)) is None:
             if self.tries.flying and now - heard > self.quiet:
-                self._give_up_waiting()
+                there = sorted({one.of.number for one in self.tries.flying})
+                raise self._given_up(
+                    f"no try has ended for {self.quiet:,.0f} s; in flight: items"
+                    f" {name_some([str(number) for number in there])}",
+                    "If they may take longer, give quiet_seconds_max",
+                )
             return heard if self.tries.flying else now
-        one, future, number = self._flying.pop(order)
         now = monotonic()
-        error = _error_of(future)
+        future, one.future = one.future, None
+        try:
+            error = future.exception()
+        except BaseException as cancelled:  # by somebody else: `CancelledError`
+            error = cancelled
         if error is None:
             self._well(one, future.result(), now)
         elif isinstance(error, BrokenExecutor):
-            self._broke(one, error, number)
+            self._broke(one, error)
         else:
             self._failed(one, error, now)
         return now
@@ -284,89 +279,69 @@ class Executors(Engine, Generic[Item]):
     def _well(self, one: Try[Item], written: TryResult, now: float) -> None:
         if not self.tries.ended_well(one, written.seconds, now):
             return
-        for other, future, _ in self._flying.values() if one.of.flying else ():
+        for other in self.tries.flying:
             if other.of is one.of:
-                future.cancel()
+                other.future.cancel()
         self._accept(one.of.number, written)
         self.tell(self.tries.accepted)
 
     def _failed(self, one: Try[Item], error: BaseException, now: float) -> None:
+        item = one.of
         if isinstance(error, JobNotRunning) and error.job_id == self._work.job.id:
-            if one.of.accepted:
+            if item.accepted:
                 self.tries.ended_badly(one, error, now, ask=False)
                 return
             raise error  # somebody else has ended the job
         if isinstance(error, KeyboardInterrupt):
             raise error  # Ctrl-C reaches the workers of a terminal, too, perhaps before us
-        final = not isinstance(error, Exception) or _cannot_travel(error)
-        if self.tries.ended_badly(one, error, now, ask=True) and not final:
+        unsendable = _cannot_travel(error)
+        goes_on = self.tries.ended_badly(one, error, now, ask=True)
+        if item.accepted or (goes_on and isinstance(error, Exception) and not unsendable):
             return
-        if one.of.accepted:
-            return
-        item = one.of
         times = "once" if item.failures == 1 else f"{item.failures} times"
-        raise TaskFailed(
+        raise self._given_up(
             f"item {item.number} ({shown(item.item)}) failed {times}:"
             f" {type(error).__name__}: {error}",
-            job_id=self._work.job.id,
-            hint=_advice(error),
+            "Functions and items are pickled on their way to a process: write fn at the top of a"
+            " module, not inside another function"
+            if unsendable
+            else "Nothing was published. Repair the cause and call run() again",
         ) from error
 
-    def _broke(self, one: Try[Item], broken: BrokenExecutor, number: int) -> None:
+    def _broke(self, one: Try[Item], broken: BrokenExecutor) -> None:
         """The executor broke while a try was in flight: one of its workers was killed."""
-        if number == self._number:  # each call of the broken one says so
-            self._number += 1
+        if one.executor is self.executor:  # each call of the broken one says so
             self.close(wait=False)
         goes_on = self.tries.ended_badly(one, broken, monotonic(), ask=False)
-        if goes_on and self.make is not None:
+        if (goes_on and self.make is not None) or (one.of.accepted and self.tries.done):
             return
-        if one.of.accepted and self.tries.done:
-            return
-        if self.make is not None:
-            told = (
-                f"item {one.of.number} ({shown(one.of.item)}) was in flight {one.of.failures} times"
-                " when a worker was killed or could not start"
-            )
-            hint = "Look for the reason: too little memory, a crash in a library"
-        else:
-            told = "the executor broke: a worker was killed or could not start"
-            hint = (
-                "Look for the reason (too little memory, a crash in a library); or pass a function"
-                " that makes executors, executor=lambda: ProcessPoolExecutor(8), and a new one goes"
-                " on"
-            )
-        raise TaskFailed(
-            f"{told}: {type(broken).__name__}: {broken}".rstrip(": "),
-            job_id=self._work.job.id,
-            hint=hint,
-        ) from broken
-
-    def _give_up_waiting(self) -> NoReturn:
-        there = sorted({one.of.number for one in self.tries.flying})
-        raise TaskFailed(
-            f"no try has ended for {self.quiet:,.0f} s; in flight: items"
-            f" {name_some([str(number) for number in there])}",
-            job_id=self._work.job.id,
-            hint="If they may take longer, give quiet_seconds_max",
+        why, hint = (
+            "the executor broke: a worker was killed or could not start",
+            "Look for the reason (too little memory, a crash in a library); or pass a function"
+            " that makes executors, executor=lambda: ProcessPoolExecutor(8), and a new one goes on",
         )
+        if self.make is not None:
+            why, hint = (
+                f"item {one.of.number} ({shown(one.of.item)}) was in flight {one.of.failures} times"
+                " when a worker was killed or could not start",
+                "Look for the reason: too little memory, a crash in a library",
+            )
+        why = f"{why}: {type(broken).__name__}: {broken}".rstrip(": ")
+        raise self._given_up(why, hint) from broken
+
+    def _given_up(self, why: str, hint: str) -> TaskFailed:
+        return TaskFailed(why, job_id=self._work.job.id, hint=hint)
 
     def _stop(self, most: float) -> None:
         """Cancel what has not begun, and wait for what runs, ``most`` seconds."""
-        for _, future, _ in self._flying.values():
+        running = [one.future for one in self.tries.flying if one.future is not None]
+        for future in running:
             future.cancel()
         until = monotonic() + most
-        while self._flying and (left := until - monotonic()) > 0:
-            if (order := taken(self._ended, left)) is None:
+        while running and (left := until - monotonic()) > 0:
+            if taken(self._ended, left) is None:
                 return
-            self._flying.pop(order, None)
-
-
-def _error_of(future: Future[TryResult]) -> BaseException | None:
-    """Why a future has failed; None: it has not."""
-    try:
-        return future.exception()
-    except BaseException as cancelled:  # by somebody else: `CancelledError`
-        return cancelled
+            running.pop()
 
 
 def _cannot_travel(error: BaseException) -> bool:
@@ -374,12 +349,3 @@ def _cannot_travel(error: BaseException) -> bool:
     if isinstance(error, pickle.PicklingError):
         return True
     return isinstance(error, AttributeError | TypeError) and "pickle" in str(error)
-
-
-def _advice(error: BaseException) -> str:
-    if _cannot_travel(error):
-        return (
-            "Functions and items are pickled on their way to a process: write fn at the top of a"
-            " module, not inside another function"
-        )
-    return "Nothing was published. Repair the cause and call run() again"

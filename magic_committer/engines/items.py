@@ -1,7 +1,7 @@
 """We call the engine: a function for each item, each as a task of one job, then one commit.
 
-Executors, Dask, Spark's RDDs and DataFrames are engines: each an adapter with one method,
-`Engine.run`. Invariants, whichever it is:
+Executors, Dask, Spark's RDDs and DataFrames are engines: each an adapter of one function, an
+`Engine`. Invariants, whichever it is:
 
 * **What an attempt wrote counts if the engine gave its result**, and one result of an item counts.
   So a worker may be killed, an item tried twice, and a lost try may end whenever it likes: it can
@@ -76,22 +76,21 @@ AcceptResult = Callable[[int, TryResult], None]
 """Takes the one result of an item that counts. Raises when all that was returned is too large."""
 
 
-class Engine:
-    """What calls a function for each of some items. ``begun``: tries so far; 0: nobody counts."""
-
-    begun = 0
-
-    def run(self, work: ItemWriter, items: Any, accept: AcceptResult) -> int | Iterable[str]:
-        """Call ``work(number, item)`` for each item, wherever; accept one result of each. Give the
-        tasks that there must be: their ids, or how many."""
-        raise NotImplementedError
+Engine = Callable[["ItemWriter", AcceptResult], int | Iterable[str]]
+"""Calls ``work(number, item)`` for each of its items, wherever; accepts one result of each. Gives
+the tasks that there must be: their ids, or how many."""
 
 
 def commit_items(
-    job: Job, engine: Engine, work: ItemWriter, items: Any, *, batch: StreamBatch | None = None
+    job: Job,
+    engine: Engine,
+    work: ItemWriter,
+    *,
+    batch: StreamBatch | None = None,
+    tries: Callable[[], int] = lambda: 0,
 ) -> JobReport:
     """Run a job that was just started: each item, then the commit, or an abort. Give a `RunReport`,
-    unless what the function returns is dropped.
+    unless what the function returns is dropped; ``tries`` counts for it.
 
     Raises:
         CommitIncomplete: with a report that holds what the function returned.
@@ -101,13 +100,13 @@ def commit_items(
     accepted = _Accepted(work)
     try:
         with job:
-            expect = engine.run(work, items, accepted)
+            expect = engine(work, accepted)
             report = job.commit(accepted.results, expect=expect, batch=batch)
     except CommitIncomplete as error:
         if error.report is not None:
-            error.report = accepted.told(error.report, engine)
+            error.report = accepted.reported(error.report, tries())
         raise
-    return accepted.told(report, engine)
+    return accepted.reported(report, tries())
 
 
 def with_returned(
@@ -134,11 +133,11 @@ class _Accepted:
         self.returned[number] = pickle.loads(one.returned) if one.returned else None
         self.results.append(one.result)
 
-    def told(self, report: JobReport, engine: Engine) -> JobReport:
+    def reported(self, report: JobReport, tries: int) -> JobReport:
         if self.work.bytes_max == 0:
             return report
         returned = (self.returned[number] for number in sorted(self.returned))
-        return with_returned(report, returned, engine.begun)
+        return with_returned(report, returned, tries)
 
 
 # In a worker --------------------------------------------------------------------------------------

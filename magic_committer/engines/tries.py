@@ -24,7 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from statistics import median
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import tenacity
 
@@ -55,26 +55,20 @@ class OpenItem(Generic[Item]):
 @dataclass(eq=False, slots=True)
 class Try(Generic[Item]):
     """One try of an item, in flight, handed to the executor in this ``order``, and begun there no
-    later than ``begun_by``, as far as one can tell."""
+    later than ``begun_by``, as far as one can tell. Its future and executor are the caller's."""
 
     of: OpenItem[Item]
     order: int
-    begun_by: float
+    begun_by: float = float("inf")
+    future: Any = None
+    executor: Any = None
 
 
 @dataclass(eq=False)
 class Tries(Generic[Item]):
-    """All tries of a run.
-
-    Attributes:
-        items: where items come from.
-        in_flight: how many tries at once.
-        tries_max: how many tries of an item may fail.
-        policy: says whether a failed item is tried again, and after how many seconds.
-        slow: a try that takes so many times the median is doubled; None: no try is.
-        taken: items that were taken from the iterable. accepted: those that are done.
-        begun: tries that were handed out.
-    """
+    """All tries of a run. A try that takes ``slow`` times the median is doubled; None: no try is.
+    ``taken`` counts the items that were taken from the iterable, ``accepted`` those that are done,
+    ``begun`` the tries."""
 
     items: Iterable[Item]
     in_flight: int
@@ -88,7 +82,7 @@ class Tries(Generic[Item]):
     _due: list[tuple[float, int, OpenItem[Item]]] = field(default_factory=list)
     _exhausted: bool = False
     _durations: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
-    _last_end: float | None = None
+    _last_end: float = float("inf")
 
     def __post_init__(self) -> None:
         self._source = iter(self.items)
@@ -121,7 +115,7 @@ class Tries(Generic[Item]):
     def _begin(self, item: OpenItem[Item], now: float) -> Try[Item]:
         self.begun += 1
         item.flying += 1
-        begun = Try(item, self.begun, float("inf"))
+        begun = Try(item, self.begun)
         self.flying.append(begun)
         return begun
 
@@ -142,7 +136,7 @@ class Tries(Generic[Item]):
         return max(DOUBLE_SECONDS_MIN, self.slow * median(self._durations))
 
     def _begun_by(self, one: Try[Item]) -> float:
-        return min(one.begun_by, float("inf") if self._last_end is None else self._last_end)
+        return min(one.begun_by, self._last_end)
 
     def wait_seconds(self, now: float, longest: float) -> float:
         """For how long there is nothing to hand out if no try ends, ``longest`` at most."""

@@ -80,107 +80,65 @@ class FileTree(Protocol):
     @property
     def url(self) -> str:
         """The root's URL, with a ``/`` at its end."""
-        ...
 
     @property
     def promises(self) -> TreePromises:
         """What the file system keeps beyond the port."""
-        ...
 
     def below(self, directory: str) -> FileTree:
         """The tree of a directory below."""
-        ...
 
     def make_root(self) -> None:
         """Make the root and its parents, where directories are real. Repeatable."""
-        ...
 
     def stat(self, path: str) -> TreeEntry | None:
         """Look at one path; None: nothing is there. Never lags. "" is the root."""
-        ...
 
     def list(self, directory: str) -> Iterator[TreeEntry]:
         """The direct children of a directory, in no order; none if it does not exist."""
-        ...
 
     def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
-        """A file with its mark, and with its bytes if it has at most ``bytes_max``; None: there is
-        none, or a directory.
-
-        Args:
-            path: the file.
-            bytes_max: None: no bytes are wanted.
-            marked: whether it may have a mark.
-
-        Raises:
-            InvalidRequest: it is a link, or no ordinary file.
-        """
-        ...
+        """A file with its mark if it may have one (``marked``), and with its bytes if it has at
+        most ``bytes_max``; None: there is none, or a directory. Raises InvalidRequest: it is a
+        link, or no ordinary file."""
 
     def make(self, path: str, mark: Mapping[str, Any] | None, body: bytes) -> TreeEntry:
         """Make a whole file at a path that nobody else has, with its mark; None: without one.
-
-        Raises:
-            NotFound: the directory does not exist.
-        """
-        ...
+        Raises NotFound: the directory does not exist."""
 
     def reader(self, path: str) -> BinaryIO:
         """Open a file for reading. Raises NotFound."""
-        ...
 
     def open(self, path: str) -> BinaryIO:
         """Open a new file for writing. Its bytes are visible under this path at once, or when it is
         closed. It need not be buffered: ``write`` may take fewer bytes than it is given, as that of
-        a raw file. What its ``write`` and ``close`` raise is an OSError or a StoreError.
-
-        Raises:
-            PreconditionFailed: something is there.
-            NotFound: the directory does not exist (only where directories are real).
-        """
-        ...
+        a raw file. What its ``write`` and ``close`` raise is an OSError or a StoreError. Raises
+        PreconditionFailed: something is there. NotFound: the directory does not exist (only where
+        directories are real)."""
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        """Move a file, with its etag and its mark.
-
-        Args:
-            source: a file.
-            target: where it goes. Its directory must exist.
-            replace: True: over a file that is there. False: raise.
-
-        Raises:
-            NotFound: the source or the target's directory does not exist.
-            PreconditionFailed: ``replace`` is False, and something is at the target.
-            InvalidRequest: the target is a directory.
-        """
-        ...
+        """Move a file, with its etag and its mark, into a directory that exists. ``replace``: over
+        a file that is there. Raises NotFound: the source or the target's directory does not exist.
+        PreconditionFailed: ``replace`` is False, and something is at the target. InvalidRequest:
+        the target is a directory."""
 
     def make_directory(self, path: str) -> bool:
-        """Make one directory. Repeatable. Gives whether it was made by this call.
-
-        Raises:
-            NotFound: its parent does not exist.
-            PreconditionFailed: a file is there.
-        """
-        ...
+        """Make one directory. Repeatable. Gives whether it was made by this call. Raises NotFound:
+        its parent does not exist. PreconditionFailed: a file is there."""
 
     def remove(self, path: str) -> bool:
         """Delete a file or a link. Repeatable. Gives whether there was one, as far as it is
         known."""
-        ...
 
     def remove_directory(self, path: str) -> bool:
         """Delete an empty directory. False if it is not empty; a missing one is fine."""
-        ...
 
     def sync(self, files: Iterable[str], directories: Iterable[str]) -> None:
         """Make files and the entries of directories last through a power cut. Does nothing where a
         close does that."""
-        ...
 
     def mount_of(self, path: str) -> str:
         """What is the same for all directories between which a file can be renamed."""
-        ...
 
 
 # What is made of the verbs ------------------------------------------------------------------------

@@ -59,20 +59,16 @@ Info = Mapping[str, Any]
 
 
 class Dialect:
-    """How one kind of file system keeps the port's promises. Paths are the file system's own.
-
-    Attributes:
-        promises: what it keeps beyond the port.
-        looks_first: a rename onto a directory goes into it, or gives no reason: so the target is
-            looked at before.
-        driver: the fsspec class that it was written for, as ``module:name``.
-        options: arguments of that class. None may keep listings.
-    """
+    """How one kind of file system keeps the port's promises. Paths are the file system's own."""
 
     driver: ClassVar[str] = ""
+    """The fsspec class that it was written for, as ``module:name``."""
+    options: ClassVar[Mapping[str, Any]] = {}
+    """Arguments of that class. None may keep listings."""
     promises: ClassVar[TreePromises] = TreePromises()
     looks_first: ClassVar[bool] = True
-    options: ClassVar[Mapping[str, Any]] = {}
+    """A rename onto a directory goes into it, or gives no reason: so the target is looked at
+    before."""
 
     def connected(self, fs: Any) -> None:
         """Prepare a file system that was just connected."""
@@ -205,13 +201,6 @@ class HdfsDialect(Dialect):
 
     driver = "hdfs_native.fsspec:HdfsFileSystem"
 
-    def info(self, fs: Any, path: str) -> Info:
-        found = fs.info(path)
-        return {**found, "mtime": found["modification_time"] / 1000}
-
-    def children(self, fs: Any, path: str) -> Iterable[Info]:
-        return [{**found, "mtime": found["modification_time"] / 1000} for found in fs.ls(path)]
-
     def writer(self, fs: Any, path: str) -> BinaryIO:
         # What fs.open has no argument for. The class is the one beside the driver's, which may be a
         # stand-in of tests.
@@ -311,10 +300,10 @@ def kind_of(info: Info) -> EntryKind:
 
 def seconds_of(info: Info) -> float:
     """When a file was last written, in seconds since 1970; 0.0 where nobody tells. Pure."""
-    for name in ("mtime", "last_modified", "created"):
+    for name in ("mtime", "last_modified", "modification_time", "created"):
         value = info.get(name)
         if isinstance(value, datetime):
             return value.timestamp()
         if isinstance(value, int | float):
-            return float(value)
+            return value / (1000 if name == "modification_time" else 1)  # HDFS: milliseconds
     return 0.0

@@ -46,11 +46,7 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 
 
 class LocalTree:
-    """A directory of this machine.
-
-    Args:
-        root: an absolute path. It need not exist yet: `make_root` makes it.
-    """
+    """A directory of this machine, by its absolute path. It need not exist yet."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root).rstrip("/")
@@ -132,7 +128,7 @@ class LocalTree:
                 raise InvalidRequest("it is a link", code="NoFile") from error
             raise translated(error, "read", self.url, path) from error
         try:
-            seen = _entry(path, os.fstat(descriptor))
+            seen = entry_of(path, descriptor)
             if seen.kind == "directory":
                 return None
             if seen.kind != "file":
@@ -159,7 +155,7 @@ class LocalTree:
                     end += write_at(descriptor, piece, end)
                 if mark is not None:
                     set_mark(descriptor, mark)
-                return _entry(path, os.fstat(descriptor))
+                return entry_of(path, descriptor)
             finally:
                 os.close(descriptor)
 
@@ -245,17 +241,13 @@ def _entry(path: str, seen: os.stat_result) -> TreeEntry:
     return TreeEntry(path, kind, size, seen.st_mtime, etag, seen.st_nlink)
 
 
-def entry_of(path: str, descriptor: int) -> TreeEntry:
-    """An open file as it is seen."""
-    return _entry(path, os.fstat(descriptor))
+def entry_of(path: str, file: int | str) -> TreeEntry:
+    """A file as it is seen, by its descriptor or where it is."""
+    return _entry(path, os.stat(file, follow_symlinks=not isinstance(file, str)))
 
 
 def set_mark(descriptor: int, mark: Mapping[str, Any]) -> None:
-    """Set a file's mark.
-
-    Raises:
-        NotSupported: the file system keeps none.
-    """
+    """Set a file's mark. Raises NotSupported: the file system keeps none."""
     try:
         os.setxattr(descriptor, _MARK, orjson.dumps(mark))
     except (AttributeError, OSError) as error:
@@ -291,11 +283,8 @@ def _pieces(descriptor: int, offset: int, length: int) -> Iterator[bytes]:
 
 def write_at(descriptor: int, piece: Any, offset: int | None) -> int:
     """Write bytes, a slice of a file, or a range of an open file (descriptor, offset and length).
-    Gives how many bytes. None: at the end.
-
-    Raises:
-        InvalidRequest: the file is shorter than the slice says.
-    """
+    Gives how many bytes. None: at the end. Raises InvalidRequest: the file is shorter than the
+    slice says."""
     if isinstance(piece, FileSlice):
         source = os.open(piece.path, os.O_RDONLY)
         try:

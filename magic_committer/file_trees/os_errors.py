@@ -35,15 +35,7 @@ _HINTS = {
 
 
 def translated(error: OSError, operation: str, url: str, path: str) -> StoreError:
-    """The library's error for what a file system said.
-
-    Args:
-        error: what it said.
-        operation: the port's verb.
-        url: the root's URL.
-        path: the path, relative to the root.
-    """
-    where = f"{operation} of {url}{path}"
+    """The library's error for what a file system said, when it was asked a verb of the port."""
     kind: type[StoreError] = Unanswered
     told = error.strerror or str(error) or type(error).__name__
     if isinstance(error, FileNotFoundError | NotADirectoryError):
@@ -57,7 +49,7 @@ def translated(error: OSError, operation: str, url: str, path: str) -> StoreErro
     elif isinstance(error, IsADirectoryError) or error.errno in _FINAL:
         kind, told = InvalidRequest, _FINAL.get(error.errno or errno.EISDIR, told)
     return kind(
-        f"{where}: {told}",
+        f"{operation} of {url}{path}: {told}",
         operation=operation,
         bucket=url,
         key=path,

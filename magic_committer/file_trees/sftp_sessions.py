@@ -24,11 +24,7 @@ _EXTENDED = 200
 
 
 class SftpSessions:
-    """Stands for the `SFTPClient` of a ``SFTPFileSystem``: it has the same methods.
-
-    Args:
-        fs: the file system, which is connected.
-    """
+    """Stands for the `SFTPClient` of a connected ``SFTPFileSystem``: it has the same methods."""
 
     def __init__(self, fs: Any) -> None:
         self._fs = fs
@@ -81,11 +77,8 @@ class SftpSessions:
 
 
 class _Session:
-    """A paramiko client, and the lock of those who use it.
-
-    Attributes:
-        broken: an answer may still be on its way, or half of one was read: it is not used again.
-    """
+    """A paramiko client, and the lock of those who use it. ``broken``: an answer may still be on
+    its way, or half of one was read: it is not used again."""
 
     def __init__(self, client: Any) -> None:
         client.get_channel().settimeout(SOCKET_SECONDS)
@@ -101,8 +94,13 @@ class _Session:
         return True
 
     def run(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """Call a method of the client."""
-        return self.told(lambda: _whole(getattr(self._client, name)(*arguments, **named)))
+        """Call a method of the client. Its answer asks no more while it is read."""
+
+        def ask() -> Any:
+            answer = getattr(self._client, name)(*arguments, **named)
+            return list(answer) if isinstance(answer, GeneratorType) else answer
+
+        return self.told(ask)
 
     def told(self, ask: Callable[[], Any]) -> Any:
         """Ask something, alone."""
@@ -115,11 +113,6 @@ class _Session:
                     self.broken = True
                     self._client.close()
                 raise
-
-
-def _whole(answer: Any) -> Any:
-    """An answer that asks no more while it is read."""
-    return list(answer) if isinstance(answer, GeneratorType) else answer
 
 
 class SessionFile:

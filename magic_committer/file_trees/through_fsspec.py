@@ -18,6 +18,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
 
@@ -59,14 +60,8 @@ _OF_STATUS: dict[int, type[StoreError]] = {
 
 
 class FsspecTree:
-    """A directory of a file system of fsspec.
-
-    Args:
-        fs: the file system; it keeps no listings.
-        root: the directory, as the file system writes paths.
-        url: its URL, with a ``/`` at its end.
-        dialect: how it creates and renames.
-    """
+    """A directory of a file system of fsspec, which keeps no listings. ``root``: the directory, as
+    the file system writes paths. ``url`` ends in a ``/``."""
 
     def __init__(self, fs: Any, root: str, url: str, dialect: Dialect) -> None:
         self.url = url
@@ -87,11 +82,8 @@ class FsspecTree:
         return FsspecTree(self._fs, self.at(directory), url, self._dialect)
 
     def make_root(self) -> None:
-        """Make the root and its parents, and see that a rename is exclusive here. Repeatable.
-
-        Raises:
-            NotSupported: the second rename to one target succeeded.
-        """
+        """See `FileTree.make_root`, and see that a rename is exclusive here. Raises NotSupported:
+        the second rename to one target succeeded."""
         if self._probed:
             return
         if self.promises.directories:
@@ -127,10 +119,9 @@ class FsspecTree:
         return f"{self._root}/{path}" if path else self._root
 
     def stat(self, path: str) -> TreeEntry | None:
-        where = self.at(path)
         with self._telling("stat", path):
             try:
-                return self._entry(path, self._dialect.info(self._fs, where))
+                return self._entry(path, self._dialect.info(self._fs, self.at(path)))
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -160,7 +151,9 @@ class FsspecTree:
                 return MarkedFile(seen, {})
             try:
                 with self.reader(path) as file:
-                    data = file.read() if bytes_max is not None else _tail(file, seen.size)
+                    if bytes_max is None:
+                        file.seek(max(0, seen.size - TAIL_BYTES))
+                    data = file.read()
             except NotFound:
                 return None
             whole = seen.size if bytes_max is not None else min(seen.size, TAIL_BYTES)
@@ -191,28 +184,22 @@ class FsspecTree:
         return seen
 
     def reader(self, path: str) -> BinaryIO:
-        where = self.at(path)
-        with self._telling("read", path):
-            return self._told_file("read", path, self._dialect.reader(self._fs, where))
+        return self._told_file("read", path, self._dialect.reader)
 
     def open(self, path: str) -> BinaryIO:
-        where = self.at(path)
-        with self._telling("open", path):
-            return self._told_file("open", path, self._dialect.writer(self._fs, where))
+        return self._told_file("open", path, self._dialect.writer)
 
     def rename(self, source: str, target: str, *, replace: bool = True) -> None:
-        old, new = self.at(source), self.at(target)
-        if self._dialect.looks_first and self._is_directory(target):
+        there = self.stat(target) if self._dialect.looks_first else None
+        if there is not None and there.kind == "directory":
             kind = InvalidRequest if replace else PreconditionFailed
             raise kind(
                 f"rename of {self.url}{source}: {target} is a directory",
                 operation="rename", bucket=self.url, key=source, code="EISDIR",
             )  # fmt: skip
+        move = self._dialect.replace if replace else self._dialect.claim
         with self._telling("rename", source):
-            if replace:
-                self._dialect.replace(self._fs, old, new)
-            else:
-                self._dialect.claim(self._fs, old, new)
+            move(self._fs, self.at(source), self.at(target))
 
     def make_directory(self, path: str) -> bool:
         if not self.promises.directories:
@@ -233,23 +220,21 @@ class FsspecTree:
             return True
 
     def remove(self, path: str) -> bool:
-        where = self.at(path)
         with self._telling("remove", path):
             try:
-                self._dialect.remove(self._fs, where)
+                self._dialect.remove(self._fs, self.at(path))
             except (FileNotFoundError, NotADirectoryError):
                 return False
             return True
 
     def remove_directory(self, path: str) -> bool:
-        where = self.at(path)
+        if not self.promises.directories:
+            return True
         with self._telling("remove_directory", path):
-            if not self.promises.directories:
-                return True
             if any(True for _ in self.list(path)):
                 return False
             try:
-                return self._dialect.remove_empty(self._fs, where)
+                return self._dialect.remove_empty(self._fs, self.at(path))
             except (FileNotFoundError, NotADirectoryError):
                 return True
             except OSError:
@@ -272,10 +257,6 @@ class FsspecTree:
         etag = self._dialect.etag(info) if kind == "file" else ""
         return TreeEntry(path, kind, size, seconds_of(info), etag)
 
-    def _is_directory(self, path: str) -> bool:
-        entry = self.stat(path)
-        return entry is not None and entry.kind == "directory"
-
     @contextmanager
     def _telling(self, verb: str, path: str) -> Iterator[None]:
         try:
@@ -287,13 +268,10 @@ class FsspecTree:
         except Exception as error:
             raise of_driver(error, verb, self.url, path) from error
 
-    def _told_file(self, verb: str, path: str, file: BinaryIO) -> BinaryIO:
-        return cast("BinaryIO", ToldFile(file, lambda: self._telling(verb, path)))
-
-
-def _tail(file: BinaryIO, size: int) -> bytes:
-    file.seek(max(0, size - TAIL_BYTES))
-    return file.read()
+    def _told_file(self, verb: str, path: str, opener: Callable[[Any, str], BinaryIO]) -> BinaryIO:
+        with self._telling(verb, path):
+            file = opener(self._fs, self.at(path))
+        return cast("BinaryIO", ToldFile(file, partial(self._telling, verb, path)))
 
 
 def _mark_of(data: bytes) -> tuple[int, Mapping[str, Any]]:
@@ -309,13 +287,8 @@ def _mark_of(data: bytes) -> tuple[int, Mapping[str, Any]]:
 
 
 def of_driver(error: Exception, verb: str, url: str, path: str) -> StoreError:
-    """The library's error for what a driver raised that is no OSError. Pure.
-
-    Args:
-        error: what it raised; a status of HTTP is taken from ``status_code``, ``status`` or
-            ``code``.
-        verb, url, path: what was asked, for the message.
-    """
+    """The library's error for what a driver raised that is no OSError: by the status of HTTP in its
+    ``status_code``, ``status`` or ``code``. Pure."""
     status = 0
     for name in ("status_code", "status", "code"):
         told = str(getattr(error, name, ""))
@@ -332,12 +305,7 @@ def of_driver(error: Exception, verb: str, url: str, path: str) -> StoreError:
 
 
 class ToldFile(io.BufferedIOBase):
-    """A driver's file, whose errors are the library's.
-
-    Args:
-        file: the driver's.
-        telling: a context that translates what is raised in it.
-    """
+    """A driver's file. What it raises is translated by the context that ``telling`` gives."""
 
     def __init__(self, file: BinaryIO, telling: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__()
@@ -355,32 +323,22 @@ class ToldFile(io.BufferedIOBase):
         return bool(self._file.seekable())
 
     def read(self, size: int | None = -1, /) -> bytes:
-        self._checked()
-        with self._telling():
-            # pyarrow's files take no -1.
-            return self._file.read() if size is None or size < 0 else self._file.read(size)
+        # pyarrow's files take no -1.
+        return cast("bytes", self._told("read", *(() if size is None or size < 0 else (size,))))
 
     def write(self, data: Any, /) -> int:
-        self._checked()
-        with self._telling():
-            # Drivers differ in what they return, and take all of it or raise.
-            self._file.write(data)
+        self._told("write", data)  # drivers differ in what they return: all of it, or they raise
         return memoryview(data).nbytes
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        self._checked()
-        with self._telling():
-            return self._file.seek(offset, whence)
+        return cast("int", self._told("seek", offset, whence))
 
     def tell(self) -> int:
-        self._checked()
-        with self._telling():
-            return self._file.tell()
+        return cast("int", self._told("tell"))
 
     def flush(self) -> None:
         if not self._ended and self._file.writable():
-            with self._telling():
-                self._file.flush()
+            self._told("flush")
 
     def close(self) -> None:
         if self._ended:
@@ -392,6 +350,8 @@ class ToldFile(io.BufferedIOBase):
         finally:
             super().close()
 
-    def _checked(self) -> None:
+    def _told(self, verb: str, *arguments: Any) -> Any:
         if self.closed:
             raise ValueError("I/O operation on closed file")
+        with self._telling():
+            return getattr(self._file, verb)(*arguments)

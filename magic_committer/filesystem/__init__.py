@@ -8,7 +8,7 @@ Theory. A file of a task is a multipart upload: it can be written once, from sta
 no object before the commit. So of a file that is closed three things are left:
 
 * its size and name are known (`sink`);
-* its bytes are kept here if it is small (`written`): then it can be read, copied and renamed;
+* its bytes are kept here if it is small (`job_files`): then it can be read, copied and renamed;
 * it can be taken out of its task: `Task.discard`, which is what `rm` means here.
 
 Everything else is a `NotYetAnObject`. Objects of the destination are shown and read with

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Literal, overload
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Literal, overload
 from magic_committer._arguments import attributes_of
 from magic_committer._hints import no_attribute
 from magic_committer.committers.base import TaskAttempt
-from magic_committer.errors import OptionError, WrongType
-from magic_committer.filesystem.sink import Sink
-from magic_committer.filesystem.written import KEEP_BYTES_MAX
+from magic_committer.errors import MagicError, OptionError, WrongType
+from magic_committer.filesystem.sink import KEEP_BYTES_MAX, Sink
 from magic_committer.hadoop.paths import check_name, name_text, parse_url, unique_name
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import LocalFile, TaskFile, TextUpload
@@ -30,20 +29,29 @@ TextMode = Literal["w", "x", "wt", "xt"]
 """The modes of `open` for a file of text. All four are the same."""
 
 
-class FileCalls(ABC):
-    """The calls that make files of one task."""
+class FileCalls:
+    """The calls that make files of one task. Before the block of a `write` there is none yet."""
 
-    @abstractmethod
+    _of: TaskAttempt | None = None
+    _make_sink: Callable[[TaskAttempt], Sink]
+    _sink: Sink | None = None
+
     def _own(self) -> TaskAttempt:
-        """The attempt whose files these are."""
+        if self._of is None:
+            raise not_started()
+        return self._of
 
-    @abstractmethod
     def _note(self, name: str, file: TaskFile) -> None:
         """Show an opened file in the file systems of the task, if there are any."""
+        if self._sink is not None:
+            self._sink.note(name, file)
 
-    @abstractmethod
     def _files(self) -> Sink:
         """The task, as a place to put files."""
+        if self._sink is None:
+            attempt = self._own()
+            self._sink = self._make_sink(attempt)
+        return self._sink
 
     if not TYPE_CHECKING:
 
@@ -301,10 +309,9 @@ class FileCalls(ABC):
                 or it is just being closed; or as for `open`. Nothing was done.
             StoreError: it may still be there. Call it again; the commit does not publish it.
         """
-        sink = self._files()
         name = name_text(name)
         stored = unique_name(name, self._own().job.uuid) if unique else name
-        sink.discard_named(name, stored)
+        self._files().discard(name, stored)
 
     def put_file(
         self,
@@ -338,13 +345,13 @@ class FileCalls(ABC):
             UploadFailed: it changed while it was read, or could not be sent.
             WrongType, JobNotRunning, StoreError, TaskFailed: as for `open`.
         """
-        from magic_committer.filesystem.put import local_text, put_one  # late: few put files
+        from magic_committer.filesystem.put import SourceFile, local_text  # late: few put files
 
         local = local_text(path)
         name = name_text(name) if name is not None else os.path.basename(local)
         check_name(name)
         attributes = attributes_of(attributes)
-        return put_one(self._files(), local, name, unique=unique, attributes=attributes)
+        return SourceFile(local, name).put(self._files(), unique=unique, attributes=attributes)
 
     def put_directory(
         self,
@@ -454,6 +461,11 @@ class FileCalls(ABC):
         )
         attributes = attributes_of(attributes)
         return put_all(sink, found, left_out, unique=unique, attributes=attributes)
+
+
+def not_started() -> MagicError:
+    """The error of a call before the block of `write`."""
+    return MagicError("the job is not started", hint="Use it as `with write(...) as job:`")
 
 
 def text_options(

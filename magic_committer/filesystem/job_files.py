@@ -1,4 +1,4 @@
-"""`JobFileSystem`: one task as a file system of fsspec.
+"""`JobFileSystem`: one task as a file system of fsspec, and the files that it gives.
 
 Paths are relative to the destination; ``""`` and ``"/"`` are the destination itself. A path with a
 scheme (``s3://bucket/table/x``, ``file:///data/table/x``, ``magic://…``) means the same file if it
@@ -18,6 +18,8 @@ import errno
 import io
 import pickle
 import re
+import threading
+from collections.abc import Sized
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from os import fspath, strerror
@@ -32,23 +34,118 @@ from magic_committer.errors import (
     NotYetAnObject,
     OptionError,
     PathError,
+    UploadFailed,
     WrongProcess,
     WrongType,
 )
 from magic_committer.file_trees.through_fsspec import ToldFile
-from magic_committer.filesystem.homes import PROTOCOL, Info, directory_info, name_below
-from magic_committer.filesystem.sink import ShelvedFile, Sink
-from magic_committer.filesystem.written import KeptBytes, WrittenFile
+from magic_committer.filesystem.sink import (
+    KEEP_BYTES_MAX,
+    PROTOCOL,
+    Info,
+    ShelvedFile,
+    Sink,
+    directory_info,
+    name_below,
+)
 from magic_committer.hadoop.paths import shown
 from magic_committer.options import MiB
 from magic_committer.stores.base import Attributes
-from magic_committer.upload import TextUpload
+from magic_committer.upload import FileState, TaskFile, TextUpload
+from magic_committer.upload.file import Buffer
 
 COPY_BYTES = 1 * MiB
 """Bytes of a file that are copied at once."""
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TEXT_ONLY = ("encoding", "errors", "newline")
+SHARE_OF_A_FILE = 8
+"""A file is kept if it takes no more than this part of all: one file does not crowd out many."""
+
+
+class WrittenFile(TaskFile):
+    """A file of a task, opened through a file system. It can only be written, from start to end.
+    The bytes of an upload are also kept while it is small.
+
+    An exception that leaves ``with`` gives the file up, as every file of a task does. A library's
+    wrapper that closes it instead leaves it to its task. It is not closed when it is dropped:
+    whoever drops a file without closing it has lost bytes, and the task's commit refuses that
+    (`FileStillOpen`).
+    """
+
+    def __init__(self, file: ShelvedFile, system: JobFileSystem) -> None:
+        self._file = file
+        assert isinstance(file.stream, TaskFile)  # it was just opened
+        self._stream = file.stream
+        self.pid = self._stream.pid
+        self._system = system
+        self._held: bytearray | None = bytearray()
+        if not system._file_bytes_max:
+            self._let_go()
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self._stream.name
+
+    @property
+    def state(self) -> FileState:
+        return self._stream.state
+
+    @property
+    def length(self) -> int:
+        return self._stream.length
+
+    @property
+    def closed(self) -> bool:
+        return self._stream.closed
+
+    def two_at_once(self) -> UploadFailed:
+        return self._stream.two_at_once()
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def write(self, data: Buffer, /) -> int:
+        count = self._stream.write(data)
+        if self._held is not None:
+            if self._system._take_room(count, len(self._held)):
+                self._held += data if isinstance(data, bytes) else memoryview(data).tobytes()
+            else:
+                self._let_go()
+        return count
+
+    def _let_go(self) -> None:
+        """Keep nothing of this file; from now on a write goes to the task's file itself."""
+        held, self._held = self._held, None
+        self._system._give_room_back(held)
+        self.write = self._stream.write  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        if self._stream.closed:
+            return
+        self._stream.close()
+        if self._held is not None:
+            self._file.kept, self._held = bytes(self._held), None
+
+    def abort(self) -> None:
+        """Give the file up: nothing of it is published."""
+        if self._held is not None:
+            self._let_go()
+        self._stream.abort()
+
+    def commit(self) -> None:
+        """Of a transaction of fsspec: nothing is to be done, since the job publishes."""
+
+    def discard(self) -> None:
+        """Of a transaction of fsspec that has failed: take the file out of its task."""
+        self._system._discard(self._file)
+
+    def __del__(self) -> None:
+        # Instead of io.IOBase's method, which closes, and so would hand in half a file.
+        pass
 
 
 class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
@@ -61,12 +158,21 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
     def __init__(
         self, sink: Sink, *, unique: bool, read_through: bool, keep_bytes_max: int
     ) -> None:
+        if isinstance(keep_bytes_max, bool) or not isinstance(keep_bytes_max, int):
+            raise WrongType(
+                f"keep_bytes_max is a number of bytes, not {keep_bytes_max!r:.80}",
+                hint=f"Pass keep_bytes_max={KEEP_BYTES_MAX}, or 0 to keep nothing",
+            )
+        if keep_bytes_max < 0:
+            raise OptionError(f"keep_bytes_max={keep_bytes_max}: there are 0 bytes or more")
         super().__init__()
         self._sink = sink
         self._unique = unique
         self._read_through = read_through
-        kept = KeptBytes(keep_bytes_max)
-        self._kept = kept if sink.waiting is None else KeptBytes(0)  # on a disk all can be read
+        self._bytes_max = keep_bytes_max if sink.waiting is None else 0  # a disk can be read
+        self._file_bytes_max = self._bytes_max // SHARE_OF_A_FILE
+        self._free = self._bytes_max
+        self._lock = threading.Lock()
         self._strip_protocol = self._relative  # fsspec's own is a class's, which has no destination
 
     def __repr__(self) -> str:
@@ -91,18 +197,15 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         text = fspath(path)
         if not isinstance(text, str):
             raise WrongType(f"a path is text, not {type(text).__name__}", hint=RELATIVE_NAME)
-        if _URL.match(text):
-            return self._below(text)
-        text = text.strip("/")
-        return "" if text == "." else text.removeprefix("./")
-
-    def _below(self, url: str) -> str:
+        if not _URL.match(text):
+            text = text.strip("/")
+            return "" if text == "." else text.removeprefix("./")
         home = self._sink.home
-        scheme, _, path = url.partition("://")
-        name = name_below(home.roots, path) if scheme.lower() in home.schemes else None
+        scheme, _, below = text.partition("://")
+        name = name_below(home.roots, below) if scheme.lower() in home.schemes else None
         if name is None:
             raise PathError(
-                f"{shown(url)} is not below {home.url}, where {self._sink.title} writes",
+                f"{shown(text)} is not below {home.url}, where {self._sink.title} writes",
                 hint=RELATIVE_NAME,
             )
         return name
@@ -110,6 +213,18 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
     def unstrip_protocol(self, name: str) -> str:
         """The full URL of a file: where it will be visible."""
         return f"{PROTOCOL}://{self._sink.home.roots[0]}{self._relative(name)}"
+
+    def _take_room(self, count: int, before: int) -> bool:
+        """Keep so many bytes more of a file that has ``before``. False: there is no room."""
+        with self._lock:
+            if before + count > self._file_bytes_max or count > self._free:
+                return False
+            self._free -= count
+            return True
+
+    def _give_room_back(self, kept: Sized | None) -> None:
+        with self._lock:
+            self._free += len(kept or b"")
 
     # Questions ------------------------------------------------------------------------------------
 
@@ -211,12 +326,10 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
             )
         if mode == "xb" and self.exists(name):
             raise FileExistsError(errno.EEXIST, strerror(errno.EEXIST), name)
-        return self._write(name, attributes_of(attributes))
-
-    def _write(self, name: str, attributes: Attributes) -> WrittenFile:
+        given = attributes_of(attributes)
         self._make_way(name)
-        file = self._sink.open(name, unique=self._unique, attributes=attributes)
-        return WrittenFile(file, self._kept, self._discard)
+        file = self._sink.open(name, unique=self._unique, attributes=given)
+        return WrittenFile(file, self)
 
     def _make_way(self, name: str) -> None:
         """Take a file of this name out of the task, so that there can be another one."""
@@ -235,7 +348,10 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         file = self._sink.shelf.get(name)
         try:
             if file is not None:
-                return self._of_task(file, "read")
+                waiting = self._sink.waiting
+                if waiting is None or file.is_open:
+                    return io.BytesIO(self._bytes_of(file, "read"))
+                return waiting.reader(file.stored_name)
             if self.info(name)["type"] == "directory":
                 raise IsADirectoryError(errno.EISDIR, strerror(errno.EISDIR), name)
             return self._sink.home.reader(name)
@@ -244,15 +360,9 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
                 errno.ENOENT, f"{shown(name)} is gone: {error.message}", name
             ) from error
 
-    def _of_task(self, file: ShelvedFile, doing: str) -> BinaryIO:
-        """A closed file of the task, for reading. Raises NotYetAnObject: it is open, or an upload
-        whose bytes were not kept; the message says that it cannot be ``doing`` now."""
-        waiting = self._sink.waiting
-        if waiting is None or file.is_open:
-            return io.BytesIO(self._bytes_of(file, doing))
-        return waiting.reader(file.stored_name)
-
     def _bytes_of(self, file: ShelvedFile, doing: str) -> bytes:
+        """The bytes of a closed file of the task. Raises NotYetAnObject: it is open, or an upload
+        whose bytes were not kept; the message says that it cannot be ``doing`` now."""
         if file.kept is not None:
             return file.kept
         if file.is_open:
@@ -263,7 +373,7 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         raise NotYetAnObject(
             f"{shown(file.name)} ({file.stream.length:,} bytes) cannot be {doing} before the job"
             " commits: it is an upload on its final key, no object yet, and its bytes were not kept"
-            f" here: at most {self._kept.bytes_max:,} bytes are, and {self._kept.file_bytes_max:,}"
+            f" here: at most {self._bytes_max:,} bytes are, and {self._file_bytes_max:,}"
             " of one file",
             hint="Write it under its final name at once; or let more be kept:"
             f" filesystem(keep_bytes_max={8 * max(file.stream.length, MiB):_})",
@@ -312,30 +422,30 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         names: list[str] = self.expand_path(path, recursive=recursive, maxdepth=maxdepth)
         for name in names:
             if self._sink.shelf.get(name) is None and self.info(name)["type"] == "file":
-                raise self._not_deleted(name)
+                home = self._sink.home
+                raise PermissionError(
+                    errno.EPERM,
+                    f"{self._sink.title} deletes no {home.holds} of {home.url} by itself: mode="
+                    "'replace' or 'replace_partitions' replaces what is there when it commits",
+                    name,
+                )
         return names
 
-    def _not_deleted(self, name: str) -> PermissionError:
-        home = self._sink.home
-        return PermissionError(
-            errno.EPERM,
-            f"{self._sink.title} deletes no {home.holds} of {home.url} by itself:"
-            " mode='replace' or 'replace_partitions' replaces what is there when it commits",
-            name,
-        )
-
     def _discard(self, file: ShelvedFile) -> None:
-        kept = file.kept
-        self._sink.discard(file)
-        if kept is not None:
-            file.kept = None
-            self._kept.give_back(len(kept))
+        self._sink.discard(file.name, file.stored_name)
+        kept, file.kept = file.kept, None
+        self._give_room_back(kept)
 
     def cp_file(self, path1: Any, path2: Any, **kwargs: Any) -> None:
         """Write a second file with the bytes of another. Raises NotYetAnObject."""
         source, target = self._relative(path1), self._relative(path2)
         if kwargs.get("rename") and not self.isdir(source):
-            self._rename(source, target)
+            file = self._sink.shelf.get(source)
+            if file is None or self._sink.waiting is None:
+                raise self._missing(source)
+            if source != target:
+                self._make_way(target)
+                self._sink.rename(file, target, unique=self._unique)
         elif source != target:
             copy_file(self, source, target)
 
@@ -354,29 +464,19 @@ class JobFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no 
         if self._relative(path1) == self._relative(path2):
             return
         names = self._own(path1, recursive, maxdepth)
-        files = [file for name in names if (file := self._sink.shelf.get(name)) is not None]
-        if self._sink.waiting is None:
-            for file in files:
+        for name in names:
+            file = self._sink.shelf.get(name)
+            if file is not None and (self._sink.waiting is None or file.is_open):
                 self._bytes_of(file, "renamed")
+        if self._sink.waiting is None:
             super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
             return
-        for file in files:
-            if file.is_open:
-                self._bytes_of(file, "renamed")
         self.copy(
             path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise", rename=True
         )
         for name in sorted(names, reverse=True):
             if name and self._sink.shelf.is_directory(name):
                 self.rmdir(name)
-
-    def _rename(self, source: str, target: str) -> None:
-        file = self._sink.shelf.get(source)
-        if file is None or self._sink.waiting is None:
-            raise self._missing(source)
-        if source != target:
-            self._make_way(target)
-            self._sink.rename(file, target, unique=self._unique)
 
 
 def _of_file(file: ShelvedFile) -> Info:

@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from mimetypes import guess_type
 from os import PathLike
-from pathlib import Path
 from urllib.parse import unquote
 
 from magic_committer._hints import SOURCE_CHANGED
@@ -79,10 +79,7 @@ class PutReport:
     left_out: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        said = f"{counted(self.files, 'file')}, {self.bytes:,} bytes"
-        if not self.left_out:
-            return said
-        return f"{said}; left out: {name_some(self.left_out)}"
+        return f"{counted(self.files, 'file')}, {self.bytes:,} bytes{_but(self.left_out)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +88,33 @@ class SourceFile:
 
     path: str
     name: str
-    size: int
+    size: int = 0
 
     def put(self, sink: Sink, *, unique: bool, attributes: Attributes) -> int:
-        """See `put_one`."""
-        return put_one(sink, self.path, self.name, unique=unique, attributes=attributes)
+        """Put it. Gives its bytes. Raises PathError: it is no regular file. Raises UploadFailed: it
+        changed meanwhile; and as `Task.open`."""
+        before = os.stat(self.path)
+        _check_regular(self.path, before)
+        if attributes.content_type is None and is_s3_url(sink.home.url):
+            kind, compressed = guess_type(self.name)
+            attributes = replace(attributes, content_type=None if compressed else kind)
+        buffer = memoryview(bytearray(min(COPY_BYTES, max(1, before.st_size + 1))))
+        total = 0
+        with open(self.path, "rb", buffering=0) as source:
+            to = sink.open(self.name, unique=unique, attributes=attributes).stream
+            assert isinstance(to, TaskFile)  # it was just opened
+            with to:
+                while count := source.readinto(buffer):
+                    to.write(buffer[:count])
+                    total += count
+                after = os.fstat(source.fileno())
+                if (total, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
+                    raise UploadFailed(
+                        f"{self.path} changed while it was read: it had {before.st_size:,} bytes"
+                        f" when the call began, and {total:,} were read",
+                        hint="Put it again when nobody writes it any more",
+                    )
+        return total
 
     def is_small(self, sink: Sink) -> bool:
         """Whether it is put beside others."""
@@ -104,53 +123,20 @@ class SourceFile:
 
 def local_text(path: str | PathLike[str]) -> str:
     """A path of this machine that a caller passed."""
-    if isinstance(path, str | PathLike):
-        text = os.fspath(path)
-        if isinstance(text, str):
-            return text
+    if isinstance(path, str | PathLike) and isinstance(text := os.fspath(path), str):
+        return text
     raise WrongType(
         f"a path of this machine is text or a Path, not {type(path).__name__}",
         hint="Pass '/data/table', or pathlib.Path('/data/table')",
     )
 
 
-def put_one(
-    sink: Sink, path: str, name: str, *, unique: bool = False, attributes: Attributes
-) -> int:
-    """Put one file. Gives its bytes. Raises PathError: it is no regular file. Raises UploadFailed:
-    it changed meanwhile; and as `Task.open`."""
-    before = os.stat(path)
-    if not stat.S_ISREG(before.st_mode):
-        raise _no_file(path, before.st_mode)
-    if attributes.content_type is None and is_s3_url(sink.home.url):
-        kind, compressed = guess_type(name)
-        attributes = replace(attributes, content_type=None if compressed else kind)
-    buffer = memoryview(bytearray(min(COPY_BYTES, max(1, before.st_size + 1))))
-    total = 0
-    with open(path, "rb", buffering=0) as source:
-        to = sink.open(name, unique=unique, attributes=attributes).stream
-        assert isinstance(to, TaskFile)  # it was just opened
-        with to:
-            while count := source.readinto(buffer):
-                to.write(buffer[:count])
-                total += count
-            after = os.fstat(source.fileno())
-            if (total, after.st_mtime_ns) != (before.st_size, before.st_mtime_ns):
-                raise UploadFailed(
-                    f"{path} changed while it was read: it had {before.st_size:,} bytes when the"
-                    f" call began, and {total:,} were read",
-                    hint="Put it again when nobody writes it any more",
-                )
-    return total
-
-
 def local_files(
     directory: str, below: str, *, hidden: bool, left_out: list[str]
 ) -> Iterator[SourceFile]:
     """The files in a directory of this machine and below it, in the order of their names.
-    ``below``: what goes before their names, without a slash at its end; "": nothing. Raises
-    PathError: an entry is no file, a link to a directory or to nothing, or its name cannot be
-    used."""
+    ``below``: as for `files_in`. Raises PathError: an entry is no file, a link to a directory or to
+    nothing, or its name cannot be used."""
     for entry in sorted(os.scandir(directory), key=lambda one: one.name):
         name = f"{below}/{entry.name}" if below else entry.name
         if name == SUCCESS or (entry.name.startswith(".") and not hidden):
@@ -158,51 +144,50 @@ def local_files(
         elif entry.is_dir(follow_symlinks=False):
             yield from local_files(entry.path, name, hidden=hidden, left_out=left_out)
         else:
-            yield _source_file(entry, name)
+            try:
+                seen = entry.stat()
+            except FileNotFoundError as error:
+                raise PathError(
+                    f"{entry.path} is a link to nothing, or was just removed",
+                    hint="Remove the link, or put the files one by one: put_file(path, name)",
+                ) from error
+            _check_regular(entry.path, seen)
+            check_name(name)
+            yield SourceFile(entry.path, name, seen.st_size)
 
 
-def _source_file(entry: os.DirEntry[str], name: str) -> SourceFile:
-    try:
-        seen = entry.stat()
-    except FileNotFoundError as error:
+def _check_regular(path: str, seen: os.stat_result) -> None:
+    if stat.S_ISDIR(seen.st_mode):
         raise PathError(
-            f"{entry.path} is a link to nothing, or was just removed",
-            hint="Remove the link, or put the files one by one: put_file(path, name)",
-        ) from error
-    if not stat.S_ISREG(seen.st_mode):
-        raise _no_file(entry.path, seen.st_mode)
-    check_name(name)
-    return SourceFile(entry.path, name, seen.st_size)
-
-
-def _no_file(path: str, mode: int) -> PathError:
-    if stat.S_ISDIR(mode):
-        return PathError(
             f"{path} is a directory, or a link to one",
             hint="Put a directory with put_directory(path); a link in it is not followed, since it"
             " may lead in a circle",
         )
-    return PathError(
-        f"{path} is no regular file", hint="Devices, pipes and sockets cannot be put: leave it out"
-    )
+    if not stat.S_ISREG(seen.st_mode):
+        hint = "Devices, pipes and sockets cannot be put: leave it out"
+        raise PathError(f"{path} is no regular file", hint=hint)
 
 
 def files_in(
     path: str, below: str = "", *, hidden: bool = False
 ) -> tuple[list[SourceFile], tuple[str, ...]]:
-    """All files of a directory, and the names that are left out. Raises PathError: it is no
-    directory, or has no file to put."""
-    if not Path(path).is_dir():
+    """All files of a directory, and the names that are left out. ``below``: what goes before their
+    names, without a slash at its end; "": nothing. Raises PathError: it is no directory, or has no
+    file to put."""
+    if not os.path.isdir(path):
         raise PathError(f"{shown(path)} is no directory", hint="Put a file with put_file(path)")
     left_out: list[str] = []
     files = list(local_files(path, below, hidden=hidden, left_out=left_out))
     if not files:
         raise PathError(
-            f"{shown(path)} has no file to put"
-            + (f"; left out: {name_some(left_out)}" if left_out else ""),
+            f"{shown(path)} has no file to put{_but(left_out)}",
             hint="Check the path; hidden files are put with hidden=True",
         )
     return files, tuple(left_out)
+
+
+def _but(left_out: Sequence[str]) -> str:
+    return f"; left out: {name_some(left_out)}" if left_out else ""
 
 
 def refuse_itself(path: str, dest: str) -> None:
@@ -241,8 +226,7 @@ class SourceObject:
         to = sink.open(self.name, unique=unique, attributes=attributes).stream
         assert isinstance(to, UploadStream)  # it was just opened, on S3
         with to:
-            whole = self.whole
-            to.take_object(whole.bucket, whole.key, whole.etag, whole.length, unchanged)
+            to.take_object(self.whole, unchanged)
         return self.size
 
     def _refuse_changes(self, store: ObjectStore) -> None:
@@ -280,12 +264,8 @@ def objects_in(
     unique: bool = False,
 ) -> tuple[list[SourceObject], tuple[str, ...]]:
     """All objects below a URL that ends in ``/``, or the one object of another; and the names that
-    are left out. ``below``: what goes before the names, without a slash at its end; of one object:
-    its name. ``hidden``: also those with an element that begins with ``_`` or ``.``; never those of
-    committers. ``unique``: they get the job's UUID, so the token of another job becomes plain
-    digits. Raises PathError: there is none; one carries another job's token, without ``unique``;
-    source and destination lie in each other; or the destination is a file system. Raises
-    StoreError: they cannot be listed."""
+    are left out. ``below``: as for `files_in`; of one object: its name. See `FileCalls.copy`.
+    Raises StoreError: they cannot be listed."""
     if not is_s3_url(dest):
         raise PathError(
             f"objects are copied on S3 only, not to {dest}", hint="Download them, and put_directory"
@@ -303,12 +283,17 @@ def objects_in(
             continue
         elements = name.split("/")
         controls = any(map(is_control_element, elements)) or TEMPORARY in elements
-        controls = controls or name == SUCCESS
-        if controls or (directory and is_hidden(name) and not hidden):
+        if controls or name == SUCCESS or (directory and is_hidden(name) and not hidden):
             left_out.append(name)
             continue
         named = f"{below}/{name}" if below and directory else below or name
-        named = _without_token(named, unique=unique)
+        if has_token(named) and not unique:
+            raise PathError(
+                f"{shown(named)} carries the token of the job that wrote it, whose clean-up would"
+                " abort the upload",
+                hint="Copy with unique=True (--unique): the names get this job's token instead",
+            )
+        named = without_token(named)
         try:
             check_name(named)
         except PathError as error:
@@ -318,22 +303,11 @@ def objects_in(
         found.append(SourceObject(whole, named))
     if not found:
         raise PathError(
-            f"{source} has no object to copy"
-            + (f"; left out: {name_some(left_out)}" if left_out else ""),
+            f"{source} has no object to copy{_but(left_out)}",
             hint="Check the URL: that of a directory ends in '/', that of one object does not"
             " (job.copy); hidden objects are copied with hidden=True (--hidden)",
         )
     return found, tuple(left_out)
-
-
-def _without_token(name: str, *, unique: bool) -> str:
-    if has_token(name) and not unique:
-        raise PathError(
-            f"{shown(name)} carries the token of the job that wrote it, whose clean-up would abort"
-            " the upload",
-            hint="Copy with unique=True (--unique): the names get this job's token instead",
-        )
-    return without_token(name)
 
 
 def _refuse_itself(bucket: str, key: str, dest: Destination) -> None:
@@ -364,19 +338,15 @@ def put_all(
     """Put files: see `Task.put_directory` and `Task.copy`."""
     for file in files:
         sink.home.check(file.name)
-    progress = sink.runtime.progress
-    done = count = 0
+    done = total = 0
 
     def put(file: PutItem) -> int:
         return file.put(sink, unique=unique, attributes=attributes)
 
     small = [file for file in files if file.is_small(sink)]
     with closing(sink.runtime.pool.each(put, small, in_flight=PUT_FILES_IN_FLIGHT)) as outcomes:
-        for outcome in outcomes:
-            done, count = done + 1, count + outcome.unwrap()
-            progress(Progress("put", done, len(files), "files"))
-    for file in files:
-        if not file.is_small(sink):
-            done, count = done + 1, count + put(file)
-            progress(Progress("put", done, len(files), "files"))
-    return PutReport(done, count, left_out)
+        large = (file for file in files if not file.is_small(sink))
+        for count in chain((one.unwrap() for one in outcomes), map(put, large)):
+            done, total = done + 1, total + count
+            sink.runtime.progress(Progress("put", done, len(files), "files"))
+    return PutReport(done, total, left_out)

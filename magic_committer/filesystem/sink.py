@@ -8,21 +8,148 @@ upload's own state is asked each time.
 
 from __future__ import annotations
 
+import io
 import os
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+from urllib.parse import unquote
 from weakref import WeakMethod
 
 from magic_committer._runtime import Runtime
 from magic_committer.committers.base import TaskAttempt
-from magic_committer.errors import OptionError
-from magic_committer.filesystem.homes import Home, name_below, roots_of
-from magic_committer.hadoop.paths import Destination, shown
-from magic_committer.stores.base import Attributes
+from magic_committer.errors import InvalidRequest, NotFound, OptionError
+from magic_committer.hadoop.manifests import check_file_name
+from magic_committer.hadoop.paths import (
+    TEMPORARY,
+    Destination,
+    check_name,
+    is_control_element,
+    is_s3_url,
+    shown,
+)
+from magic_committer.options import MiB
+from magic_committer.stores.base import Attributes, ObjectInfo, ObjectStore
+from magic_committer.stores.urls import is_tree, scheme_of, tree_url
 from magic_committer.upload import FileState, PendingFile, TaskFile, UploadStream, pending_of
 
+PROTOCOL = "magic"
+READ_BYTES_MAX = 64 * MiB
+"""The largest object of a destination on S3 that is read, whole, with ``read_through``."""
+
+Info = dict[str, Any]
+"""What fsspec calls the details of a file or directory."""
+KEEP_BYTES_MAX = 64 * MiB
+"""Bytes of its closed files that a file system keeps for reading, unless it is told otherwise."""
 _THERE = frozenset({FileState.OPEN, FileState.CLOSING, FileState.PENDING})
+
+# The destination ---------------------------------------------------------------------------------
+
+
+def roots_of(dest: str) -> tuple[str, ...]:
+    """What follows ``magic://`` in URLs of a destination. Pure.
+
+    ``bucket/table/`` for a destination on S3; ``/data/table/`` or ``host/data/table/`` for one on a
+    file system. The one of a file system may be given percent-encoded, too, as its URL is; names
+    below it are taken as they are."""
+    if is_s3_url(dest):
+        place = Destination.parse(dest)
+        return (f"{place.bucket}/{place.prefix}",)
+    encoded = tree_url(dest).partition("://")[2]
+    return tuple(dict.fromkeys((unquote(encoded), encoded)))
+
+
+def name_below(roots: Sequence[str], path: str) -> str | None:
+    """The name of a path below a destination; "": the destination itself; None: it is not below.
+    Pure. ``path``: what follows the scheme."""
+    whole = f"{path.rstrip('/')}/"
+    for root in roots:
+        if whole.startswith(root):
+            return whole[len(root) :].rstrip("/")
+    return None
+
+
+def directory_info(name: str) -> Info:
+    """The details of a directory."""
+    return {"name": name, "type": "directory", "size": 0}
+
+
+class Home:
+    """The destination of a task as a file system meets it. URLs of ``schemes`` and ``roots`` mean
+    it, as `roots_of` says; ``holds``: what a file is called there.
+
+    It only reads. What a committer keeps there for itself is not shown; nor is a link, or anything
+    behind one: whoever may write to the destination may have made it lead elsewhere.
+    """
+
+    def __init__(self, dest: Destination, store: ObjectStore) -> None:
+        self.url = dest.url
+        self.roots = roots_of(dest.url)
+        tree = self._tree = is_tree(dest.bucket)
+        self.holds = "file" if tree else "object"
+        schemes = (scheme_of(dest.bucket),) if tree else ("s3", "s3a", "s3n")
+        self.schemes = frozenset((PROTOCOL, *schemes))
+        self.check = check_file_name if tree else check_name  # of a name; raises PathError
+        self._dest = dest
+        self._store = store
+
+    def look(self, name: str) -> Info | None:
+        """What is there under a name; None: nothing."""
+        if self._is_control(name):
+            return None
+        key = self._dest.prefix + name
+        try:
+            return self._of_object(self._store.head(key))
+        except NotFound:
+            pass
+        except InvalidRequest as error:
+            if error.code != "NoFile":  # a link, a socket and so on
+                raise
+            return None
+        for page in self._store.list(f"{key}/"):
+            if any(not self._is_control(self._dest.relative(one.key)) for one in page.objects):
+                return directory_info(name)
+        return None
+
+    def children(self, name: str) -> Iterator[Info]:
+        """What is directly in a directory."""
+        prefix = self._dest.prefix + (f"{name}/" if name else "")
+        for page in self._store.list(prefix, delimiter="/"):
+            for one in page.objects:
+                if one.key != prefix:
+                    yield self._of_object(one)
+            for directory in page.prefixes:
+                below = self._dest.relative(directory.removesuffix("/"))
+                if not self._is_control(below):
+                    yield directory_info(below)
+
+    def reader(self, name: str) -> BinaryIO:
+        """Open a file for reading, with seeks. Raises InvalidRequest if it is too large."""
+        try:
+            found = self._store.get(self._dest.key(name), max_bytes=READ_BYTES_MAX)
+        except InvalidRequest as error:
+            if error.code == "TooLarge":
+                error.advice = (
+                    f"Read objects of more than {READ_BYTES_MAX:,} bytes with a file system of S3"
+                )
+            raise
+        return io.BytesIO(found.body)
+
+    def _is_control(self, name: str) -> bool:
+        elements = name.split("/")
+        works = elements[0] == TEMPORARY and self._tree
+        return works or any(map(is_control_element, elements))
+
+    def _of_object(self, one: ObjectInfo) -> Info:
+        name = self._dest.relative(one.key)
+        return {
+            "name": name, "type": "file", "size": one.size, "mtime": one.last_modified,
+            "ETag": one.etag, "pending": False,
+        }  # fmt: skip
+
+
+# The task -----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -30,11 +157,10 @@ class ShelvedFile:
     """A file of the task.
 
     Attributes:
-        name: as the writer calls it, relative to the destination.
-        stored_name: with the job's UUID, if the file has a unique name; else the same.
+        name, stored_name: as the writer calls it, relative to the destination; and with the job's
+            UUID, if the file has a unique name.
         stream: its upload, or the file that waits on a file system; of a pending upload what is
             left of it.
-        begun: when it was opened, in seconds since the epoch.
         kept: the bytes of an upload, after it was closed; None: they were not kept.
     """
 
@@ -60,98 +186,89 @@ class ShelvedFile:
         return self.stream.state is FileState.OPEN
 
 
-@dataclass(slots=True)
-class _Directory:
-    made: bool = False
-    files: dict[str, ShelvedFile] = field(default_factory=dict)
-    directories: dict[str, None] = field(default_factory=dict)
-
-
 class Shelf:
     """The files and directories of one task, by name. The root is ""."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._directories: dict[str, _Directory] = {"": _Directory(made=True)}
+        self._files: dict[str, ShelvedFile] = {}
+        self._made = {""}
+        self._inside: dict[str, dict[str, None]] = {"": {}}  # what is directly in a directory
 
     def add(self, file: ShelvedFile) -> None:
         """Put a file there; one of the same name gives way."""
         with self._lock:
-            self._directory(parent_of(file.name)).files[file.name] = file
+            self._files[file.name] = file
+            self._enter(file.name)
         if isinstance(file.stream, UploadStream):
             file.stream.when_pending(file.let_go)
 
     def get(self, name: str, *, gone: bool = False) -> ShelvedFile | None:
         """The file of this name; None if there is none."""
-        with self._lock:
-            directory = self._directories.get(parent_of(name))
-            file = directory.files.get(name) if directory is not None else None
-            return file if file is not None and (gone or file.is_there) else None
+        file = self._files.get(name)
+        return file if file is not None and (gone or file.is_there) else None
 
     def forget(self, file: ShelvedFile) -> None:
         """Take a file away. Its directory goes with its last file, unless it was made."""
         with self._lock:
-            directory = self._directories.get(parent_of(file.name))
-            if directory is not None and directory.files.get(file.name) is file:
-                del directory.files[file.name]
-                self._prune(parent_of(file.name))
+            if self._files.get(file.name) is file:
+                del self._files[file.name]
+                self._prune(file.name)
 
     def make_directory(self, name: str) -> None:
         """Make a directory, and those above it."""
         with self._lock:
             while name:
-                self._directory(name).made = True
+                self._made.add(name)
+                self._inside.setdefault(name, {})
+                self._enter(name)
                 name = parent_of(name)
 
     def remove_directory(self, name: str) -> None:
         """Take a directory away that was made. It stays as long as a file is below it."""
         with self._lock:
-            directory = self._directories.get(name)
-            if directory is not None and name:
-                directory.made = False
+            if name:
+                self._made.discard(name)
                 self._prune(name)
 
     def is_directory(self, name: str) -> bool:
         """Whether it was made, or a file is below it."""
         with self._lock:
-            directory = self._directories.get(name)
-            if directory is None:
-                return False
-            return directory.made or any(True for _ in self._below(name))
+            if name in self._made:
+                return True
+            waiting = list(self._inside.get(name, ()))
+            while waiting:
+                one = waiting.pop()
+                if self.get(one) is not None:
+                    return True
+                waiting.extend(self._inside.get(one, ()))
+            return False
 
     def children(self, name: str) -> tuple[list[ShelvedFile], list[str]]:
         """The files and the directories directly in a directory."""
         with self._lock:
-            directory = self._directories.get(name)
-            if directory is None:
-                return [], []
-            files = [file for file in directory.files.values() if file.is_there]
-            return files, [one for one in directory.directories if self.is_directory(one)]
+            names = self._inside.get(name, {})
+            files = [file for one in names if (file := self.get(one)) is not None]
+            return files, [one for one in names if self.is_directory(one)]
 
-    def _below(self, name: str) -> Iterator[ShelvedFile]:
-        waiting = [name]
-        while waiting:
-            directory = self._directories.get(waiting.pop())
-            if directory is not None:
-                yield from (file for file in directory.files.values() if file.is_there)
-                waiting.extend(directory.directories)
-
-    def _directory(self, name: str) -> _Directory:
-        directory = self._directories.get(name)
-        if directory is None:
-            directory = self._directories[name] = _Directory()
-            self._directory(parent_of(name)).directories[name] = None
-        return directory
+    def _enter(self, name: str) -> None:
+        """Have a name in its directory, and that in the one above it."""
+        while name:
+            above = parent_of(name)
+            known = above in self._inside
+            self._inside.setdefault(above, {})[name] = None
+            if known:
+                return
+            name = above
 
     def _prune(self, name: str) -> None:
-        """Forget a directory that was not made and holds nothing, and those above it."""
-        while name:
-            directory = self._directories[name]
-            if directory.made or directory.files or directory.directories:
+        """Forget a name that is no file, was not made and holds nothing, and so those above it."""
+        while name and name not in self._files and name not in self._made:
+            if self._inside.get(name):
                 return
-            del self._directories[name]
+            self._inside.pop(name, None)
             above = parent_of(name)
-            del self._directories[above].directories[name]
+            self._inside.get(above, {}).pop(name, None)
             name = above
 
 
@@ -164,23 +281,17 @@ class Sink:
     """One task, as a place to put files. All file systems of a task share it, and its shelf.
 
     Args:
-        title: what messages call it: ``"job 'x'"``.
-        dest: the job's destination.
-        runtime_for: the components for a bucket, as the job reaches it.
         attempt: opens, discards and renames the files.
+        runtime_for: the components for a bucket, as the job reaches it.
         block_bytes: a file of at most this many bytes is sent as one block.
     """
 
     def __init__(
-        self,
-        title: str,
-        dest: Destination,
-        runtime_for: Callable[[str], Runtime],
-        attempt: TaskAttempt,
-        block_bytes: int,
+        self, attempt: TaskAttempt, runtime_for: Callable[[str], Runtime], block_bytes: int
     ) -> None:
-        self.title = title
+        self.title = f"task {attempt.task!r} of job {attempt.job.id!r}"  # for messages
         self.runtime_for = runtime_for
+        dest = Destination.parse(attempt.job.dest)
         self.runtime = runtime_for(dest.bucket)
         self.home = Home(dest, self.runtime.store)
         self.attempt = attempt
@@ -202,18 +313,14 @@ class Sink:
         self.shelf.add(file)
         return file
 
-    def discard_named(self, name: str, stored_name: str) -> None:
-        """`discard`, of a file that may be on the shelf by either name."""
+    def discard(self, name: str, stored_name: str) -> None:
+        """Take a file out of the task, which may be on the shelf by either name. Raises what
+        `Task.discard` raises; then it stays."""
         self.attempt.discard(stored_name)
         for shown_name in (name, stored_name):
             file = self.shelf.get(shown_name, gone=True)
             if file is not None and file.stored_name == stored_name:
                 self.shelf.forget(file)
-
-    def discard(self, file: ShelvedFile) -> None:
-        """Take a file out of the task. Raises what `Task.discard` raises; then it stays."""
-        self.attempt.discard(file.stored_name)
-        self.shelf.forget(file)
 
     def rename(self, file: ShelvedFile, name: str, *, unique: bool) -> None:
         """Give a closed file another name. Raises what `WaitingFiles.rename` raises."""
@@ -226,34 +333,20 @@ class Sink:
 
 # Open blocks --------------------------------------------------------------------------------------
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _OpenWrite:
-    pid: int
-    dest: str
-    roots: tuple[str, ...]
-    sink: WeakMethod[Callable[[], Sink]]
-
-
-_open: list[_OpenWrite] = []
-"""One table for a process: a library's threads do not inherit a context of the caller. Items are
-only appended and removed. Both are atomic, so that there is no lock that a fork could leave
-locked."""
+_open: dict[object, tuple[int, str, tuple[str, ...], WeakMethod[Callable[[], Sink]]]] = {}
+"""Process, destination, its roots and its sink, in one table for a process: a library's threads do
+not inherit a context of the caller. Items are only added and removed. Both are atomic, so that
+there is no lock that a fork could leave locked."""
 
 
 def enter(dest: str, sink: Callable[[], Sink]) -> Callable[[], None]:
     """Note that a block is open. ``sink``: a method that gives its task, as a place to put files.
     Called when a URL is used. The table does not keep its object: a block that is dropped must end.
     Gives a function to call when it ends. Repeatable."""
-    entry = _OpenWrite(os.getpid(), dest, roots_of(dest), WeakMethod(sink))
-    _open.append(entry)
-
+    key = object()
+    _open[key] = (os.getpid(), dest, roots_of(dest), WeakMethod(sink))
     # At the end of the interpreter a finalizer may call it, when this module's names are gone.
-    def leave(still_open: list[_OpenWrite] = _open) -> None:
-        if entry in still_open:
-            still_open.remove(entry)
-
-    return leave
+    return lambda still_open=_open: still_open.pop(key, None)  # type: ignore[misc]
 
 
 def sink_of(path: str) -> Sink:
@@ -261,11 +354,9 @@ def sink_of(path: str) -> Sink:
     OptionError: there is none, or there are two of the same destination; or the block's job has no
     files that are written as they come."""
     fitting = [
-        (one, sink)
-        for one in tuple(_open)
-        if one.pid == os.getpid()
-        and name_below(one.roots, path) is not None
-        and (sink := one.sink()) is not None
+        (roots[0].count("/"), dest, sink)
+        for pid, dest, roots, held in tuple(_open.values())
+        if pid == os.getpid() and name_below(roots, path) is not None and (sink := held())
     ]
     if not fitting:
         raise OptionError(
@@ -274,11 +365,11 @@ def sink_of(path: str) -> Sink:
             hint="Use the URL inside the block of the job that writes there; in a task, pass"
             " filesystem=task.filesystem()",
         )
-    deepest = max(one.roots[0].count("/") for one, _ in fitting)
-    chosen = [(one, sink) for one, sink in fitting if one.roots[0].count("/") == deepest]
+    deepest = max(depth for depth, _, _ in fitting)
+    chosen = [(dest, sink) for depth, dest, sink in fitting if depth == deepest]
     if len(chosen) > 1:
         raise OptionError(
-            f"{len(chosen)} open blocks of this process write to {chosen[0][0].dest}: the URL does"
+            f"{len(chosen)} open blocks of this process write to {chosen[0][0]}: the URL does"
             " not say which is meant",
             hint="Pass filesystem=job.filesystem()",
         )

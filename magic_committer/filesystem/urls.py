@@ -15,10 +15,15 @@ from fsspec.spec import AbstractFileSystem
 from fsspec.utils import stringify_path
 
 from magic_committer.errors import OptionError
-from magic_committer.filesystem.homes import PROTOCOL, Info, name_below
 from magic_committer.filesystem.job_files import JobFileSystem, copy_file
-from magic_committer.filesystem.sink import Sink, sink_of
-from magic_committer.filesystem.written import KEEP_BYTES_MAX
+from magic_committer.filesystem.sink import (
+    KEEP_BYTES_MAX,
+    PROTOCOL,
+    Info,
+    Sink,
+    name_below,
+    sink_of,
+)
 
 _systems: weakref.WeakKeyDictionary[Sink, JobFileSystem] = weakref.WeakKeyDictionary()
 """What is kept for reading is kept once for all URLs of a block."""

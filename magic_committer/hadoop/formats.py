@@ -288,15 +288,15 @@ def encode_pendingset(
     etag_form: EtagForm = "objects",
     *,
     source: str = "",
-    is_plain: Callable[[bytes], bool] | None = None,
+    is_plain: Callable[[Document, bytes], bool] | None = None,
 ) -> bytes:
     """Write a `.pendingset` in one line. ``"strings"`` leaves the parts' checksums out.
-    ``is_plain``: whether a reader trusts these bytes: a quick look at every field and its depth.
-    Where it says no, or is None, the strict reader looks."""
+    ``is_plain``: whether a reader trusts this document and its bytes: a quick look at every field
+    and its depth. Where it says no, or is None, the strict reader looks."""
     with _naming(source or f"pendingset of job {pendingset.job_id!r}"):
         document = _pendingset_document(pendingset, etag_form)
         write = partial(json.serialise, document, PENDINGSET_BYTES_MAX, sealed=pendingset.sealed)
-        if is_plain is not None and is_plain(data := write(shallow=True)):
+        if is_plain is not None and is_plain(document, data := write(shallow=True)):
             return data
         _read_pendingset(document)
         return write()
@@ -363,57 +363,57 @@ def _commits(values: list[Any]) -> tuple[Pending, ...]:
 
 
 _NONE: Mapping[str, Any] = {}
-_ETAG_FIELDS: Fields = {
-    "etag": Rule("etag", str, REQUIRED, fields.part_etag),
-    "checksumAlgorithm": Rule("checksum_algorithm", str, None),
-    "checksum": Rule("checksum", str, None),
-}
-_PENDING_FIELDS: Fields = {
-    "version": Rule("", int, IF_THERE, fields.one_of_a_kind(PENDING_VERSION)),
-    "filename": Rule("filename", str, None),
-    "uri": Rule("uri", str, REQUIRED, fields.uri),
-    "uploadId": Rule("upload_id", str, REQUIRED, fields.upload_id),
-    "bucket": Rule("bucket", str, REQUIRED, fields.bucket),
-    "destinationKey": Rule("destination_key", str, REQUIRED, fields.key),
-    "created": Rule("created", int, 0, fields.int64),
-    "saved": Rule("saved", int, 0, fields.int64),
-    "date": Rule("date", str, ""),
-    "jobId": Rule("job_id", str),
-    "taskId": Rule("task_id", str),
-    "text": Rule("text", str, ""),
-    "etags": Rule("etags", list, REQUIRED, _etags),
-    "extraData": Rule("extra_data", dict, _NONE, fields.texts),
-    "length": Rule("length", int, REQUIRED, fields.length),
-    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
-    "partCount": Rule("", int, None),
-}
+_ETAG_FIELDS = Fields(
+    etag=Rule("etag", str, REQUIRED, fields.part_etag),
+    checksumAlgorithm=Rule("checksum_algorithm", str, None),
+    checksum=Rule("checksum", str, None),
+)
+_PENDING_FIELDS = Fields(
+    version=Rule("", int, IF_THERE, fields.one_of_a_kind(PENDING_VERSION)),
+    filename=Rule("filename", str, None),
+    uri=Rule("uri", str, REQUIRED, fields.uri),
+    uploadId=Rule("upload_id", str, REQUIRED, fields.upload_id),
+    bucket=Rule("bucket", str, REQUIRED, fields.bucket),
+    destinationKey=Rule("destination_key", str, REQUIRED, fields.key),
+    created=Rule("created", int, 0, fields.int64),
+    saved=Rule("saved", int, 0, fields.int64),
+    date=Rule("date", str, ""),
+    jobId=Rule("job_id", str),
+    taskId=Rule("task_id", str),
+    text=Rule("text", str, ""),
+    etags=Rule("etags", list, REQUIRED, _etags),
+    extraData=Rule("extra_data", dict, _NONE, fields.texts),
+    length=Rule("length", int, REQUIRED, fields.length),
+    iostatistics=Rule("iostatistics", dict, _NONE, fields.statistics),
+    partCount=Rule("", int, None),
+)
 PENDING_NAMES = tuple(_PENDING_FIELDS)
 """The fields of a `.pending`, in the order of writing."""
-_PENDINGSET_FIELDS: Fields = {
-    "version": Rule("", int, IF_THERE, fields.one_of_a_kind(PENDINGSET_VERSION)),
-    "jobId": Rule("job_id", str),
-    "commits": Rule("commits", list, REQUIRED, _commits),
-    "extraData": Rule("extra_data", dict, _NONE, fields.texts),
-    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
-}
+_PENDINGSET_FIELDS = Fields(
+    version=Rule("", int, IF_THERE, fields.one_of_a_kind(PENDINGSET_VERSION)),
+    jobId=Rule("job_id", str),
+    commits=Rule("commits", list, REQUIRED, _commits),
+    extraData=Rule("extra_data", dict, _NONE, fields.texts),
+    iostatistics=Rule("iostatistics", dict, _NONE, fields.statistics),
+)
 PENDINGSET_NAMES = tuple(_PENDINGSET_FIELDS)
-_SUCCESS_FIELDS: Fields = {
-    "name": Rule("", str, IF_THERE, fields.one_of_a_kind(SUCCESS_NAME)),
-    "success": Rule("success", bool, True),
-    "timestamp": Rule("timestamp", int, 0, fields.int64),
-    "date": Rule("date", str, ""),
-    "hostname": Rule("hostname", str, ""),
-    "committer": Rule("committer", str, ""),
-    "description": Rule("description", str, ""),
-    "jobId": Rule("job_id", str, ""),
-    "jobIdSource": Rule("job_id_source", str, ""),
-    "metrics": Rule("metrics", dict, _NONE, fields.metrics),
-    "diagnostics": Rule("diagnostics", dict, _NONE, fields.diagnostics),
-    "filenames": Rule("filenames", list, (), fields.filenames),
-    "state": Rule("state", str, None),
-    "stage": Rule("stage", str, None),
-    "iostatistics": Rule("iostatistics", dict, _NONE, fields.statistics),
-}
+_SUCCESS_FIELDS = Fields(
+    name=Rule("", str, IF_THERE, fields.one_of_a_kind(SUCCESS_NAME)),
+    success=Rule("success", bool, True),
+    timestamp=Rule("timestamp", int, 0, fields.int64),
+    date=Rule("date", str, ""),
+    hostname=Rule("hostname", str, ""),
+    committer=Rule("committer", str, ""),
+    description=Rule("description", str, ""),
+    jobId=Rule("job_id", str, ""),
+    jobIdSource=Rule("job_id_source", str, ""),
+    metrics=Rule("metrics", dict, _NONE, fields.metrics),
+    diagnostics=Rule("diagnostics", dict, _NONE, fields.diagnostics),
+    filenames=Rule("filenames", list, (), fields.filenames),
+    state=Rule("state", str, None),
+    stage=Rule("stage", str, None),
+    iostatistics=Rule("iostatistics", dict, _NONE, fields.statistics),
+)
 
 
 def _read_pending(document: Document, sealed: bool = False) -> Pending:

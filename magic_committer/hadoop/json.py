@@ -20,6 +20,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -40,6 +41,8 @@ _SEAL_BYTES = len(f',"{SEAL}":""}}') + 64
 
 # Up to the beginning of the next value. Possessive: no input makes it try again what it has passed.
 _VALUE = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^",\[{])*+[,\[{]', re.DOTALL)
+
+_ESCAPE = re.compile(rb'\\[^"]')
 
 Document = dict[str, Any]
 Unknown = tuple[tuple[str, Any], ...]
@@ -65,8 +68,13 @@ class Rule(NamedTuple):
     read: Callable[[Any], Any] | None = None
 
 
-Fields = Mapping[str, Rule]
-"""A kind of document: the rule of each field, in the order of writing."""
+class Fields(dict[str, Rule]):
+    """A kind of document: the rule of each field, in the order of writing. ``values_of``: the
+    fields of a value in that order; for one whose value is not kept, anything."""
+
+    def __init__(self, **rules: Rule) -> None:
+        super().__init__(rules)
+        self.values_of = attrgetter(*(rule.attribute or "order" for rule in rules.values()))
 
 
 class Invalid(Exception):
@@ -126,9 +134,7 @@ def parse_plain(data: bytes, bytes_max: int) -> tuple[Document, bool] | None:
     backslash; no name twice and no inexact number; the seal, if there is one, comes last and
     matches. **The depth is not checked**: the caller must know each level that it accepts.
     """
-    if not 0 < len(data) <= bytes_max or not data.isascii():
-        return None
-    if b"\x7f" in data or data.count(b"\\") != data.count(b'\\"'):
+    if not 0 < len(data) <= bytes_max or not has_plain_texts(data):
         return None
     try:
         refuse_crowded(data)
@@ -145,6 +151,12 @@ def parse_plain(data: bytes, bytes_max: int) -> tuple[Document, bool] | None:
     digest = hashlib.sha256(memoryview(data)[:-_SEAL_BYTES])
     digest.update(b"}")
     return (document, True) if seal == digest.hexdigest() else None
+
+
+def has_plain_texts(data: bytes) -> bool:
+    """Whether a compact document is ASCII, and no text in it has a control character or a
+    backslash."""
+    return data.isascii() and b"\x7f" not in data and not _ESCAPE.search(data)
 
 
 def refuse_crowded(data: bytes) -> None:
@@ -164,7 +176,7 @@ def refuse_crowded(data: bytes) -> None:
 
 
 def _values_at_most(data: bytes) -> int:
-    return 1 + data.count(b",") + data.count(b"[") + data.count(b"{")
+    return 1 + len(data) - len(data.translate(None, b",[{"))
 
 
 def serialise(document: Document, bytes_max: int, *, sealed: bool, shallow: bool = False) -> bytes:
@@ -268,10 +280,8 @@ def write_fields(fields: Fields, value: Any, computed: Mapping[str, Any]) -> Doc
     """The document of a value that `read_fields` could have made. ``computed`` are the fields that
     are derived, or are written in another form. A field that was missing is added only if its value
     says more than its absence."""
-    known = {
-        name: computed[name] if name in computed else getattr(value, rule.attribute)
-        for name, rule in fields.items()
-    }
+    known = dict(zip(fields, fields.values_of(value), strict=True))
+    known.update(computed)
     if not value.order:
         return known | dict(value.unknown) if value.unknown else known
     every = known | dict(value.unknown)

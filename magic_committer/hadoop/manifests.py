@@ -11,7 +11,7 @@ written (docs/security.md).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -48,13 +48,8 @@ FILE, DIRECTORY, ABSENT = 2, 1, 0
 
 
 class ManifestFile(NamedTuple):
-    """A file to be published.
-
-    Attributes:
-        name: relative to the attempt's directory, and to the destination.
-        size: in bytes.
-        etag: as the file system told it; "" if it tells none.
-    """
+    """A file to be published: its name relative to the attempt's directory, and to the destination;
+    its bytes; and its ETag, "" if the file system tells none."""
 
     name: str
     size: int
@@ -68,8 +63,6 @@ class TaskManifest:
     Attributes:
         job_id: the job's id; Hadoop's own is the MapReduce job's.
         uuid: the job's UUID; "" if Hadoop wrote it.
-        task, attempt: the task's id and the attempt's name.
-        files: what it publishes.
         directories: further directories to be made, relative to the destination.
         statistics: the task's counters.
     """
@@ -81,11 +74,6 @@ class TaskManifest:
     files: tuple[ManifestFile, ...] = ()
     directories: tuple[str, ...] = ()
     statistics: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def bytes(self) -> int:
-        """The sum of the sizes."""
-        return sum(file.size for file in self.files)
 
 
 def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -> bytes:
@@ -125,47 +113,48 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
     relative to the destination. Raises FormatError: it is no manifest, or it names a file outside
     of its attempt or destination."""
     try:
-        refuse_crowded(data)
+        return _read(data, root, tasks)
     except Invalid as error:
-        raise FormatError(source, error.field, error.reason) from None
+        raise FormatError(source, error.field, error.reason) from error.__cause__
+
+
+def _read(data: bytes, root: str, tasks: str) -> TaskManifest:
+    refuse_crowded(data)
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise FormatError(source, "", f"is not JSON: {error}") from None
+        raise Invalid("", f"is not JSON: {error}") from None
     if not isinstance(document, dict):
-        raise FormatError(source, "", "is not a JSON object")
-    if _text(document, "type", source) != TYPE:
-        raise FormatError(source, "type", f"is {document['type']!r}, not {TYPE!r}")
+        raise Invalid("", "is not a JSON object")
+    if _text(document, "type") != TYPE:
+        raise Invalid("type", f"is {document['type']!r}, not {TYPE!r}")
     if document.get("version") != VERSION:
-        raise FormatError(source, "version", f"is {document.get('version')!r}, not {VERSION}")
-    attempt = _text(document, "taskAttemptID", source)
-    try:
-        check_id("attempt", attempt)
-    except PathError as error:
-        raise FormatError(source, "taskAttemptID", error.message) from error
-    prefix = f"{tasks}/{attempt}/"
-    base, home = uri_of(root, prefix), _bare(root)
+        raise Invalid("version", f"is {document.get('version')!r}, not {VERSION}")
+    attempt = _text(document, "taskAttemptID")
+    _checked("taskAttemptID", check_id, "attempt", attempt)
     extra = document.get("extraData") or {}
     uuid = extra.get(EXTRA_JOB, "") if isinstance(extra, Mapping) else ""
     statistics = document.get("iostatistics")
+    prefix = f"{tasks}/{attempt}/"
+    base, home = uri_of(root, prefix), _bare(root)
+    job_id, task = _text(document, "jobId"), _text(document, "taskID")
+    files = tuple(
+        _file(entry, number, root, prefix, base, home)
+        for number, entry in enumerate(_entries(document, "files"))
+    )
+    directories = []
+    for number, entry in enumerate(_entries(document, "directories")):
+        place = f"directories[{number}].d"
+        directories.append(path_of(root, _text(entry, "d"), place))
+        _checked(place, check_file_name, directories[-1])
     return TaskManifest(
-        job_id=_text(document, "jobId", source),
-        uuid=uuid if isinstance(uuid, str) else "",
-        task=_text(document, "taskID", source),
-        attempt=attempt,
-        files=tuple(
-            _file(entry, f"files[{number}]", root, prefix, base, home, source)
-            for number, entry in enumerate(_entries(document, "files", source))
-        ),
-        directories=tuple(
-            _name(
-                path_of(root, _text(entry, "d", source), f"directories[{number}].d", source),
-                f"directories[{number}].d",
-                source,
-            )
-            for number, entry in enumerate(_entries(document, "directories", source))
-        ),
-        statistics=statistics if isinstance(statistics, dict) else {},
+        job_id,
+        uuid if isinstance(uuid, str) else "",
+        task,
+        attempt,
+        files,
+        tuple(directories),
+        statistics if isinstance(statistics, dict) else {},
     )
 
 
@@ -174,13 +163,12 @@ def uri_of(root: str, path: str) -> str:
     return f"{_bare(root)}{quote(path, safe=_SAFE)}"
 
 
-def path_of(root: str, uri: str, field: str, source: str) -> str:
-    """The path, relative to the destination, that a URI of a manifest names. Raises FormatError: it
-    is not below the destination."""
+def path_of(root: str, uri: str, field: str) -> str:
+    """The path, relative to the destination, that a URI of a manifest names."""
     plain, home = _plain(uri), _plain_root(root)
     below = plain[len(home) :]
     if not plain.startswith(home) or not below:
-        raise FormatError(source, field, f"{uri!r} is not below {root!r}")
+        raise Invalid(field, f"{uri!r} is not below {root!r}")
     return below
 
 
@@ -200,51 +188,47 @@ def _plain(uri: str) -> str:
 _plain_root = lru_cache(maxsize=64)(_plain)
 
 
-def _entries(document: Mapping[str, Any], name: str, source: str) -> Sequence[Mapping[str, Any]]:
+def _entries(document: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
     values = document.get(name)
     if values is None:
         return ()
     if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise FormatError(source, name, "is not a list of objects")
+        raise Invalid(name, "is not a list of objects")
     return values
 
 
-def _text(document: Mapping[str, Any], name: str, source: str) -> str:
+def _text(document: Mapping[str, Any], name: str) -> str:
     value = document.get(name)
     if not isinstance(value, str) or not value:
-        raise FormatError(source, name, f"is {value!r}, not a text")
+        raise Invalid(name, f"is {value!r}, not a text")
     return value
 
 
+def _checked(field: str, check: Callable[..., object], *values: str) -> None:
+    try:
+        check(*values)
+    except PathError as error:
+        raise Invalid(field, error.message) from error
+
+
 def _file(
-    entry: Mapping[str, Any], field: str, root: str, prefix: str, base: str, home: str, source: str
+    entry: Mapping[str, Any], number: int, root: str, prefix: str, base: str, home: str
 ) -> ManifestFile:
     came, uri = entry.get("s"), entry.get("d")
-    tail = uri[len(home) :] if type(uri) is str and uri.startswith(home) else ""
-    if is_plain_name(tail) and came == f"{base}{tail}":  # as most are: nothing is encoded
-        name = tail
-    else:
-        name = path_of(root, _text(entry, "d", source), f"{field}.d", source)
-        written = path_of(root, _text(entry, "s", source), f"{field}.s", source)
+    name = uri[len(home) :] if type(uri) is str and uri.startswith(home) else ""
+    if not is_plain_name(name) or came != f"{base}{name}":  # most are so: nothing is encoded
+        field = f"files[{number}]"
+        name = path_of(root, _text(entry, "d"), f"{field}.d")
+        written = path_of(root, _text(entry, "s"), f"{field}.s")
         if written != prefix + name:
-            raise FormatError(
-                source, field, f"moves {written!r} to {name!r}: it is not the attempt's own file"
-            )
-        name = _name(name, field, source)
+            raise Invalid(field, f"moves {written!r} to {name!r}: it is not the attempt's own file")
+        _checked(field, check_file_name, name)
     size, etag = entry.get("z"), entry.get("e") or ""
     if type(size) is not int or size < 0:
-        raise FormatError(source, f"{field}.z", f"is {size!r}, not a size")
+        raise Invalid(f"files[{number}].z", f"is {size!r}, not a size")
     if type(etag) is not str:
-        raise FormatError(source, f"{field}.e", "is no text")
+        raise Invalid(f"files[{number}].e", "is no text")
     return ManifestFile(name, size, etag)
-
-
-def _name(name: str, field: str, source: str) -> str:
-    try:
-        check_file_name(name)
-    except PathError as error:
-        raise FormatError(source, field, error.message) from error
-    return name
 
 
 def check_file_name(name: str, *, uuid: str = "") -> None:
@@ -258,26 +242,14 @@ def check_file_name(name: str, *, uuid: str = "") -> None:
         )
 
 
-def set_of(data: bytes, key: str, root: str) -> PendingSet:
-    """Read a manifest as the set of uploads that it is: of each file, whose id names its path and
-    its ETag (`paths.waiting_id`). ``key``: where it lies, relative to the destination. ``root``:
-    the destination's URL, without a ``/`` at its end."""
-    manifest, home = manifest_at(data, key, root)
-    return PendingSet(
-        job_id="",
-        commits=tuple(_pending(file, home, root, manifest) for file in manifest.files),
-        extra_data=extra_of(manifest),
-        iostatistics=manifest.statistics,
-    )
-
-
 def is_manifest(key: str, bucket: str) -> bool:
     """Whether a set is a manifest, by its key."""
     return key.endswith(MANIFEST_SUFFIX) and is_tree(bucket)
 
 
 def manifest_at(data: bytes, key: str, root: str) -> tuple[TaskManifest, str]:
-    """Read the manifest at a key of a job, with the directory of its attempt. As `set_of`."""
+    """Read the manifest at a key of a job, relative to the destination. ``root``: the destination's
+    URL, without a ``/`` at its end. Gives the directory of its attempt, too."""
     attempts, _, _ = key.rpartition("/manifests/")
     manifest = decode_manifest(data, f"{root}/", f"{attempts}/tasks", key)
     return manifest, f"{attempts}/tasks/{manifest.attempt}"
@@ -289,18 +261,26 @@ def extra_of(manifest: TaskManifest) -> dict[str, str]:
     return {**extra, EXTRA_JOB: manifest.uuid} if manifest.uuid else extra
 
 
-def _pending(file: ManifestFile, home: str, root: str, manifest: TaskManifest) -> Pending:
-    return Pending(
-        uri=url_of(root, file.name),
-        upload_id=waiting_id(f"{home}/{file.name}", file.etag),
-        bucket=root,
-        destination_key=file.name,
-        etags=(UploadEtag(file.etag),),
-        length=file.size,
-        task_id=manifest.attempt,
-    )
-
-
 def decode_set(data: bytes, key: str, bucket: str) -> PendingSet:
-    """Read what an attempt has committed: a `.pendingset`, or a manifest."""
-    return set_of(data, key, bucket) if is_manifest(key, bucket) else decode_pendingset(data, key)
+    """Read what an attempt has committed: a `.pendingset`; or a manifest as the set of uploads that
+    it is, of each file, whose id names its path and its ETag (`paths.waiting_id`)."""
+    if not is_manifest(key, bucket):
+        return decode_pendingset(data, key)
+    manifest, home = manifest_at(data, key, bucket)
+    return PendingSet(
+        job_id="",
+        commits=tuple(
+            Pending(
+                uri=url_of(bucket, file.name),
+                upload_id=waiting_id(f"{home}/{file.name}", file.etag),
+                bucket=bucket,
+                destination_key=file.name,
+                etags=(UploadEtag(file.etag),),
+                length=file.size,
+                task_id=manifest.attempt,
+            )
+            for file in manifest.files
+        ),
+        extra_data=extra_of(manifest),
+        iostatistics=manifest.statistics,
+    )

@@ -132,19 +132,18 @@ def url_text(url: object) -> str:
     is a `Path`, which has turned two slashes into one."""
     if isinstance(url, str):
         return url
+    kind = type(url).__name__
     if not isinstance(url, PathLike):
-        raise WrongType(f"a URL is text, not {type(url).__name__}", hint=S3_URL)
-    got = f"a {type(url).__name__}"
-    text = url.as_posix() if isinstance(url, PurePath) else str(url)
+        raise WrongType(f"a URL is text, not {kind}", hint=S3_URL)
+    message, text = f"a URL is text, not a {kind}", str(url)
     if "@" in text:  # the part before it may be a secret
-        raise WrongType(f"a URL is text, not {got}", hint=S3_URL)
+        raise WrongType(message, hint=S3_URL)
+    if isinstance(url, PurePath):
+        text = url.as_posix()
+        message += f": {text!r}: it makes one slash of two"
     right = _SLASHES_EATEN.sub(r"\1://", text)
-    if not isinstance(url, PurePath):
-        raise WrongType(f"a URL is text, not {got}", hint=f"Pass {right!r}")
-    raise WrongType(
-        f"a URL is text, not {got}: {text!r}: it makes one slash of two",
-        hint=f"Pass {right!r}" if right != text else S3_URL,
-    )
+    same = isinstance(url, PurePath) and right == text
+    raise WrongType(message, hint=S3_URL if same else f"Pass {right!r}")
 
 
 def is_s3_url(url: str) -> bool:
@@ -614,10 +613,6 @@ class JobPaths:
     def base(self, attempt: str) -> str:
         return f"{self.attempt_directory(attempt)}{BASE}/"
 
-    def marker(self, attempt: str, name: str) -> str:
-        """The magic key of a file: a zero-byte object after the file was closed."""
-        return self.pending(attempt, name).removesuffix(PENDING_SUFFIX)
-
     def pending(self, attempt: str, name: str) -> str:
         check_name(name)
         return _check_fits(f"{self.base(attempt)}{name}{PENDING_SUFFIX}")
@@ -640,16 +635,11 @@ def _is_id(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MagicPath:
-    """A file under a magic directory.
+    """A file under a magic directory, that becomes visible as ``name`` below ``dest``.
 
-    Attributes:
-        dest, name: where it becomes visible.
-        key: the magic key, as written.
-        layout: ``"job"`` is ours: ``__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>``.
-            ``"plain"`` is every other form that Hadoop writes or accepts; none of our jobs lists
-            it.
-        job_id, attempt: never None in layout ``"job"``; otherwise None if the path does not name
-            them.
+    ``layout``: ``"job"`` is ours: ``__magic_job-<id>/job-<id>/00/tasks/<attempt>/__base/<name>``.
+    ``"plain"`` is every other form that Hadoop writes or accepts; none of our jobs lists it, and it
+    may name no job and no attempt.
     """
 
     dest: Destination

@@ -7,6 +7,7 @@ milliseconds. The sum of all tasks' statistics is the job's. Safe for many threa
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -50,7 +51,7 @@ class Statistics:
         self._counters: dict[str, int] = {}
         self._minimums: dict[str, int] = {}
         self._maximums: dict[str, int] = {}
-        self._means: dict[str, tuple[int, int]] = {}
+        self._means: dict[str, tuple[int, int]] = {}  # samples and sum
         self._durations: dict[str, list[int]] = {}  # not yet in the maps, in milliseconds
 
     def add(self, name: str, amount: int = 1) -> None:
@@ -62,12 +63,12 @@ class Statistics:
     def timed(self, name: str, clock: Clock) -> Iterator[None]:
         """Count and time a block. An exception also counts under ``name.failures``."""
         stop = self.begin(name, clock)
-        failed = True
         try:
             yield
-            failed = False
-        finally:
-            stop(failed)
+        except BaseException:
+            stop(True)
+            raise
+        stop(False)
 
     def begin(self, name: str, clock: Clock) -> Callable[[bool], None]:
         """Begin a duration now. The result is a function that ends it, once. Its argument says
@@ -88,8 +89,7 @@ class Statistics:
             took = self._durations.setdefault(name, [])
             took.append(int(seconds * 1000))
             if failed:
-                failures = f"{name}.failures"
-                self._counters[failures] = self._counters.get(failures, 0) + 1
+                self._merge({"counters": {f"{name}.failures": 1}})
             if len(took) == NOTED_MAX:
                 self._sum_up()
 
@@ -112,21 +112,18 @@ class Statistics:
             self._merge(iostatistics)
 
     def _merge(self, iostatistics: Mapping[str, Any]) -> None:
-        for name, value in _integers(iostatistics.get("counters")):
-            self._counters[name] = self._counters.get(name, 0) + value
-        for name, value in _integers(iostatistics.get("minimums")):
-            self._minimums[name] = min(self._minimums.get(name, value), value)
-        for name, value in _integers(iostatistics.get("maximums")):
-            self._maximums[name] = max(self._maximums.get(name, value), value)
+        for section, values, both in (
+            ("counters", self._counters, operator.add),
+            ("minimums", self._minimums, min),
+            ("maximums", self._maximums, max),
+        ):
+            for name, value in _integers(iostatistics.get(section)):
+                values[name] = both(values[name], value) if name in values else value
         means = iostatistics.get("meanstatistics")
         for name, mean in means.items() if isinstance(means, Mapping) else ():
             if isinstance(mean, Mapping):
-                pair = dict(_integers(mean))
-                samples, total = self._means.get(name, (0, 0))
-                self._means[name] = (
-                    samples + pair.get("samples", 0),
-                    total + pair.get("sum", 0),
-                )
+                more, (samples, total) = dict(_integers(mean)), self._means.get(name, (0, 0))
+                self._means[name] = samples + more.get("samples", 0), total + more.get("sum", 0)
 
     def to_dict(self) -> dict[str, Any]:
         """Give the document, with sorted keys."""

@@ -32,7 +32,6 @@ from magic_committer.commit.closed import age_of
 from magic_committer.commit.ready import upload_name
 from magic_committer.commit.upload_state import (
     Removal,
-    Removed,
     UploadName,
     UploadRemover,
     UploadState,
@@ -42,18 +41,12 @@ from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError, OptionError, PathError
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing
-from magic_committer.maintenance.reports import (
-    DEAD_AFTER_SECONDS,
-    LEFTOVER_AFTER_SECONDS,
-    NAMED_MAX,
-    ActionPlan,
-)
+from magic_committer.maintenance.reports import LEFTOVER_AFTER_SECONDS, NAMED_MAX, ActionPlan
 from magic_committer.maintenance.uploads import (
     ABORTED,
     CLASSES,
     Filters,
     FoundUpload,
-    Rules,
     Survey,
     blind_spot,
     deed,
@@ -64,312 +57,13 @@ from magic_committer.options import Options
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import State
 from magic_committer.stores.base import FindUpload, UploadPage
+from magic_committer.stores.urls import url_of
 
 UNDECIDED_OR_UNDONE = frozenset({State.RUNNING, *ABORTED})
 """In these states a dead job is aborted or swept, and no data object is touched."""
 
 Action = Literal["aborted", "would abort", "gone", "left"]
 """``gone``: it had ended before its turn came. ``left``: `Cleared.why` says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
-    """What became of one upload."""
-
-    found: FoundUpload
-    action: Action
-    why: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values: those of the upload, the action, and ``why`` as its note."""
-        told = self.found.to_dict()
-        return {**told, "action": self.action, "note": self.why or told["note"]}
-
-
-@dataclass(slots=True)
-class DeadJob:
-    """A dead job: how many of its uploads were ``seen`` in the scope, and those to be aborted."""
-
-    id: str
-    uuid: str
-    dest: str
-    seen: int = 0
-    chosen: list[FoundUpload] = field(default_factory=list)
-
-
-class Clearing:
-    """A plan to abort the open uploads under a scope. The constructor looks at all of them, and
-    changes nothing; `run` aborts those that were chosen.
-
-    Args:
-        filters, rules: which uploads are meant, and which of them may be aborted.
-        sizes: ask for parts and bytes of each upload before its abort.
-
-    Attributes:
-        chosen: how many uploads are to be aborted, by class.
-        left: how many uploads are not, by class: because of the rules or the filters.
-        old: how many of those that the filters choose are left and old (`is_old`), by class.
-        jobs: dead jobs that are aborted as a whole, by UUID.
-        advice: what the operator may want to do about those that are left, a sentence each.
-        unfinished: jobs that a run has aborted and that have leftovers, a sentence each.
-
-    Raises:
-        StoreError: the uploads could not be listed.
-    """
-
-    def __init__(
-        self,
-        survey: Survey,
-        filters: Filters,
-        rules: Rules,
-        *,
-        options: Options,
-        sizes: bool = True,
-    ) -> None:
-        self._survey = survey
-        self._runtime = survey.runtime
-        self._rules = rules
-        self._options = options
-        self._sizes = sizes
-        self._done = 0
-        self._remover = UploadRemover(survey.runtime)
-        self.chosen: Counter[str] = Counter()
-        self.left: Counter[str] = Counter()
-        self.old: Counter[str] = Counter()
-        self.jobs: dict[str, DeadJob] = {}
-        self.advice: dict[str, None] = {}
-        self.unfinished: list[str] = []
-        self._named = KeySet()  # chosen, and not of a dead job
-        for found in chain.from_iterable(survey.pages()):
-            self._count(found, filters)
-        self._drop_partial()
-        for job in self.jobs.values():
-            self.chosen["over"] += len(job.chosen)
-
-    @property
-    def question(self) -> str:
-        """What to ask before a run; "" if nothing is to be aborted."""
-        if not self.chosen.total():
-            return ""
-        jobs = [job.id for job in self.jobs.values()]
-        dead = f"dead job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} dead jobs"
-        also = f", and with them {dead}" if jobs else ""
-        what = f"{self.chosen.total():,} uploads under {self._survey.dest.url}"
-        return f"Abort {what} ({by_class(self.chosen)}){also}?"
-
-    def _count(self, found: FoundUpload, filters: Filters) -> None:
-        dest, of_dead_job = self._survey.dest, _of_dead_job(found)
-        if of_dead_job or _began_meanwhile(found):
-            new = DeadJob(found.job, found.uuid, found.dest)
-            self.jobs.setdefault(found.uuid, new).seen += 1
-        elif found.owner_class == "over" and found.job_state != State.CLOSED:
-            where = f"s3://{dest.bucket}/{found.dest}"
-            self.advice[f"job {found.job} under {where} is {found.job_state}: recover it"] = None
-        if not filters.fits(found, dest):
-            self.left[found.owner_class] += 1
-        elif deed(found, self._rules)[0] == "leave":
-            self.left[found.owner_class] += 1
-            self.old[found.owner_class] += is_old(found, filters.old_from)
-        elif of_dead_job:
-            self.jobs[found.uuid].chosen.append(found)
-        else:
-            self.chosen[found.owner_class] += 1
-            self._named.add(upload_name(found.key, found.upload_id))
-
-    def _drop_partial(self) -> None:
-        """Leave the dead jobs if only a part of them is meant."""
-        scope = self._survey.dest
-        for uuid, job in list(self.jobs.items()):
-            whole = job.dest.startswith(scope.prefix)
-            if whole and len(job.chosen) == job.seen:
-                continue
-            del self.jobs[uuid]
-            self.left["over"] += len(job.chosen)
-            if job.chosen:
-                why = (
-                    f"{job.seen - len(job.chosen)} of its {counted_are(job.seen, 'upload')} not"
-                    " meant, and it is aborted as a whole or not at all"
-                    if whole
-                    else "it lies above the path, and is aborted as a whole or not at all"
-                )
-                where = f"s3://{scope.bucket}/{job.dest}"
-                self.advice[f"dead job {job.id} under {where}: {why}: recover it"] = None
-
-    # Doing ----------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Give the rows of the plan: the uploads that it would abort, looked at each time."""
-        return (one.to_dict() for one in self.run(dry_run=True))
-
-    def run(self, *, dry_run: bool = False) -> Iterator[Cleared]:
-        """Abort the chosen uploads, and no others, while the result is iterated; with ``dry_run``
-        change nothing, and say ``would abort``. Repeatable.
-
-        Raises:
-            StoreError: the uploads could not be listed. A failure with one of them is ``left``.
-        """
-        self._done = 0
-        for job in self.jobs.values():
-            yield from self._some(job.chosen, job, dry_run)
-        for page in self._survey.pages():
-            meant = [
-                one
-                for one in page
-                if upload_name(one.key, one.upload_id) in self._named and not _of_dead_job(one)
-            ]
-            yield from self._some(meant, None, dry_run)
-
-    def _some(
-        self, meant: list[FoundUpload], job: DeadJob | None, dry_run: bool
-    ) -> Iterator[Cleared]:
-        """Abort some uploads; those of a dead job, after the job."""
-        in_flight = self._survey.in_flight
-        chosen = sized(self._runtime, meant, in_flight) if self._sizes else meant
-        still = {(found.key, found.upload_id) for found in chosen}
-        for found in meant:
-            if (found.key, found.upload_id) not in still:
-                yield Cleared(found, "gone")
-        if dry_run:
-            yield from (Cleared(found, "would abort") for found in chosen)
-            return
-        ended = self._abort_job(job) if job is not None else _Ended()
-        if ended.why:
-            yield from (Cleared(found, "left", ended.why) for found in chosen)
-        else:
-            yield from self._each(chosen, ended)
-
-    def _abort_job(self, job: DeadJob) -> _Ended:
-        """Abort a dead job, if it is still dead and not decided to commit."""
-        try:
-            dest = Destination(self._survey.dest.bucket, job.dest)
-            seen = records.read(self._runtime, JobPaths(dest, job.id).record)
-            if seen is None or seen.record.uuid != job.uuid or seen.record.state is State.CLOSED:
-                return _Ended(by_us=False)  # meanwhile
-            if seen.record.state not in UNDECIDED_OR_UNDONE:
-                return _Ended(why=f"its job is {seen.record.state}")
-            age = Listing(self._runtime, *seen.record.paths(dest).directories).to_end().age
-            if seen.record.state is State.RUNNING and age < self._survey.dead_after:
-                return _Ended(why=f"its job lives: it changed {age_words(age)} ago")
-            committer = MagicCommitter.found(self._runtime, dest, seen, self._options)
-            report = committer.abort_job(role="recovery")
-            swept = report.state in (State.CLOSED, State.ABSENT)
-            if not swept:
-                why = f": {report.warnings[0]}" if report.warnings else ""
-                self.unfinished.append(f"job {job.id} is still {report.state}{why}")
-        except MagicError as error:
-            return _Ended(why=f"its job could not be aborted: {error.message}")
-        return _Ended(by_us=True, swept=swept)
-
-    def _each(self, chosen: list[FoundUpload], by: _Ended) -> Iterator[Cleared]:
-        runtime, in_flight = self._runtime, self._survey.in_flight
-        works = (
-            (found, self._to_clear(found, by)) for found in chosen if found.owner_class != "hadoop"
-        )
-        with closing(steps.each(runtime, works, in_flight=in_flight)) as ended:
-            for _, cleared in ended:
-                yield self._told(cleared)
-        # By verbs: the record of its job is read in between, and a batch waits for no such read.
-        outcomes = runtime.pool.each(
-            lambda found: steps.by_verbs(runtime, self._clearing(found, by)),
-            (found for found in chosen if found.owner_class == "hadoop"),
-            in_flight=in_flight,
-        )
-        with closing(outcomes):
-            for outcome in outcomes:
-                yield self._told(outcome.unwrap())
-
-    def _told(self, cleared: Cleared) -> Cleared:
-        self._done += 1
-        total = self.chosen.total()
-        self._runtime.progress(Progress("abort", self._done, total, "uploads"))
-        return cleared
-
-    def _to_clear(self, found: FoundUpload, by: _Ended) -> steps.Start[Cleared]:
-        """`_clearing`, to be begun by `steps.each`."""
-        return lambda again: self._clearing(found, by, aborted=again)
-
-    def _clearing(
-        self, found: FoundUpload, by: _Ended, *, aborted: bool = False
-    ) -> steps.Steps[Cleared]:
-        """Look for one upload again; abort it, if it is still open and still old enough. Raises no
-        `MagicError`. ``by``: how its job was just aborted, which has removed the upload if it
-        succeeded. ``aborted``: an earlier try has found it open, and its abort may have taken
-        effect."""
-        try:
-            page: UploadPage = yield FindUpload(found.key, found.upload_id)
-            if not page.uploads:
-                return (yield from self._not_listed(found, by, aborted))
-            began = page.uploads[0].initiated
-            seen = None if began is None else age_of(page.seen_at, began)
-            age = replace(found, age=seen).limit_age
-            limit = self._rules.older_than
-            if limit and (age is None or age < limit):
-                return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
-            if found.owner_class == "hadoop" and self._was_adopted(found):
-                return Cleared(found, "left", "its job has been adopted meanwhile")
-        except MagicError as error:
-            return Cleared(found, "left", error.message)
-        removing = self._remover.removing(_name_of(found), aborted=aborted)
-        return _cleared(found, (yield from removing))
-
-    def _not_listed(self, found: FoundUpload, by: _Ended, aborted: bool) -> steps.Steps[Cleared]:
-        look = yield from looking(self._runtime, _name_of(found))
-        if look.state is UploadState.OPEN:
-            return Cleared(found, "left", "no listing shows it, but its parts are there")
-        if look.ended or by.swept:
-            ours = by.by_us or (aborted and look.state is not UploadState.VISIBLE)
-            return Cleared(found, "aborted" if ours else "gone")
-        return Cleared(found, "left", f"no listing shows it, and no more can be told: {look.error}")
-
-    def _was_adopted(self, found: FoundUpload) -> bool:
-        """Whether the job of one of Hadoop's uploads now has a record that is not closed."""
-        try:
-            paths = JobPaths(Destination(self._survey.dest.bucket, found.dest), found.job)
-        except PathError:
-            return False  # no job of ours can have that id
-        seen = records.read(self._runtime, paths.record)
-        return seen is not None and seen.record.state is not State.CLOSED
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    """How a dead job ended: by us, or by another process meanwhile; or why it did not. ``swept``:
-    its sweep has proved that all its uploads are gone."""
-
-    by_us: bool = False
-    swept: bool = False
-    why: str = ""
-
-
-def _name_of(found: FoundUpload) -> UploadName:
-    return UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
-
-
-def _cleared(found: FoundUpload, removed: Removed) -> Cleared:
-    """What is told of a removal. Pure."""
-    match removed.removal:
-        case Removal.ABORTED:
-            return Cleared(found, "aborted")
-        case Removal.LEFT:
-            return Cleared(found, "left", removed.why)
-        case Removal.VISIBLE:
-            why = "it was completed: the object there is what it became"
-        case Removal.GONE:
-            why = "a listing shows it, and its parts are gone"
-    return Cleared(found, "gone", why)
-
-
-def _of_dead_job(found: FoundUpload) -> bool:
-    """Whether an upload is removed by the abort of its dead job."""
-    return found.owner_class == "over" and found.job_state in UNDECIDED_OR_UNDONE
-
-
-def _began_meanwhile(found: FoundUpload) -> bool:
-    """Whether a job that looked dead has begun an upload since: then it is not dead."""
-    return found.owner_class == "unknown" and found.job_state in UNDECIDED_OR_UNDONE
-
-
-# The face -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,21 +99,14 @@ class OpenUploads:
         filters: Filters,
         *,
         sizes: bool,
-        dead_after: float = DEAD_AFTER_SECONDS,
         options: Options | None = None,
     ) -> None:
         self.filters, self.sizes, self.options = filters, sizes, options or Options()
-        self.survey = Survey(
-            runtime, dest, dead_after=dead_after, in_flight=self.options.commit_threads
-        )
+        self.survey = Survey(runtime, dest, in_flight=self.options.commit_threads)
         self.problems = self.survey.problems
 
     def __iter__(self) -> Iterator[FoundUpload]:
-        """Look at the uploads.
-
-        Raises:
-            StoreError: they could not be listed.
-        """
+        """Look at the uploads. `StoreError`: they could not be listed."""
         survey, seen = self.survey, 0
         for page in survey.pages():
             seen += len(page)
@@ -430,14 +117,8 @@ class OpenUploads:
     def unseen(self) -> str:
         """Find out whether uploads may be open that no listing shows. Where the listing does not
         prove the contrary, two uploads are created and aborted, once for each process and store.
-        Repeatable.
-
-        Returns:
-            Why they may, in a sentence; "" if there is no reason.
-
-        Raises:
-            StoreError: it could not be found out.
-        """
+        Returns why they may, in a sentence; "" if there is no reason. Repeatable. `StoreError`: it
+        could not be found out."""
         survey = self.survey
         return "" if survey.shows_more_than_keys else blind_spot(survey.runtime, survey.dest)
 
@@ -468,41 +149,300 @@ class OpenUploads:
             MagicError: there are more than ``max_aborts``.
             StoreError: the uploads could not be listed.
         """
-        clearing = planned(self, foreign, hadoop, max_aborts)
-
-        def run() -> AbortedUploads:
-            counts: Counter[str] = Counter()
-            stays: list[FoundUpload] = []
-            for one in clearing.run():
-                counts[one.action] += 1
-                if one.action == "left" and len(stays) < NAMED_MAX:
-                    stays.append(replace(one.found, note=one.why))
-            return AbortedUploads(
-                counts["aborted"], counts["gone"], counts["left"], tuple(stays),
-                tuple(clearing.unfinished),
-            )  # fmt: skip
-
-        return ActionPlan(clearing.question, clearing, "", run)
+        clearing = Clearing(self, foreign, hadoop, max_aborts)
+        return ActionPlan(clearing.question, clearing, "", clearing.finish)
 
 
-def planned(found: OpenUploads, foreign: bool, hadoop: bool, max_aborts: int | None) -> Clearing:
-    """What `OpenUploads.abort` plans, for who looks at each upload while it runs. Raises alike."""
-    filters = found.filters
-    if (foreign or hadoop) and filters.older_than is None:
-        raise OptionError(
-            "uploads of other programs and of Hadoop are aborted from an age only: nothing else"
-            " tells that they leak",
-            hint="Give older_than (--older-than 7d)",
+# The plan -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """What became of one upload."""
+
+    found: FoundUpload
+    action: Action
+    why: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain JSON values: those of the upload, the action, and ``why`` as its note."""
+        told = self.found.to_dict()
+        return {**told, "action": self.action, "note": self.why or told["note"]}
+
+
+@dataclass(slots=True)
+class DeadJob:
+    """A dead job: how many of its uploads were ``seen`` in the scope, and those to be aborted.
+    After its abort: whether that was ``ours``, and whether its sweep has proved (``swept``) that
+    all its uploads are gone."""
+
+    id: str
+    uuid: str
+    dest: str
+    seen: int = 0
+    chosen: list[FoundUpload] = field(default_factory=list)
+    ours: bool = False
+    swept: bool = False
+
+
+class Clearing:
+    """A plan to abort open uploads. The constructor looks at all of them, and changes nothing;
+    `run` aborts those that were chosen. Raises as `OpenUploads.abort`.
+
+    Attributes:
+        chosen: how many uploads are to be aborted, by class.
+        left: how many uploads are not, by class: because of the rules or the filters.
+        old: how many of those that the filters choose are left and old (`is_old`), by class.
+        jobs: dead jobs that are aborted as a whole, by UUID.
+        advice: what the operator may want to do about those that are left, a sentence each.
+        unfinished: jobs that a run has aborted and that have leftovers, a sentence each.
+    """
+
+    def __init__(
+        self,
+        found: OpenUploads,
+        foreign: bool = False,
+        hadoop: bool = False,
+        max_aborts: int | None = None,
+    ) -> None:
+        older_than = found.filters.older_than
+        if (foreign or hadoop) and older_than is None:
+            raise OptionError(
+                "uploads of other programs and of Hadoop are aborted from an age only: nothing else"
+                " tells that they leak",
+                hint="Give older_than (--older-than 7d)",
+            )
+        self._limit = LEFTOVER_AFTER_SECONDS if older_than is None else older_than
+        self._others = foreign, hadoop
+        self._found, self._survey, self._runtime = found, found.survey, found.survey.runtime
+        self._remover = UploadRemover(self._runtime)
+        self._done = 0
+        self.chosen: Counter[str] = Counter()
+        self.left: Counter[str] = Counter()
+        self.old: Counter[str] = Counter()
+        self.jobs: dict[str, DeadJob] = {}
+        self.advice: dict[str, None] = {}
+        self.unfinished: list[str] = []
+        self._named = KeySet()  # chosen, and not of a dead job
+        for one in chain.from_iterable(self._survey.pages()):
+            self._count(one)
+        self._drop_partial()
+        for job in self.jobs.values():
+            self.chosen["over"] += len(job.chosen)
+        if max_aborts is not None and self.chosen.total() > max_aborts:
+            raise MagicError(
+                f"{self.chosen.total():,} uploads are to be aborted under {self._survey.dest.url}"
+                f" ({by_class(self.chosen)}), more than the {max_aborts:,} that are allowed: none"
+                " was"
+            )
+
+    @property
+    def question(self) -> str:
+        """What to ask before a run; "" if nothing is to be aborted."""
+        if not self.chosen.total():
+            return ""
+        jobs = [job.id for job in self.jobs.values()]
+        dead = f"dead job {jobs[0]}" if len(jobs) == 1 else f"{len(jobs)} dead jobs"
+        also = f", and with them {dead}" if jobs else ""
+        what = f"{self.chosen.total():,} uploads under {self._survey.dest.url}"
+        return f"Abort {what} ({by_class(self.chosen)}){also}?"
+
+    def _count(self, found: FoundUpload) -> None:
+        dest, filters = self._survey.dest, self._found.filters
+        undecided = found.job_state in UNDECIDED_OR_UNDONE
+        # Has a job that looked dead begun an upload since ("unknown"), it is not dead.
+        if undecided and found.owner_class in ("over", "unknown"):
+            new = DeadJob(found.job, found.uuid, found.dest)
+            self.jobs.setdefault(found.uuid, new).seen += 1
+        elif found.owner_class == "over" and found.job_state != State.CLOSED:
+            where = url_of(dest.bucket, found.dest)
+            self.advice[f"job {found.job} under {where} is {found.job_state}: recover it"] = None
+        if not filters.fits(found, dest):
+            self.left[found.owner_class] += 1
+        elif not deed(found, self._limit, *self._others)[0]:
+            self.left[found.owner_class] += 1
+            self.old[found.owner_class] += is_old(found, filters.old_from)
+        elif _of_dead_job(found):
+            self.jobs[found.uuid].chosen.append(found)
+        else:
+            self.chosen[found.owner_class] += 1
+            self._named.add(upload_name(found.key, found.upload_id))
+
+    def _drop_partial(self) -> None:
+        """Leave the dead jobs if only a part of them is meant."""
+        scope = self._survey.dest
+        for uuid, job in list(self.jobs.items()):
+            whole = job.dest.startswith(scope.prefix)
+            if whole and len(job.chosen) == job.seen:
+                continue
+            del self.jobs[uuid]
+            self.left["over"] += len(job.chosen)
+            if job.chosen:
+                why = (
+                    f"{job.seen - len(job.chosen)} of its {counted_are(job.seen, 'upload')} not"
+                    " meant, and it is aborted as a whole or not at all"
+                    if whole
+                    else "it lies above the path, and is aborted as a whole or not at all"
+                )
+                where = url_of(scope.bucket, job.dest)
+                self.advice[f"dead job {job.id} under {where}: {why}: recover it"] = None
+
+    # Doing ----------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Give the rows of the plan: the uploads that it would abort, looked at each time."""
+        return (one.to_dict() for one in self.run(dry_run=True))
+
+    def finish(self) -> AbortedUploads:
+        """Run the plan, and count what became of the uploads."""
+        counts: Counter[str] = Counter()
+        stays: list[FoundUpload] = []
+        for one in self.run():
+            counts[one.action] += 1
+            if one.action == "left" and len(stays) < NAMED_MAX:
+                stays.append(replace(one.found, note=one.why))
+        numbers = counts["aborted"], counts["gone"], counts["left"]
+        return AbortedUploads(*numbers, tuple(stays), tuple(self.unfinished))
+
+    def run(self, *, dry_run: bool = False) -> Iterator[Cleared]:
+        """Abort the chosen uploads, and no others, while the result is iterated; with ``dry_run``
+        change nothing, and say ``would abort``. Repeatable. A failure with one of them is ``left``;
+        StoreError: they could not be listed."""
+        self._done = 0
+        for job in self.jobs.values():
+            yield from self._some(job.chosen, job, dry_run)
+        for page in self._survey.pages():
+            meant = [
+                one
+                for one in page
+                if upload_name(one.key, one.upload_id) in self._named and not _of_dead_job(one)
+            ]
+            yield from self._some(meant, None, dry_run)
+
+    def _some(
+        self, meant: list[FoundUpload], job: DeadJob | None, dry_run: bool
+    ) -> Iterator[Cleared]:
+        """Abort some uploads; those of a dead job, after the job."""
+        in_flight = self._survey.in_flight
+        chosen = sized(self._runtime, meant, in_flight) if self._found.sizes else meant
+        still = {(found.key, found.upload_id) for found in chosen}
+        for found in meant:
+            if (found.key, found.upload_id) not in still:
+                yield Cleared(found, "gone")
+        if dry_run:
+            yield from (Cleared(found, "would abort") for found in chosen)
+        elif job is not None and (why := self._abort_job(job)):
+            yield from (Cleared(found, "left", why) for found in chosen)
+        else:
+            for cleared in self._each(chosen, job):
+                self._done += 1
+                told = Progress("abort", self._done, self.chosen.total(), "uploads")
+                self._runtime.progress(told)
+                yield cleared
+
+    def _abort_job(self, job: DeadJob) -> str:
+        """Abort a dead job, if it is still dead and not decided to commit; why not otherwise."""
+        job.ours = job.swept = False
+        try:
+            dest = Destination(self._survey.dest.bucket, job.dest)
+            seen = records.read(self._runtime, JobPaths(dest, job.id).record)
+            if seen is None or seen.record.uuid != job.uuid or seen.record.state is State.CLOSED:
+                return ""  # ended by another process meanwhile
+            if seen.record.state not in UNDECIDED_OR_UNDONE:
+                return f"its job is {seen.record.state}"
+            age = Listing(self._runtime, *seen.record.paths(dest).directories).to_end().age
+            if seen.record.state is State.RUNNING and age < self._survey.dead_after:
+                return f"its job lives: it changed {age_words(age)} ago"
+            committer = MagicCommitter.found(self._runtime, dest, seen, self._found.options)
+            report = committer.abort_job(role="recovery")
+        except MagicError as error:
+            return f"its job could not be aborted: {error.message}"
+        job.ours, job.swept = True, report.state in (State.CLOSED, State.ABSENT)
+        if not job.swept:
+            why = f": {report.warnings[0]}" if report.warnings else ""
+            self.unfinished.append(f"job {job.id} is still {report.state}{why}")
+        return ""
+
+    def _each(self, chosen: list[FoundUpload], job: DeadJob | None) -> Iterator[Cleared]:
+        runtime, in_flight = self._runtime, self._survey.in_flight
+        works = (
+            (found, self._to_clear(found, job)) for found in chosen if found.owner_class != "hadoop"
         )
-    limit = LEFTOVER_AFTER_SECONDS if filters.older_than is None else filters.older_than
-    rules = Rules(limit, foreign, hadoop)
-    made = Clearing(found.survey, filters, rules, options=found.options, sizes=found.sizes)
-    if max_aborts is not None and made.chosen.total() > max_aborts:
-        raise MagicError(
-            f"{made.chosen.total():,} uploads are to be aborted under {found.survey.dest.url}"
-            f" ({by_class(made.chosen)}), more than the {max_aborts:,} that are allowed: none was"
+        with closing(steps.each(runtime, works, in_flight=in_flight)) as ended:
+            for _, cleared in ended:
+                yield cleared
+        # By verbs: the record of its job is read in between, and a batch waits for no such read.
+        outcomes = runtime.pool.each(
+            lambda found: steps.by_verbs(runtime, self._clearing(found, job)),
+            (found for found in chosen if found.owner_class == "hadoop"),
+            in_flight=in_flight,
         )
-    return made
+        with closing(outcomes):
+            for outcome in outcomes:
+                yield outcome.unwrap()
+
+    def _to_clear(self, found: FoundUpload, job: DeadJob | None) -> steps.Start[Cleared]:
+        """`_clearing`, to be begun by `steps.each`."""
+        return lambda again: self._clearing(found, job, aborted=again)
+
+    def _clearing(
+        self, found: FoundUpload, job: DeadJob | None, *, aborted: bool = False
+    ) -> steps.Steps[Cleared]:
+        """Look for one upload again; abort it, if it is still open and still old enough. Raises no
+        `MagicError`. ``job``: its dead job, which has just been aborted. ``aborted``: an earlier
+        try has found it open, and its abort may have taken effect."""
+        name = UploadName(found.key, found.upload_id, found.token, found.multipart_etag)
+        try:
+            page: UploadPage = yield FindUpload(found.key, found.upload_id)
+            if not page.uploads:
+                return (yield from self._not_listed(found, name, job, aborted))
+            began = page.uploads[0].initiated
+            seen = None if began is None else age_of(page.seen_at, began)
+            age = replace(found, age=seen).limit_age
+            limit = self._limit
+            if limit and (age is None or age < limit):
+                return Cleared(found, "left", f"it is younger than {age_words(limit)} by now")
+            if found.owner_class == "hadoop" and self._was_adopted(found):
+                return Cleared(found, "left", "its job has been adopted meanwhile")
+        except MagicError as error:
+            return Cleared(found, "left", error.message)
+        removed = yield from self._remover.removing(name, aborted=aborted)
+        match removed.removal:
+            case Removal.ABORTED:
+                return Cleared(found, "aborted")
+            case Removal.LEFT:
+                return Cleared(found, "left", removed.why)
+            case Removal.VISIBLE:
+                why = "it was completed: the object there is what it became"
+            case Removal.GONE:
+                why = "a listing shows it, and its parts are gone"
+        return Cleared(found, "gone", why)
+
+    def _not_listed(
+        self, found: FoundUpload, name: UploadName, job: DeadJob | None, aborted: bool
+    ) -> steps.Steps[Cleared]:
+        look = yield from looking(self._runtime, name)
+        if look.state is UploadState.OPEN:
+            return Cleared(found, "left", "no listing shows it, but its parts are there")
+        if look.ended or (job is not None and job.swept):
+            by_us = aborted and look.state is not UploadState.VISIBLE
+            ours = by_us or (job is not None and job.ours)
+            return Cleared(found, "aborted" if ours else "gone")
+        return Cleared(found, "left", f"no listing shows it, and no more can be told: {look.error}")
+
+    def _was_adopted(self, found: FoundUpload) -> bool:
+        """Whether the job of one of Hadoop's uploads now has a record that is not closed."""
+        try:
+            paths = JobPaths(Destination(self._survey.dest.bucket, found.dest), found.job)
+        except PathError:
+            return False  # no job of ours can have that id
+        seen = records.read(self._runtime, paths.record)
+        return seen is not None and seen.record.state is not State.CLOSED
+
+
+def _of_dead_job(found: FoundUpload) -> bool:
+    """Whether an upload is removed by the abort of its dead job."""
+    return found.owner_class == "over" and found.job_state in UNDECIDED_OR_UNDONE
 
 
 def by_class(counts: Mapping[str, int]) -> str:

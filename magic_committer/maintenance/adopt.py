@@ -33,13 +33,7 @@ from magic_committer.commit import probe, records
 from magic_committer.commit.outcome import end
 from magic_committer.commit.published import committed_by_hadoop
 from magic_committer.committers.magic import MagicCommitter
-from magic_committer.errors import (
-    JobError,
-    JobExists,
-    JobNotFound,
-    OutcomeUnknown,
-    PathError,
-)
+from magic_committer.errors import JobError, JobExists, JobNotFound, OutcomeUnknown, PathError
 from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destination, JobPaths
 from magic_committer.maintenance.inspect import Listing, directories, measure, with_token
 from magic_committer.maintenance.reports import Adoption, refuse_younger
@@ -78,7 +72,11 @@ def adopt_job(
         adoption = replace(adoption, committed=True)
     if dry_run:
         return adoption
-    _prove(runtime, dest, options)
+    # Prove that the store keeps the conditions of a decision, on a job of its own.
+    known = probe.known(runtime.store.identity)
+    if not (known.conditional_put and known.swap):
+        trial = MagicCommitter.setup(runtime, dest, ADOPTED_TERMS, options, BlockSource())
+        trial.abort_job(role="recovery")
     record = _record(runtime, dest, adoption)
     try:
         records.create(runtime, JobPaths(dest, job_id).record, record)
@@ -119,8 +117,7 @@ def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -
         )
     if measured.failure is not None:
         raise measured.failure
-    ours = measured.ours or with_token(runtime, directory)
-    if ours:
+    if ours := measured.ours or with_token(runtime, directory):
         _refuse_ours(runtime, paths)  # another process may be adopting it
         raise JobError(
             f"job {job_id!r} cannot be adopted: {ours} carries the token of a job of this library",
@@ -183,14 +180,6 @@ def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
 
 
 # The record ---------------------------------------------------------------------------------------
-
-
-def _prove(runtime: Runtime, dest: Destination, options: Options) -> None:
-    """Prove that the store keeps the conditions of a decision. The proof uses a job of its own."""
-    known = probe.known(runtime.store.identity)
-    if not (known.conditional_put and known.swap):
-        trial = MagicCommitter.setup(runtime, dest, ADOPTED_TERMS, options, BlockSource())
-        trial.abort_job(role="recovery")
 
 
 def _record(runtime: Runtime, dest: Destination, adoption: Adoption) -> JobRecord:

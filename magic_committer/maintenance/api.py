@@ -14,8 +14,9 @@ Anyone may call them, from any machine, as often as needed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Unpack
 
 from magic_committer import _wiring
@@ -26,63 +27,40 @@ from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit import records
 from magic_committer.commit.batches import Ledgers
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
+from magic_committer.commit.job_commit import runs_of
 from magic_committer.committers.magic import MagicCommitter
-from magic_committer.errors import FormatError, JobNotFound, PathError
+from magic_committer.errors import (
+    FormatError,
+    JobNotFound,
+    JobNotRunning,
+    OutcomeUnknown,
+    PathError,
+)
 from magic_committer.hadoop.paths import Destination, JobPaths
-from magic_committer.maintenance.abort_uploads import AbortedUploads, OpenUploads
+from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.adopt import adopt_job
-from magic_committer.maintenance.below import jobs_below
 from magic_committer.maintenance.cleanup import Cleaning, Limits
-from magic_committer.maintenance.ending import Ending, give_up_job, recover_job
-from magic_committer.maintenance.inspect import inspect_all
+from magic_committer.maintenance.ending import give_up_job, recover_job
+from magic_committer.maintenance.inspect import inspect_all, jobs_below
 from magic_committer.maintenance.reports import (
     DEAD_AFTER_SECONDS,
     LEFTOVER_AFTER_SECONDS,
-    ActionPlan,
     Adoption,
     Age,
     CleanupReport,
     FoundJob,
     GivenUp,
-    JobKind,
     Recovery,
+    StreamState,
     seconds,
 )
-from magic_committer.maintenance.streams import (
-    StreamState,
-    abort_jobs_of,
-    stream_state,
-)
-from magic_committer.maintenance.uploads import Filters, FoundUpload, OwnerClass
+from magic_committer.maintenance.uploads import Filters
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.protocol.record import JobReport
+from magic_committer.protocol.record import JobReport, State
 from magic_committer.stores.urls import is_tree
 
-__all__ = [
-    "AbortedUploads",
-    "ActionPlan",
-    "Adoption",
-    "Age",
-    "CleanupReport",
-    "FoundJob",
-    "FoundUpload",
-    "GivenUp",
-    "JobKind",
-    "OpenUploads",
-    "OwnerClass",
-    "Recovery",
-    "StreamState",
-    "abort",
-    "abort_stream",
-    "adopt",
-    "cleanup",
-    "force_abort",
-    "inspect",
-    "read_stream",
-    "recover",
-    "uploads",
-]
+logger = logging.getLogger("magic_committer")
 
 
 @patient()
@@ -126,20 +104,7 @@ def inspect(
     if problems:
         raise FormatError(destination.url, "", "; ".join(problems))
     jobs = (job for one in dests for job in inspect_all(runtime, one, limit))
-    return [replace(job, _ending=_EndingAt(job.dest, job.id, s3_of(s3, place))) for job in jobs]
-
-
-@dataclass(frozen=True, slots=True)
-class _EndingAt:
-    """Where a job was found, and how: what its endings need, in another process too."""
-
-    dest: str
-    job_id: str
-    s3: S3Options
-
-    def __call__(self, adopt: bool, dead_after: float | None) -> Ending:
-        runtime, dest = _reach(self.dest, self.s3, no_progress)
-        return Ending(runtime, dest, self.job_id, None, adopt, dead_after)
+    return [replace(job, _s3=s3_of(s3, place)) for job in jobs]
 
 
 @patient()
@@ -510,7 +475,13 @@ def read_stream(
     """
     query = StreamBatch(query, 0).query
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
-    return stream_state(Ledgers(runtime, destination), destination.url, query)
+    ledger = Ledgers(runtime, destination).read(query).ledger
+    if ledger is None:
+        return None
+    by, number = ("", None) if ledger.claim is None else (ledger.claim.job_id, ledger.claim.number)
+    return StreamState(
+        query, destination.url, ledger.done, ledger.done_by, by, number, ledger.checkpoint
+    )
 
 
 @patient()
@@ -549,6 +520,36 @@ def abort_stream(
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
     options = options_of(options)
     return tuple(abort_jobs_of(runtime, destination, checkpoint_of(checkpoint), options))
+
+
+def abort_jobs_of(
+    runtime: Runtime, dest: Destination, checkpoint: str, options: Options
+) -> list[JobReport]:
+    """Abort the running jobs of a query, by the hash of its checkpoint.
+
+    It may come without any message of a task (`pyspark` calls so when a task has failed, or the
+    query is stopped): then only the checkpoint is known, of which the jobs' records hold a hash.
+    """
+    reports = []
+    for seen in list(runs_of(runtime, dest, checkpoint)):
+        if seen.record.state not in (State.RUNNING, State.ABORTING):
+            continue
+        try:
+            committer = MagicCommitter.found(runtime, dest, seen, options)
+            reports.append(committer.abort_job(role="recovery"))
+        except JobNotRunning as error:  # decided meanwhile, or ended
+            logger.info("job %s was not aborted: %s", seen.record.id, error.message)
+        except OutcomeUnknown as error:
+            if not _has_ended(runtime, seen):
+                raise
+            logger.info("job %s has ended meanwhile: %s", seen.record.id, error.message)
+    return reports
+
+
+def _has_ended(runtime: Runtime, seen: records.Seen) -> bool:
+    """Whether a job's own process has ended it, and deleted its record, since it was seen."""
+    now = records.read(runtime, seen.key)
+    return now is None or now.record.uuid != seen.record.uuid
 
 
 def _reach(dest: str, s3: S3Options, progress: ProgressFunction) -> tuple[Runtime, Destination]:

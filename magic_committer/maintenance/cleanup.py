@@ -44,18 +44,17 @@ from magic_committer.errors import (
     NotSupported,
     StoreError,
 )
-from magic_committer.hadoop.paths import (
-    RECORD,
-    SAVED_SUFFIXES,
-    TEMPORARY,
-    Destination,
-    owner_of,
-)
-from magic_committer.maintenance.attribution import Places, directory_of
+from magic_committer.hadoop.paths import RECORD, SAVED_SUFFIXES, TEMPORARY, Destination, owner_of
 from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import Listing, directories, each, pendings_of
 from magic_committer.maintenance.reports import NAMED_MAX, CleanupReport, Recovery
-from magic_committer.maintenance.uploads import OLD_SECONDS, Survey, blind_spot
+from magic_committer.maintenance.uploads import (
+    OLD_SECONDS,
+    Places,
+    Survey,
+    blind_spot,
+    directory_of,
+)
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA, State
 from magic_committer.stores.base import DirectoryStore, ObjectInfo
@@ -92,30 +91,23 @@ class Cleaning:
         dry_run: bool,
         options: Options,
     ) -> None:
-        self._runtime = runtime
-        self._dest = dest
-        self._limits = limits
-        self._dry_run = dry_run
-        self._options = options
-        self._in_flight = options.commit_threads
+        self._runtime, self._dest, self._limits = runtime, dest, limits
+        self._dry_run, self._options, self._in_flight = dry_run, options, options.commit_threads
         self._recovered: list[Recovery] = []
         self._unfinished: list[Recovery] = []
         self._left_ages: dict[str, float] = {}
         self._over: set[str] = set()
-        self._survey: Survey | None = None
         self._remover = UploadRemover(runtime)
         self._counts = dict.fromkeys(COUNTS, 0)
         self._did: list[str] = []
         self._errors: list[str] = []
 
     def run(self) -> CleanupReport:
-        """Clean up. An error on one thing does not stop the others.
-
-        Raises:
-            StoreError: the jobs could not be listed.
-        """
+        """Clean up. An error on one thing does not stop the others. StoreError: the jobs could not
+        be listed."""
+        survey: Survey | None = None
         try:  # the uploads are listed before the records are read
-            self._survey = Survey(
+            survey = Survey(
                 self._runtime, self._dest, dead_after=self._limits.dead_after,
                 in_flight=self._in_flight, by_name=True,
             )  # fmt: skip
@@ -128,8 +120,8 @@ class Cleaning:
                 self._job(directory)
             except MagicError as error:
                 self._errors.append(f"{directory}: {error}")
-        if self._survey is not None:
-            self._abort_named(self._survey)
+        if survey is not None:
+            self._abort_named(survey)
         if is_tree(self._dest.bucket):
             self._waiting_litter()
         return CleanupReport(
@@ -253,9 +245,8 @@ class Cleaning:
         self._left_ages[token] = max(
             self._left_ages.get(token, 0.0), age_of(now.seen_at, now.last_modified)
         )
-        aborted, left = 0, False
-        if info.key.endswith(SAVED_SUFFIXES):
-            aborted, left = self._abort_pendings(now)
+        saved = info.key.endswith(SAVED_SUFFIXES)
+        aborted, left = self._abort_pendings(now) if saved else (0, False)
         if left:
             self._counts["uploads_aborted"] += aborted
             return None
@@ -282,19 +273,19 @@ class Cleaning:
         left."""
         try:
             pendings, _ = pendings_of(self._runtime, info)
-        except NotFound:
+        except (NotFound, FormatError) as error:
+            if isinstance(error, FormatError):
+                self._errors.append(f"its uploads are not known: {error}")
             return 0, False
-        except FormatError as error:
-            self._errors.append(f"its uploads are not known: {error}")
-            return 0, False
-        for pending in pendings:
+        uploads = []
+        for number, pending in enumerate(pendings):
             if not self._dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
+            uploads.append(UploadName.of(from_pending(pending, f"{info.key}: {number}")))
         aborted, left = 0, False
-        for number, pending in enumerate(pendings):
+        for upload in uploads:
             # One after the other, by verbs: this is a thread of the pool, and a thread that waits
             # for others of its pool may wait for ever.
-            upload = UploadName.of(from_pending(pending, f"{info.key}: {number}"))
             end = steps.by_verbs(self._runtime, self._to_remove(upload)(False))
             removed = self._removed(upload, end)
             aborted += removed.removal is Removal.ABORTED
@@ -309,7 +300,13 @@ class Cleaning:
 
     def _removed(self, upload: UploadName, end: UploadLook | Removed) -> Removed:
         """What has become of an upload, or would. What is left is reported."""
-        removed = _would_remove(end) if isinstance(end, UploadLook) else end
+        if isinstance(end, UploadLook):
+            if end.error is not None and not end.ended:
+                removed = Removed(Removal.LEFT, end.error.message, end.error)
+            else:
+                removed = Removed(Removal.GONE if end.ended else Removal.ABORTED)
+        else:
+            removed = end
         if removed.removal is Removal.LEFT:
             self._counts["uploads_left"] += 1
             self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {removed.why}")
@@ -369,10 +366,3 @@ class Cleaning:
         except StoreError as error:
             why = str(error)
         self._errors += [why] if why else []
-
-
-def _would_remove(look: UploadLook) -> Removed:
-    """What a removal would come to. Pure."""
-    if look.error is not None and not look.ended:
-        return Removed(Removal.LEFT, look.error.message, look.error)
-    return Removed(Removal.GONE if look.ended else Removal.ABORTED)

@@ -36,9 +36,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import orjson
@@ -91,7 +92,6 @@ from magic_committer.errors import (
     StoreError,
     WriteConflict,
 )
-from magic_committer.hadoop.formats import Pending
 from magic_committer.hadoop.paths import (
     MAGIC_JOB_PREFIX,
     PLAN_PREFIX,
@@ -132,7 +132,7 @@ from magic_committer.protocol.record import (
     Terms,
 )
 from magic_committer.remedy import DEAD_AFTER, Call, Remedy
-from magic_committer.stores.base import ObjectInfo, same_etag
+from magic_committer.stores.base import ObjectInfo, same_etag, uploads
 from magic_committer.upload import BlockSource
 
 T = TypeVar("T")
@@ -147,10 +147,9 @@ LOOKS_MAX = 4
 """How often the record is read again because another process has moved it on. There are no more
 arrows from ``running`` to its end."""
 
-IDS_MAX = 10
-"""Ids that are named to who asks for a job that is not there."""
-PROBLEMS_MAX = 5
-"""Problems of a job that cannot be committed, and keys of one that is given up, that are named."""
+IDS_MAX, PROBLEMS_MAX = 10, 5
+"""How many are named: ids to who asks for a job that is not there; problems of a job that cannot be
+committed, and keys of one that is given up."""
 WRITTEN_OVER = (
     "What the job has written over does not come back: where a file of it is visible at a key that"
     " held another object before, undoing deletes the file, and the old object is gone."
@@ -181,7 +180,6 @@ class Ending:
     verb: Call = "abort"
     seen: records.Seen | None = None
     adoption: Adoption | None = None
-    _hadoops: bool = False
 
     def commit(
         self, expect: int | Collection[str] | None = None, accept: Collection[str] = ()
@@ -189,58 +187,62 @@ class Ending:
         """Plan to publish what the job's tasks committed, or to finish it."""
         with self._calling("commit"):
             self._find()
-            prospect = None
+            more: dict[str, Any] = {}
             if self.adoption is not None and self.adoption.committed:
                 question = self._sweep_question()
             elif self.state in (State.RUNNING, State.ABSENT):
-                prospect = self._prospect(expect, accept)
-                many = pending_words(len(prospect.tasks), prospect.files, prospect.bytes)
+                found = self._prospect(expect, accept)
+                more = {"tasks": list(found.tasks), "files": found.files, "bytes": found.bytes}
+                many = pending_words(len(found.tasks), found.files, found.bytes)
                 question = f"Commit job {self.job_id}: make visible {many}?"
             else:
-                self._refuse_ended(self.outcome != "committed")
+                assert self.seen is not None
+                if self.outcome != "committed":
+                    raise ended_by_record(self.dest.url, self.seen.record)
                 question = f"Finish job {self.job_id}, which is {self.state}?"
             return self._plan(
-                question,
-                lambda: self._committer().commit_job(None, expect, accept),
-                prospect=prospect,
+                question, lambda: self._committer().commit_job(None, expect, accept), **more
             )
 
     def abort(self, revert: bool = False, leave_visible: bool = False) -> ActionPlan[JobReport]:
         """Plan to make sure that nothing of the job is visible."""
         with self._calling("abort"):
             self._find()
-            reverting = self.state is State.COMMITTING and revert
-            self._refuse_ended(self.outcome == "committed" and not reverting)
+            seen, undoes = self.seen, self.state is State.COMMITTING and revert
+            if seen is not None and self.outcome == "committed" and not undoes:
+                raise ended_by_record(self.dest.url, seen.record)
+            question, warning = self._abort_question(leave_visible), ""
+            if seen is not None and (undoes or self.state is State.REVERTING):
+                warning = "" if seen.record.terms.mode in FAILING else WRITTEN_OVER
             return self._plan(
-                self._abort_question(leave_visible),
+                question,
                 lambda: self._committer().abort_job(
                     revert=revert, leave_visible=leave_visible, role="recovery"
                 ),
-                self._loss(),
+                warning,
             )
 
     def recover(
         self, accept: Collection[str] = (), leave_visible: bool = False
     ) -> ActionPlan[Recovery]:
         """Plan to finish the job as it was decided, or to abort it if it was not."""
-        limit = DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after
-
-        def recover(dry_run: bool, dead_after: float = limit) -> Recovery:
-            return recover_job(
-                self.runtime, self.dest, self.job_id, dead_after=dead_after, accept=accept,
-                leave_visible=leave_visible, dry_run=dry_run, options=self.options,
-            )  # fmt: skip
+        recover = partial(
+            recover_job, self.runtime, self.dest, self.job_id, accept=accept,
+            leave_visible=leave_visible, options=self.options,
+            dead_after=DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after,
+        )  # fmt: skip
 
         def run() -> Recovery:
-            adopted = self.adoption is not None
+            if self.adoption is None:
+                return recover()
             self._take()
-            return recover(False, 0.0 if adopted else limit)
+            return recover(dead_after=0.0)
 
         with self._calling("recover"):
             try:
                 self._find()
             except JobNotFound:
-                ended = recover(dry_run=False)
+                ended = recover()
                 if ended.outcome != "committed":
                     raise
                 return self._plan("", lambda: ended, would=ended.did)
@@ -250,7 +252,7 @@ class Ending:
                 return self._plan(question, run)
             would = recover(dry_run=True)
             question = f"Job {self.job_id} is {would.state}; {would.did}. Go on?"
-            return self._plan(question, run, would=would.did, unresolved=would.unresolved)
+            return self._plan(question, run, would=would.did, unresolved=list(would.unresolved))
 
     def adopting(self) -> ActionPlan[Adoption]:
         """Plan to give a Hadoop job a record, and to do nothing else."""
@@ -259,13 +261,10 @@ class Ending:
 
     def give_up(self) -> ActionPlan[GivenUp]:
         """Plan to give up what can be neither finished nor undone."""
-
-        def give_up(dry_run: bool) -> GivenUp:
-            return give_up_job(
-                self.runtime, self.dest, self.job_id, dead_after=self._settled(),
-                dry_run=dry_run, options=self.options,
-            )  # fmt: skip
-
+        give_up = partial(
+            give_up_job, self.runtime, self.dest, self.job_id,
+            dead_after=self._settled(), options=self.options,
+        )  # fmt: skip
         try:
             look = give_up(dry_run=True)
         except JobNotFound as error:
@@ -274,7 +273,7 @@ class Ending:
         question = "" if over else _give_up_question(look)
         would = f"nothing: it was {look.outcome}" if over else "give it up"
         row = {"warning": "", "would": would, "adopt": False, **look.to_dict()}
-        return ActionPlan(question, (row,), "", lambda: give_up(dry_run=False))
+        return ActionPlan(question, (row,), "", give_up)
 
     def abort_or_give_up(self) -> ActionPlan[JobReport] | ActionPlan[GivenUp]:
         """Plan to end the job whatever its record says: what cannot be undone is left."""
@@ -303,7 +302,6 @@ class Ending:
         self.seen = self._read()
         if self.seen is not None:
             return
-        self._hadoops = True
         if not self.adopt and (found := self.look()).kind == "hadoop":
             raise self._refused(
                 f"is a Hadoop job with {pending_words(found.tasks, found.files, found.bytes)}; it"
@@ -347,7 +345,7 @@ class Ending:
         """The job's record, after it was adopted if it has to be."""
         if self.adoption is not None:
             self._adopt(dry_run=False)
-            self.adoption, self._hadoops = None, False
+            self.adoption = None
             self.seen = self._read()
         if self.seen is None:
             raise self._not_found()
@@ -365,20 +363,8 @@ class Ending:
 
     # Questions and refusals -----------------------------------------------------------------------
 
-    def _refuse_ended(self, refused: bool) -> None:
-        """Raise `JobNotRunning` if the record says that the job ended in another way."""
-        if refused and self.seen is not None:
-            raise ended_by_record(self.dest.url, self.seen.record)
-
     def _plan(
-        self,
-        question: str,
-        run: Callable[[], T],
-        warning: str = "",
-        *,
-        would: str = "",
-        prospect: Prospect | None = None,
-        unresolved: Iterable[str] = (),
+        self, question: str, run: Callable[[], T], warning: str = "", would: str = "", **more: Any
     ) -> ActionPlan[T]:
         """The plan, with the job's state as its one row."""
 
@@ -401,10 +387,9 @@ class Ending:
             "adopt": self.adoption is not None,
             "warning": warning,
             "would": would or question.removesuffix("?"),
-            "tasks": prospect and list(prospect.tasks),
-            "files": prospect and prospect.files,
-            "bytes": prospect and prospect.bytes,
-            "unresolved": list(unresolved),
+            **dict.fromkeys(("tasks", "files", "bytes")),
+            "unresolved": [],
+            **more,
         }
         return ActionPlan(question, (row,), warning, calling)
 
@@ -418,22 +403,19 @@ class Ending:
                 self._remedy("abort", "if its driver is dead, abort and run it again"),
             )
         committer = MagicCommitter(self.runtime, job, self.options or Options(), BlockSource())
-        found = committer.driver(accept=accept).look(expect)
+        found, abort = (
+            committer.driver(accept=accept).look(expect),
+            self._remedy("abort", "abort it"),
+        )
         if found.problems:
             raise CommitRefused(
                 f"job {self.job_id!r} cannot be committed:"
                 f" {name_some(found.problems, PROBLEMS_MAX)}",
-                job_id=self.job_id,
-                problems=found.problems,
-                hint=ACCEPT_EACH,
-                remedies=(self._remedy("abort", "abort it"),),
-            )
+                job_id=self.job_id, problems=found.problems, hint=ACCEPT_EACH, remedies=(abort,),
+            )  # fmt: skip
         if not found.tasks and expect is None:
-            raise self._refused(
-                "has no committed task",
-                self._remedy("abort", "abort it"),
-                self._remedy("commit", "if it is right that it has none", expect=0),
-            )
+            none = self._remedy("commit", "if it is right that it has none", expect=0)
+            raise self._refused("has no committed task", abort, none)
         return found
 
     def _sweep_question(self) -> str:
@@ -467,12 +449,6 @@ class Ending:
         many = pending_words(found.tasks, found.files, found.bytes)
         return f"Abort job {self.job_id}{changed}: {many}{stays and f'; {stays}'}?"
 
-    def _loss(self) -> str:
-        """What is said before a decided job is undone; "" if it could write over nothing."""
-        if self.seen is None or self.state not in (State.COMMITTING, State.REVERTING):
-            return ""
-        return "" if self.seen.record.terms.mode in FAILING else WRITTEN_OVER
-
     # Remedies -------------------------------------------------------------------------------------
 
     def _refused(self, what: str, *remedies: Remedy) -> JobError:
@@ -500,7 +476,8 @@ class Ending:
         adopt: dict[str, object] = {"adopt": True}
         if remedy.call == "adopt":
             return replace(remedy, call=self.verb, options={**adopt, **remedy.options})
-        if not self._hadoops or remedy.call not in ADOPTING or remedy.job_id != self.job_id:
+        ours = remedy.call in ADOPTING and remedy.job_id == self.job_id
+        if self.seen is not None or not ours:
             return remedy
         if self.dead_after is not None:
             adopt[DEAD_AFTER] = self.dead_after
@@ -513,25 +490,24 @@ def _give_up_question(look: GivenUp) -> str:
     visible = f"{counted(look.visible_files, 'file')} of it visible"
     if look.visible:
         visible += f" ({name_some(look.visible, PROBLEMS_MAX)})"
-    first = f"Give up job {look.job_id}, which is {look.found}? {is_open}, {visible}."
-    after = "Then its record is deleted, and nobody can finish or undo the job any more. Go on?"
     if look.found == State.COMPLETED:
         fate = (
             "Its files stay. What it replaces may stay too, and _SUCCESS be missing. Open uploads"
             " are aborted."
         )
     elif look.found == UNREADABLE:
-        fate = (
-            f"Its record cannot be read: {look.why}. What is visible stays; open uploads are"
-            " aborted."
-        )
+        why = f"Its record cannot be read: {look.why}."
+        fate = f"{why} What is visible stays; open uploads are aborted."
     else:
         fate = (
             "First it is undone: open uploads are aborted, and what is visible of a committing job"
             " is deleted; what was written over does not come back. If that cannot be done wholly,"
             " the rest stays as it is."
         )
-    return f"{first} {fate} {after}"
+    return (
+        f"Give up job {look.job_id}, which is {look.found}? {is_open}, {visible}. {fate} Then its"
+        " record is deleted, and nobody can finish or undo the job any more. Go on?"
+    )
 
 
 # Recovery -----------------------------------------------------------------------------------------
@@ -566,7 +542,9 @@ def recover_job(
         if state is State.CLOSED:
             return recovery
         if state is State.RUNNING:
-            _refuse_young(runtime, dest, seen, dead_after, leave_visible)
+            age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
+            ways = dead(dest.url, job_id, **({"leave_visible": True} if leave_visible else {}))
+            refuse_younger(job_id, age, dead_after, "it is running, and may be alive", *ways)
         if dry_run:
             return _planned(runtime, dest, seen, recovery, accept, leave_visible)
         committer = MagicCommitter.found(runtime, dest, seen, options)
@@ -579,14 +557,6 @@ def recover_job(
         return replace(recovery, state=report.state, outcome=report.outcome, report=report)
     assert last is not None
     raise last
-
-
-def _refuse_young(
-    runtime: Runtime, dest: Destination, seen: records.Seen, dead_after: float, leave_visible: bool
-) -> None:
-    age = Listing(runtime, *seen.record.paths(dest).directories).to_end().age
-    ways = dead(dest.url, seen.record.id, **({"leave_visible": True} if leave_visible else {}))
-    refuse_younger(seen.record.id, age, dead_after, "it is running, and may be alive", *ways)
 
 
 def _planned(
@@ -621,14 +591,11 @@ def _absent(
     """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
     job's UUID."""
     job = StartedJob(job_id, job_id, dest.url, Terms(), False, "", False)
-    outcome = did = ""
+    outcome, did = "", "there is no record of it; it may have ended, either way, or never been"
     if committed_by_marker(runtime, job):
-        outcome, did = "committed", "nothing: it has committed and is finished"
-    absent = str(State.ABSENT)
-    never = "nothing: there is no record of it; it may have ended, either way, or never been"
-    return Recovery(
-        job_id, dest.url, found or absent, absent, outcome, did or never, dry_run=dry_run
-    )
+        outcome, did = "committed", "it has committed and is finished"
+    was, did = str(State.ABSENT), f"nothing: {did}"
+    return Recovery(job_id, dest.url, found or was, was, outcome, did, dry_run=dry_run)
 
 
 # Giving up ----------------------------------------------------------------------------------------
@@ -663,18 +630,11 @@ class GivingUp:
     counts: Counter[str] = field(default_factory=Counter)
     named: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
-    def told(
-        self,
-        found: str,
-        state: str,
-        outcome: str = "",
-        why: str = "",
-        report: JobReport | None = None,
-    ) -> GivenUp:
+    def told(self, found: str, state: str, **more: Any) -> GivenUp:
         """Make the report."""
-        named = {name: tuple(some) for name, some in self.named.items()}
-        more: dict[str, Any] = {**self.counts, **named, "dry_run": self.dry_run, "report": report}
-        return GivenUp(self.job_id, self.dest.url, str(found), str(state), outcome, why, **more)
+        more |= {name: tuple(some) for name, some in self.named.items()}
+        more |= {**self.counts, "dry_run": self.dry_run}
+        return GivenUp(self.job_id, self.dest.url, str(found), str(state), **more)
 
     def name(self, what: str, words: str) -> None:
         """Name one more thing that stays; the first `NAMED_MAX` of a kind."""
@@ -714,12 +674,9 @@ class GivingUp:
     def _owns(self, uuid: str) -> bool:
         """Whether an object of the job's directory belongs to the job, by the UUID in its
         metadata."""
-        if uuid in self.uuids or (not uuid and self.adopted):
-            return True
         if self.by_directory and self._may_be_ours(uuid):
             self.uuids.add(uuid)
-            return True
-        return False
+        return uuid in self.uuids or (not uuid and self.adopted)
 
     def _listed(self) -> Iterator[ObjectInfo]:
         listing = Listing(self.runtime, *self.directories)
@@ -738,35 +695,28 @@ class GivingUp:
                 self._end(fresh)
 
     def _by_sets(self) -> Iterator[UploadName]:
-        """Give the uploads that the control objects name."""
+        """Give the job's uploads that control objects name."""
         for info, saved in each_saved(self.runtime, self._listed()):
             try:
                 if isinstance(saved, MagicError):
                     raise saved
-                yield from self._mine(info.key, *saved)
+                named = [from_pending(pending, info.key) for pending in saved[0]]
             except (FormatError, StoreError) as error:
                 self.name("unread", f"{info.key}: {error.message}")
+                continue
+            if self._owns(saved[1].get(JOB_METADATA, "")):
+                mine = [UploadName.of(upload) for upload in named if self._is_ours(upload)]
+                if others := len(named) - len(mine):
+                    self.name("unread", f"{info.key}: names {counted(others, 'upload')} of others")
+                yield from mine
 
     def _by_name(self) -> Iterator[UploadName]:
         """Give the uploads that a listing shows. This comes second: the sets have told the UUIDs by
         then."""
         with suppress(NotSupported):
-            for page in self.runtime.store.list_uploads(self.dest.prefix):
-                for listed in page.uploads:
-                    if owner_of(listed.key, listed.upload_id) in self.uuids:
-                        yield UploadName(listed.key, listed.upload_id)
-
-    def _mine(
-        self, key: str, pendings: list[Pending], metadata: dict[str, str]
-    ) -> list[UploadName]:
-        """The job's uploads that one control object names."""
-        uploads = [from_pending(pending, key) for pending in pendings]
-        if not self._owns(metadata.get(JOB_METADATA, "")):
-            return []
-        mine = [UploadName.of(upload) for upload in uploads if self._is_ours(upload)]
-        if others := len(uploads) - len(mine):
-            self.name("unread", f"{key}: names {counted(others, 'upload')} of others")
-        return mine
+            for listed in uploads(self.runtime.store, self.dest.prefix):
+                if owner_of(listed.key, listed.upload_id) in self.uuids:
+                    yield UploadName(listed.key, listed.upload_id)
 
     def _is_ours(self, upload: ReadyUpload) -> bool:
         token = upload.token.partition(".")[0]
@@ -784,11 +734,11 @@ class GivingUp:
                     self.counts["open"] += look.state is not UploadState.GONE
 
     def _end(self, uploads: Iterator[UploadName]) -> None:
-        remover = UploadRemover(self.runtime)
+        remover, runtime = UploadRemover(self.runtime), self.runtime
         removals = ((upload, remover.to_remove(upload)) for upload in uploads)
         with (
-            closing(steps.each(self.runtime, removals, in_flight=IN_FLIGHT)) as ended,
-            closing(self.runtime.pool.each(self._undone, ended, in_flight=IN_FLIGHT)) as outcomes,
+            closing(steps.each(runtime, removals, in_flight=IN_FLIGHT)) as ended,
+            closing(runtime.pool.each(self._remains, ended, in_flight=IN_FLIGHT)) as outcomes,
         ):
             for outcome in outcomes:
                 (upload, removed), stays = outcome.item, outcome.unwrap()
@@ -800,16 +750,15 @@ class GivingUp:
                     self.counts["aborted"] += removed.removal is Removal.ABORTED
                     self.counts["deleted"] += removed.removal is Removal.VISIBLE
 
-    def _undone(self, end: tuple[UploadName, Removed]) -> bool:
-        """Whether a file of an upload stays, or may; asked in a thread."""
+    def _remains(self, end: tuple[UploadName, Removed]) -> bool:
+        """Whether a file of an upload stays, or may; asked in a thread. If the job is undone, the
+        object that the upload became is deleted first."""
         upload, removed = end
-        if removed.removal is Removal.LEFT:
+        visible = removed.removal is Removal.VISIBLE or removed.error is not None
+        if removed.removal is Removal.LEFT or not visible:
             return False
-        may_be_visible = removed.removal is Removal.VISIBLE or removed.error is not None
-        return may_be_visible and not (self.undo and self._deleted(upload))
-
-    def _deleted(self, upload: UploadName) -> bool:
-        """Delete the object that an upload became. Whether it is gone."""
+        if not self.undo:
+            return True
         try:
             info = object_at(self.runtime, upload.key)
             if info is not None and became(upload, info):
@@ -818,8 +767,8 @@ class GivingUp:
                 )
                 info = object_at(self.runtime, upload.key)
         except StoreError:
-            return False
-        return info is None or not became(upload, info)
+            return True
+        return info is not None and became(upload, info)
 
     def stays(self, key: str) -> None:
         """Note a file that stays and is visible, or may be."""
@@ -833,7 +782,11 @@ class GivingUp:
         failures."""
         plans: list[str] = []
         others: list[str] = []
-        for info, uuid in each(self.runtime, self._uuid_of, self._listed(), IN_FLIGHT):
+
+        def uuid_of(info: ObjectInfo) -> str:
+            return (self.runtime.store.head(info.key).metadata or {}).get(JOB_METADATA, "")
+
+        for info, uuid in each(self.runtime, uuid_of, self._listed(), IN_FLIGHT):
             if isinstance(uuid, NotFound):
                 continue
             if isinstance(uuid, MagicError):
@@ -845,9 +798,6 @@ class GivingUp:
             failed = self.runtime.store.delete(keys) if keys else {}
             for key, why in failed.items():
                 self.name("unread", f"{key}: {why.message}")
-
-    def _uuid_of(self, info: ObjectInfo) -> str:
-        return (self.runtime.store.head(info.key).metadata or {}).get(JOB_METADATA, "")
 
     # The record -----------------------------------------------------------------------------------
 
@@ -862,12 +812,8 @@ class GivingUp:
     def claim(self, etag: str) -> str:
         """Replace the record if it still has that ETag, so that nobody's swap can win any more.
         First it deletes a key that nobody has: who may not delete could not take the claim away
-        again, and nobody could read the job's state. Gives the ETag of the claim.
-
-        Raises:
-            JobError: the record has changed. Nothing was given up.
-            StoreError: the store refused a request, or gave no answer: do it again.
-        """
+        again, and nobody could read the job's state. Gives the ETag of the claim. JobError: the
+        record has changed, and nothing was given up."""
         try:
             self.runtime.store.delete_one(f"{self.key}-{self.runtime.ids()}")
         except PermissionDenied as error:
@@ -956,8 +902,8 @@ class GivingUp:
             self.control_objects()
             self.remove_record(self.claim(seen.etag))
         state = record.state if self.dry_run else State.ABSENT
-        committed = "committed" if record.state is State.COMPLETED else ""
-        return self.told(found, state, outcome=committed, why=why)
+        outcome = "committed" if record.state is State.COMPLETED else ""
+        return self.told(found, state, outcome=outcome, why=why)
 
     def _undo(self, seen: records.Seen) -> tuple[JobReport | None, str]:
         """Abort or undo the job in the usual way. Gives its report, or what keeps it from being

@@ -7,18 +7,15 @@ only hashes of its files are kept.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeVar
-from urllib.parse import unquote, urlsplit
+from typing import Any, TypeVar
 
 from magic_committer._pool import Outcome
 from magic_committer._quantities import age_words, counted, counted_are
-from magic_committer._runtime import Runtime
+from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records
 from magic_committer.commit.closed import age_of
 from magic_committer.commit.load import (
@@ -30,18 +27,14 @@ from magic_committer.commit.load import (
     set_bytes_max,
 )
 from magic_committer.commit.outcome import outcome_of
-from magic_committer.commit.ready import (
-    EXTRA_ABORTED,
-    EXTRA_JOB,
-    is_tombstone,
-    upload_name,
-)
+from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_JOB, is_tombstone, upload_name
 from magic_committer.commit.upload_state import UploadState, lacks_parts, upload_state
 from magic_committer.errors import (
     FormatError,
     MagicError,
     NotFound,
     NotSupported,
+    PathError,
     StoreError,
     Unanswered,
 )
@@ -49,6 +42,9 @@ from magic_committer.hadoop.formats import Pending, decode_pending
 from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
     ALIVE,
+    JOB_PREFIX,
+    MAGIC,
+    MAGIC_JOB_PREFIX,
     MANIFEST_JOB_PREFIX,
     PENDING_SUFFIX,
     RECORD,
@@ -57,24 +53,30 @@ from magic_committer.hadoop.paths import (
     TEMPORARY,
     Destination,
     JobPaths,
+    is_control_element,
 )
 from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
-    RECORD_BYTES_MAX,
     TASK_METADATA,
+    Decider,
     JobRecord,
     StartedJob,
     State,
 )
 from magic_committer.protocol.strict import read_document, read_fields
-from magic_committer.stores.base import ObjectInfo, objects
+from magic_committer.stores.base import ObjectInfo, objects, uploads
 from magic_committer.stores.urls import is_tree, url_of
 
 T = TypeVar("T")
 R = TypeVar("R")
 
+OBJECTS_MAX = 10_000_000
+"""Objects that are listed below one path. S3 gives 1,000 of them a request: 10,000 requests, some
+20 minutes, and 5 cents."""
+DEEPER_PAGES_MAX = 2
+"""Pages of a listing in which `has_deeper` looks for a directory, in requests."""
 SIGN_BYTES_MAX = 64 * 1024
 SIGN_VERSION = 1
 
@@ -273,21 +275,17 @@ class PlanProgress:
 
 def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> PlanProgress:
     """Look for each upload of the plan: open, visible, or neither. A listing of the uploads is only
-    a hint: `upload_state` is asked for each one that it does not show.
-
-    Raises:
-        StoreError, FormatError: the plan or a pendingset cannot be read, perhaps because the job
-            has moved on; or the store does not answer.
-    """
+    a hint: `upload_state` is asked for each one that it does not show. StoreError, FormatError: the
+    plan or a pendingset cannot be read, perhaps because the job has moved on; or the store does not
+    answer."""
     assert seen.record.plan is not None
     job = StartedJob.attached(seen.record, dest.url, seen.etag)
     plan = load_plan(runtime, job, seen.record.plan)
     source = StoredSource(runtime, job, plan, missing_is_fine=False)
     shown = KeySet()  # not sized by the plan's count, which nobody has checked
     with suppress(NotSupported):
-        for page in runtime.store.list_uploads(dest.prefix):
-            for listed in page.uploads:
-                shown.add(upload_name(listed.key, listed.upload_id))
+        for listed in uploads(runtime.store, dest.prefix):
+            shown.add(upload_name(listed.key, listed.upload_id))
     progress = PlanProgress(plan.files)
     unlisted = (one for some, _ in source.uploads() for one in some if one.name not in shown)
     for upload, look in each(runtime, lambda one: upload_state(runtime, one), unlisted):
@@ -320,44 +318,21 @@ def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Itera
     for directory in directories(runtime, dest.older_jobs_prefix):
         if directory not in adopted:
             yield inspect_one(runtime, dest, directory, dead_after, older=True)
-    if is_tree(runtime.store.bucket):
-        yield from _of_the_version_before(runtime, dest)
-
-
-_ENDS = {
-    "committing": "mv what is left in its 00/tasks/<attempt>/ to {dest}, rm there what its plan"
-    ' names in rows "d", and then ',
-    "completed": 'rm in {dest} what its plan names in rows "d", and then ',
-    "reverting": 'rm in {dest} what its plan names in rows "f", and then ',
-}
-"""What is to be done before its directory is removed, by the state of its record."""
-
-
-def _of_the_version_before(runtime: Runtime, dest: Destination) -> Iterator[FoundJob]:
-    """Jobs on a file system whose record is a file for each version. No call ends them."""
-    store, jobs = runtime.store, f"{dest.prefix}{TEMPORARY}/{MANIFEST_JOB_PREFIX}"
+    if not is_tree(runtime.store.bucket):
+        return
+    # The version before kept a record for each state, in files. No call ends such a job.
+    jobs = f"{dest.prefix}{TEMPORARY}/{MANIFEST_JOB_PREFIX}"
     for directory in directories(runtime, jobs):
-        versions = [one.key for one in objects(store, f"{directory}_job-")]
-        if not versions:
-            continue
-        newest = max(versions, key=lambda key: (len(key), key))
-        body = store.get(newest, max_bytes=RECORD_BYTES_MAX).body
-        found = re.search(rb'"state": ?"([a-z]+)"', body)
-        state = found[1].decode() if found else "absent"
-        path = shlex.quote(unquote(urlsplit(url_of(store.bucket, directory)).path))
-        first = _ENDS.get(state, "").format(dest=dest.url)
-        listing = Listing(runtime, directory).to_end()
-        yield FoundJob(
-            directory[len(jobs) : -1],
-            dest.url,
-            "unreadable",
-            state=state,
-            age=listing.age,
-            objects=listing.objects,
-            directory=directory[len(dest.prefix) :],
-            problem="its record is one of the version before, which kept it in _job-1.json",
-            would=f"nothing: if its driver is dead, {first}rm -r {path}",
-        )
+        if any(objects(runtime.store, f"{directory}_job-")):
+            yield FoundJob(
+                directory[len(jobs) : -1],
+                dest.url,
+                "unreadable",
+                directory=directory[len(dest.prefix) :],
+                problem="its record is one of the version before, in _job-1.json and after it",
+                would="nothing: end it by the version that started it, or by hand: its files are"
+                " plain, in its 00/tasks/",
+            )
 
 
 def inspect_job(
@@ -393,10 +368,9 @@ def inspect_one(
 
 def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
     measured = measure(runtime, Listing(runtime, directory))
-    if measured.ours or with_token(runtime, directory):
-        kind: JobKind = "litter"
-        would = "nothing: its job is over; cleanup takes what it left"
-    else:
+    kind: JobKind = "litter"
+    would = "nothing: its job is over; cleanup takes what it left"
+    if not (measured.ours or with_token(runtime, directory)):
         kind = "hadoop"
         would = "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
     return replace(measured.on(found), kind=kind, would=would)
@@ -423,61 +397,42 @@ def _carries_token(runtime: Runtime, info: ObjectInfo) -> bool:
 
 
 def _with_record(
-    runtime: Runtime,
-    dest: Destination,
-    found: FoundJob,
-    seen: records.Seen,
-    dead_after: float,
+    runtime: Runtime, dest: Destination, found: FoundJob, seen: records.Seen, dead_after: float
 ) -> FoundJob:
-    record = seen.record
+    record, who, progress = seen.record, seen.record.decider, None
     job = StartedJob.attached(record, dest.url, "")
     measured = measure(runtime, Listing(runtime, *record.paths(dest).directories), job.owns)
-    found = replace(
-        measured.on(found),
-        id=record.id,
-        kind="ours",
-        uuid=record.uuid,
-        state=str(record.state),
-        outcome=outcome_of(record),
-        mode=record.terms.mode,
-        accept=record.terms.accept,
-        track=record.terms.track,
-        given_id=record.given_id,
-        started=record.started,
-        directory=record.paths(dest).tree[len(dest.prefix) :],
-        adopted=record.adopted,
-        query=record.batch.query if record.batch is not None else "",
-        batch=record.batch.number if record.batch is not None else None,
-        checkpoint=record.checkpoint,
-    )
-    if record.decider is not None:
-        who = record.decider
-        found = replace(found, role=who.role, host=who.host, pid=who.pid)
-    elif measured.sign is not None:
+    if who is None and measured.sign is not None:
         with suppress(StoreError, FormatError):  # a sign that cannot be read is ignored
             key = measured.sign.key
-            sign = Sign.decode(runtime.store.get(key, max_bytes=SIGN_BYTES_MAX).body, key)
-            found = replace(found, role=sign.role, host=sign.host, pid=sign.pid)
-    progress: PlanProgress | None = None
+            stored = runtime.store.get(key, max_bytes=SIGN_BYTES_MAX)
+            sign = Sign.decode(stored.body, key)
+            who = Decider(sign.role, sign.host, sign.pid)
+    of_record = ("id", "uuid", "given_id", "started", "adopted", "checkpoint")
+    told: dict[str, Any] = {name: getattr(record, name) for name in of_record}
+    told |= {name: getattr(record.terms, name) for name in ("mode", "accept", "track")}
+    told |= {"kind": "ours", "state": str(record.state), "outcome": outcome_of(record)}
+    told["directory"] = record.paths(dest).tree[len(dest.prefix) :]
+    if record.batch is not None:
+        told |= {"query": record.batch.query, "batch": record.batch.number}
+    if who is not None:
+        told |= {"role": who.role, "host": who.host, "pid": who.pid}
     try:
         if record.plan is not None and record.state is not State.CLOSED:
             plan = load_plan(runtime, job, record.plan)
-            found = replace(found, tasks=len(plan.sets), files=plan.files, bytes=plan.data_bytes)
+            told |= {"tasks": len(plan.sets), "files": plan.files, "bytes": plan.data_bytes}
         if record.state is State.COMMITTING:
             progress = progress_of(runtime, dest, seen)
-            missing = tuple(progress.missing_keys)
-            found = replace(
-                found, visible=progress.visible, missing=progress.missing, missing_keys=missing
-            )
+            told |= {"visible": progress.visible, "missing": progress.missing}
+            told["missing_keys"] = tuple(progress.missing_keys)
             if progress.unknown:
-                found = replace(
-                    found,
-                    problem=f"of {counted(progress.unknown, 'file')} nobody can tell now whether"
-                    f" they are visible, e.g. {progress.why}",
-                )
+                files = counted(progress.unknown, "file")
+                why = f"of {files} nobody can tell now whether they are visible"
+                told["problem"] = f"{why}, e.g. {progress.why}"
     except (StoreError, FormatError) as error:
         if not (isinstance(error, NotFound) and record.state is not State.COMMITTING):
-            found = replace(found, problem=str(error))
+            told["problem"] = str(error)
+    found = replace(measured.on(found), **told)
     return replace(found, would=would_do(record, found.age, dead_after, progress))
 
 
@@ -496,7 +451,16 @@ def would_do(
         case State.RUNNING:
             return "abort it: its uploads are aborted, nothing of it becomes visible"
         case State.COMMITTING:
-            return _would_complete(progress)
+            if progress is None:
+                return "complete its files, mark the destination, sweep and close the job"
+            left = progress.files - progress.visible - progress.missing
+            many = f"complete {counted(left, 'file')} of {progress.files:,}"
+            if not progress.missing:
+                return f"{many}, mark the destination, sweep and close the job"
+            return (
+                f"{many}, then stop: {counted_are(progress.missing, 'file')} unresolved, for the"
+                " upload is gone, and the object there is another"
+            )
         case State.COMPLETED:
             return (
                 "finish it: all is visible; delete what it replaces, mark the destination, sweep"
@@ -510,17 +474,64 @@ def would_do(
             return "sweep what it left, and close it"
 
 
-def _would_complete(progress: PlanProgress | None) -> str:
-    if progress is None:
-        return "complete its files, mark the destination, sweep and close the job"
-    left = progress.files - progress.visible - progress.missing
-    if progress.missing:
-        return (
-            f"complete {counted(left, 'file')} of {progress.files:,}, then stop:"
-            f" {counted_are(progress.missing, 'file')} unresolved, for the upload is gone, and the"
-            " object there is another"
-        )
-    return (
-        f"complete {counted(left, 'file')} of {progress.files:,}, mark the destination, sweep and"
-        " close the job"
-    )
+# Below a path -------------------------------------------------------------------------------------
+#
+# A job's directory lies directly under its destination, and a bucket may hold hundreds of
+# destinations: a look at the bucket itself sees none of their jobs.
+
+
+def jobs_below(
+    runtime: Runtime, dest: Destination
+) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
+    """List all objects below a path once. Gives the destinations that have jobs there, ours or
+    Hadoop's, in the order of their keys; and why not all is known, a sentence each. Memory grows
+    with the number of destinations, not of objects."""
+    found: dict[str, None] = {}
+    problems: list[str] = []
+    listed, last = 0, ""
+    for page in runtime.store.list(dest.prefix):
+        if page.objects and listed >= OBJECTS_MAX:
+            problems.append(
+                f"{listed:,} objects were listed below {dest.url}, up to the key {last}; what"
+                " comes after it was not looked at: give a deeper path"
+            )
+            break
+        for info in page.objects:
+            last = info.key
+            if (prefix := destination_of(last)) is not None:
+                found[prefix] = None
+        listed += len(page.objects)
+        runtime.progress(Progress("list", listed, None, "objects"))
+    destinations: list[Destination] = []
+    for prefix in found:
+        try:
+            destinations.append(Destination(dest.bucket, prefix).alone)
+        except PathError as error:
+            where = url_of(dest.bucket, prefix)
+            problems.append(f"there are jobs under {where} that cannot be looked at: {error}")
+    return tuple(destinations), tuple(problems)
+
+
+def destination_of(key: str) -> str | None:
+    """The destination's prefix of the job in whose directory a key lies; None for every other key.
+    The first such directory counts: what lies in one is nobody's destination. Pure."""
+    if MAGIC not in key:  # nearly all keys: they are not taken apart
+        return None
+    elements = key.split("/")
+    for index, element in enumerate(elements[:-1]):
+        older = element == MAGIC and elements[index + 1].startswith(JOB_PREFIX)
+        if element.startswith(MAGIC_JOB_PREFIX) or (older and index + 2 < len(elements)):
+            return "/".join((*elements[:index], ""))
+        if is_control_element(element):
+            return None
+    return None
+
+
+def has_deeper(runtime: Runtime, dest: Destination) -> bool:
+    """Whether a path has directories of data below it, in which a look at the path itself sees no
+    job. True also where `DEEPER_PAGES_MAX` pages do not tell. At most so many requests."""
+    for number, page in enumerate(runtime.store.list(dest.prefix, delimiter="/"), 1):
+        below = (prefix[len(dest.prefix) : -1] for prefix in page.prefixes)
+        if not all(map(is_control_element, below)) or number > DEEPER_PAGES_MAX:
+            return True
+    return False

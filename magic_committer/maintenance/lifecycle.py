@@ -157,14 +157,9 @@ def _is_ours(rule: Rule, prefix: str) -> bool:
 
 def ensure(settings: BucketSettings, prefix: str, days: int, clock: Clock) -> Merged:
     """Make sure that uploads below ``prefix`` are aborted after ``days`` days: read, merge, write,
-    read back. Repeatable; if nothing is needed, nothing is written.
-
-    Raises:
-        LifecycleChanged: something else is stored afterwards. Look at it, and call it again.
-        NotSupported: the store has no lifecycle.
-        FormatError: there are rules that would be lost. Nothing was written.
-        PermissionDenied: it needs s3:GetLifecycleConfiguration and s3:PutLifecycleConfiguration.
-    """
+    read back. Repeatable; if nothing is needed, nothing is written. `LifecycleChanged`: something
+    else is stored afterwards. FormatError: there are rules that would be lost; nothing was written.
+    It needs s3:GetLifecycleConfiguration and s3:PutLifecycleConfiguration."""
     merged = merge(settings.lifecycle(), prefix, days)
     if merged.change == "nothing":
         return merged

@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from magic_committer import _wiring
 from magic_committer._quantities import age_words, counted, name_some
+from magic_committer._runtime import no_progress
 from magic_committer.errors import JobTooYoung, OptionError
+from magic_committer.hadoop.paths import Destination
+from magic_committer.options import S3Options
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import Remedy
 
@@ -154,9 +158,7 @@ class FoundJob(Told):
     query: str = ""
     batch: int | None = None
     checkpoint: str = ""
-    _ending: Callable[[bool, float | None], Ending] | None = field(
-        default=None, repr=False, compare=False
-    )
+    _s3: S3Options | None = field(default=None, repr=False, compare=False)
 
     def recover(
         self,
@@ -231,38 +233,24 @@ class FoundJob(Told):
         return self._end(adopt, dead_after).commit(expect, accept)
 
     def adopt(self, *, dead_after: Age | None = None) -> ActionPlan[Adoption]:
-        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once.
-
-        Args:
-            dead_after: as for `magic_committer.adopt`. None (default): 1 hour.
-
-        Returns:
-            The plan.
-
-        Raises:
-            JobError, StoreError: as for `magic_committer.adopt`.
-        """
+        """Plan to adopt a Hadoop job, as `magic_committer.adopt` does at once; ``dead_after``, and
+        what is raised, as there."""
         return self._end(True, dead_after).adopting()
 
     def give_up(self, *, dead_after: Age | None = None) -> ActionPlan[GivenUp]:
-        """Plan to give the job up, as `magic_committer.force_abort` does at once.
-
-        Args:
-            dead_after: as for `magic_committer.force_abort`. None (default): 1 hour.
-
-        Returns:
-            The plan. Its row has the fields of `GivenUp`.
-
-        Raises:
-            JobError, StoreError: as for `magic_committer.force_abort`.
-        """
+        """Plan to give the job up, as `magic_committer.force_abort` does at once; ``dead_after``,
+        and what is raised, as there. The plan's row has the fields of `GivenUp`."""
         return self._end(False, dead_after).give_up()
 
     def _end(self, adopt: bool, dead_after: Age | None) -> Ending:
-        if self._ending is None:
+        from magic_committer.maintenance.ending import Ending  # late: it imports these values
+
+        if self._s3 is None:
             raise OptionError("this job was not found by `inspect`: only its values are known")
         limit = None if dead_after is None else seconds("dead_after", dead_after)
-        return self._ending(adopt, limit)
+        dest = Destination.parse(self.dest)
+        runtime = _wiring.runtime_for(dest.bucket, self._s3, no_progress)
+        return Ending(runtime, dest, self.id, None, adopt, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,6 +402,29 @@ class CleanupReport(Told):
     errors: tuple[str, ...]
     unfinished: tuple[Recovery, ...] = ()
     uploads_nameless: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState(Told):
+    """What the ledger of a streaming query says.
+
+    Attributes:
+        query: the query's id.
+        dest: the destination's URL.
+        done: the number of the last batch that is published; None: none is.
+        done_by: the UUID of the job that has published it; "" if none is.
+        claim: the id of the job that has claimed the next batch; "": no job has.
+        claimed: the number of the claimed batch; None: none is claimed.
+        checkpoint: the hash of the checkpoint from which ``done`` was published; "": not known.
+    """
+
+    query: str
+    dest: str
+    done: int | None = None
+    done_by: str = ""
+    claim: str = ""
+    claimed: int | None = None
+    checkpoint: str = ""
 
 
 def _plain(value: Any) -> Any:

@@ -12,9 +12,22 @@ Each upload has exactly one class:
 * ``unknown``: the record that would tell cannot be read; or the upload began while the records were
   being read.
 
-Ownership is read and never guessed, in the order that `attribution` gives. In doubt, the class that
-protects the upload most is taken. Ages are the store's and are only used for limits: some stores
-give the time of the last part, or none, or 2010 (docs/stores.md).
+In doubt, the class that protects the upload most is taken. Ages are the store's and are only used
+for limits: some stores give the time of the last part, or none, or 2010 (docs/stores.md).
+
+Ownership is read, never guessed (protocol.md, "Whose upload is it?"). Two things tell it:
+
+* the UUID in the upload's name. Its job's record may be in any directory at or above the upload;
+* its key and id in a `.pending` or `.pendingset`, in a magic directory of such a directory. If a
+  control object names a key outside its own destination, it does not count.
+
+A record tells whether its job is over: closed, or absent. **Uploads are listed first, then records
+are read, then uploads are listed again**: a job that was set up in between shows its record, and an
+upload that a job completed in between is not in the second listing. If a directory cannot be read,
+there may be a record in it: then nobody can tell, and that is an answer (None).
+
+Memory: one entry for each directory at or above an upload, for each job, and for each *open* upload
+that a control object names (some 250 bytes).
 """
 
 from __future__ import annotations
@@ -22,26 +35,42 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Literal, get_args
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Literal, NamedTuple, get_args
 
 from magic_committer._quantities import age_words, bytes_words, counted
 from magic_committer._runtime import Progress, Runtime
 from magic_committer.commit import records, steps
 from magic_committer.commit.closed import age_of
 from magic_committer.commit.probe import hides_uploads
-from magic_committer.commit.ready import upload_name
+from magic_committer.commit.ready import from_pending, upload_name
+from magic_committer.commit.records import Seen
 from magic_committer.commit.steps import Ahead
 from magic_committer.commit.upload_state import UploadName, to_look
-from magic_committer.errors import OptionError, StoreError
-from magic_committer.hadoop.paths import MAGIC, RECORD, Destination, owner_of
-from magic_committer.maintenance.attribution import Index, Named, Places, directory_of
-from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, LEFTOVER_AFTER_SECONDS
+from magic_committer.errors import FormatError, MagicError, OptionError, PathError, StoreError
+from magic_committer.hadoop.formats import Pending
+from magic_committer.hadoop.paths import (
+    JOB_PREFIX,
+    MAGIC,
+    MAGIC_JOB_PREFIX,
+    RECORD,
+    Destination,
+    owner_of,
+)
+from magic_committer.maintenance.inspect import Listing, directories, each, each_saved
+from magic_committer.maintenance.reports import (
+    DEAD_AFTER_SECONDS,
+    LEFTOVER_AFTER_SECONDS,
+    NAMED_MAX,
+)
 from magic_committer.protocol.keyset import KeySet
-from magic_committer.protocol.record import State
-from magic_committer.stores.base import UploadInfo
+from magic_committer.protocol.record import JOB_METADATA, State
+from magic_committer.stores.base import ObjectInfo, UploadInfo
+from magic_committer.stores.urls import url_of
 
 OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
 CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
@@ -111,7 +140,7 @@ class FoundUpload:
     @property
     def would(self) -> str:
         """What `uploads abort` does with it by default, in one sentence."""
-        return deed(self, Rules())[1]
+        return deed(self)[1]
 
     @property
     def limit_age(self) -> float | None:
@@ -135,49 +164,44 @@ FIELDS = (
 # What may be done ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the operator allows to be aborted: from which age in seconds (0: any age, also an
-    unknown one), and whether uploads of the classes ``foreign`` and ``hadoop`` too."""
-
-    older_than: float = LEFTOVER_AFTER_SECONDS
-    foreign: bool = False
-    hadoop: bool = False
-
-
-Deed = Literal["abort", "abort the job", "leave"]
-
-
-def deed(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
-    """What to do with an upload, and the same in a sentence. Pure."""
-    does, why = _by_class(found, rules)
-    if does == "leave" or rules.older_than == 0:
-        return does, why
+def deed(
+    found: FoundUpload,
+    older_than: float = LEFTOVER_AFTER_SECONDS,
+    foreign: bool = False,
+    hadoop: bool = False,
+) -> tuple[bool, str]:
+    """Whether to abort an upload, and what to do in a sentence. Pure. The operator allows an abort
+    from the age ``older_than`` on (0: any age, also an unknown one), and of the classes ``foreign``
+    and ``hadoop`` if so said."""
+    why = _protected(found, foreign, hadoop)
     age = found.limit_age
-    if age is None:
-        return "leave", "leave it: its age is not known"
-    if age < rules.older_than:
-        return "leave", f"leave it until it is {age_words(rules.older_than)} old"
-    return does, why
+    if not why and older_than and age is None:
+        why = "its age is not known"
+    if why:
+        return False, f"leave it: {why}"
+    if age is not None and age < older_than:
+        return False, f"leave it until it is {age_words(older_than)} old"
+    if found.owner_class == "over" and found.job_state != State.CLOSED:
+        return True, "abort its job as a whole, and it with the job"
+    return True, "abort it"
 
 
-def _by_class(found: FoundUpload, rules: Rules) -> tuple[Deed, str]:
+def _protected(found: FoundUpload, foreign: bool, hadoop: bool) -> str:
+    """Why an upload of any age is left; "" if it is not."""
     match found.owner_class:
         case "live":
-            return "leave", f"leave it: its job is {found.job_state}"
+            return f"its job is {found.job_state}"
         case "unknown":
-            return "leave", "leave it: it cannot be told whose it is"
+            return "it cannot be told whose it is"
         case "over" if found.job_state in FINISHED_BY_RECOVERY:
-            return "leave", f"leave it: its job is {found.job_state}, recover that job"
-        case "over" if found.job_state != State.CLOSED:
-            return "abort the job", "abort its job as a whole, and it with the job"
-        case "hadoop" if not rules.hadoop:
-            return "leave", "leave it: it is Hadoop's"
+            return f"its job is {found.job_state}, recover that job"
+        case "hadoop" if not hadoop:
+            return "it is Hadoop's"
         case "foreign" if found.near:
-            return "leave", f"leave it: {found.note}"
-        case "foreign" if not rules.foreign:
-            return "leave", "leave it: nothing tells whose it is"
-    return "abort", "abort it"
+            return found.note
+        case "foreign" if not foreign:
+            return "nothing tells whose it is"
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +240,7 @@ class Filters:
 def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
     """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
     others = found.owner_class in ("foreign", "hadoop")
-    return others and deed(found, Rules(older_than, True, True))[0] == "abort"
+    return others and deed(found, older_than, True, True)[0]
 
 
 def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> bool:
@@ -244,6 +268,170 @@ def blind_spot(runtime: Runtime, dest: Destination) -> str:
     )
 
 
+# Whose? -------------------------------------------------------------------------------------------
+
+
+def directory_of(key: str) -> str:
+    """The directory of a key: ``"a/b/"`` for ``a/b/c``."""
+    return key[: key.rfind("/") + 1]
+
+
+def at_and_above(directory: str) -> Iterator[str]:
+    """A directory and all above it: ``""``, ``"a/"``, ``"a/b/"`` for ``a/b/``."""
+    yield ""
+    for index, character in enumerate(directory):
+        if character == "/":
+            yield directory[: index + 1]
+
+
+# Records ------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Directory:
+    """A directory of a committer, ``__magic_job-…/`` or ``__magic/``.
+
+    Attributes:
+        record: the job's record, if it can be read; ``unknown``: it could not be read.
+        age: seconds since the last change in it, by the store's clock; 0 if that is not known.
+        unread: not everything in it could be read.
+        signed: whether it holds pendings of jobs of ours and no others. Without a record it is then
+            a leftover of a job that is over.
+    """
+
+    record: Seen | None = None
+    unknown: bool = False
+    age: float = 0.0
+    unread: bool = False
+    signed: bool | None = None
+
+
+@dataclass(slots=True)
+class Place:
+    """A directory in which jobs may have been started, with the committers' directories in it, and
+    the readable records by their job's UUID. ``problems``: what could not be read. If the place
+    itself could not be listed, it may hold any job."""
+
+    directories: dict[str, Directory] = field(default_factory=dict)
+    records: dict[str, Seen] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class Places:
+    """The job records at and above directories; ``known``: by directory. Each is read once."""
+
+    def __init__(self, runtime: Runtime, in_flight: int) -> None:
+        self._runtime = runtime
+        self._in_flight = in_flight
+        self.known: dict[str, Place] = {}
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be read so far, a sentence each; only the first ones."""
+        found = (problem for place in self.known.values() for problem in place.problems)
+        return list(islice(found, NAMED_MAX))
+
+    def look(self, directories: Iterable[str]) -> None:
+        """Read the records at and above these directories, if they were not read before."""
+        found = {place for directory in directories for place in at_and_above(directory)}
+        new = sorted(found - set(self.known))
+        for prefix, listed in each(self._runtime, self._list, new, self._in_flight):
+            place = self.known[prefix] = Place()
+            if isinstance(listed, MagicError):
+                where = url_of(self._runtime.store.bucket, prefix)
+                place.problems.append(f"the jobs under {where} cannot be told: {listed}")
+            else:
+                place.directories = {directory: Directory() for directory in listed}
+        ours = (
+            (prefix, directory)
+            for prefix in new
+            for directory in self.known[prefix].directories
+            if directory[len(prefix) :].startswith(MAGIC_JOB_PREFIX)
+        )
+        for (prefix, directory), seen in each(self._runtime, self._read, ours, self._in_flight):
+            place = self.known[prefix]
+            if isinstance(seen, MagicError):
+                place.directories[directory].unknown = True
+                place.problems.append(f"the job of {directory} cannot be told: {seen}")
+            elif seen is not None:
+                place.records[seen.record.uuid] = place.directories[directory].record = seen
+
+    def around(self, directory: str) -> list[Place]:
+        """The places at and above a directory."""
+        self.look((directory,))
+        return [self.known[place] for place in at_and_above(directory)]
+
+    def record(self, directory: str, uuid: str) -> tuple[Seen | None, bool]:
+        """The record of a job with an upload in a directory. If there is none: whether that is
+        certain."""
+        closed, certain = None, True
+        for place in self.around(directory):
+            seen = place.records.get(uuid)
+            if seen is not None and seen.record.state is not State.CLOSED:
+                return seen, True
+            closed = closed or seen
+            certain = certain and not place.problems
+        return closed, certain or closed is not None
+
+    def is_over(self, directory: str, uuid: str) -> bool | None:
+        """Whether the job with an upload in a directory is over: its record is closed, or there is
+        none. None: nobody can tell."""
+        seen, certain = self.record(directory, uuid)
+        if seen is not None:
+            return seen.record.state is State.CLOSED
+        return True if certain else None
+
+    def _list(self, prefix: str) -> list[str]:
+        """The committers' directories in a place."""
+        try:
+            Destination(self._runtime.store.bucket, prefix)
+        except PathError:
+            return []  # no job can be there
+        ours = f"{prefix}{MAGIC_JOB_PREFIX}"
+        listed = directories(self._runtime, f"{prefix}{MAGIC}")
+        return [one for one in listed if one == f"{prefix}{MAGIC}/" or one.startswith(ours)]
+
+    def _read(self, place: tuple[str, str]) -> Seen | None:
+        prefix, directory = place
+        seen = records.read(self._runtime, f"{directory}{RECORD}")
+        if seen is not None:
+            dest = Destination(self._runtime.store.bucket, prefix)
+            if seen.record.paths(dest).record != seen.key:
+                raise FormatError(seen.key, "id", "is not the one that its directory names")
+        return seen
+
+
+# What control objects name ------------------------------------------------------------------------
+
+
+class Named(NamedTuple):
+    """What a control object says about an open upload: the UUID of its job ("": it is Hadoop's,
+    unless the job whose record is in ``directory`` is alive), the magic directory that holds the
+    object, and the job's id in it; what identifies the object that the upload became; and the age
+    of the control object in seconds: the upload is older."""
+
+    uuid: str
+    directory: str
+    job: str
+    token: str
+    multipart_etag: str
+    age: float
+
+
+def job_id_of(directory: str, key: str) -> str:
+    """The id of the job that owns a control object in a magic directory; "" if the path does not
+    tell. ``__magic_job-<id>/…``, or ``__magic/job-<id>/…`` of Hadoop up to 3.3."""
+    name = directory[:-1].rpartition("/")[2]
+    if name.startswith(MAGIC_JOB_PREFIX):
+        return name[len(MAGIC_JOB_PREFIX) :]
+    first = key[len(directory) :].partition("/")[0]
+    return first.removeprefix(JOB_PREFIX) if first.startswith(JOB_PREFIX) else ""
+
+
+def _digest(name: str) -> bytes:
+    return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 # Looking ------------------------------------------------------------------------------------------
 
 
@@ -252,20 +440,14 @@ _verdict = partial(FoundUpload, "", "")
 
 
 class Survey:
-    """The open uploads below a path. Its constructor lists them and reads who owns them; each call
-    of `pages` lists them again.
-
-    Args:
-        by_name: only the uploads' names and the records tell owners, no control object is read:
-            what has no job's name is ``foreign``, a running job is ``live``.
+    """The open uploads below a path. The constructor lists them and reads who owns them; each call
+    of `pages` lists them again. NotSupported: the store has no listing of uploads.
 
     Attributes:
+        by_name: only the uploads' names and the records tell owners, no control object is read:
+            what has no job's name is ``foreign``, a running job is ``live``.
         places: the records at and above the uploads.
         shows_more_than_keys: whether the listing proves that the store lists by prefix.
-
-    Raises:
-        NotSupported: the store has no listing of uploads.
-        StoreError: they could not be listed.
     """
 
     def __init__(
@@ -273,22 +455,18 @@ class Survey:
         runtime: Runtime,
         dest: Destination,
         *,
-        dead_after: float = DEAD_AFTER_SECONDS,
         in_flight: int,
+        dead_after: float = DEAD_AFTER_SECONDS,
         by_name: bool = False,
     ) -> None:
-        self.dest = dest
-        self.runtime = runtime
-        self.dead_after = dead_after
-        self.in_flight = in_flight
-        self.by_name = by_name
+        self.runtime, self.dest, self.in_flight = runtime, dest, in_flight
+        self.dead_after, self.by_name = dead_after, by_name
         self._first = KeySet()
         self.shows_more_than_keys = False
         directories: set[str] = set()
         with Ahead(runtime, lambda: runtime.store.list_uploads(dest.prefix)) as pages:
             for page in pages:
-                more = shows_more_than_keys(dest, page.uploads)
-                self.shows_more_than_keys = self.shows_more_than_keys or more
+                self.shows_more_than_keys |= shows_more_than_keys(dest, page.uploads)
                 for upload in page.uploads:
                     self._first.add(upload_name(upload.key, upload.upload_id))
                     if not by_name or owner_of(upload.key, upload.upload_id):
@@ -296,7 +474,14 @@ class Survey:
                 runtime.progress(Progress("list", self.listed, None, "uploads"))
         self.places = Places(runtime, in_flight)
         self.places.look(directories)
-        self._index = Index(runtime, {} if by_name else self.places.known, self._first)
+        self._named: dict[bytes, tuple[Named, ...]] = {}  # what names an open upload, by digest
+        self._unread: list[str] = []
+        for prefix, place in self.places.known.items() if not by_name else ():
+            for name, directory in place.directories.items():
+                try:
+                    self._read(prefix, place, name, directory)
+                except MagicError as error:  # from the listing itself
+                    self._missed(name, directory, error)
         self._by_job: dict[tuple[str, str], FoundUpload] = {}
         self._by_place: dict[str, FoundUpload] = {}
 
@@ -308,20 +493,68 @@ class Survey:
     @property
     def problems(self) -> tuple[str, ...]:
         """What could not be read and makes uploads ``unknown`` or ``foreign``."""
-        return (*self.places.problems, *self._index.problems)
+        return (*self.places.problems, *self._unread)
 
     def pages(self) -> Iterator[list[FoundUpload]]:
         """The uploads as they are now, in the store's order, without their sizes."""
         for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
+    # What control objects name --------------------------------------------------------------------
+
+    def _read(self, prefix: str, place: Place, name: str, directory: Directory) -> None:
+        dest = Destination(self.dest.bucket, prefix)
+        adopted = {
+            seen.record.paths(dest).tree: uuid
+            for uuid, seen in place.records.items()
+            if seen.record.adopted and seen.record.state is not State.CLOSED
+        }
+        listing = Listing(self.runtime, name)
+        for info, saved in each_saved(self.runtime, listing):
+            if isinstance(saved, MagicError):
+                self._missed(name, directory, saved)
+                continue
+            pendings, metadata = saved
+            uuid = metadata.get(JOB_METADATA, "")
+            directory.signed = bool(uuid) and directory.signed is not False
+            for tree in adopted if not uuid else ():
+                if info.key.startswith(tree):
+                    uuid = adopted[tree]
+            try:
+                self._add(dest, name, uuid, info, pendings)
+            except MagicError as error:
+                self._missed(name, directory, error)
+        directory.age = listing.age
+
+    def _missed(self, name: str, directory: Directory, why: MagicError) -> None:
+        directory.unread = True
+        if len(self._unread) < NAMED_MAX:
+            self._unread.append(f"{name}: not all that it names is known: {why}")
+
+    def _add(
+        self, dest: Destination, directory: str, uuid: str, info: ObjectInfo, named: list[Pending]
+    ) -> None:
+        age, job = age_of(info.seen_at, info.last_modified), job_id_of(directory, info.key)
+        for number, pending in enumerate(named):
+            if pending.bucket != dest.bucket or not dest.contains(pending.destination_key):
+                raise FormatError(info.key, "destinationKey", "lies outside the destination")
+            name = upload_name(pending.destination_key, pending.upload_id)
+            if name not in self._first:
+                continue
+            upload = from_pending(pending, f"{info.key}: {number}")
+            others = self._named.get(_digest(name), ())
+            if all((one.uuid, one.directory) != (uuid, directory) for one in others):
+                one = Named(uuid, directory, job, upload.token, upload.multipart_etag, age)
+                self._named[_digest(name)] = (*others, one)
+
+    # Judging ------------------------------------------------------------------------------------
+
     def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
-        named = self._index.get(upload.key, upload.upload_id)
-        verdict = self._judge(upload, named)
+        named = self._named.get(_digest(upload_name(upload.key, upload.upload_id)), ())
+        verdict, began = self._judge(upload, named), upload.initiated
         ages = [one.age for one in named]
         if verdict.named_age is not None:
             ages.append(verdict.named_age)
-        began = upload.initiated
         return replace(
             verdict,
             key=upload.key,
@@ -336,8 +569,6 @@ class Survey:
             multipart_etag=named[0].multipart_etag if named else "",
         )
 
-    # Judging ------------------------------------------------------------------------------------
-
     def _judge(self, upload: UploadInfo, named: tuple[Named, ...]) -> FoundUpload:
         directory = directory_of(upload.key)
         told = {one.uuid: one.job for one in named if one.uuid}
@@ -349,12 +580,13 @@ class Survey:
         if not verdicts:
             verdicts.append(_verdict("foreign") if self.by_name else self._of_nobody(directory))
         verdict = min(verdicts, key=_rank)
-        judged = upload_name(upload.key, upload.upload_id) in self._first
-        if judged or verdict.owner_class == "live":
+        if (
+            upload_name(upload.key, upload.upload_id) in self._first
+            or verdict.owner_class == "live"
+        ):
             return verdict
-        return replace(
-            verdict, owner_class="unknown", note="it began while the records were being read"
-        )
+        note = "it began while the records were being read"
+        return replace(verdict, owner_class="unknown", note=note)
 
     def _of_job(self, directory: str, uuid: str, job: str) -> FoundUpload:
         """The verdict on an upload of a job of ours, by its UUID."""
@@ -385,16 +617,15 @@ class Survey:
     def _of_hadoop(self, named: Named) -> FoundUpload:
         """The verdict on an upload that a control object without a token names."""
         dest = directory_of(named.directory[:-1])
-        place = self.places.around(dest)[-1]
-        if named.directory in place.unread:
+        there = self.places.around(dest)[-1].directories[named.directory]
+        if there.unknown:
             return _verdict("unknown", named.job, note="the record of its job cannot be read")
-        seen = place.record_in.get(named.directory)
-        if seen is not None and seen.record.state is not State.CLOSED:
+        if there.record is not None and there.record.record.state is not State.CLOSED:
+            seen = there.record
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
-        age = self._index.ages[named.directory]
-        return _verdict("hadoop", named.job, dest=dest, job_age=age)
+        return _verdict("hadoop", named.job, dest=dest, job_age=there.age)
 
     def _of_nobody(self, directory: str) -> FoundUpload:
         """The verdict on an upload that nothing names: foreign, near a job or not."""
@@ -407,13 +638,12 @@ class Survey:
         for place in self.places.around(directory):
             for problem in place.problems:
                 yield _verdict("foreign", near=True, note=f"it may be of a job: {problem}")
-            for below in place.directories:
-                seen = place.record_in.get(below)
+            for below, there in place.directories.items():
+                seen, whole = there.record, not (there.unread or there.unknown)
                 over = seen is not None and seen.record.state is State.CLOSED
-                whole = below not in self._index.unread and below not in place.unread
-                if over or (seen is None and whole and self._index.signed.get(below)):
+                if over or (seen is None and whole and there.signed):
                     continue
-                age = self._index.ages[below] if seen is None else self._job_age(seen)
+                age = there.age if seen is None else self._job_age(seen)
                 what = f"job {seen.record.id} ({seen.record.state})" if seen else f"the job {below}"
                 read = "" if whole else ", not all of which can be read"
                 note = f"it may be of {what}, which changed {age_words(age)} ago{read}"
@@ -421,11 +651,12 @@ class Survey:
 
     def _job_age(self, seen: records.Seen) -> float:
         dest = Destination(self.dest.bucket, _dest_of(seen))
-        paths, ages = seen.record.paths(dest), self._index.ages
+        paths, there = seen.record.paths(dest), self.places.known[dest.prefix].directories
+        age = there[paths.directory].age
         if paths.tree == paths.directory:
-            return ages[paths.directory]
+            return age
         # Adopted from Hadoop 3.3: all jobs share a directory.
-        return min(ages[paths.directory], ages[f"{dest.prefix}{MAGIC}/"])
+        return min(age, there.get(f"{dest.prefix}{MAGIC}/", Directory()).age)
 
 
 def _rank(verdict: FoundUpload) -> tuple[int, bool]:
@@ -470,39 +701,30 @@ def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[Fou
 
 @dataclass(slots=True)
 class Sum:
-    """Uploads added up; the bytes lack ``unsized`` of them. ``oldest``: the greatest age."""
+    """Uploads added up; the bytes lack ``bytes_unknown`` of them. ``oldest``: the greatest age."""
 
     uploads: int = 0
     bytes: int = 0
-    unsized: int = 0
+    bytes_unknown: int = 0
     oldest: float | None = None
 
     def add(self, upload: FoundUpload) -> None:
         """Count one more."""
         self.uploads += 1
         self.bytes += upload.bytes or 0
-        self.unsized += upload.bytes is None
+        self.bytes_unknown += upload.bytes is None
         if upload.age is not None:
             self.oldest = max(upload.age, self.oldest or 0.0)
 
     def stored(self) -> str:
         """Return the bytes in words; "" if none is known."""
-        least = "at least " if self.unsized else ""
-        return f"{least}{bytes_words(self.bytes)}" if self.unsized < self.uploads else ""
+        least = "at least " if self.bytes_unknown else ""
+        return f"{least}{bytes_words(self.bytes)}" if self.bytes_unknown < self.uploads else ""
 
     def words(self, noun: str = "") -> str:
         """Return ``"3 uploads, 1.2 GiB"``, with ``noun`` for "upload"; without it the numbers."""
         number = counted(self.uploads, noun) if noun else f"{self.uploads:,}"
         return ", ".join(filter(None, (number, self.stored())))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "uploads": self.uploads,
-            "bytes": self.bytes,
-            "bytes_unknown": self.unsized,
-            "oldest": self.oldest,
-        }
 
 
 @dataclass(slots=True)
@@ -528,7 +750,7 @@ class Sums:
         """Count one more."""
         self.all.add(upload)
         self.by_class.setdefault(upload.owner_class, Sum()).add(upload)
-        if deed(upload, Rules())[0] != "leave":
+        if deed(upload)[0]:
             self.removable.add(upload)
         elif is_old(upload, self.older_than):
             self.old.setdefault(upload.owner_class, Sum()).add(upload)
@@ -551,8 +773,6 @@ class Sums:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
-            **self.all.to_dict(),
-            "by_class": {name: one.to_dict() for name, one in self.by_class.items()},
-            "old": {name: one.to_dict() for name, one in self.old.items()},
-        }
+        each = {"by_class": self.by_class, "old": self.old}
+        told = {name: {key: asdict(one) for key, one in of.items()} for name, of in each.items()}
+        return {**asdict(self.all), **told}

@@ -1,9 +1,9 @@
 """A set of 16-byte hashes in flat memory: 100,000 keys in 4 MiB, 10 million in 512 MiB.
 
 It remembers two things for every file of a job: its destination came once, and its upload was seen
-open. A Python set of strings would take ten times as much memory. A false hit needs two keys with
-the same 126 bits of Python's own hash (SipHash, by a secret of the process) of two texts made of
-each; BLAKE2b takes longer for so short a text.
+open. A Python set of strings would take ten times as much memory. A false hit needs two uploads
+with the same 126 bits of Python's own hash (SipHash, by a secret of the process): 63 of the key, 63
+of the id. BLAKE2b takes longer for so short a text.
 """
 
 from __future__ import annotations
@@ -45,22 +45,16 @@ class KeySet:
 
     def add(self, key: str) -> bool:
         """Add a key. False if it was already there."""
-        if self._count >= self._slots * _FULL:
-            self._grow()
-        high, low = _hash(key)
-        highs, mask = self._high, self._slots - 1
-        slot = (high >> 1) & mask
-        while there := highs[slot]:  # as `_find`, without a call for each key of a job
-            if there == high and self._low[slot] | 1 == low | 1:
-                return False
-            slot = (slot + 1) & mask
-        highs[slot], self._low[slot] = high, low
-        self._count += 1
-        return True
+        return self._put(*_hash(key)) is not None
 
-    def tick(self, key: str) -> bool:
-        """Tick a key off. False if it is not in the set."""
-        slot = self._find(*_hash(key))
+    def add_upload(self, key: str, upload_id: str) -> bool:
+        """Add the `upload_name` of an upload. False if one with the same key was already there, or
+        with a key of the same 63 bits: look again."""
+        return self._put(*_hash(key, upload_id)) is True
+
+    def tick(self, key: str, upload_id: str = "") -> bool:
+        """Tick a key, or an upload's name, off. False if it is not in the set."""
+        slot = self._find(*_hash(key, upload_id))
         if not self._high[slot]:
             return False
         if not self._low[slot] & 1:
@@ -80,6 +74,22 @@ class KeySet:
             slot = (slot + 1) & mask
         return slot
 
+    def _put(self, high: int, low: int) -> bool | None:
+        """Note a hash. None if it was there; otherwise whether no other had its first word."""
+        if self._count >= self._slots * _FULL:
+            self._grow()
+        highs, mask, first = self._high, self._slots - 1, True
+        slot = (high >> 1) & mask
+        while there := highs[slot]:  # as `_find`, without a call for each key of a job
+            if there == high:
+                if self._low[slot] | 1 == low | 1:
+                    return None
+                first = False
+            slot = (slot + 1) & mask
+        highs[slot], self._low[slot] = high, low
+        self._count += 1
+        return first
+
     def _grow(self) -> None:
         old_high, old_low = self._high, self._low
         self._slots *= 2
@@ -91,6 +101,8 @@ class KeySet:
                 self._high[slot], self._low[slot] = high, low
 
 
-def _hash(key: str) -> tuple[int, int]:
+def _hash(key: str, upload_id: str = "") -> tuple[int, int]:
     # The high word is never 0, because 0 marks an empty slot. The tick starts cleared.
-    return hash(key) & _WORD | 1, hash(f"{key}\n") & _WORD & ~1
+    if not upload_id:
+        key, _, upload_id = key.partition("\0")  # `upload_name`
+    return hash(key) & _WORD | 1, hash(upload_id or f"{key}\n") & _WORD & ~1

@@ -100,13 +100,7 @@ def hash_of(checkpoint: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Who may publish the next batch.
-
-    Attributes:
-        job_id, uuid: the job.
-        number: the batch's number.
-        checkpoint: as in `JobRecord`.
-    """
+    """Who may publish the next batch. ``checkpoint``: as in `JobRecord`."""
 
     job_id: str = field(metadata={"name": "job"})
     uuid: str
@@ -116,17 +110,9 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The content of a ledger.
-
-    Attributes:
-        query: the query's id.
-        nonce: fresh in every version.
-        done: the last published batch; None: none is published.
-        done_by: the UUID of the job that published it; "" if none is.
-        claim: who may publish the next one; None: nobody has asked.
-        checkpoint: the checkpoint of the job that published ``done``, as in `JobRecord`; "": not
-            known.
-    """
+    """The content of a ledger. ``nonce`` is fresh in every version. ``done``: the last published
+    batch, None if there is none; ``done_by``: the UUID of the job that published it; and
+    ``checkpoint``: that job's, as in `JobRecord`; "": not known."""
 
     query: str
     nonce: str
@@ -153,8 +139,7 @@ class Ledger:
         ValueError: nobody has claimed a batch."""
         if self.claim is None:
             raise ValueError("a batch that nobody has claimed is not published")
-        by = self.claim
-        return Ledger(self.query, nonce, number, by.uuid, None, by.checkpoint)
+        return Ledger(self.query, nonce, number, self.claim.uuid, checkpoint=self.claim.checkpoint)
 
     def encode(self) -> bytes:
         """Give the bytes of the ledger's object: JSON, for people too."""
@@ -176,8 +161,16 @@ class Ledger:
             raise FormatError(source, "done_by", f"is {ledger.done_by!r}, and done {ledger.done}")
         if ledger.done is None and ledger.checkpoint:
             raise FormatError(source, "checkpoint", "is named, and no batch is done")
-        if ledger.claim is not None:
-            _check_claim(ledger.claim, source)
+        claim = ledger.claim
+        if claim is not None:  # it will be settled: its id must lead to a job's directory
+            try:
+                check_id("job id", claim.job_id)
+            except PathError as error:
+                raise FormatError(source, "claim.job", error.message) from error
+            if not _UUID.fullmatch(claim.uuid):
+                raise FormatError(source, "claim.uuid", f"is {claim.uuid!r}: no UUID of a job")
+            check_number(claim.number, source, "claim.batch")
+            check_checkpoint(claim.checkpoint, source, "claim.checkpoint")
         return ledger
 
 
@@ -185,18 +178,6 @@ def check_checkpoint(checkpoint: str, source: str, field: str) -> None:
     """Check the hash of a checkpoint that was read; "" if none was named. Raises FormatError."""
     if checkpoint and not _HASH.fullmatch(checkpoint):
         raise FormatError(source, field, f"is {checkpoint!r}: no hash of one")
-
-
-def _check_claim(claim: Claim, source: str) -> None:
-    """The claimant will be settled: its id must lead to a job's directory, and nowhere else."""
-    try:
-        check_id("job id", claim.job_id)
-    except PathError as error:
-        raise FormatError(source, "claim.job", error.message) from error
-    if not _UUID.fullmatch(claim.uuid):
-        raise FormatError(source, "claim.uuid", f"is {claim.uuid!r}: no UUID of a job")
-    check_number(claim.number, source, "claim.batch")
-    check_checkpoint(claim.checkpoint, source, "claim.checkpoint")
 
 
 def check_number(number: int, source: str, field: str) -> None:

@@ -16,10 +16,10 @@ refused before it is decided.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import orjson
 
@@ -94,7 +94,6 @@ class Plan:
         """Give the bytes of the plan's object: compact JSON. Raises OptionError: the plan is too
         large for every reader: too many tasks, files, partitions or bytes. The job is not decided,
         and nothing of it is visible."""
-        self._refuse_too_many()
         head = {
             "version": PLAN_VERSION,
             "job_id": self.job_id,
@@ -106,29 +105,18 @@ class Plan:
         file = BytesIO()
         file.write(orjson.dumps(head)[:-1])
         longest = 0
-        lists: tuple[tuple[bytes, Iterable[Any]], ...] = (
-            (b"sets", ([s.name, s.etag, s.task, s.attempt] for s in self.sets)),
-            (b"deletes", map(_row, self.deletes)),
-            (b"partitions", self.partitions),
-        )
-        for name, rows in lists:
-            file.write(b',"%b":' % name)
-            longest = max(longest, write_rows(file, rows))
+        for name, kind in _LISTS.items():
+            rows = getattr(self, name)
+            if len(rows) > kind.rows_max:
+                raise self._too_large("it", len(rows), kind.rows_max, kind.what)
+            file.write(b',"%b":' % name.encode())
+            longest = max(longest, write_rows(file, map(kind.write, rows)))
         file.write(b',"marker":%b}' % orjson.dumps(_row(self.marker) if self.marker else None))
         if longest > ROW_BYTES_MAX:
             raise self._too_large("a row", longest, ROW_BYTES_MAX, "bytes")
         if file.tell() > PLAN_BYTES_MAX:
             raise self._too_large("it", file.tell(), PLAN_BYTES_MAX, "bytes")
         return file.getvalue()
-
-    def _refuse_too_many(self) -> None:
-        for rows, most, what in (
-            (self.sets, PLAN_SETS_MAX, "tasks"),
-            (self.deletes, PLAN_DELETES_MAX, "files to be replaced"),
-            (self.partitions, PLAN_PARTITIONS_MAX, "partitions"),
-        ):
-            if len(rows) > most:
-                raise self._too_large("it", len(rows), most, what)
 
     def _too_large(self, who: str, number: int, most: int, what: str) -> OptionError:
         return OptionError(
@@ -154,21 +142,20 @@ class Plan:
         if not isinstance(marker, list | None):
             raise FormatError(source, "marker", f"has the wrong type: {type(marker).__name__}")
         head = read_fields(_PlanHead, read, source)
-        plan = cls(
-            job_id=head.job_id,
-            uuid=head.uuid,
-            nonce=head.nonce,
-            files=head.files,
-            data_bytes=head.bytes,
-            sets=sets,
-            deletes=deletes,
-            partitions=tuple(partitions),
-            marker=None if marker is None else _ref(marker),
-        )
-        for field, number in (("files", plan.files), ("bytes", plan.data_bytes)):
+        for field, number in (("files", head.files), ("bytes", head.bytes)):
             if not 0 <= number <= INT64_MAX:
                 raise FormatError(source, field, f"is {number}, not between 0 and {INT64_MAX}")
-        return plan
+        return cls(
+            head.job_id,
+            head.uuid,
+            head.nonce,
+            head.files,
+            head.bytes,
+            sets,
+            deletes,
+            tuple(partitions),
+            None if marker is None else _ref(marker),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,19 +183,31 @@ def _planned(row: list[str]) -> PlannedSet:
     return PlannedSet(*row)
 
 
-def _text(row: str) -> str:
-    return row
+class _List(NamedTuple):
+    """A list of a plan: what it names; the pattern of its rows, the same in words, and how many may
+    be read; what makes a value of a row, and a row of a value."""
+
+    what: str
+    pattern: re.Pattern[bytes]
+    words: str
+    rows_max: int
+    make: Callable[[Any], Any]
+    write: Callable[[Any], Any]
 
 
 _REF = row_of(TEXT, TEXT, last=NUMBER)
-_REF_WORDS = "a row of 2 texts and a number"
-_LISTS: dict[str, tuple[re.Pattern[bytes], str, int, Any]] = {
-    "sets": (row_of(TEXT, TEXT, TEXT, TEXT), "a row of 4 texts", PLAN_SETS_MAX, _planned),
-    "deletes": (_REF, _REF_WORDS, PLAN_DELETES_MAX, _ref),
-    "partitions": (re.compile(TEXT), "a text", PLAN_PARTITIONS_MAX, _text),
-}
-"""For each list of a plan: the pattern of its rows, the same in words, how many rows may be read,
-and the function that makes a value of a row."""
+_LISTS = {
+    "sets": _List(
+        "tasks", row_of(TEXT, TEXT, TEXT, TEXT), "a row of 4 texts", PLAN_SETS_MAX,
+        _planned, lambda one: [one.name, one.etag, one.task, one.attempt],
+    ),
+    "deletes": _List(
+        "files to be replaced", _REF, "a row of 2 texts and a number", PLAN_DELETES_MAX, _ref, _row
+    ),
+    "partitions": _List(
+        "partitions", re.compile(TEXT), "a text", PLAN_PARTITIONS_MAX, str, str
+    ),
+}  # fmt: skip
 _OPEN = re.compile(spaced(rb"\{"))
 _NAME = re.compile(spaced(b"(%b)" % TEXT) + b":" + SPACE)
 _VALUE = re.compile(b"|".join((_REF.pattern, TEXT, NUMBER, b"null")))
@@ -227,15 +226,18 @@ def _scan(data: bytes, source: str) -> dict[str, Any]:
         if name in fields:
             raise FormatError(source, name, "appears twice")
         if name in _LISTS:
-            row, what, most, make = _LISTS[name]
-            fields[name], at = find_rows(data, at, row, what, name, source, most, make)
+            kind = _LISTS[name]
+            fields[name], at = find_rows(
+                data, at, kind.pattern, kind.words, name, source, kind.rows_max, kind.make
+            )
         else:
             found = _VALUE.match(data, at)
             if found is None or found.end() - at > ROW_BYTES_MAX:
                 raise FormatError(source, name, "is not a value that a plan has")
             fields[name], at = _loads(found[0], name, source), found.end()
-        if name == "version":
-            _check_version(fields[name], source)
+        if name == "version" and fields[name] not in PLAN_VERSIONS:
+            reason = f"is {fields[name]}, this library knows {PLAN_VERSION}"
+            raise FormatError(source, name, reason, hint=UPGRADE)
         token = _NEXT.match(data, at)
     if token is None or token.end() != len(data):
         raise FormatError(source, "", "is no plan: it is cut, or something follows it")
@@ -247,14 +249,6 @@ def _loads(data: bytes, field: str, source: str) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise FormatError(source, field, f"is not JSON: {error}") from None
-
-
-def _check_version(version: Any, source: str) -> None:
-    if version not in PLAN_VERSIONS:
-        raise FormatError(
-            source, "version", f"is {version}, this library knows {PLAN_VERSION}",
-            hint=UPGRADE,
-        )  # fmt: skip
 
 
 def check_plan(plan: Plan, job: StartedJob, source: str) -> None:

@@ -168,14 +168,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """One exact version of an object.
-
-    Attributes:
-        etag: the ETag; "" means that there was no object.
-        modified: Last-Modified, in seconds by the store's clock; 0.0 means: not known. Objects with
-            the same bytes have the same ETag (for example all empty `_SUCCESS` objects). The time
-            distinguishes them, except for writes within one second.
-    """
+    """One exact version of an object. ``etag``: "" means that there was no object. ``modified``:
+    Last-Modified, in seconds by the store's clock; 0.0 means: not known. Objects with the same
+    bytes have the same ETag (for example all empty `_SUCCESS` objects). The time distinguishes
+    them, except for writes within one second."""
 
     key: str
     etag: str

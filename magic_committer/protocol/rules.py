@@ -99,8 +99,8 @@ def may_undo(phase: Phase, *, sole: bool, accept: Accept, found: Found, late: St
 
 
 class Candidate(Protocol):
-    """The pendingset of an attempt that may be chosen for its task: where it is stored; the UUID of
-    its job, "" if Hadoop wrote it; the task; and when it was stored, by the store's clock."""
+    """The pendingset of an attempt that may be chosen for its task. ``uuid``: its job's, "" if
+    Hadoop wrote it. ``last_modified`` is by the store's clock."""
 
     @property
     def key(self) -> str: ...
@@ -137,14 +137,9 @@ def _recency(candidate: Candidate) -> tuple[float, str]:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A `_SUCCESS` as it is stored.
-
-    Attributes:
-        etag: its ETag. Every empty `_SUCCESS` has the same.
-        uuid: the UUID of its job; "" if another program wrote it.
-        completed: when its job completed, in seconds by the store's clock.
-        modified: its Last-Modified, in seconds since 1970.
-    """
+    """A `_SUCCESS` as it is stored. Every empty one has the same ETag. ``uuid``: its job's, "" if
+    another program wrote it. ``completed``: when its job completed, and ``modified``: its
+    Last-Modified, both in seconds by the store's clock."""
 
     etag: str
     uuid: str

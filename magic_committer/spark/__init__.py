@@ -15,9 +15,9 @@ When the JVM side of a task dies, its Python iterator *ends normally*: a task ca
 its input from a cut. Only the driver may publish: what Spark accepted, one result for each
 partition. Speculative losers and zombies change nothing, and need no lock.
 
-`partitions` and `frame` hold two public functions (engines of `items`), `via` what Spark's own
-writer encodes, `source` and `source_options` the data source ``format("magic")``, `stream` its
-micro-batches, `batches` those of ``foreachBatch``, `java_session` a Spark without a Java.
+`write` holds two public functions (engines of `items`), `via` what Spark's own writer encodes,
+`source` and `source_options` the data source ``format("magic")``, of streams too, `batches` the
+micro-batches of ``foreachBatch``, `java_session` a Spark without a Java.
 """
 
 try:
@@ -37,9 +37,13 @@ if (*map(int, pyspark.__version__.split(".")[:2]),) < (3, 5):
 
 from magic_committer.spark.batches import foreach_batch
 from magic_committer.spark.driver import SaveMode, register
-from magic_committer.spark.frame import write_dataframe
 from magic_committer.spark.java_session import session
-from magic_committer.spark.partitions import PartitionsReport, WriteRows, write_partitions
+from magic_committer.spark.write import (
+    PartitionsReport,
+    WriteRows,
+    write_dataframe,
+    write_partitions,
+)
 
 __all__ = [
     "PartitionsReport",

@@ -18,8 +18,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from threading import Thread
 from typing import Any, TypeVar, cast
@@ -28,7 +28,7 @@ from pyspark import RDD, InheritableThread, SparkContext, TaskContext
 
 from magic_committer import _wiring
 from magic_committer._runtime import Progress, ProgressFunction
-from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, TryResult
+from magic_committer.engines.items import AcceptResult, ItemWriter, TryResult
 from magic_committer.errors import MagicError
 from magic_committer.job import Job, Task
 
@@ -49,9 +49,7 @@ DESCRIPTION = "spark.job.description"
 """The local property that holds what Spark's UI calls a job."""
 
 
-def run_action(
-    spark: Any, job: Job, action: Callable[[], T], progress: ProgressFunction | None = None
-) -> T:
+def run_action(spark: Any, job: Job, action: Callable[[], T], progress: ProgressFunction) -> T:
     """Run a Spark action. An exception in this thread, such as Ctrl-C, cancels the action.
 
     ``spark`` is the SparkContext; for Spark Connect, which has none, the SparkSession. ``progress``
@@ -59,15 +57,14 @@ def run_action(
     """
     classic = isinstance(spark, SparkContext)
     tag = f"magic-committer-{job.uuid}"
-    results: list[T] = []
-    failures: list[BaseException] = []
+    ended: Future[T] = Future()
 
     def run() -> None:
         try:
             with _named(spark, classic, tag, f"magic-committer: write {job.dest} (job {job.id})"):
-                results.append(action())
+                ended.set_result(action())
         except BaseException as error:  # raised below, in the thread that asked
-            failures.append(error)
+            ended.set_exception(error)
 
     # A daemon thread, so that an action that cannot be cancelled does not keep the process alive.
     of = {} if classic else {"session": spark}  # Spark 3.5 knows no such argument
@@ -84,9 +81,7 @@ def run_action(
             thread, partial(spark.cancelJobsWithTag if classic else spark.interruptTag, tag), error
         )
         raise
-    if failures:
-        raise failures[0]
-    return results[0]
+    return ended.result()
 
 
 @contextmanager
@@ -120,15 +115,15 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
 
 
 class StageWatch:
-    """Looks how far the Spark jobs of an action are, and tells ``progress``, and the log."""
+    """Reports how far the Spark jobs of an action are, to ``progress`` and to the log."""
 
     def __init__(
-        self, spark: SparkContext, tag: str, what: str, progress: ProgressFunction | None
+        self, spark: SparkContext, tag: str, what: str, progress: ProgressFunction
     ) -> None:
         self._spark = spark
         self._tag = tag
         self._what = what
-        self._progress = None if progress is None else _wiring.harmless(progress)
+        self._progress = _wiring.harmless(progress)
         self._done = -1
         self._looked = self._logged = time.monotonic()
         self._blind = False
@@ -147,7 +142,7 @@ class StageWatch:
             return
         if done != self._done:
             self._done = done
-            if self._progress is not None and total:
+            if total:
                 self._progress(Progress("write", done, total, "tasks"))
         if now - self._logged > LOG_SECONDS:
             self._logged = now
@@ -177,19 +172,16 @@ def spark_attempt(job: Job, number: int = 0) -> Task:
     return job._sole_task(str(context.partitionId()), f"t{context.taskAttemptId()}")
 
 
-@dataclass(frozen=True)
-class RddEngine(Engine):
-    """The engine that Spark's RDDs are: an item is the rows of a partition."""
+def run_rdd(
+    rdd: RDD[Any], progress: ProgressFunction, work: ItemWriter, accept: AcceptResult
+) -> Iterable[str]:
+    """The engine that Spark's RDDs are: an item is the rows of a partition, and ``work`` is called
+    once for each attempt of each."""
 
-    progress: ProgressFunction
+    def attempt(rows: Iterable[Any]) -> list[TryResult]:
+        return [work(0, rows)]
 
-    def run(self, work: ItemWriter, items: RDD[Any], accept: AcceptResult) -> Iterable[str]:
-        """Call ``work`` once for each attempt of each partition."""
-
-        def attempt(rows: Iterable[Any]) -> list[TryResult]:
-            return [work(0, rows)]
-
-        action = items.mapPartitions(attempt).collect
-        for number, one in enumerate(run_action(items.context, work.job, action, self.progress)):
-            accept(number, one)
-        return map(str, range(items.getNumPartitions()))
+    action = rdd.mapPartitions(attempt).collect
+    for number, one in enumerate(run_action(rdd.context, work.job, action, progress)):
+        accept(number, one)
+    return map(str, range(rdd.getNumPartitions()))

@@ -21,7 +21,6 @@ from functools import partial
 from typing import Any, Unpack
 
 from pyspark.sql import DataFrame
-from pyspark.sql.utils import is_remote
 
 from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
@@ -30,9 +29,9 @@ from magic_committer.errors import OptionError
 from magic_committer.maintenance.api import abort_stream, read_stream
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch, hash_of
-from magic_committer.spark.driver import QUERY_PROPERTY, Order, checkpoint_of
+from magic_committer.spark.driver import QUERY_PROPERTY, Order, checkpoint_of, local_property
 from magic_committer.spark.files import format_name
-from magic_committer.spark.frame import write_dataframe
+from magic_committer.spark.write import write_dataframe
 
 logger = logging.getLogger("magic_committer")
 
@@ -123,7 +122,7 @@ def foreach_batch(
         if done is not None and done >= number and is_ours:
             tell_passed_over(batch, done)
             return
-        run = _property(df, RUN_PROPERTY)
+        run = local_property(df, RUN_PROPERTY)
         end_earlier_runs(dest, checkpoint, s3, options, run=run)
         logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
 
@@ -144,17 +143,10 @@ def end_earlier_runs(
     _LOOKED.add(looked)
 
 
-def _property(df: DataFrame, name: str) -> str:
-    """A local property of the thread in which Spark calls a function of foreachBatch; "" in Spark
-    Connect, which has none, and runs each start of a query in a process of its own."""
-    told = None if is_remote() else df.sparkSession.sparkContext.getLocalProperty(name)
-    return told or ""
-
-
 def _query_of(df: DataFrame) -> str:
     """The id of the query that calls a function of foreachBatch in this thread."""
-    if told := _property(df, QUERY_PROPERTY):
-        return told
+    if query := local_property(df, QUERY_PROPERTY):
+        return query
     raise OptionError(
         "Spark does not say here which query runs this batch",
         hint="Name it: foreach_batch(dest, query='clicks'); one name for each checkpoint location",

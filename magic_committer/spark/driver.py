@@ -16,7 +16,7 @@ from pyspark.sql.utils import is_remote
 from magic_committer import _wiring
 from magic_committer._arguments import options_of, s3_of
 from magic_committer._modes import IgnoreMode, SparkMode, is_ignore, mode_of
-from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer._runtime import ProgressFunction
 from magic_committer.api import start
 from magic_committer.commit.conflict import existing
 from magic_committer.committers.registry import committer_for
@@ -28,7 +28,6 @@ from magic_committer.options import Mode, Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, State
 from magic_committer.spark.action import spark_attempt
-from magic_committer.spark.source_options import SourceOptions
 from magic_committer.spark.types import needs
 
 logger = logging.getLogger("magic_committer")
@@ -71,18 +70,12 @@ class Order:
 
     def start(self) -> Job:
         """Start the job."""
+        mode = "error" if self.ignores else cast(Mode | SparkMode, self.mode)
         return start(
-            self.dest,
-            mode="error" if self.ignores else cast(Mode | SparkMode, self.mode),
-            committer=self.committer,
-            accept="results",
-            track="memory",
-            checkpoint=self.checkpoint,
-            mark_success=self.mark_success,
-            s3=self.s3,
-            options=self.options,
-            progress=self.progress,
-        )
+            self.dest, mode=mode, committer=self.committer, accept="results", track="memory",
+            checkpoint=self.checkpoint, mark_success=self.mark_success, s3=self.s3,
+            options=self.options, progress=self.progress,
+        )  # fmt: skip
 
     def finds_data(self) -> bool:
         """Whether the destination holds data."""
@@ -90,20 +83,6 @@ class Order:
         runtime = _wiring.runtime_for(dest.bucket, s3_of(self.s3), self.progress)
         with closing(existing(runtime, dest, None, in_flight=1)) as found:
             return any(True for _ in found)
-
-
-def order_of(said: SourceOptions) -> Order:
-    """What a user of ``format("magic")`` asked for."""
-    return Order(
-        said.path,
-        cast(SaveMode, said.mode),
-        said.mark_success,
-        said.s3,
-        said.options,
-        no_progress,
-        checkpoint=said.checkpoint or None,
-        committer=said.committer,
-    )
 
 
 QUERY_PROPERTY = "sql.streaming.queryId"
@@ -116,55 +95,46 @@ def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
     A copied checkpoint has the query id of its original, and other rows. Spark Connect does not say
     where the checkpoint is; there the name is all."""
     name = f"query:{batch.query}"
-    if is_remote():
-        return name
-    spark = df.sparkSession
-    told = spark.sparkContext.getLocalProperty(QUERY_PROPERTY)
-    if not told:
+    if not (query_id := local_property(df, QUERY_PROPERTY)):
         return name  # the rows of a batch, and no function of foreachBatch: the caller counts
+    spark = df.sparkSession
     # The session of a batch is a copy; only what all sessions share knows the query.
     queries = spark._jsparkSession.sharedState().activeStreamingQueries()
     java = cast(Any, spark._jvm).java
-    query = queries.get(java.util.UUID.fromString(told))
+    query = queries.get(java.util.UUID.fromString(query_id))
     return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
+
+
+def local_property(df: DataFrame, name: str) -> str:
+    """A local property of the thread in which Spark calls a function of foreachBatch; "" in Spark
+    Connect, which has none, and runs each start of a query in a process of its own."""
+    return ("" if is_remote() else df.sparkSession.sparkContext.getLocalProperty(name)) or ""
 
 
 def write_job(
     order: Order,
     engine: Engine,
     fn: Callable[[Task, Any], object],
-    items: Any,
     *,
     caller: str = "",
     bytes_max: int = 0,
 ) -> JobReport:
     """Run one job from start to end, of a function for the rows of each of Spark's tasks."""
-    if order.ignores and order.finds_data():
-        return _skipped(order)
     try:
-        job = order.start()
-        # As Spark pickles results: classes of the driver's own program travel too.
-        dumps = cast(Callable[[Any], bytes], cloudpickle.dumps)
-        work = ItemWriter(job, fn, caller, bytes_max, spark_attempt, dumps)
-        return commit_items(job, engine, work, items, batch=order.batch)
+        if not (order.ignores and order.finds_data()):
+            job = order.start()
+            # As Spark pickles results: classes of the driver's own program travel too.
+            dumps = cast(Callable[[Any], bytes], cloudpickle.dumps)
+            work = ItemWriter(job, fn, caller, bytes_max, spark_attempt, dumps)
+            return commit_items(job, engine, work, batch=order.batch)
     except DestinationExists:
-        if order.ignores:  # the data came after our first look
-            return _skipped(order)
-        raise
-
-
-def _skipped(order: Order) -> JobReport:
-    dest = order.url
-    logger.info("mode 'ignore': %s holds data, nothing is written", dest)
+        if not order.ignores:  # else: the data came after our first look
+            raise
+    logger.info("mode 'ignore': %s holds data, nothing is written", order.url)
     return JobReport(
-        job_id="",
-        uuid="",
-        dest=dest,
-        mode=mode_of(order.mode, ignore=True),
-        outcome="",
-        state=str(State.ABSENT),
-        skipped=True,
-    )
+        job_id="", uuid="", dest=order.url, mode=mode_of(order.mode, ignore=True), outcome="",
+        state=str(State.ABSENT), skipped=True,
+    )  # fmt: skip
 
 
 def register(spark: SparkSession) -> None:

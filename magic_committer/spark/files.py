@@ -16,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -51,16 +51,9 @@ ENCODED_BY_JVM = frozenset({"csv", "json"})
 
 @dataclass(frozen=True)
 class FrameFiles:
-    """How the rows of a DataFrame become files.
-
-    Attributes:
-        encoder: writes one file.
-        partitioning: the partition columns, by their places in a batch.
-        max_records_per_file: rows after which another file is begun; 0: no limit.
-        open_files_max: how many files a task has open at a time.
-        data: the places of the columns that files hold, in the DataFrame. parts: of the partition
-            columns. sort: of the columns that a file is sorted by.
-    """
+    """How the rows of a DataFrame become files. ``data``, ``parts`` and ``sort`` are places in the
+    DataFrame: of the columns that files hold, of the partition columns, and of those that a file is
+    sorted by. ``max_records_per_file`` 0: no limit."""
 
     encoder: FileEncoder
     partitioning: Partitioning
@@ -85,10 +78,7 @@ class FrameFiles:
     ) -> FrameFiles:
         """Plan files, and check all that can be checked: what cannot be written raises
         `OptionError`, `WrongType`, or what pyarrow raises for options that it does not know.
-
-        ``prepared``: whether batches will come of the DataFrame that `prepare` gives. If not, they
-        come as ``spark_schema`` says, in any order.
-        """
+        ``prepared``: batches will come of the DataFrame that `prepare` gives, else in any order."""
         name = format_name(format)
         names = spark_schema.names
         exact = conf(CASE_SENSITIVE) == "true"
@@ -104,15 +94,10 @@ class FrameFiles:
         encoder.without_rows()  # a trial: what the format does not have is told now
         places = tuple(range(len(parts))) if prepared else tuple(parts)  # prepared: in front
         zone = conf(TIME_ZONE) or "UTC"
-        return cls(
-            encoder=encoder,
-            partitioning=Partitioning(tuple(partition_by), places, zone),  # as the user spells it
-            max_records_per_file=records_max(max_records_per_file, conf),
-            open_files_max=OPEN_FILES_MAX if parts and not prepared else 1,
-            data=tuple(data),
-            parts=tuple(parts),
-            sort=tuple(sort),
-        )
+        partitioning = Partitioning(tuple(partition_by), places, zone)  # as the user spells it
+        rows = records_max(max_records_per_file, conf)
+        open_files = OPEN_FILES_MAX if parts and not prepared else 1
+        return cls(encoder, partitioning, rows, open_files, tuple(data), tuple(parts), tuple(sort))
 
     def prepare(self, df: DataFrame) -> tuple[DataFrame, FrameFiles]:
         """Give the DataFrame whose batches the tasks get, and the files with what only its session
@@ -130,8 +115,7 @@ class FrameFiles:
         if order:
             numbered = numbered.sortWithinPartitions(*order)
         columns = [functions.col(f"c{place}") for place in self.data]
-        encoder = self.encoder.bound(df)
-        made = encoder.columns(columns, [names[place] for place in self.data])
+        encoder, made = self.encoder.prepare(df, columns, [names[place] for place in self.data])
         prepared = numbered.select(
             *texts, *(one.alias(f"d{number}") for number, one in enumerate(made))
         )
@@ -231,32 +215,38 @@ class _OpenFiles:
 # Checks -------------------------------------------------------------------------------------------
 
 
-def format_name(format: object) -> str:
+def format_name(format: object, known: Iterable[str] = FORMATS, where: str = "here") -> str:
     """The name of a format, in lower case; `WrongType`, `OptionError`: there is no such format."""
     if not isinstance(format, str):
         raise WrongType(f"format is text, not {type(format).__name__}", hint="Pass 'parquet'")
-    if format.lower() not in FORMATS:
+    if format.lower() not in known:
         raise OptionError(
-            f"there is no format {format!r} here; there is {', '.join(FORMATS)}",
+            f"there is no format {format!r} {where}; there is {', '.join(known)}",
             hint="Or write the files yourself: write_partitions(df.rdd, dest, fn)",
         )
     return format.lower()
+
+
+def refuse_hidden(names: Iterable[str]) -> None:
+    """Refuse partition columns whose directories readers would not see (`OptionError`)."""
+    if hidden := [name for name in names if name.startswith(("_", "."))]:
+        raise OptionError(
+            f"partition_by: {', '.join(hidden)}: readers take directories whose names begin with _"
+            " or . for hidden ones",
+            hint="Rename the column: df.withColumnRenamed(...)",
+        )
 
 
 def refuse_columns(names: Sequence[str], *, exact: bool) -> None:
     """Refuse a DataFrame without columns, or with two of one name (`OptionError`)."""
     if not names:
         raise OptionError("the DataFrame has no columns")
-    folded = list(names) if exact else [name.casefold() for name in names]
-    twice = sorted(
-        {name for name, fold in zip(names, folded, strict=True) if folded.count(fold) > 1}
-    )
+    folded = Counter(name if exact else name.casefold() for name in names)
+    twice = sorted({name for name in names if folded[name if exact else name.casefold()] > 1})
     if twice:
         raise OptionError(
             f"the DataFrame has two columns of one name: {', '.join(twice)}",
-            hint=""
-            if exact
-            else f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
+            hint=f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
         )
 
 
@@ -284,29 +274,22 @@ def refuse_partitions(
             "partition_by names all columns: no column would be left for the files",
             hint="Leave one out",
         )
+    refuse_hidden(field.name for field in fields)
     for field in fields:
         kind = field.dataType
-        told = f"partition_by: the column {field.name!r}"
-        if field.name.startswith(("_", ".")):
-            raise OptionError(
-                f"{told} would make directories that readers take for hidden",
-                hint="Rename it: df.withColumnRenamed(...)",
-            )
+        name = kind.simpleString()
+        why = hint = ""
         if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, UNTOLD):
-            raise OptionError(
-                f"{told} has the type {kind.simpleString()}, which no path can tell",
-                hint="Make a column of text or numbers of it",
-            )
-        if " collate " in kind.simpleString():
-            raise OptionError(
-                f"{told} has a collation: texts that are equal would be different directories",
-                hint="Cast it to STRING COLLATE UTF8_BINARY",
-            )
-        if not prepared and not isinstance(kind, CERTAIN):
-            raise OptionError(
-                f"{told} has the type {kind.simpleString()}, whose text only the JVM knows",
-                hint="Cast it to string before, or call write_dataframe",
-            )
+            why = f"has the type {name}, which no path can tell"
+            hint = "Make a column of text or numbers of it"
+        elif " collate " in name:
+            why = "has a collation: texts that are equal would be different directories"
+            hint = "Cast it to STRING COLLATE UTF8_BINARY"
+        elif not prepared and not isinstance(kind, CERTAIN):
+            why = f"has the type {name}, whose text only the JVM knows"
+            hint = "Cast it to string before, or call write_dataframe"
+        if why:
+            raise OptionError(f"partition_by: the column {field.name!r} {why}", hint=hint)
 
 
 UNTOLD = (VariantType, GeometryType, GeographyType)

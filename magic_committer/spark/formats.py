@@ -17,31 +17,32 @@ Invariants:
 from __future__ import annotations
 
 import bz2
-import gzip
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from io import BytesIO
 from math import exp
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyspark
 from pyspark.sql import types as spark_types
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from magic_committer import _wiring
 from magic_committer._pool import Future, result_of
 from magic_committer.errors import OptionError
 from magic_committer.spark.types import (
     NEVER,
+    ROW_METADATA,
+    SPARK_VERSION,
     Refusals,
     VariantType,
     as_months,
     file_schema,
+    inside,
     is_months,
-    spark_metadata,
 )
 
 if TYPE_CHECKING:
@@ -65,16 +66,14 @@ Conf = Callable[[str], str | None]
 
 
 class FileBody(Protocol):
-    """The rows of one file, as they come."""
+    """The rows of one file, as they come: record batches, then the end or an error. The file itself
+    stays open; after an error nothing uses it any more."""
 
-    def add(self, batch: Any) -> None:
-        """Take a record batch."""
+    def add(self, batch: Any) -> None: ...
 
-    def end(self) -> None:
-        """Write what is left. The file itself stays open."""
+    def end(self) -> None: ...
 
-    def give_up(self, why: BaseException) -> None:
-        """Stop, because of an error. Nothing uses the file any more."""
+    def give_up(self, why: BaseException) -> None: ...
 
 
 class FileEncoder:
@@ -95,13 +94,12 @@ class FileEncoder:
         self.begin(file).end()
         return file.getvalue()
 
-    def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
-        """What the JVM makes of the columns before a task gets them."""
-        return list(given)
-
-    def bound(self, df: DataFrame) -> Self:
-        """The same, with what only a session knows."""
-        return self
+    def prepare(
+        self, df: DataFrame, columns: list[Column], names: Sequence[str]
+    ) -> tuple[FileEncoder, list[Column]]:
+        """Give the encoder with what only the session knows, and what the JVM makes of the columns
+        before a task gets them."""
+        return self, columns
 
 
 # Groups of rows -----------------------------------------------------------------------------------
@@ -124,10 +122,6 @@ class ColumnFiles(FileEncoder):
         """pyarrow's writer of a file whose first group is given; None: there are no rows."""
         raise NotImplementedError
 
-    def write_table(self, writer: Any, table: Any) -> None:
-        """Write a group."""
-        writer.write_table(table)
-
 
 class GroupedBody:
     """The rows of a file of groups, as they come."""
@@ -141,7 +135,7 @@ class GroupedBody:
         self._encoding: Future[None] | None = None
 
     def add(self, batch: Any) -> None:
-        """Take rows. A group that is full is encoded beside the caller; what the encoding of the
+        """Add rows. A group that is full is encoded beside the caller; what the encoding of the
         one before raised is raised here, once."""
         self._group.append(batch)
         self._gathered += batch.nbytes
@@ -161,11 +155,11 @@ class GroupedBody:
             self._wait()
         except Exception as failed:
             why.add_note(f"what was under way failed too: {failed}")
-        if self._writer is not None:
-            try:
+        try:
+            if self._writer is not None:
                 self._writer.close()  # else it would write its footer whenever it is collected
-            except Exception as failed:
-                why.add_note(f"the file could not be closed: {failed}")
+        except Exception as failed:
+            why.add_note(f"the file could not be closed: {failed}")
 
     def _send(self) -> None:
         group, self._group, self._gathered = self._group, [], 0
@@ -195,7 +189,8 @@ class GroupedBody:
         schema = self._encoder.schema
         table = pyarrow.Table.from_batches(group).rename_columns(schema.names).cast(schema)
         group.clear()  # so that its memory is freed where the cast made other arrays
-        self._encoder.write_table(self._begun(table), table)
+        # As one group: pyarrow's Parquet would begin another one after 1,048,576 narrow rows.
+        self._begun(table).write_table(table, table.num_rows or None)
 
 
 # Parquet ------------------------------------------------------------------------------------------
@@ -233,7 +228,7 @@ def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) ->
     codec = given.get("compression") or conf(CODEC_CONF) or "snappy"
     if isinstance(codec, str):  # pyarrow takes a codec for each column, too
         codec = _codec("Parquet", codec, PARQUET_CODECS)
-    metadata = spark_metadata(schema, pyspark.__version__)
+    metadata = {ROW_METADATA: schema.json(), SPARK_VERSION: pyspark.__version__}
     return ParquetFiles(
         file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata),
         {"store_decimal_as_integer": True, "write_page_index": True, **given, "compression": codec},
@@ -268,15 +263,13 @@ class ParquetFiles(ColumnFiles):
     """Parquet files. ``months``: the places of columns that are year-month intervals."""
 
     months: frozenset[int] = frozenset()
+    extension = ".parquet"
 
-    @property
-    def extension(self) -> str:
-        """What names end with."""
-        return ".parquet"
-
-    def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
-        """The columns as pyarrow can take them."""
-        return [as_months(one) if place in self.months else one for place, one in enumerate(given)]
+    def prepare(
+        self, df: DataFrame, columns: list[Column], names: Sequence[str]
+    ) -> tuple[FileEncoder, list[Column]]:
+        """Give columns that pyarrow can read."""
+        return self, [as_months(one) if n in self.months else one for n, one in enumerate(columns)]
 
     def writer(self, sink: Any, first: Any) -> Any:
         """Begin a file."""
@@ -285,57 +278,46 @@ class ParquetFiles(ColumnFiles):
         options = self.options if first is None else self.options_for(first)
         return ParquetWriter(sink, self.schema, **options)
 
-    def write_table(self, writer: Any, table: Any) -> None:
-        """Write a row group. pyarrow would begin another one after 1,048,576 rows, however narrow
-        they are."""
-        writer.write_table(table, row_group_size=table.num_rows or None)
-
     def options_for(self, first: Any) -> Mapping[str, Any]:
         """The writer's options: no dictionary for columns of too many values, unless the user
         chose. pyarrow would begin each with a dictionary, and hash every value until it outgrows
-        its limit: for keys and measures a fifth of the encoding, and a file a tenth larger."""
-        if "use_dictionary" in self.options or "column_encoding" in self.options:
+        its limit: for keys and measures half of the encoding, and a file a tenth larger."""
+        chosen = "use_dictionary" in self.options or "column_encoding" in self.options
+        if chosen or first.num_rows < SAMPLE_ROWS:
             return self.options
-        limit = self.options.get("dictionary_pagesize_limit") or DICTIONARY_BYTES_MAX
-        many = columns_of_many_values(first, limit)
-        if not many:
-            return self.options
+        import numpy
         from pyarrow.parquet import ParquetFile
 
-        leaves = ParquetFile(BytesIO(self.without_rows())).schema
-        paths = [leaves.column(n).path for n in range(len(leaves)) if n not in many]
+        # At random, as data often has a period; always the same rows.
+        generator = numpy.random.default_rng(0)
+        rows = generator.choice(first.num_rows, SAMPLE_ROWS, False, shuffle=False)
+        limit = self.options.get("dictionary_pagesize_limit") or DICTIONARY_BYTES_MAX
+        schema = ParquetFile(BytesIO(self.without_rows())).schema
+        sample = first.take(rows).combine_chunks()
+        columns = [leaf for one in sample.columns for leaf in _leaves(one.combine_chunks())]
+        paths = [
+            schema.column(number).path
+            for number, column in enumerate(columns)
+            if not _has_many_values(column, first.num_rows, limit)
+        ]
         return {**self.options, "use_dictionary": paths or False}
 
 
-def columns_of_many_values(table: Any, dictionary_bytes_max: int) -> set[int]:
-    """The numbers of those columns of a file whose dictionary would be given up, or would save
-    nothing; columns inside of nested ones are counted as Parquet does, from left to right. Pure.
+def _has_many_values(sample: Any, rows: int, dictionary_bytes_max: int) -> bool:
+    """Whether the dictionary of a column would be given up, or would save nothing.
 
-    A sample tells: if a column had just so many values as a dictionary can hold, all equally
-    frequent, the sample would hold a certain number of them. It holds more: the column has more.
-    Where some values are more frequent than others the sample holds fewer, and the dictionary is
-    tried.
+    If a column had just so many values as a dictionary can hold, all equally frequent, the sample
+    would hold a certain number of them. If it holds more, the column has more. Where some values
+    are more frequent than others the sample holds fewer, and the dictionary is tried.
     """
-    import numpy
     from pyarrow import compute
 
-    if table.num_rows < SAMPLE_ROWS:
-        return set()
-    # At random, as data often has a period; always the same rows.
-    rows = numpy.random.default_rng(0).choice(table.num_rows, SAMPLE_ROWS, False, shuffle=False)
-    sample = table.take(rows).combine_chunks()
-    columns = [leaf for column in sample.columns for leaf in _leaves(column.combine_chunks())]
-    many = set()
-    for number, column in enumerate(columns):
-        values = len(column) - column.null_count
-        if values:
-            held_max = min(
-                dictionary_bytes_max * values / column.nbytes,
-                table.num_rows * values / SAMPLE_ROWS / 2,
-            )
-            if compute.count_distinct(column).as_py() > held_max * (1 - exp(-values / held_max)):
-                many.add(number)
-    return many
+    values = len(sample) - sample.null_count
+    if not values:
+        return False
+    held_max = min(dictionary_bytes_max * values / sample.nbytes, rows * values / SAMPLE_ROWS / 2)
+    found: int = compute.count_distinct(sample).as_py()
+    return bool(found > held_max * (1 - exp(-values / held_max)))
 
 
 def _leaves(column: Any) -> Iterator[Any]:
@@ -368,10 +350,7 @@ ARROW_REFUSALS: Refusals = {
 class ArrowFiles(ColumnFiles):
     """Arrow IPC files ("Feather V2")."""
 
-    @property
-    def extension(self) -> str:
-        """What names end with."""
-        return ".arrow"
+    extension = ".arrow"
 
     def writer(self, sink: Any, first: Any) -> Any:
         """Begin a file."""
@@ -421,7 +400,6 @@ class TextFiles(FileEncoder):
     made it."""
 
     kind: str
-    names: tuple[str, ...]
     options: Mapping[str, str]
     line_end: bytes
     codec: str
@@ -437,30 +415,28 @@ class TextFiles(FileEncoder):
         """Begin a file."""
         return LineBody(self, file)
 
-    def columns(self, given: Sequence[Column], names: Sequence[str]) -> list[Column]:
-        """The lines, made by the JVM."""
+    def prepare(
+        self, df: DataFrame, columns: list[Column], names: Sequence[str]
+    ) -> tuple[FileEncoder, list[Column]]:
+        """Give the encoder with its header, and the lines. The JVM tries the options on a row of
+        nulls."""
         if self.kind == "text":
-            return list(given)
-        return [self._line([one.alias(name) for one, name in zip(given, names, strict=True)])]
-
-    def bound(self, df: DataFrame) -> TextFiles:
-        """The same with its header. The JVM tries the options on a row of nulls."""
-        if self.kind == "text":
-            return self
+            return self, columns
         from pyspark.sql import functions
+
+        def line(columns: Iterable[Column]) -> Column:
+            make = functions.to_csv if self.kind == "csv" else functions.to_json
+            return make(functions.struct(*columns), dict(self.options))
 
         kinds = {field.name: field.dataType for field in df.schema}
-        nulls = [functions.lit(None).cast(kinds[name]).alias(name) for name in self.names]
-        names = [functions.lit(name).alias(f"c{n}") for n, name in enumerate(self.names)]
+        nulls = line(functions.lit(None).cast(kinds[name]).alias(name) for name in names)
+        header = line(functions.lit(name).alias(f"c{n}") for n, name in enumerate(names))
         one = df.sparkSession.range(0, 1, 1, 1)
-        (row,) = one.select(self._line(nulls).alias("t"), self._line(names).alias("h")).collect()
-        return replace(self, header=row.h.encode() + self.line_end if self.with_header else b"")
-
-    def _line(self, columns: Sequence[Column]) -> Column:
-        from pyspark.sql import functions
-
-        make = functions.to_csv if self.kind == "csv" else functions.to_json
-        return make(functions.struct(*columns), dict(self.options))
+        (row,) = one.select(nulls.alias("t"), header.alias("h")).collect()
+        encoder = self
+        if self.with_header:
+            encoder = replace(self, header=row.h.encode() + self.line_end)
+        return encoder, [line(one.alias(name) for one, name in zip(columns, names, strict=True))]
 
 
 class LineBody:
@@ -473,65 +449,56 @@ class LineBody:
             self._sink.write(files.header)
 
     def add(self, batch: Any) -> None:
-        """Write lines: the first and only column."""
-        import numpy
+        """Write lines: the first and only column. Null is an empty line."""
         import pyarrow
         from pyarrow import compute
 
         lines = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
+        one = pyarrow.ListArray.from_arrays([0, len(lines)], lines.fill_null(b""))
         end = pyarrow.scalar(self._line_end, pyarrow.large_binary())
-        nothing = pyarrow.scalar(b"", pyarrow.large_binary())
-        # Joined with an end of line between the line and nothing: one buffer holds all, in order.
-        joined = compute.binary_join_element_wise(
-            lines, nothing, end, null_handling="replace", null_replacement=b""
-        )
-        size = numpy.frombuffer(joined.buffers()[1], dtype=numpy.int64)[len(joined)]
-        self._sink.write(memoryview(joined.buffers()[2])[:size])
+        self._sink.write(compute.binary_join(one, end)[0].as_buffer())
+        self._sink.write(self._line_end)
 
     def end(self) -> None:
         """Write the end of what is compressed."""
         self._sink.close()
 
     def give_up(self, why: BaseException) -> None:
-        """Nothing: lines are written by the caller's thread."""
+        """Do nothing: lines are written by the caller's thread."""
 
 
-class _Kept:
-    """A file that its user cannot close. ``compressor``: zlib's, which all goes through."""
+class _Packing:
+    """A file that writes into another one, which it does not close, what ``make`` makes of it."""
 
     closed = False
 
-    def __init__(self, file: Any, compressor: Any = None) -> None:
+    def __init__(self, file: Any, make: Any = None) -> None:
         self._file = file
-        self._compressor = compressor
+        self._make = make
 
     def write(self, data: Any) -> int:
-        self._file.write(data if self._compressor is None else self._compressor.compress(data))
+        self._file.write(data if self._make is None else self._make.compress(data))
         return len(data)
 
     def flush(self) -> None:
         """Nothing is held back here."""
 
     def close(self) -> None:
-        if self._compressor is not None:
-            self._file.write(self._compressor.flush())
+        if self._make is not None:
+            self._file.write(self._make.flush())
 
 
 def _compressed(file: Any, codec: str) -> Any:
-    """A file that compresses what is written into another one, which it does not close."""
-    if codec == "gzip":
-        return gzip.GzipFile(
-            filename="", mode="wb", compresslevel=COMPRESSION_LEVEL, fileobj=_Kept(file), mtime=0
-        )
-    if codec == "bzip2":
-        return bz2.BZ2File(_Kept(file), "wb")
-    if codec == "deflate":
-        return _Kept(file, zlib.compressobj(COMPRESSION_LEVEL))
     if codec == "zstd":
         import pyarrow
 
-        return pyarrow.CompressedOutputStream(pyarrow.PythonFile(_Kept(file), mode="w"), "zstd")
-    return _Kept(file)
+        kept = pyarrow.PythonFile(_Packing(file), mode="w")
+        return pyarrow.CompressedOutputStream(kept, "zstd")
+    if codec == "gzip":
+        return _Packing(file, zlib.compressobj(COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS))
+    if codec == "deflate":
+        return _Packing(file, zlib.compressobj(COMPRESSION_LEVEL))
+    return _Packing(file, bz2.BZ2Compressor() if codec == "bzip2" else None)
 
 
 def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: Conf) -> TextFiles:
@@ -539,7 +506,7 @@ def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: 
     given = known_options(kind, options)
     if kind != "text":
         for field in schema:
-            _refuse_type(kind, field.dataType, field.name)
+            _refuse_types(kind, field)
     elif len(schema) != 1 or not isinstance(schema[0].dataType, spark_types.StringType):
         raise OptionError(
             f"a text file holds one column of strings, not {schema.simpleString()}",
@@ -557,7 +524,18 @@ def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: 
     if not line_end:
         raise OptionError("lineSep is empty: lines could not be told apart")
     header = given.pop("header", "false").lower() == "true"
-    return TextFiles(kind, tuple(schema.names), given, line_end.encode(), codec, header)
+    return TextFiles(kind, given, line_end.encode(), codec, header)
+
+
+def _refuse_types(kind: str, field: spark_types.StructField) -> None:
+    """Refuse the types that Spark's own writer of this format refuses."""
+    flat = spark_types.AtomicType | spark_types.NullType | spark_types.UserDefinedType
+    for path, of in inside(field.dataType, field.name):
+        if isinstance(of, tuple(NEVER)) or (kind == "csv" and not isinstance(of, flat)):
+            raise OptionError(
+                f"column {path}: the type {of.simpleString()} cannot be kept in {kind} files",
+                hint="Cast it to string, or make text of it: to_json(...)",
+            )
 
 
 def known_options(kind: str, options: Mapping[str, Any]) -> dict[str, str]:
@@ -575,27 +553,6 @@ def known_options(kind: str, options: Mapping[str, Any]) -> dict[str, str]:
         if value is not None:
             given[name.lower()] = str(value).lower() if isinstance(value, bool) else str(value)
     return given
-
-
-def _refuse_type(kind: str, of: DataType, path: str) -> None:
-    """Refuse the types that Spark's own writer of this format refuses."""
-    if isinstance(of, spark_types.UserDefinedType):
-        _refuse_type(kind, of.sqlType(), path)
-    elif isinstance(of, tuple(NEVER)) or (
-        kind == "csv" and not isinstance(of, spark_types.AtomicType | spark_types.NullType)
-    ):
-        raise OptionError(
-            f"column {path}: the type {of.simpleString()} cannot be kept in {kind} files",
-            hint="Cast it to string, or make text of it: to_json(...)",
-        )
-    elif isinstance(of, spark_types.StructType):
-        for field in of:
-            _refuse_type(kind, field.dataType, f"{path}.{field.name}")
-    elif isinstance(of, spark_types.ArrayType):
-        _refuse_type(kind, of.elementType, f"{path}.element")
-    elif isinstance(of, spark_types.MapType):
-        _refuse_type(kind, of.keyType, f"{path}.key")
-        _refuse_type(kind, of.valueType, f"{path}.value")
 
 
 # All of them --------------------------------------------------------------------------------------

@@ -55,12 +55,8 @@ def path_element(column: str, text: str | None) -> str:
 
 
 def value_text(value: Any, zone: str) -> str | None:
-    """The text that Spark's cast to string gives for a value of one of the `CERTAIN` types.
-
-    Args:
-        value: the value as pyarrow gives it; None: null.
-        zone: the session's time zone. Instants are told in it.
-    """
+    """The text that Spark's cast to string gives for a value of one of the `CERTAIN` types, as
+    pyarrow gives it; an instant's in the session's time zone."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -99,13 +95,8 @@ def resolve(names: Sequence[str], columns: Sequence[str], *, exact: bool, what: 
 
 @dataclass(frozen=True)
 class Partitioning:
-    """The partition columns of a job, by their places in the batches that a task gets.
-
-    Attributes:
-        columns: their names, in the order of the path.
-        places: their positions in a batch.
-        zone: the time zone in which instants are told.
-    """
+    """The partition columns of a job, in the order of the path, and their places in the batches
+    that a task gets. ``zone`` is the time zone of instants."""
 
     columns: tuple[str, ...] = ()
     places: tuple[int, ...] = ()

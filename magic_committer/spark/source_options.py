@@ -1,7 +1,7 @@
 """The options of ``format("magic")``: text that a user of Spark wrote, as values of this library.
 
 Spark gives a data source two things: a dict of text, with its keys in lower case, and whether the
-save mode was "overwrite". So everything that `write_dataframe` takes as an argument is an option
+save mode was "overwrite". So everything that `write_dataframe` accepts as an argument is an option
 here. Invariants:
 
 * An option that nobody knows is an error that lists the known ones: a misspelt ``partition_by``
@@ -16,59 +16,37 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast, get_args, get_type_hints
 
 from magic_committer._modes import mode_of
+from magic_committer._runtime import no_progress
 from magic_committer.errors import OptionError
 from magic_committer.options import SECRET_FIELDS, Options, S3Options
+from magic_committer.spark.driver import Order, SaveMode
 from magic_committer.spark.formats import OPTIONS, PARQUET_OPTIONS
 
-PREFIXED: Mapping[str, type[Any]] = {"s3.": S3Options, "options.": Options}
-"""What begins the options that are fields of a class: ``s3.endpoint_url``."""
-OWN = ("partition_by", "time_zone", "max_records_per_file", "mark_success", "committer")
-"""The options that are fields of `SourceOptions` as they are."""
-OTHER = ("path", "fileFormat", "if_exists")
-OF_STREAMS = ("checkpointlocation",)
-"""What Spark itself adds to the options of a stream."""
 FORMAT_OPTIONS: Mapping[str, Sequence[str]] = {
     "parquet": ("compression", *sorted({*PARQUET_OPTIONS} - {"parquet.compression"})),
     **OPTIONS,
 }
 """The options of each format. Of a format that is not named here: ``compression``."""
+CHECKPOINT = "checkpointLocation"
+"""What Spark itself adds to the options of a stream."""
 REPLACES = ("replace", "replace_partitions")
 
 
 @dataclass(frozen=True)
-class SourceOptions:
-    """What a user of ``format("magic")`` asked for.
+class SourceOptions(Order):
+    """What a user of ``format("magic")`` asked for. ``time_zone`` is that of the text of a
+    partition's timestamp, "" if it is not said; ``of_format`` is what is left, for the format."""
 
-    Attributes:
-        path: the destination, ``s3://bucket/prefix``.
-        file_format: the format of the files, as `write_dataframe` has it.
-        mode: what is done with data that is there, in Spark's words or the library's.
-        partition_by: columns that become directories.
-        max_records_per_file: rows of a file at most; None: any number.
-        time_zone: in which the text of a partition's timestamp is; "" if it is not said.
-        mark_success, committer, s3, options: as for `magic_committer.start`.
-        checkpoint: a stream's checkpoint location; "" for a batch.
-        of_format: what is left, for the format: ``compression``.
-    """
-
-    path: str
     file_format: str = "parquet"
-    mode: str = "append"
     partition_by: tuple[str, ...] = ()
     max_records_per_file: int | None = None
     time_zone: str = ""
-    mark_success: bool = True
-    committer: str | None = None
-    s3: S3Options = field(default_factory=S3Options)
-    options: Options = field(default_factory=Options)
-    checkpoint: str = ""
-    of_format: Mapping[str, str] = field(default_factory=dict)
+    of_format: Mapping[str, str] | None = None
 
 
 def read_options(
@@ -80,34 +58,45 @@ def read_options(
         OptionError: the path is missing, an option is unknown, is given twice, or has a value that
             cannot be used. Nothing was started.
     """
-    said: dict[str, dict[str, str]] = {"": {}, **{prefix: {} for prefix in PREFIXED}}
-    spelt: dict[str, str] = {}
-    for key, value in given.items():
-        prefix = next((one for one in PREFIXED if key.lower().startswith(one)), "")
-        name = _plain(key[len(prefix) :])
-        if name in said[prefix]:
+    named = {_plain(key): value for key, value in given.items()}.get("fileformat", "parquet")
+    of_format = FORMAT_OPTIONS.get(named.lower(), ("compression",))
+    readers = {**_OWN, **dict.fromkeys(of_format, _text)}
+    if streams:
+        readers[CHECKPOINT] = _text
+    for kind in (S3Options, Options):
+        prefix = "s3." if kind is S3Options else "options."
+        readers |= {
+            prefix + name: _reader_of(name, of) for name, of in get_type_hints(kind).items()
+        }
+    known = {_plain(name): name for name in readers}
+    read: dict[str, Any] = {}
+    for key, text in given.items():
+        name = known.get(_plain(key), "")
+        field = name.rpartition(".")[2]
+        if not name:
+            raise _unknown(key, list(readers))
+        if field in SECRET_FIELDS or (field == "endpoint_url" and "@" in text):
+            raise _secret(key)
+        if name in read:
             raise OptionError(
                 f"option {key!r} is given twice, in two spellings", hint="Leave one out"
             )
-        said[prefix][name] = value
-        spelt[prefix + name] = key
-    own = said.pop("")
-    file_format = own.pop("fileformat", "parquet")
-    of_format = FORMAT_OPTIONS.get(file_format.lower(), ("compression",))
-    path = own.pop("path", "")
-    checkpoint = own.pop(OF_STREAMS[0], "") if streams else ""
-    if_exists = own.pop("ifexists", None)
-    of_the_format = {name: own.pop(_plain(name)) for name in of_format if _plain(name) in own}
-    read = _read(SourceOptions, "", OWN, own, spelt, of_format)
-    for prefix, kind in PREFIXED.items():
-        names = [one.name for one in fields(kind)]
-        read[prefix[:-1]] = kind(**_read(kind, prefix, names, said[prefix], spelt))
+        read[name] = readers[name](name, text)
+
+    def fields_of(prefix: str) -> dict[str, Any]:
+        names = [name for name in read if name.startswith(prefix)]
+        return {name.removeprefix(prefix): read.pop(name) for name in names}
+
     return SourceOptions(
-        path=_path(path, streams),
-        file_format=file_format,
-        mode=_mode(if_exists, overwrite, streams),
-        checkpoint=checkpoint,
-        of_format=of_the_format,
+        dest=_path(read.pop("path", ""), streams),
+        mode=cast(SaveMode, _mode(read.pop("if_exists", None), overwrite, streams)),
+        mark_success=read.pop("mark_success", True),
+        s3=S3Options(**fields_of("s3.")),
+        options=Options(**fields_of("options.")),
+        progress=no_progress,
+        checkpoint=read.pop(CHECKPOINT, None) or None,
+        of_format={name: read.pop(name) for name in of_format if name in read},
+        file_format=read.pop("fileFormat", "parquet"),
         **read,
     )
 
@@ -140,8 +129,7 @@ def _mode(if_exists: str | None, overwrite: bool, streams: bool) -> str:
             "if_exists is not for streams: each batch comes where the earlier ones are",
             hint='Leave it out: a stream appends; .outputMode("complete") replaces',
         )
-    mode = mode_of(if_exists, ignore=True)
-    if (mode in REPLACES) == overwrite:
+    if (mode_of(if_exists, ignore=True) in REPLACES) == overwrite:
         return if_exists
     said, other = ("overwrite", "append") if overwrite else ("append", "overwrite")
     raise OptionError(
@@ -151,51 +139,26 @@ def _mode(if_exists: str | None, overwrite: bool, streams: bool) -> str:
     )
 
 
-def _read(
-    kind: type[Any],
-    prefix: str,
-    names: Collection[str],
-    given: Mapping[str, str],
-    spelt: Mapping[str, str],
-    of_format: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Read text as values of some fields of a class, by their types."""
-    hints = get_type_hints(kind)
-    known = {_plain(name): name for name in names}
-    read = {}
-    for plain, text in given.items():
-        name = known.get(plain, "")
-        if name in SECRET_FIELDS or (name == "endpoint_url" and "@" in text):
-            raise _secret(spelt[prefix + plain])
-        if not name:
-            raise _unknown(spelt[prefix + plain], prefix, plain, names, of_format)
-        kinds = get_args(hints[name]) if get_origin(hints[name]) in (Union, UnionType) else ()
-        reader = _READERS.get(name) or next(
-            (_READERS[one] for one in (*kinds, hints[name]) if one in _READERS), None
-        )
-        read[name] = text if reader is None else reader(prefix + name, text)
-    return read
-
-
-def _unknown(
-    key: str, prefix: str, plain: str, names: Collection[str], of_format: Sequence[str]
-) -> OptionError:
-    told = f'format("magic") does not know the option {key!r}'
-    if prefix:
-        known = ", ".join(prefix + one for one in names if one not in SECRET_FIELDS)
-        return OptionError(told, hint=f"There are {known}")
+def _unknown(key: str, names: Sequence[str]) -> OptionError:
+    said = f'format("magic") does not know the option {key!r}'
+    plain = _plain(key)
+    for prefix in ("s3.", "options."):
+        if plain.startswith(prefix):
+            there = [name for name in names if name.startswith(prefix)]
+            shown = [name for name in there if name.removeprefix(prefix) not in SECRET_FIELDS]
+            return OptionError(said, hint=f"There are {', '.join(shown)}")
     if plain in map(_plain, SECRET_FIELDS):
         return _secret(key)
     if plain == "sortby":
         return OptionError(
             'format("magic") cannot sort', hint="Sort before: df.sortWithinPartitions(...)"
         )
-    known_names = {_plain(name): name for name in (*OTHER, *names, *of_format)}
-    near = difflib.get_close_matches(plain, known_names, n=1, cutoff=0.75)
+    known = {_plain(name): name for name in names if not name.startswith(("s3.", "options."))}
+    near = difflib.get_close_matches(plain, known, n=1, cutoff=0.75)
     return OptionError(
-        told,
-        hint=(f"Did you mean {known_names[near[0]]!r}? " if near else "")
-        + f"There are {', '.join(known_names.values())}; s3.<field of S3Options>, such as"
+        said,
+        hint=(f"Did you mean {known[near[0]]!r}? " if near else "")
+        + f"There are {', '.join(known.values())}; s3.<field of S3Options>, such as"
         " s3.endpoint_url; options.<field of Options>, such as options.block_bytes",
     )
 
@@ -211,71 +174,66 @@ def _secret(key: str) -> OptionError:
 
 # Values -------------------------------------------------------------------------------------------
 
+Reader = Callable[[str, str], Any]
+"""Reads the text of a named option."""
 
-def _columns(name: str, text: str) -> tuple[str, ...]:
+
+def _reader(read: Callable[[str], Any], wanted: str) -> Reader:
+    def reading(name: str, text: str) -> Any:
+        try:
+            return read(text)
+        except (ValueError, LookupError):
+            raise OptionError(f"option {name!r}: {text!r:.80} is not {wanted}") from None
+
+    return reading
+
+
+def _columns(text: str) -> tuple[str, ...]:
     """``"a, b"``; as JSON for names that hold a comma: ``'["a,b"]'``."""
-    if text.lstrip().startswith("["):
-        read = _json(name, text, '["a", "b"]')
-        if isinstance(read, list) and all(isinstance(one, str) for one in read):
-            return tuple(read)
-        raise _bad(name, text, 'a list of names; write a,b or ["a", "b"]')
-    names = tuple(part.strip() for part in text.split(","))
-    if not all(names):
-        raise _bad(name, text, "names of columns; write a,b")
-    return names
+    is_json = text.lstrip().startswith("[")
+    names = json.loads(text) if is_json else [part.strip() for part in text.split(",")]
+    if not all(isinstance(one, str) and (one or is_json) for one in names):
+        raise ValueError
+    return tuple(names)
 
 
-def _json(name: str, text: str, example: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        raise _bad(name, text, f"JSON; write {example}") from None
+def _tags(text: str) -> tuple[tuple[str, str], ...]:
+    read = json.loads(text)
+    if not (isinstance(read, dict) and all(isinstance(one, str) for one in read.values())):
+        raise ValueError
+    return tuple(read.items())
 
 
-def _flag(name: str, text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise _bad(name, text, "true or false")
-    return word == "true"
-
-
-def _number(name: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise _bad(name, text, "a whole number") from None
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise _bad(name, text, "a number") from None
-
-
-def _tags(name: str, text: str) -> tuple[tuple[str, str], ...]:
-    read = _json(name, text, '{"team": "data"}')
-    if isinstance(read, dict) and all(isinstance(one, str) for one in read.values()):
-        return tuple(read.items())
-    raise _bad(name, text, 'names and texts; write {"team": "data"}')
-
-
-def _rows(name: str, text: str) -> int | None:
+def _rows(text: str) -> int | None:
     """As Spark's option: 0 and less means any number."""
-    number = _number(name, text)
+    number = int(text)
     return number if number > 0 else None
 
 
-def _bad(name: str, text: str, wanted: str) -> OptionError:
-    return OptionError(f"option {name!r}: {text!r:.80} is not {wanted}")
+def _text(name: str, text: str) -> str:
+    return text
 
 
-_READERS: Mapping[Any, Callable[[str, str], Any]] = {
+_flag = _reader(lambda text: {"true": True, "false": False}[text.strip().lower()], "true or false")
+_READERS: Mapping[Any, Reader] = {
     bool: _flag,
-    int: _number,
-    float: _seconds,
-    "partition_by": _columns,
-    "max_records_per_file": _rows,
-    "tags": _tags,
+    int: _reader(int, "a whole number"),
+    float: _reader(float, "a number"),
+    "tags": _reader(_tags, 'names and texts as JSON; write {"team": "data"}'),
 }
 """What reads a field, by its name or its type. Other fields are text."""
+_OWN: Mapping[str, Reader] = {
+    "path": _text,
+    "fileFormat": _text,
+    "if_exists": _text,
+    "partition_by": _reader(_columns, 'names of columns; write a,b or, as JSON, ["a", "b"]'),
+    "time_zone": _text,
+    "max_records_per_file": _reader(_rows, "a whole number"),
+    "mark_success": _flag,
+    "committer": _text,
+}
+
+
+def _reader_of(name: str, kind: Any) -> Reader:
+    found = (_READERS[one] for one in (name, *get_args(kind), kind) if one in _READERS)
+    return next(found, _text)

@@ -12,12 +12,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyspark
 from pyspark.sql import types as spark_types
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, DecimalType, StructType
 
 from magic_committer.errors import OptionError
 
@@ -58,6 +58,8 @@ GeographyType = _type("GeographyType")  # from 4.1 on
 Refusals = Mapping[type[DataType], str]
 """Types that a format cannot keep, each with what to do about it."""
 
+_PlainTypes = Sequence[tuple[type[DataType], Any]]
+
 ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
 """Where Spark's own Parquet writer keeps the schema in Spark's words. Spark reads it back: lengths
 of char and varchar, intervals, user-defined types, collations, variants, metadata of columns."""
@@ -84,14 +86,34 @@ def file_schema(
     """
     import pyarrow
 
-    convert = _Convert({**NEVER, **refusals}, duration or pyarrow.duration("us"))
-    fields = [convert.field(field, field.name) for field in schema]
-    return pyarrow.schema(fields, metadata=metadata)
+    plain: _PlainTypes = (
+        *_plain(),
+        (spark_types.DayTimeIntervalType, duration or pyarrow.duration("us")),
+    )
+    for field in schema:
+        for path, kind in inside(field.dataType, field.name):
+            _refuse(kind, path, {**NEVER, **refusals}, plain)
+            if is_months(kind) and kind is not field.dataType:
+                raise OptionError(
+                    f"column {path}: a year-month interval inside another type cannot be kept",
+                    hint="Make it a column of its own, or a number of months",
+                )
+    return pyarrow.schema(_arrow_fields(schema, plain), metadata=metadata)
 
 
-def spark_metadata(schema: StructType, version: str) -> dict[str, str]:
-    """The keys of a Parquet footer by which Spark finds its own types again."""
-    return {ROW_METADATA: schema.json(), SPARK_VERSION: version}
+def inside(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
+    """A type and those inside of it, at every depth, each with its path and before its parts."""
+    yield path, kind
+    if isinstance(kind, spark_types.UserDefinedType):
+        yield from inside(kind.sqlType(), path)
+    elif isinstance(kind, StructType):
+        for field in kind:
+            yield from inside(field.dataType, f"{path}.{field.name}")
+    elif isinstance(kind, spark_types.ArrayType):
+        yield from inside(kind.elementType, f"{path}.element")
+    elif isinstance(kind, spark_types.MapType):
+        yield from inside(kind.keyType, f"{path}.key")
+        yield from inside(kind.valueType, f"{path}.value")
 
 
 def is_months(kind: DataType) -> bool:
@@ -104,123 +126,78 @@ def as_months(column: Column) -> Column:
     return column.cast(spark_types.YearMonthIntervalType(1, 1)).cast("int")
 
 
-class _Convert:
-    """From Spark's types to Arrow's, at every depth."""
-
-    def __init__(self, refusals: Refusals, duration: Any) -> None:
-        self.refusals = refusals
-        self.duration = duration
-
-    def field(self, field: spark_types.StructField, path: str) -> Any:
-        import pyarrow
-
-        ident = field.metadata.get(FIELD_ID) if field.metadata else None
-        metadata = {"PARQUET:field_id": str(ident)} if isinstance(ident, int) else None
-        return pyarrow.field(field.name, self.type(field.dataType, path), metadata=metadata)
-
-    def type(self, kind: DataType, path: str) -> Any:
-        """The Arrow type; ``path`` names the column for errors."""
-        import pyarrow
-
-        self._refuse(kind, path)
-        if isinstance(kind, spark_types.UserDefinedType):
-            return self.type(kind.sqlType(), path)
-        if isinstance(kind, spark_types.StructType):
-            self._refuse_fields(kind, path)
-            return pyarrow.struct([self.field(one, f"{path}.{one.name}") for one in kind])
-        if isinstance(kind, spark_types.ArrayType | spark_types.MapType):
-            _refuse_void_inside(kind, path)
-        if isinstance(kind, spark_types.ArrayType):
-            element = self.type(kind.elementType, f"{path}.element")
-            return pyarrow.list_(pyarrow.field("element", element))
-        if isinstance(kind, spark_types.MapType):
-            key = self.type(kind.keyType, f"{path}.key")
-            value = self.type(kind.valueType, f"{path}.value")
-            return pyarrow.map_(
-                pyarrow.field("key", key, nullable=False), pyarrow.field("value", value)
-            )
-        if isinstance(kind, spark_types.DecimalType):
-            return pyarrow.decimal128(kind.precision, kind.scale)
-        if isinstance(kind, spark_types.DayTimeIntervalType):
-            return self.duration
-        made = next((make() for of, make in _plain() if isinstance(kind, of)), None)
-        if made is None:
-            raise OptionError(
-                f"column {path}: the type {kind.simpleString()} is not known here",
-                hint="Cast the column to another type",
-            )
-        return made
-
-    def _refuse(self, kind: DataType, path: str) -> None:
-        for refused, advice in self.refusals.items():
-            if isinstance(kind, refused):
-                raise OptionError(
-                    f"column {path}: the type {kind.simpleString()} cannot be kept in this format",
-                    hint=advice,
-                )
-        if isinstance(kind, spark_types.YearMonthIntervalType) and "." in path:
-            raise OptionError(
-                f"column {path}: a year-month interval inside another type cannot be kept",
-                hint="Make it a column of its own, or a number of months",
-            )
-
-    def _refuse_fields(self, kind: StructType, path: str) -> None:
-        if not kind.names:
-            raise OptionError(f"column {path}: a struct without fields cannot be kept")
+def _refuse(kind: DataType, path: str, refusals: Refusals, plain: _PlainTypes) -> None:
+    """Refuse what the format cannot keep, and what nothing can."""
+    name, advice, why = kind.simpleString(), "", ""
+    if refused := next((one for one in refusals if isinstance(kind, one)), None):
+        why, advice = f"the type {name} cannot be kept in this format", refusals[refused]
+    elif isinstance(kind, StructType):
         twice = sorted({name for name in kind.names if kind.names.count(name) > 1})
         if twice:
-            raise OptionError(
-                f"column {path}: the struct has two fields of one name: {', '.join(twice)}"
-            )
+            why = f"the struct has two fields of one name: {', '.join(twice)}"
+        elif not kind.names:
+            why = "a struct without fields cannot be kept"
+    elif isinstance(kind, spark_types.ArrayType | spark_types.MapType):
+        # Spark 4.3 sends Arrow lists of nothing with a wrong length, at any depth.
+        if any(isinstance(one, spark_types.NullType) for _, one in inside(kind, path)):
+            why = f"the type {name} cannot be kept: void inside an array or map"
+            advice = "Cast it to another type"
+    elif not isinstance(kind, (spark_types.UserDefinedType, DecimalType, *(of for of, _ in plain))):
+        why, advice = f"the type {name} is not known here", "Cast the column to another type"
+    if why:
+        raise OptionError(f"column {path}: {why}", hint=advice)
 
 
-def _refuse_void_inside(kind: DataType, path: str) -> None:
-    """Spark 4.3 sends Arrow lists of nothing with a wrong length, at any depth."""
-    if _holds_void(kind):
-        raise OptionError(
-            f"column {path}: the type {kind.simpleString()} cannot be kept: void inside an array or"
-            " map",
-            hint="Cast it to another type",
-        )
-
-
-def _holds_void(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_holds_void(field.dataType) for field in kind)
-    if isinstance(kind, spark_types.ArrayType):
-        return _holds_void(kind.elementType)
-    if isinstance(kind, spark_types.MapType):
-        return _holds_void(kind.keyType) or _holds_void(kind.valueType)
-    return isinstance(kind, spark_types.NullType)
-
-
-def _plain() -> tuple[tuple[type[DataType], Callable[[], Any]], ...]:
-    """The types that nest nothing and have no parameters. Variants are a struct of two values."""
+def _arrow_fields(fields: Iterable[spark_types.StructField], plain: _PlainTypes) -> list[Any]:
     import pyarrow
+
+    made = []
+    for field in fields:
+        ident = field.metadata.get(FIELD_ID) if field.metadata else None
+        metadata = {"PARQUET:field_id": str(ident)} if isinstance(ident, int) else None
+        kind = _arrow_type(field.dataType, plain)
+        made.append(pyarrow.field(field.name, kind, metadata=metadata))
+    return made
+
+
+def _arrow_type(kind: DataType, plain: _PlainTypes) -> Any:
+    import pyarrow
+
+    if isinstance(kind, spark_types.UserDefinedType):
+        return _arrow_type(kind.sqlType(), plain)
+    if isinstance(kind, StructType):
+        return pyarrow.struct(_arrow_fields(kind, plain))
+    if isinstance(kind, spark_types.ArrayType):
+        return pyarrow.list_(pyarrow.field("element", _arrow_type(kind.elementType, plain)))
+    if isinstance(kind, spark_types.MapType):
+        key = pyarrow.field("key", _arrow_type(kind.keyType, plain), nullable=False)
+        return pyarrow.map_(key, pyarrow.field("value", _arrow_type(kind.valueType, plain)))
+    if isinstance(kind, DecimalType):
+        return pyarrow.decimal128(kind.precision, kind.scale)
+    return next(made for of, made in plain if isinstance(kind, of))
+
+
+def _plain() -> _PlainTypes:
+    """The types that nest nothing and have no parameters, as Arrow's."""
+    import pyarrow as pa
 
     return (
-        (spark_types.BooleanType, pyarrow.bool_),
-        (spark_types.ByteType, pyarrow.int8),
-        (spark_types.ShortType, pyarrow.int16),
-        (spark_types.IntegerType, pyarrow.int32),
-        (spark_types.LongType, pyarrow.int64),
-        (spark_types.FloatType, pyarrow.float32),
-        (spark_types.DoubleType, pyarrow.float64),
-        (spark_types.StringType, pyarrow.string),
-        (spark_types.CharType, pyarrow.string),
-        (spark_types.VarcharType, pyarrow.string),
-        (spark_types.BinaryType, pyarrow.binary),
-        (spark_types.DateType, pyarrow.date32),
-        (spark_types.TimestampType, lambda: pyarrow.timestamp("us", "UTC")),
-        (spark_types.TimestampNTZType, lambda: pyarrow.timestamp("us")),
-        (TimeType, lambda: pyarrow.time64("us")),
-        (spark_types.YearMonthIntervalType, pyarrow.int32),
-        (spark_types.NullType, pyarrow.null),
-        (VariantType, _variant),
+        (spark_types.BooleanType, pa.bool_()),
+        (spark_types.ByteType, pa.int8()),
+        (spark_types.ShortType, pa.int16()),
+        (spark_types.IntegerType, pa.int32()),
+        (spark_types.LongType, pa.int64()),
+        (spark_types.FloatType, pa.float32()),
+        (spark_types.DoubleType, pa.float64()),
+        (spark_types.StringType, pa.string()),
+        (spark_types.CharType, pa.string()),
+        (spark_types.VarcharType, pa.string()),
+        (spark_types.BinaryType, pa.binary()),
+        (spark_types.DateType, pa.date32()),
+        (spark_types.TimestampType, pa.timestamp("us", "UTC")),
+        (spark_types.TimestampNTZType, pa.timestamp("us")),
+        (TimeType, pa.time64("us")),
+        (spark_types.YearMonthIntervalType, pa.int32()),
+        (spark_types.NullType, pa.null()),
+        (VariantType, pa.struct([("value", pa.binary()), ("metadata", pa.binary())])),
     )
-
-
-def _variant() -> Any:
-    import pyarrow
-
-    return pyarrow.struct([("value", pyarrow.binary()), ("metadata", pyarrow.binary())])

@@ -25,7 +25,6 @@ import socket
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heapreplace
 from math import ceil
@@ -36,14 +35,15 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame, DataFrameWriter
 from pyspark.sql.utils import is_remote
 
-from magic_committer.engines.items import AcceptResult, Engine, ItemWriter
+from magic_committer._runtime import ProgressFunction
+from magic_committer.engines.items import AcceptResult, ItemWriter
 from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
 from magic_committer.protocol.record import JobReport
-from magic_committer.spark.action import RddEngine, run_action
+from magic_committer.spark.action import run_action, run_rdd
 from magic_committer.spark.driver import Order, write_job
-from magic_committer.spark.files import CASE_SENSITIVE, records_max
+from magic_committer.spark.files import CASE_SENSITIVE, format_name, records_max, refuse_hidden
 from magic_committer.spark.partitioning import resolve
 from magic_committer.spark.types import needs
 
@@ -105,45 +105,29 @@ def write_via(
         return [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
 
     parts, sort = named(partition_by, "partition_by"), named(sort_by, "sort_by")
-    refuse_layout(format, parts)
+    refuse_hidden(parts)
     if sort:
         quoted = (f"`{name.replace('`', '``')}`" for name in (*parts, *sort))
         df = df.sortWithinPartitions(*quoted)
-    writer = df.write.format(format.lower()).mode("errorifexists")
+    writer = df.write.format(format_name(format, FORMATS, "with via=")).mode("errorifexists")
     if parts:
         writer = writer.partitionBy(*parts)
+    said = dict(options or {})
+    for name, value in said.items():
+        refuse_option(name, value)
     if max_records_per_file is not None:
         rows = records_max(max_records_per_file, lambda key: None)
         writer = writer.option("maxRecordsPerFile", rows)
-    for name, value in (options or {}).items():
-        refuse_option(name, value)
-        if value is not None:
-            writer = writer.option(name, value)
-    writer = writer.options(**OURS)
-    return write_job(order, ViaEngine(folder_of(via), writer, order), upload_files, df)
-
-
-def refuse_layout(format: object, parts: Sequence[str]) -> None:
-    """Refuse a format that is none of Spark's, and directories that nobody would read."""
-    if not isinstance(format, str):
-        raise WrongType(f"format is a text, not {format!r}", hint="Pass format='parquet'")
-    if format.lower() not in FORMATS:
-        raise OptionError(
-            f"via= does not know the format {format.lower()!r}; it knows {', '.join(FORMATS)}"
-        )
-    if hidden := [name for name in parts if name.startswith(("_", "."))]:
-        raise OptionError(
-            f"partition_by: {', '.join(hidden)}: readers take directories whose names begin with _"
-            " or . for hidden ones",
-            hint="Rename the column: df.withColumnRenamed(...)",
-        )
+    writer = writer.options(**{name: one for name, one in said.items() if one is not None}, **OURS)
+    engine = partial(run_via, df, writer, folder_of(via), order.progress)
+    return write_job(order, engine, upload_files)
 
 
 def refuse_option(name: str, value: object) -> None:
     """Refuse an option that would lead Spark's writer elsewhere, or is none of Spark's."""
     if name.lower() in REFUSED:
         raise OptionError(f"the option {name!r} is the library's own when via= is used")
-    if not (value is None or isinstance(value, str | bool | int | float)):
+    if not isinstance(value, str | bool | int | float | None):
         raise OptionError(
             f"the option {name}={value!r} is neither text, nor a number, nor a bool",
             hint="With via= the options are those of Spark's own writer",
@@ -152,12 +136,9 @@ def refuse_option(name: str, value: object) -> None:
 
 def folder_of(via: object) -> str:
     """The directory that a ``via`` names, which must be there."""
-    if isinstance(via, Path):
-        raise WrongType(
-            f"via is a URL, not {via!r}", hint=f"Pass via={f'file://{via.absolute()}'!r}"
-        )
     if not isinstance(via, str):
-        raise WrongType(f"via is a URL, not {via!r}", hint="Pass via='file:///scratch'")
+        url = f"file://{via.absolute()}" if isinstance(via, Path) else "file:///scratch"
+        raise WrongType(f"via is a URL, not {via!r}", hint=f"Pass via={url!r}")
     if not via.startswith("file:///") or via.strip("/") == "file:":
         raise OptionError(
             f"via={via!r} is no directory that Spark's writer and our tasks can share",
@@ -173,26 +154,24 @@ def folder_of(via: object) -> str:
     return path
 
 
-@dataclass(frozen=True)
-class ViaEngine(Engine):
+def run_via(
+    df: DataFrame,
+    writer: DataFrameWriter,
+    folder: str,
+    progress: ProgressFunction,
+    work: ItemWriter,
+    accept: AcceptResult,
+) -> Iterable[str]:
     """The engine that Spark's writer and tasks that upload are: an item is a group of files."""
-
-    folder: str
-    writer: DataFrameWriter
-    order: Order
-
-    def run(self, work: ItemWriter, items: DataFrame, accept: AcceptResult) -> Iterable[str]:
-        """Encode the DataFrame, and call ``work`` once for each attempt of each group."""
-        context = items.sparkSession.sparkContext
-        with scratch(self.folder, work.job.uuid) as path:
-            data = f"{path}/data"
-            write = partial(encode, items.sparkSession, self.writer, f"file://{data}")
-            files = listed(data, run_action(context, work.job, write, self.order.progress))
-            groups = [(data, group) for group in balanced(files, context.defaultParallelism)]
-            if not groups:
-                return ()
-            rdd = context.parallelize(groups, len(groups))
-            return RddEngine(self.order.progress).run(work, rdd, accept)
+    context = df.sparkSession.sparkContext
+    with scratch(folder, work.job.uuid) as path:
+        data = f"{path}/data"
+        write = partial(encode, df.sparkSession, writer, f"file://{data}")
+        files = listed(data, run_action(context, work.job, write, progress))
+        groups = [(data, group) for group in balanced(files, context.defaultParallelism)]
+        if not groups:
+            return ()
+        return run_rdd(context.parallelize(groups, len(groups)), progress, work, accept)
 
 
 @contextmanager
@@ -216,6 +195,11 @@ def scratch(folder: str, uuid: str) -> Iterator[str]:
 
 def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
     """Run Spark's own writer, on the driver. Give how many files and bytes its tasks counted."""
+    silent = MagicError(
+        f"Spark {session.version} does not say how many files its writer wrote",
+        hint="via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave"
+        " via out",
+    )
     # What `writer.save(url)` does. But that forgets the plan, which has the counts.
     try:
         command = writer._jwrite.saveCommand(session._jvm.scala.Some(url))
@@ -225,7 +209,7 @@ def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
         plan = execution.commandExecuted().commandPhysicalPlan()
     except Py4JError as error:
         if not isinstance(error, Py4JJavaError) and "does not exist" in str(error):
-            raise _silent(session.version) from error
+            raise silent from error
         raise
     if plan.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
         plan = plan.executedPlan()
@@ -233,16 +217,8 @@ def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
             plan = plan.plan()
     counts = plan.metrics()
     if not (counts.contains("numFiles") and counts.contains("numOutputBytes")):
-        raise _silent(session.version)
+        raise silent
     return int(counts.apply("numFiles").value()), int(counts.apply("numOutputBytes").value())
-
-
-def _silent(version: str) -> MagicError:
-    return MagicError(
-        f"Spark {version} does not tell how many files its writer wrote",
-        hint="via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave"
-        " via out",
-    )
 
 
 def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
@@ -272,8 +248,8 @@ def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
 
 
 def balanced(files: Sequence[ViaFile], tasks_min: int) -> list[list[ViaFile]]:
-    """Share files among tasks, ``tasks_min`` if there are so many files, so that each has about as
-    many bytes: the largest first, each to the task that has least. Pure."""
+    """Share files among ``tasks_min`` tasks or more, of about as many bytes: the largest first,
+    each to the task that has least. Pure."""
     total = sum(file.size for file in files)
     wanted = max(tasks_min, ceil(total / GROUP_BYTES), ceil(len(files) / GROUP_FILES))
     groups: list[list[ViaFile]] = [[] for _ in range(min(wanted, len(files)))]
@@ -312,11 +288,11 @@ def _refuse_changed(path: str, file: ViaFile) -> None:
         seen = os.stat(path)
         if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
             return
-        told = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
+        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
     except OSError as error:
-        told = f"{socket.gethostname()} sees none ({error})"
+        found = f"{socket.gethostname()} sees none ({error})"
     raise MagicError(
-        f"{path} is not what Spark's writer left: {told}, planned were {file.size} bytes, changed"
+        f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes, changed"
         f" at {file.mtime_ns} ns",
         hint="Driver and executors must share the directory, as one user, and nobody else may write"
         " into it: pass another via",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from magic_committer import checksum as checksums
@@ -90,41 +90,6 @@ _buckets: WeakValueDictionary[str, Bucket] = WeakValueDictionary()
 """The newest bucket of each name in this process: what may be copied from."""
 
 
-class Sorted(Generic[K]):
-    """A sorted set that is cheap to fill and to empty: additions and removals wait until the next
-    look. Python orders text by code point, which is the binary order of UTF-8 (S3 API)."""
-
-    def __init__(self) -> None:
-        self._order: list[K] = []
-        self._fresh: set[K] = set()
-        self._dead: set[K] = set()
-
-    def add(self, item: K) -> None:
-        if item in self._dead:
-            self._dead.remove(item)
-        else:
-            self._fresh.add(item)
-
-    def remove(self, item: K) -> None:
-        if item in self._fresh:
-            self._fresh.remove(item)
-        else:
-            self._dead.add(item)
-
-    def at_or_after(self, bound: K) -> Iterator[K]:
-        """The items from ``bound`` on. Valid until the next change."""
-        if self._fresh:
-            self._order.extend(sorted(self._fresh))
-            self._order.sort()  # two sorted runs: a merge
-            self._fresh.clear()
-        if len(self._dead) > len(self._order) // 2:
-            self._order = [item for item in self._order if item not in self._dead]
-            self._dead.clear()
-        for index in range(bisect_left(self._order, bound), len(self._order)):
-            if self._order[index] not in self._dead:
-                yield self._order[index]
-
-
 @dataclass(eq=False)
 class Bucket:
     """Objects and open uploads. Arguments as for `magic_committer.stores.memory.MemoryStore`."""
@@ -138,8 +103,9 @@ class Bucket:
     missing_is_refused: bool
     objects: dict[str, StoredBytes] = field(default_factory=dict)
     uploads: dict[str, OpenUpload] = field(default_factory=dict)
-    _object_order: Sorted[str] = field(default_factory=Sorted)
-    _upload_order: Sorted[tuple[str, int]] = field(default_factory=Sorted)
+    # Python orders text by code point, which is the binary order of UTF-8 (S3 API).
+    _object_order: list[str] = field(default_factory=list)
+    _upload_order: list[tuple[str, int]] = field(default_factory=list)
     _upload_ids: dict[int, str] = field(default_factory=dict)
     _upload_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -200,14 +166,14 @@ class Bucket:
             if if_match is not None:
                 self._check_etag("delete_one", key, if_match, found)
             del self.objects[key]
-            self._object_order.remove(key)
+            _take_out(self._object_order, key)
 
     def object_page(self, prefix: str, delimiter: str, bound: str) -> tuple[ObjectPage, str | None]:
         """One page of the keys from ``bound`` on, and where the next one begins (None: there is
         none)."""
         found: list[ObjectInfo] = []
         prefixes: list[str] = []
-        source = self._object_order.at_or_after(max(prefix, bound))
+        source = _at_or_after(self._object_order, max(prefix, bound))
         while (key := next(source, None)) is not None and key.startswith(prefix):
             if len(found) + len(prefixes) == self.page_keys:
                 return ObjectPage(tuple(found), tuple(prefixes)), key
@@ -217,7 +183,7 @@ class Bucket:
             else:
                 common = key[: end + len(delimiter)]
                 prefixes.append(common)
-                source = self._object_order.at_or_after(_after_prefix(common))
+                source = _at_or_after(self._object_order, _after_prefix(common))
         return ObjectPage(tuple(found), tuple(prefixes)), None
 
     # Uploads -------------------------------------------------------------------------------------
@@ -237,7 +203,7 @@ class Bucket:
             key, upload_id, number, self._now(), attributes, checksum, initiator
         )
         self._upload_ids[number] = upload_id
-        self._upload_order.add((key, number))
+        insort(self._upload_order, (key, number))
         return upload_id
 
     def put_part(
@@ -334,7 +300,7 @@ class Bucket:
         """One page of the uploads from ``bound`` on, and where the next one begins (None: there is
         none)."""
         found: list[UploadInfo] = []
-        for place in self._upload_order.at_or_after(bound):
+        for place in _at_or_after(self._upload_order, bound):
             if not place[0].startswith(prefix):
                 break
             if len(found) == self.page_keys:
@@ -349,13 +315,13 @@ class Bucket:
 
     def _store(self, key: str, made: StoredBytes) -> None:
         if key not in self.objects:
-            self._object_order.add(key)
+            insort(self._object_order, key)
         self.objects[key] = made
 
     def _close(self, upload: OpenUpload) -> None:
         del self.uploads[upload.upload_id]
         del self._upload_ids[upload.number]
-        self._upload_order.remove((upload.key, upload.number))
+        _take_out(self._upload_order, (upload.key, upload.number))
 
     def _find(self, verb: str, key: str) -> StoredBytes:
         self._check_key(verb, key)
@@ -516,6 +482,16 @@ def md5(data: bytes) -> bytes:
 
 def quoted(digest: bytes, parts: int = 0) -> str:
     return f'"{digest.hex()}-{parts}"' if parts else f'"{digest.hex()}"'
+
+
+def _at_or_after(order: list[K], bound: K) -> Iterator[K]:
+    """The items of a sorted list from ``bound`` on. Valid until its next change."""
+    for index in range(bisect_left(order, bound), len(order)):
+        yield order[index]
+
+
+def _take_out(order: list[K], item: K) -> None:
+    del order[bisect_left(order, item)]
 
 
 def _after_prefix(prefix: str) -> str:

@@ -71,7 +71,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -403,8 +403,7 @@ class TreeStore:
         with self._verb("list_parts", key):
             if (waiting := self._waits(key, upload_id)) is not None:
                 return (_whole(self._waiting_file(*waiting)),)
-            with self._opened(key, upload_id) as (_, mark, seen):
-                rows = self._rows(mark, seen)
+            rows = self._rows(*self._seen(key, upload_id))
             return tuple(_part(rows[number]) for number in sorted(rows))
 
     def complete_upload(
@@ -432,13 +431,14 @@ class TreeStore:
                 self._left(waiting[0])
                 return Written(etag)
             path = self._at_upload(upload_id)
-            with self._opened(key, upload_id) as (descriptor, mark, seen):
-                rows = self._rows(mark, seen)
-                named = _named(parts, rows, length)
-                end = 0
-                for _, _, size, _, offset in named:
-                    end = end + size if offset == end else -1
-                if end != seen.size:
+            mark, seen = self._seen(key, upload_id)
+            named = _named(parts, self._rows(mark, seen), length)
+            end = 0
+            for _, _, size, _, offset in named:
+                end = end + size if offset == end else -1
+            if end != seen.size:
+                with self._opened(key, upload_id) as (descriptor, mark, seen):
+                    named = _named(parts, self._rows(mark, seen), length)
                     seen = self._join(path, descriptor, mark, named)
             if path in self._unsynced.files:
                 self._settle()
@@ -461,7 +461,6 @@ class TreeStore:
 
     def abort_upload(self, key: str, upload_id: str) -> None:
         with self._verb("abort_upload", key):
-            path = self._at_upload(upload_id)
             if (waiting := self._waits(key, upload_id)) is not None:
                 with suppress(NotFound):
                     self._waiting_file(*waiting)
@@ -469,8 +468,9 @@ class TreeStore:
                     self._remove_empty(parent_of(waiting[0]))
                 return
             try:
-                with self._opened(key, upload_id) as (_, mark, _):
-                    self._tree.remove(path)  # from here on there is no upload
+                mark, _ = self._seen(key, upload_id)
+                path = self._at_upload(upload_id)
+                self._tree.remove(path)  # from here on there is no upload
             except NotFound:
                 return
             self._ended(path, mark)
@@ -507,8 +507,6 @@ class TreeStore:
         """Path and ETag of an upload that is a file of its own; None: it is another one."""
         waiting = waiting_path(key, upload_id)
         if waiting is None and not self._tree.promises.attributes:
-            if not _ID.match(upload_id):
-                raise _no_upload()
             return f"{self._at_upload(upload_id)}/{key}", ""
         return waiting
 
@@ -790,27 +788,37 @@ class TreeStore:
 
     # Parts of an upload ---------------------------------------------------------------------------
 
-    @contextmanager
-    def _opened(
-        self, key: str, upload_id: str, flags: int = os.O_RDONLY
-    ) -> Iterator[tuple[int, dict[str, Any], TreeEntry]]:
-        """An open upload's file, its mark, and what it is.
+    def _seen(
+        self, key: str, upload_id: str, file: int | None = None
+    ) -> tuple[dict[str, Any], TreeEntry]:
+        """The mark of an open upload's file, and what it was before. ``file``: it, if it is open.
 
         Raises:
             NotFound: it is not open, or is another key's.
         """
+        path = self._at_upload(upload_id)
+        where = self._local.at(path) if file is None else file
         try:
-            if not _ID.match(upload_id):
-                raise FileNotFoundError
-            descriptor = os.open(self._local.at(self._at_upload(upload_id)), flags | disk.NO_LINK)
+            seen = disk.entry_of(path, where)
+        except FileNotFoundError:
+            raise _no_upload() from None
+        mark = disk.mark_of(where) if seen.kind == "file" else {}
+        if mark.get("k") != key or self._is_visible(key, seen):
+            raise _no_upload()
+        return mark, seen
+
+    @contextmanager
+    def _opened(
+        self, key: str, upload_id: str, flags: int = os.O_RDONLY
+    ) -> Iterator[tuple[int, dict[str, Any], TreeEntry]]:
+        """An open upload's file, its mark, and what it is. Raises as `_seen`."""
+        try:
+            path = self._local.at(self._at_upload(upload_id))
+            descriptor = os.open(path, flags | disk.NO_LINK)
         except FileNotFoundError:
             raise _no_upload() from None
         try:
-            mark = disk.mark_of(descriptor)
-            seen = disk.entry_of(self._at_upload(upload_id), descriptor)
-            if mark.get("k") != key or self._is_visible(key, seen):
-                raise _no_upload()
-            yield descriptor, mark, seen
+            yield (descriptor, *self._seen(key, upload_id, descriptor))
         finally:
             os.close(descriptor)
 
@@ -986,6 +994,8 @@ class TreeStore:
     # Where things are -----------------------------------------------------------------------------
 
     def _at_upload(self, upload_id: str) -> str:
+        if not _ID.match(upload_id):
+            raise _no_upload()
         return f"{UPLOADS}/_{upload_id}"
 
     def _path(self, key: str) -> None:
@@ -1310,16 +1320,18 @@ def _named(parts: Sequence[Part], rows: Mapping[int, Row], length: int | None) -
     """
     if not parts:
         raise InvalidRequest("it names no parts", code="MalformedXML")
-    if any(a.number >= b.number for a, b in pairwise(parts)):
-        raise InvalidRequest("it names its parts out of order", code="InvalidPartOrder")
+    named: list[Row] = []
+    last = size = 0
     for part in parts:
-        row = rows.get(part.number)
+        if part.number <= last:
+            raise InvalidRequest("it names its parts out of order", code="InvalidPartOrder")
+        last, row = part.number, rows.get(part.number)
         if row is None or not same_etag(row[1], part.etag):
             raise InvalidRequest(f"it has no part {part.number}, {part.etag}", code="InvalidPart")
         if part.checksum and row[3] and part.checksum != tuple(row[3]):
             raise InvalidRequest(f"part {part.number} has another checksum", code="InvalidPart")
-    named = [rows[part.number] for part in parts]
-    size = sum(row[2] for row in named)
+        named.append(row)
+        size += row[2]
     if length not in (None, size):
         raise InvalidRequest(f"its parts have {size} bytes, not {length}", code="InvalidRequest")
     return named

@@ -43,8 +43,7 @@ Invariants:
 from magic_committer.upload.blocks import Block, BlockSource
 from magic_committer.upload.file import FileState, PendingFile, PlainFile, TaskFile
 from magic_committer.upload.ledger import FinishedUpload, PartLedger, capacity, part_bytes
-from magic_committer.upload.local import LocalDirectory
-from magic_committer.upload.local_file import LocalFile
+from magic_committer.upload.local import LocalDirectory, LocalFile
 from magic_committer.upload.stream import COPY_PART_BYTES, TextUpload, UploadStream, pending_of
 
 __all__ = [

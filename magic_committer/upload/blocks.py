@@ -38,6 +38,7 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import cast
 
 from magic_committer import checksum as checksums
@@ -73,9 +74,6 @@ class BlockSource:
     def __init__(self) -> None:
         self._begin()
         renewed_in_children(self, BlockSource._begin)
-
-    def __repr__(self) -> str:
-        return f"<BlockSource {self.bytes_in_use} bytes in use>"
 
     def _begin(self) -> None:
         self._pid = os.getpid()
@@ -113,15 +111,12 @@ class BlockSource:
             if held > bytes_max:
                 return False
             self._in_use = held
-        while held + self.bytes_kept > min(bytes_max, self._needed(count)) and self._drop_one():
-            pass
-        return True
-
-    def _needed(self, count: int) -> int:
-        """The most memory that the open files need at once, if their blocks are as large as those
-        that are kept, or as ``count`` bytes."""
-        sizes = [len(pages) for pages in list(self._kept)]
-        return sum(list(self._open)) * max([count, *sizes])
+        while True:
+            sizes = [len(pages) for pages in list(self._kept)]
+            # The most that the open files need at once, with blocks as large as these.
+            needed = sum(list(self._open)) * max([count, *sizes])
+            if held + sum(sizes) <= min(bytes_max, needed) or not self._drop_one():
+                return True
 
     def take(self, size: int) -> memoryview | None:
         """Kept pages of that size which nobody reads; None if there are none."""
@@ -213,15 +208,13 @@ class Block:
         self.held = 0
         self.quick_end = self._summed = 0
         self._running: checksums.Running | None = None
-        if options.checksum_algorithm and checksums.keeps_up(options.checksum_algorithm):
-            self._running = checksums.Running(options.checksum_algorithm)
+        algorithm = options.checksum_algorithm
+        if algorithm is not None and checksums.keeps_up(algorithm):
+            self._running = checksums.Running(algorithm)
         self.memory: memoryview | None = None
         self._file: _BlockFile | None = None
         if options.buffer == "disk" or size > MEMORY_BLOCK_BYTES_MAX:
             self._file = _BlockFile(self._directory)
-
-    def __repr__(self) -> str:
-        return f"<Block {self.length} of {self.size} bytes {'on disk' if self.on_disk else ''}>"
 
     @property
     def on_disk(self) -> bool:
@@ -240,7 +233,11 @@ class Block:
     def _append(self, data: memoryview) -> None:
         if self._file is None and not self._fits(self.length + len(data)):
             self._sum()
-            self._move_to_disk()
+            file = _BlockFile(self._directory)
+            if self.memory is not None:
+                file.append(self.memory[: self.length])
+            self.release()
+            self._file = file
         if self._file is None:
             memory = cast("memoryview", self.memory)
             memory[self.length : self.length + len(data)] = data
@@ -312,13 +309,6 @@ class Block:
         self.memory = memory
         return True
 
-    def _move_to_disk(self) -> None:
-        file = _BlockFile(self._directory)
-        if self.memory is not None:
-            file.append(self.memory[: self.length])
-        self.release()
-        self._file = file
-
 
 def _memory(size: int) -> memoryview:
     """Zeroed memory, which is freed with its last view."""
@@ -356,22 +346,15 @@ def checksum_of(algorithm: ChecksumAlgorithm, body: PartBody) -> Checksum:
     return running.checksum()
 
 
+@dataclass(frozen=True, slots=True)
 class FileBlock:
     """A part of a local file, which stays where it is: whoever sends it again reads it again.
+    ``changed_ns``: when the file was last changed, as its file system says, in nanoseconds."""
 
-    Attributes:
-        path: the file.
-        offset, length: its bytes.
-        changed_ns: when the file was last changed, as its file system says, in nanoseconds.
-    """
-
-    __slots__ = ("changed_ns", "length", "offset", "path")
-
-    def __init__(self, path: str, offset: int, length: int, changed_ns: int) -> None:
-        self.path = path
-        self.offset = offset
-        self.length = length
-        self.changed_ns = changed_ns
+    path: str
+    offset: int
+    length: int
+    changed_ns: int
 
     def body(self) -> PartBody:
         """The body for the store. Raises OSError: the file has changed since it was taken, or is
@@ -388,23 +371,31 @@ class FileBlock:
         """Do nothing: the file is its owner's."""
 
 
+@dataclass(frozen=True, slots=True)
 class ObjectBlock:
     """A part of another object, which the store copies by itself. ``unchanged``: looks at that
     object, and raises if it is another one now."""
 
-    def __init__(self, source: ObjectSlice, unchanged: Callable[[], None]) -> None:
-        self.length = source.length
-        self._unchanged = unchanged
-        self.of = f", a copy of s3://{source.bucket}/{source.key} with ETag {source.etag},"
-        self._source = source
+    source: ObjectSlice
+    unchanged: Callable[[], None]
+
+    @property
+    def length(self) -> int:
+        return self.source.length
+
+    @property
+    def of(self) -> str:
+        """What it is part of, for messages."""
+        source = self.source
+        return f", a copy of s3://{source.bucket}/{source.key} with ETag {source.etag},"
 
     def body(self) -> ObjectSlice:
-        return self._source
+        return self.source
 
     def check(self, part: Part) -> None:
         """See that the stored part is of that object: its ETag proves it, or else a look does."""
-        if not same_etag(part.etag, self._source.etag):
-            self._unchanged()
+        if not same_etag(part.etag, self.source.etag):
+            self.unchanged()
 
     def checksum(self, algorithm: ChecksumAlgorithm) -> None:
         """None: nobody here has the bytes."""

@@ -45,13 +45,8 @@ class FileState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class PendingFile:
     """What is left of a file that was closed, when nobody writes it any more: as long as its job
-    lasts, some 50 bytes instead of the 5 KiB of its stream.
-
-    Attributes:
-        root: the URL of the bucket, with a ``/`` at its end.
-        key: the final key.
-        length: how many bytes it has.
-    """
+    lasts, some 50 bytes instead of the 5 KiB of its stream. ``root``: the URL of the bucket, with a
+    ``/`` at its end."""
 
     root: str
     key: str
@@ -59,12 +54,10 @@ class PendingFile:
 
     @property
     def name(self) -> str:
-        """The URL of the future object."""
         return self.root + self.key
 
     @property
     def state(self) -> FileState:
-        """Always pending."""
         return FileState.PENDING
 
 
@@ -86,19 +79,16 @@ def in_another_process(name: str, pid: int) -> WrongProcess:
 
 class TaskFile(io.BufferedIOBase, BinaryIO):
     """A binary file of an attempt, opened for writing. Close it, or leave its ``with`` block
-    normally: then it belongs to the attempt. If an exception leaves the block, it is given up."""
+    normally: then it belongs to the attempt. If an exception leaves the block, it is given up.
+
+    Attributes:
+        pid: the process that opened it.
+        name: the URL of the future file.
+    """
 
     mode = "wb"
-
-    @property
-    @abstractmethod
-    def pid(self) -> int:
-        """The process that opened it."""
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The URL of the future file."""
+    pid: int = 0
+    name: str = ""
 
     @property
     @abstractmethod
@@ -115,12 +105,18 @@ class TaskFile(io.BufferedIOBase, BinaryIO):
         """Give the file up: nothing of it becomes visible. Repeatable; does nothing after a
         successful ``close``."""
 
-    @abstractmethod
     def check_process(self) -> None:
         """Raise WrongProcess in a forked child; do nothing elsewhere."""
+        if self.pid != os.getpid():
+            raise in_another_process(self.name, self.pid)
 
     def writable(self) -> bool:
         return True
+
+    def writelines(self, lines: Iterable[Buffer], /) -> None:
+        """`write` each item."""
+        for line in lines:
+            self.write(line)
 
     def two_at_once(self) -> UploadFailed:
         """The error of a call that finds another one under way."""
@@ -158,47 +154,26 @@ class PlainFile(TaskFile):
     up: the finalizer changes the state only; what is on a disk goes with the attempt."""
 
     def __init__(self, name: str) -> None:
-        self._pid = os.getpid()
-        self._name = name
+        self.pid = os.getpid()
+        self.name = name
         self._failure: Exception | None = None
         self._state = FileState.OPEN
 
     @property
-    def pid(self) -> int:
-        """The process that opened it."""
-        return self._pid
-
-    @property
-    def name(self) -> str:
-        """The URL of the future file."""
-        return self._name
-
-    @property
     def state(self) -> FileState:
-        """The file's state. In a forked child: the state at the fork."""
         return self._state
 
     @property
     def closed(self) -> bool:
         """Whether the file takes no more bytes. In a forked child always True."""
-        return self._pid != os.getpid() or self._state is not FileState.OPEN
+        return self.pid != os.getpid() or self._state is not FileState.OPEN
 
     def renamed(self, name: str) -> None:
         """Take another name: the attempt has moved the closed file."""
-        self._name = name
-
-    def check_process(self) -> None:
-        """Raise WrongProcess in a forked child; do nothing elsewhere."""
-        if self._pid != os.getpid():
-            raise in_another_process(self.name, self._pid)
-
-    def writelines(self, lines: Iterable[Buffer], /) -> None:
-        """`write` each item."""
-        for line in lines:
-            self.write(line)
+        self.name = name
 
     def __del__(self) -> None:
         # io.IOBase would call close(), which makes it a file of the attempt.
-        if self.__dict__.get("_state") is FileState.OPEN and self._pid == os.getpid():
+        if self.__dict__.get("_state") is FileState.OPEN and self.pid == os.getpid():
             self._state = FileState.ABORTED
             warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)

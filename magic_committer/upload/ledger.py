@@ -65,12 +65,9 @@ class FinishedUpload:
     """A file whose parts are all stored: the data for a `.pending`.
 
     Attributes:
-        key: the final key.
-        upload_id: the open upload.
         create_attempts: how often Create was sent. Above 1 there may be a second upload whose id
             nobody knows.
         parts: in order of number, each with its checksum if the upload has one.
-        length: bytes of the file.
         checksum: of the whole object, for Complete; None for SHA sums, which have none, and with
             ``checksum="off"``.
     """
@@ -87,11 +84,9 @@ class PartLedger:
     """The parts of one file: sizes going out, ETags coming back.
 
     Attributes:
-        length: bytes added so far.
-        bytes_max: the greatest length that the file may have.
-        next_number: the part that is being filled.
-        next_bytes: how many bytes that part holds when it is full.
-        filled: how many it holds now.
+        length, bytes_max: bytes added so far, and the most that there may be.
+        next_number, next_bytes, filled: the part that is being filled, how many bytes it holds when
+            it is full, and how many it holds now.
     """
 
     def __init__(self, block_bytes: int, *, uniform: bool = False) -> None:
@@ -104,12 +99,6 @@ class PartLedger:
         self.filled = 0
         self._sizes: list[int] = []  # sizes of the parts that were handed out
         self._stored: dict[int, Part] = {}
-
-    def __repr__(self) -> str:
-        return (
-            f"<PartLedger {self.length} bytes, {len(self._sizes)} parts out, "
-            f"{len(self._stored)} stored>"
-        )
 
     @property
     def room(self) -> int:
@@ -191,14 +180,10 @@ class PartLedger:
     def checksum(self) -> Checksum | None:
         """The whole object's checksum, from those of the parts; None if it has none of its own, or
         if the store has told none of a copied part."""
-        sums = [(part.checksum, part.size) for part in self.finished()]
-        if any(checksum is None for checksum, _ in sums):
+        sums = [(part.checksum, part.size) for part in self.finished() if part.checksum is not None]
+        if len(sums) < len(self._sizes) or not checksums.joins(sums[0][0].algorithm):
             return None
-        return checksums.whole(
-            (checksum, size)
-            for checksum, size in sums
-            if checksum is not None and checksums.joins(checksum.algorithm)
-        )
+        return checksums.whole(sums)
 
     def _short(self, number: int) -> bool:
         return self._sizes[number - 1] < part_bytes(number, self.block_bytes, uniform=self.uniform)

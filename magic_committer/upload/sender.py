@@ -26,9 +26,10 @@ import atexit
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from traceback import clear_frames
-from typing import Any
+from typing import Any, TypeVar
 
 from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
@@ -36,11 +37,11 @@ from magic_committer._pool import LOOK_SECONDS, Future, result_of
 from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.errors import NotFound, PreconditionFailed, Unanswered, UploadFailed
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
+from magic_committer.options import Options
 from magic_committer.stores.base import (
     Ask,
     Attributes,
     Checksum,
-    ChecksumAlgorithm,
     CreatedUpload,
     CreateUpload,
     Part,
@@ -50,7 +51,7 @@ from magic_committer.stores.base import (
 )
 from magic_committer.stores.urls import url_of
 from magic_committer.upload.blocks import ObjectBlock, PartSource
-from magic_committer.upload.file import FileState, in_another_process
+from magic_committer.upload.file import FileState
 
 PARTS_UPLOADED = "stream_write_block_uploads"
 """Hadoop's name (StreamStatisticNames) for the count of stored parts."""
@@ -59,8 +60,9 @@ EXIT_SECONDS = 10.0
 """Seconds that the end of the interpreter waits for what is in flight of all open files. After that
 it is broken off, and the uploads are aborted as long as the store answers."""
 
-_log = logging.getLogger("magic_committer")
+R = TypeVar("R")
 
+_log = logging.getLogger("magic_committer")
 
 MOVES: dict[FileState, frozenset[FileState]] = {
     FileState.OPEN: frozenset({FileState.CLOSING, FileState.FAILED, FileState.ABORTED}),
@@ -76,6 +78,7 @@ class PartSender:
     """Sends one file's upload through the pool. Driven by one thread at a time.
 
     Attributes:
+        url: the URL of the final object, for people.
         pid: the process that opened the file.
         failure: what of it is known to have failed, and its error; `check` raises it.
         stopped: somebody is aborting it: what runs in the pool goes no further, and leaves the rest
@@ -86,23 +89,22 @@ class PartSender:
         self,
         runtime: Runtime,
         key: str,
-        *,
         attributes: Attributes,
-        checksum: ChecksumAlgorithm | None,
-        parts_in_flight: int,
+        options: Options,
         on_answer: Callable[[CreatedUpload], None],
         abort_told: Callable[[str], None] | None = None,
         statistics: Statistics | None = None,
     ) -> None:
         self.key = key
+        self.url = url_of(runtime.store.bucket, key)
         self.state = FileState.OPEN
         self.told = False  # others may know the upload: `abort_told` aborts it
         self._abort_told = abort_told
         self._runtime = runtime
-        self._checksum = checksum
+        self._checksum = options.checksum_algorithm
         self._statistics = statistics if statistics is not None else Statistics()
         self.pid = os.getpid()
-        self.parts_in_flight = parts_in_flight
+        self.parts_in_flight = options.parts_in_flight
         self._created: CreatedUpload | None = None
         self.failure: tuple[str, Exception] | None = None
         self.stopped = False
@@ -118,70 +120,41 @@ class PartSender:
 
     def begin(self) -> None:
         """Hand Create to the pool, if that was not done. Does not wait."""
-        if self._create is not None:
-            return
+        if self._create is None:
+            with self._handing_over():
+                self._create = self._submit(self.creating())
+
+    def end_beside(self, send: Callable[[Steps], Future[object]], steps: Steps) -> None:
+        """Hand the whole rest of the file over, as one work that uses `creating` and `sending`.
+        Before it has ended, nobody but `abort` may be called from elsewhere."""
+        with self._handing_over():
+            self._end = send(steps)
+
+    @contextmanager
+    def _handing_over(self) -> Iterator[None]:
+        """Hand the first work of the file to the pool. After an error the pool took nothing; or it
+        did, and a signal handler has raised before it could say so: then nobody waits for it, and
+        whoever sees the other first aborts the upload."""
         _unsettled.add(self)
         try:
             with self._errand.here():
-                self._create = self._runtime.pool.submit(
-                    lambda: by_verbs(self._runtime.store, self.creating())
-                )
+                yield
         except BaseException:
-            self._let_go()
+            self.stopped = True
+            _unsettled.discard(self)
+            if self._created is not None:
+                self.abort_here()
             raise
-
-    def _let_go(self) -> None:
-        """The pool took nothing; or it did, and a signal handler has raised before it could say so:
-        then nobody waits for it, and whoever sees the other first aborts the upload."""
-        self.stopped = True
-        self._settle()
-        if self._created is not None:
-            self.abort_here()
 
     @property
     def begun(self) -> bool:
         """Whether anything of it was handed to the pool."""
         return self._create is not None or self._end is not None
 
-    def end_beside(self, send: Callable[[Steps], Future[object]], steps: Steps) -> None:
-        """Hand the whole rest of the file over, as one work that uses `creating` and `sending`.
-        Before it has ended, nobody but `abort` may be called from elsewhere."""
-        _unsettled.add(self)
-        try:
-            with self._errand.here():
-                self._end = send(steps)
-        except BaseException:
-            self._let_go()
-            raise
-
     def await_end(self) -> None:
         """Wait for the work of `end_beside`."""
         if self._end is not None:
             result_of(self._end)
-
-    @property
-    def upload_id(self) -> str:
-        """The upload's id. Create was answered."""
-        assert self._created is not None
-        return self._created.upload_id
-
-    def __repr__(self) -> str:
-        return f"<PartSender {self.url} {self.state}, {self.in_flight} parts in flight>"
-
-    @property
-    def url(self) -> str:
-        """The URL of the final object, for people."""
-        return url_of(self._runtime.store.bucket, self.key)
-
-    @property
-    def ours(self) -> bool:
-        """Whether this process opened it. False in a forked child."""
-        return self.pid == os.getpid()
-
-    def check_process(self) -> None:
-        """Raise WrongProcess in a forked child: only its parent may do this."""
-        if not self.ours:
-            raise in_another_process(self.url, self.pid)
 
     @property
     def in_flight(self) -> int:
@@ -219,11 +192,10 @@ class PartSender:
         """Hand a part to the pool, which releases the block when it is done."""
         upload_id = self.created().upload_id
         with self._errand.here():
-            self._flying.append(
-                self._runtime.pool.submit(
-                    lambda: by_verbs(self._runtime.store, self.sending(number, block, upload_id))
-                )
-            )
+            self._flying.append(self._submit(self.sending(number, block, upload_id)))
+
+    def _submit(self, steps: Generator[Ask, Any, R]) -> Future[R]:
+        return self._runtime.pool.submit(lambda: by_verbs(self._runtime.store, steps))
 
     def collect(self, *, in_flight_max: int) -> list[tuple[Part, Checksum | None]]:
         """Give the oldest stored parts, each with the checksum that was sent. Waits until at most
@@ -241,7 +213,7 @@ class PartSender:
     def finish(self) -> None:
         """Note that the file is pending: from now on the upload belongs to its attempt."""
         self.move(FileState.PENDING)
-        self._settle()
+        _unsettled.discard(self)
 
     def abort(self) -> None:
         """Wait for what is in flight, then abort the upload. Repeatable, also after an error. After
@@ -261,16 +233,29 @@ class PartSender:
         if hurried():
             self._break_off(GRACE_SECONDS)
         else:
-            self._await_all(lambda: None)
+            self._await_all()
         self._halted = True
 
-    def _await_all(self, seconds: Callable[[], float | None]) -> None:
-        """Wait for what is in flight, each for so many seconds."""
+    def _await_all(self, until: float | None = None) -> None:
         while self._flying:
-            _wait(self._flying[0], seconds())
+            self._wait(self._flying[0], until)
             self._flying.popleft()
-        _wait(self._create, seconds())
-        _wait(self._end, seconds())
+        self._wait(self._create, until)
+        self._wait(self._end, until)
+
+    def _wait(self, future: Future[object] | None, until: float | None) -> None:
+        """Wait until the future has ended, well or not, or for the time. The function itself notes
+        its error. Raises BaseException: the wait was interrupted. The next call continues it."""
+        if future is None:
+            return
+        while not future.wait(
+            LOOK_SECONDS if until is None else max(0.0, until - self._runtime.clock.monotonic())
+        ):
+            if until is not None:
+                return
+        error = future.exception()
+        if error is not None:
+            _log.warning("what was in flight ended by %r", error)
 
     def stop(self) -> None:
         """Let nothing more of it be sent. Does not wait; `abort` must follow. After Ctrl-C what is
@@ -283,28 +268,23 @@ class PartSender:
     def _break_off(self, seconds: float) -> None:
         """Break off what is in flight, after this many seconds and a little more."""
         self._errand.end(seconds)
-        clock = self._runtime.clock
-        ends = clock.monotonic() + seconds + LEAVE_SECONDS
-        if self._leave_at is not None:
-            ends = min(ends, self._leave_at)
-        self._await_all(lambda: max(0.0, ends - clock.monotonic()))
+        ends = self._runtime.clock.monotonic() + seconds + LEAVE_SECONDS
+        self._await_all(ends if self._leave_at is None else min(ends, self._leave_at))
         unheard = self.failure is None or isinstance(self.failure[1], Unanswered)
         if self._created is None and self._creating and unheard:
             _log.warning("the Create of %s was not answered: it may leave an upload", self.url)
 
     def abort_at_exit(self, seconds: float) -> None:
         """Abort at the end of the interpreter. Errors are logged."""
-        if not self.ours or self.state is FileState.PENDING:  # interrupted as `finish` ended
+        if self.pid != os.getpid() or self.state is FileState.PENDING:  # just after `finish`
             return
         if self.state in (FileState.OPEN, FileState.CLOSING):
             _log.warning("%s was %s when the interpreter ended: aborted", self.url, self.state)
             self.state = FileState.ABORTED
         self.stopped = True
         self._break_off(seconds)
-        try:
+        with suppress(Exception):  # logged at its origin; there is nobody left to raise it to
             self.abort_here()
-        except Exception:
-            return  # logged at its origin; there is nobody left to raise it to
 
     def creating(self) -> Steps:
         """Create the upload; a failure is noted (`check`)."""
@@ -315,7 +295,7 @@ class PartSender:
                 self.key, self._attributes, self._checksum, self._errand
             )
             if self.stopped and not self.begun:
-                self.abort_here()  # see `_let_go`
+                self.abort_here()  # see `_handing_over`
             on_answer(self._created)
         except Exception as error:
             self.fail("the Create", error)
@@ -364,9 +344,6 @@ class PartSender:
             except Exception as error:
                 _log.warning("upload %s of %s could not be aborted: %s", upload_id, self.url, error)
                 raise
-        self._settle()
-
-    def _settle(self) -> None:
         _unsettled.discard(self)
 
 
@@ -387,17 +364,3 @@ def _abort_what_is_open() -> None:
 
 def _forget(created: CreatedUpload) -> None:
     """Stands for ``on_answer`` once that was called: nothing is kept of its owner."""
-
-
-def _wait(future: Future[object] | None, seconds: float | None = None) -> None:
-    """Wait until the future has ended, with a result or an error, or for so many seconds. The
-    function itself notes its error. Does nothing without a future. Raises BaseException: the wait
-    was interrupted. The next call continues it."""
-    if future is None:
-        return
-    while not future.wait(LOOK_SECONDS if seconds is None else seconds):
-        if seconds is not None:
-            return
-    error = future.exception()
-    if error is not None:
-        _log.warning("what was in flight ended by %r", error)

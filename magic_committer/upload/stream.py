@@ -13,6 +13,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Protocol
@@ -25,14 +26,7 @@ from magic_committer._runtime import Runtime
 from magic_committer.errors import MagicError, UploadFailed, WrongType
 from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
-from magic_committer.stores.base import (
-    Attributes,
-    Checksum,
-    CreatedUpload,
-    ObjectSlice,
-    Part,
-    Steps,
-)
+from magic_committer.stores.base import Attributes, CreatedUpload, ObjectSlice, Steps
 from magic_committer.upload.blocks import Block, BlockSource, FileBlock, ObjectBlock
 from magic_committer.upload.file import (
     Buffer,
@@ -59,8 +53,7 @@ class Beside(Protocol):
     """Where small files are sent beside their writers."""
 
     def enter(self, stream: UploadStream) -> None:
-        """Wait for room, and note the file; raise if it cannot be closed. Nothing of it was sent
-        by then."""
+        """Wait for room, and note the file; raise if it cannot be closed."""
 
     def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
         """Begin its work: Create, hook, parts and ``on_close``."""
@@ -92,21 +85,20 @@ class UploadStream(TaskFile):
         statistics: Statistics | None = None,
     ) -> None:
         """``on_close`` is called once when all parts are stored, by the closing thread, or by a
-        thread of the pool for a small file with ``beside``: it records the pending. If it raises,
-        the upload is aborted and `close` raises its error. ``on_answer`` is called at once with the
-        answer to Create, in a thread of the pool: it must be short and do no I/O.
+        thread of the pool for a small file with ``beside``: it records the pending. ``on_answer``
+        is called at once with the answer to Create, in a thread of the pool: it must be short and
+        do no I/O. ``before_block`` is called before each block is handed over, after Create was
+        answered (the committer reads its fence). If it or ``on_close`` raises, the upload is
+        aborted, and `write` or `close` raises its error.
 
-        ``before_block`` is called before each block is handed over, after Create was answered (the
-        committer reads its fence). If it raises, the upload is aborted and `write` or `close`
-        raises its error. ``abort_told`` aborts the upload of an id after ``on_close`` was called,
-        when others may know it; None: it is aborted plainly. It must not refer to this file.
-        ``on_abort`` is called once if the file has ended without a pending, after the abort of its
-        upload, also if this abort failed; not at interpreter exit, and for a dropped file in a
-        thread of the pool.
+        ``abort_told`` aborts the upload of an id after ``on_close`` was called, when others may
+        know it; None: it is aborted plainly. It must not refer to this file. ``on_abort`` is called
+        once if the file has ended without a pending, after the abort of its upload, also if this
+        abort failed; not at interpreter exit, and for a dropped file in a thread of the pool.
 
-        ``beside``: where `close` puts a file that ends within its first block, to be sent beside
-        the caller: the owner calls `wait`, and then `tell_failure`. None: Create is sent at once,
-        and `close` waits. Raises OptionError: the checksum's algorithm needs a package.
+        ``beside``: where `close` puts a file that ends within its first block: the owner calls
+        `wait`, and then `tell_failure`. None: Create is sent at once, and `close` waits. Raises
+        OptionError: the checksum's algorithm needs a package.
         """
         algorithm = options.checksum_algorithm
         if algorithm is not None:
@@ -127,38 +119,15 @@ class UploadStream(TaskFile):
         self._beside = beside
         self._when_pending: list[Callable[[], object]] = []
         self._taken: Sequence[FileBlock | ObjectBlock] = ()  # `close` hands them to the pool
-        self._ends_beside = False
-        sender = PartSender(
-            runtime,
-            key,
-            attributes=attributes,
-            checksum=algorithm,
-            parts_in_flight=options.parts_in_flight,
-            on_answer=on_answer,
-            abort_told=abort_told,
-            statistics=statistics,
-        )
+        self.ends_beside = False  # `close` has handed the file's end to the pool
+        sender = PartSender(runtime, key, attributes, options, on_answer, abort_told, statistics)
+        self.pid, self.key, self.name = sender.pid, key, sender.url
         if beside is None:
             sender.begin()
         self._sender = sender
 
     def __repr__(self) -> str:
         return f"<UploadStream {self.name} {self.state} {self.length} bytes>"
-
-    @property
-    def pid(self) -> int:
-        """The process that opened it."""
-        return self._sender.pid
-
-    @property
-    def key(self) -> str:
-        """The final key."""
-        return self._sender.key
-
-    @property
-    def name(self) -> str:
-        """The URL of the future object."""
-        return self._sender.url
 
     @property
     def state(self) -> FileState:
@@ -173,14 +142,9 @@ class UploadStream(TaskFile):
             call()
 
     @property
-    def ends_beside(self) -> bool:
-        """Whether `close` has handed the file's end to the pool."""
-        return self._ends_beside
-
-    @property
     def length(self) -> int:
         """How many bytes were written; also of a file that is closed."""
-        return self._ledger.length + self._uncounted
+        return self._ledger.length + self._uncounted()
 
     @property
     def bytes_held(self) -> int:
@@ -269,7 +233,7 @@ class UploadStream(TaskFile):
             raise ValueError(f"{self.name} has taken a file: it takes no more bytes")
         view = flat(data, self.name)
         try:
-            self._settle()
+            self._ledger.add(self._uncounted())
             self._ledger.require(len(view))
             taken = 0
             while taken < len(view):
@@ -281,8 +245,8 @@ class UploadStream(TaskFile):
 
     def writelines(self, lines: Iterable[Buffer], /) -> None:
         """`write` each item."""
-        self._sender.check_process()
-        super().writelines(lines)
+        self.check_process()
+        super(TaskFile, self).writelines(lines)
 
     def take_file(self, path: str, *, beside: bool = False) -> None:
         """Take all bytes of a local file, in place of writes; `close` must follow. Nothing of it is
@@ -309,18 +273,13 @@ class UploadStream(TaskFile):
 
         self._take(blocks, TAKEN_BESIDE_BYTES_MAX if beside else -1)
 
-    def take_object(
-        self, bucket: str, key: str, etag: str, length: int, unchanged: Callable[[], None]
-    ) -> None:
+    def take_object(self, whole: ObjectSlice, unchanged: Callable[[], None]) -> None:
         """Take all bytes of another object, in place of writes; `close` must follow.
         The store copies them, by parts of `COPY_PART_BYTES`: beside the caller if it is one part,
         and the owner allows it. Not repeatable.
 
         Args:
-            bucket: the bucket of the object, at the same endpoint.
-            key: its key.
-            etag: the ETag that it must have.
-            length: its bytes.
+            whole: the object, at the same endpoint, and the ETag that it must have.
             unchanged: raises if that object is another one now; called in threads of the pool.
 
         Raises:
@@ -329,12 +288,11 @@ class UploadStream(TaskFile):
         """
 
         def blocks() -> list[ObjectBlock]:
-            self._ledger = PartLedger(copied_part_bytes(length, COPY_PART_BYTES), uniform=True)
-            cuts = self._ledger.cuts(length)
-            return [
-                ObjectBlock(ObjectSlice(bucket, key, etag, at, size, length), unchanged)
-                for at, size in cuts
-            ]
+            part_bytes = copied_part_bytes(whole.length, COPY_PART_BYTES)
+            self._ledger = PartLedger(part_bytes, uniform=True)
+            cuts = self._ledger.cuts(whole.length)
+            slices = (replace(whole, offset=at, length=size) for at, size in cuts)
+            return [ObjectBlock(one, unchanged) for one in slices]
 
         self._take(blocks, COPY_PART_BYTES)
 
@@ -367,7 +325,7 @@ class UploadStream(TaskFile):
             WrongProcess: as for `write`.
             Exception: what ``before_block``, ``on_close`` or ``beside`` raised.
         """
-        self._sender.check_process()
+        self.check_process()
         self._raise_failure()
         if self.closed:
             return
@@ -381,13 +339,16 @@ class UploadStream(TaskFile):
         self._sender.move(FileState.CLOSING)
         try:
             self._sender.check()
-            self._settle()
+            self._ledger.add(self._uncounted())
             if self._beside is not None and not self._sender.begun:
-                self._hand_over_end(self._beside)
+                self._beside.enter(self)
+                ending = self._ending(self._taken or [self._filled_block()])
+                self.ends_beside = True
+                self._sender.end_beside(partial(self._beside.send, self), ending)
             else:
                 if self._ledger.owes_a_part:
                     self._hand_over()
-                self._note(self._sender.collect(in_flight_max=0))
+                self._collect(in_flight_max=0)
                 self._record()
         except BaseException as error:
             self._failure_told_by_close = True
@@ -406,23 +367,13 @@ class UploadStream(TaskFile):
 
     def stop(self) -> None:
         """Let nothing more be sent of a file whose end runs in the pool: `abort` follows."""
-        if self._ends_beside and self.state is FileState.CLOSING:
+        if self.ends_beside and self.state is FileState.CLOSING:
             self._sender.stop()
 
     def _raise_failure(self) -> None:
         if self.state is FileState.FAILED and self._failure is not None:
             self._failure_told_by_close = True
             raise _again(self._failure)
-
-    def _hand_over_end(self, beside: Beside) -> None:
-        beside.enter(self)
-        blocks: Sequence[Block | FileBlock | ObjectBlock] = self._taken or [self._filled_block()]
-        self._ends_beside = True
-        self._sender.end_beside(partial(beside.send, self), self._ending(blocks))
-
-    def _filled_block(self) -> Block:
-        block, self._block = self._block or self._new_block(), None
-        return block
 
     def _ending(self, blocks: Sequence[Block | FileBlock | ObjectBlock]) -> Steps:
         """Send the whole file and record it. When it is stopped, whoever stopped it ends it."""
@@ -437,7 +388,7 @@ class UploadStream(TaskFile):
                 if not sender.stopped:
                     self._ledger.add(block.length - self._ledger.filled)
                     number = self._ledger.hand_out()
-                    stored = yield from sender.sending(number, block, sender.upload_id)
+                    stored = yield from sender.sending(number, block, sender.created().upload_id)
                     if stored is not None:
                         self._ledger.stored(*stored)
             sender.check()
@@ -455,14 +406,10 @@ class UploadStream(TaskFile):
                 block.release()
 
     def _record(self) -> None:
-        created = self._sender.created()
+        created, ledger = self._sender.created(), self._ledger
+        parts, checksum = ledger.finished(), ledger.checksum()
         finished = FinishedUpload(
-            key=self.key,
-            upload_id=created.upload_id,
-            create_attempts=created.attempts,
-            parts=self._ledger.finished(),
-            length=self._ledger.length,
-            checksum=self._ledger.checksum(),
+            self.key, created.upload_id, created.attempts, parts, ledger.length, checksum
         )
         self._sender.told = True
         self._on_close(finished)
@@ -481,8 +428,8 @@ class UploadStream(TaskFile):
             StoreError: the upload could not be aborted. Call it again.
             WrongProcess: as for `write`.
         """
-        self._sender.check_process()
-        if self._ends_beside and self.state is FileState.CLOSING:
+        self.check_process()
+        if self.ends_beside and self.state is FileState.CLOSING:
             self._sender.halt()  # it may yet end well
         if self.state is FileState.PENDING:
             return
@@ -490,10 +437,6 @@ class UploadStream(TaskFile):
         if self.state in (FileState.OPEN, FileState.CLOSING):
             self._sender.move(FileState.ABORTED)
         self._end()
-
-    def __enter__(self) -> UploadStream:
-        super().__enter__()
-        return self
 
     def __del__(self) -> None:
         # io.IOBase would call close(), which publishes. This may run in any thread, between any two
@@ -505,12 +448,8 @@ class UploadStream(TaskFile):
         self._pool.later(partial(_abort_dropped, sender, self._on_abort))
         warnings.warn(f"{self!r} was dropped without close()", ResourceWarning, 2, self)
 
-    def check_process(self) -> None:
-        """Raise WrongProcess in a forked child; do nothing elsewhere."""
-        self._sender.check_process()
-
     def _check_open(self) -> None:
-        self._sender.check_process()
+        self.check_process()
         if self.closed:
             raise ValueError(f"I/O operation on closed file {self.name}")
         if self._failure is not None:
@@ -521,14 +460,9 @@ class UploadStream(TaskFile):
             self._fail(error)
             raise
 
-    @property
     def _uncounted(self) -> int:
         """Bytes of small writes that the ledger does not know of."""
         return self._block.length - self._ledger.filled if self._block is not None else 0
-
-    def _settle(self) -> None:
-        """Tell the ledger of all bytes."""
-        self._ledger.add(self._uncounted)
 
     def _fill(self, view: memoryview) -> int:
         """Add as many bytes as the current block takes, and give their number."""
@@ -540,8 +474,7 @@ class UploadStream(TaskFile):
             self._block.append(view[:count])
         except OSError as error:
             raise UploadFailed(
-                f"a block of {self.name} could not be kept on disk: {error}",
-                hint=of_disk(error),
+                f"a block of {self.name} could not be kept on disk: {error}", hint=of_disk(error)
             ) from error
         ledger.add(count)
         if 2 * ledger.filled >= ledger.next_bytes and not self._sender.begun:
@@ -554,15 +487,19 @@ class UploadStream(TaskFile):
         number, size = self._ledger.next_number, self._ledger.next_bytes
         return self._blocks.block(size, self._options, first=number == 1)
 
+    def _filled_block(self) -> Block:
+        block, self._block = self._block or self._new_block(), None
+        return block
+
     def _hand_over(self, taken: FileBlock | ObjectBlock | None = None) -> None:
-        self._note(self._sender.collect(in_flight_max=self._sender.parts_in_flight - 1))
+        self._collect(in_flight_max=self._sender.parts_in_flight - 1)
         self._sender.created()
         self._before_block()
         block = taken if taken is not None else self._filled_block()
         self._sender.send(self._ledger.hand_out(), block)
 
-    def _note(self, collected: Iterable[tuple[Part, Checksum | None]]) -> None:
-        for part, checksum in collected:
+    def _collect(self, *, in_flight_max: int) -> None:
+        for part, checksum in self._sender.collect(in_flight_max=in_flight_max):
             self._ledger.stored(part, checksum)
 
     def _fail(self, error: BaseException, *, in_pool: bool = False) -> None:

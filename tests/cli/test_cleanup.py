@@ -12,7 +12,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.cli.cleanup import Cleaned, metrics
+from magic_committer.cli.cleanup import COUNTS, metrics
 from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered
 from magic_committer.hadoop.formats import UploadEtag, encode_pending, new_pending
 from magic_committer.maintenance.cleanup import Cleaning, Limits
@@ -338,7 +338,8 @@ def test_metrics_tell_what_was_done(command: Command, s3: MemoryStore, clock: Pa
 @pytest.mark.parametrize("odd", ['a"b', "a\\b", "a\nb", '\\"', "\\n", "a,b}", "ä"])
 def test_labels_are_escaped(odd: str) -> None:
     """Quotes, backslashes and line ends in a label come back from the text as they were."""
-    told = {dict(labels)["destination"] for _, labels in parse(metrics(0.0, [Cleaned(odd, False)]))}
+    row = {"dest": odd, "code": 0, "seconds": 0.1, **dict.fromkeys(COUNTS, 0)}
+    told = {dict(labels)["destination"] for _, labels in parse(metrics(0.0, [row]))}
     assert told == {odd}
 
 

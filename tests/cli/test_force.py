@@ -53,7 +53,7 @@ def test_a_stuck_job_is_given_up(machine: Machine, command: Command) -> None:
     assert command("job", "abort", DEST, job.id, "--revert", "--yes").code != exits.OK
     told = command("job", "abort", DEST, job.id, "--force", "--yes")
     assert told.code == exits.OK
-    assert re.search(r"record +absent", told.out)
+    assert re.search(r"state +absent", told.out)
     assert re.search(r"outcome +not known", told.out)
     assert machine.s3.keys() == ()
     assert not machine.s3.open_uploads()

@@ -15,10 +15,10 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import output
-from magic_committer.cli.plain import FORMATS
+from magic_committer.cli.app import FORMATS
+from magic_committer.cli.inspecting import FILE_KINDS, kind_by_content
 from magic_committer.commit.fence import SignOfLife
 from magic_committer.hadoop.formats import PENDING_BYTES_MAX
-from magic_committer.maintenance.read_file import FILE_KINDS, kind_by_content
 from magic_committer.protocol.plan import Plan, PlannedSet
 from magic_committer.protocol.record import ObjectRef
 from magic_committer.stores.memory import MemoryStore, Request
@@ -110,7 +110,7 @@ def test_a_success_is_told(command: Command) -> None:
     ran = command("inspect", SAMPLES["success"])
     assert re.search(r"^committer +magic$", ran.out, re.MULTILINE)
     assert "metrics: committer_bytes_committed" in ran.out
-    assert re.search(r"^filenames +3: /g/", ran.out, re.MULTILINE)
+    assert len(re.findall(r"^filenames +/g/", ran.out, re.MULTILINE)) == 3
 
 
 def test_each_of_our_own_files_is_valid_from_the_store(
@@ -161,7 +161,8 @@ def test_a_large_set_is_cut_for_people_only(
     path.write_bytes(Plan("1", "2" * 32, "n", 9, 99, sets, deletes, ("dt=1/",)).encode())
     out = command("inspect", path).out
     assert "and 2 more: --format jsonl has all" in out
-    assert re.search(r"^deletes +50: t/0, t/1,", out, re.MULTILINE)
+    assert len(re.findall(r"^deletes +t/\d+$", out, re.MULTILINE)) == 20
+    assert re.search(r"^deletes +and 30 more$", out, re.MULTILINE)
     assert out.count(".pendingset") == 3
     assert command("inspect", path, "--format", "jsonl").out.count(".pendingset") == 5
 

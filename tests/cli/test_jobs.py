@@ -14,7 +14,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli import exits
-from magic_committer.cli.plain import FORMATS
+from magic_committer.cli.app import FORMATS
 from magic_committer.commit.load import LOADING_SETS_MAX
 from magic_committer.errors import PermissionDenied
 from magic_committer.protocol.record import JOB_METADATA
@@ -64,7 +64,7 @@ def test_a_job_in_each_state_is_shown_in_each_format(
     assert contents(machine.s3) == before
     (found,) = mc.inspect(DEST)
     if how == "table":
-        assert f"state           {state}" in told.out
+        assert re.search(rf"^state +{state}$", told.out, re.MULTILINE)
         assert found.would in told.out
         return
     if how == "csv":
@@ -91,8 +91,9 @@ def test_a_job_of_a_streaming_query_tells_its_batch(machine: Machine, command: C
     assert (row["query"], row["batch"]) == ("query-1", 7)
     assert "query-1      7" in command("job", "list", DEST).out
     shown = command("job", "show", DEST, job.id).out
-    assert "batch           7 of query query-1" in shown
-    assert "checkpoint      hash " in shown
+    assert re.search(r"^query +query-1$", shown, re.MULTILINE)
+    assert re.search(r"^batch +7$", shown, re.MULTILINE)
+    assert re.search(r"^checkpoint +[0-9a-f]+$", shown, re.MULTILINE)
     mc.recover(DEST, job.id)
     told = command("inspect", "s3://bucket/t/__magic_stream/_query-1.json").out
     assert re.search(r"^done +7$", told, re.MULTILINE)
@@ -104,7 +105,7 @@ def test_keys_that_are_unresolved_are_named(machine: Machine, command: Command) 
     machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
     shown = command("job", "show", DEST, job.id, "--format", "json").json()
     assert (shown["visible"], shown["missing_keys"]) == (1, ["t/2.csv"])
-    assert "unresolved      t/2.csv" in command("job", "show", DEST, job.id).out
+    assert "missing keys  t/2.csv" in command("job", "show", DEST, job.id).out
 
 
 @pytest.mark.parametrize("release", RELEASES)

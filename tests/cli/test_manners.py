@@ -19,8 +19,8 @@ import pytest
 from magic_committer import start
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli import exits
+from magic_committer.cli.app import FORMATS, clean
 from magic_committer.cli.output import FORMULA_STARTS, SCHEMA, Output
-from magic_committer.cli.plain import FORMATS, clean
 from magic_committer.cli.values import parse_duration
 from magic_committer.errors import OptionError
 from magic_committer.testing import MemoryStore

@@ -63,8 +63,8 @@ def test_a_directory_is_published(there: There, command: Command, source: Path) 
 def test_people_are_told_what_was_published(there: There, command: Command, source: Path) -> None:
     """Job, outcome, numbers, and what was left out."""
     told = command("put", source, there.url, "-y")
-    assert "outcome    committed" in told.out
-    assert "left out   .git" in told.out
+    assert "outcome   committed" in told.out
+    assert "left out  .git" in told.out
 
 
 def test_options_reach_the_job(there: There, command: Command, source: Path) -> None:

@@ -13,7 +13,7 @@ from magic_committer._runtime import Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.errors import PermissionDenied
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.below import destination_of, has_deeper, jobs_below
+from magic_committer.maintenance.inspect import destination_of, has_deeper, jobs_below
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.cli.conftest import Command
@@ -128,9 +128,9 @@ def test_a_listing_that_meets_its_limit_is_no_all_clear(
     with memory_store(clock=clock, page_keys=2) as store:
         for name in "abcd":
             store.put_object(f"{name}/__magic_job-1/_job.json", b"{}")
-        monkeypatch.setattr("magic_committer.maintenance.below.OBJECTS_MAX", 4)
+        monkeypatch.setattr("magic_committer.maintenance.inspect.OBJECTS_MAX", 4)
         assert jobs_below(runtime(), ROOT)[1] == ()
-        monkeypatch.setattr("magic_committer.maintenance.below.OBJECTS_MAX", 2)
+        monkeypatch.setattr("magic_committer.maintenance.inspect.OBJECTS_MAX", 2)
         cut, (problem,) = jobs_below(runtime(), ROOT)
         assert "up to the key b/__magic_job-1/_job.json" in problem
         assert len(cut) == 2

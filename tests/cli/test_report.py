@@ -16,7 +16,7 @@ import pytest
 
 from magic_committer import start
 from magic_committer.cli import exits
-from magic_committer.cli.plain import clean
+from magic_committer.cli.app import clean
 from magic_committer.cli.report import (
     CLASSES,
     KEY_CHARS_MAX,
@@ -236,7 +236,7 @@ def test_sums_are_exact_and_the_largest_are_kept() -> None:
         held = sums.of(name)
         assert held.uploads == len(mine)
         assert held.bytes == sum(u.bytes or 0 for u in mine)
-        assert held.unsized == sum(u.bytes is None for u in mine)
+        assert held.bytes_unknown == sum(u.bytes is None for u in mine)
     assert sums.all.uploads == 200 == sum(sums.of(name).uploads for name in CLASSES)
     old = [u for u in uploads if u.owner_class in ("foreign", "hadoop") and (u.age or 0) >= 604_800]
     assert sum(one.uploads for one in sums.old.values()) == len(old) > 20

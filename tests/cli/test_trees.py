@@ -142,8 +142,8 @@ def test_a_job_in_each_state_is_listed_and_shown(disk: Disk, command: Command, s
     assert (shown["type"], shown["state"], shown["dest"]) == ("job", state, disk.url)
     told = command("job", "show", disk.url, job.id)
     assert (told.code, told.err) == (0, "")
-    assert f"state           {state}" in told.out
-    assert f"destination     {disk.url}" in told.out
+    assert re.search(rf"^state +{state}$", told.out, re.MULTILINE)
+    assert re.search(rf"^dest +{re.escape(disk.url)}$", told.out, re.MULTILINE)
     assert disk.everything() == before
 
 

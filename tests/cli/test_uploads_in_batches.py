@@ -17,8 +17,8 @@ from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit.steps import LOOK_SECONDS_MAX
 from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination, unique_name
-from magic_committer.maintenance.abort_uploads import Clearing
-from magic_committer.maintenance.uploads import Filters, Rules, Survey
+from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
+from magic_committer.maintenance.uploads import Filters
 from magic_committer.options import Options, S3Options
 from magic_committer.stores.base import Part, UploadPage
 from magic_committer.stores.memory import Request
@@ -87,8 +87,9 @@ def orphans(store: Store, count: int) -> dict[str, str]:
 def planned(progress: Callable[[Progress], None] = no_progress) -> Clearing:
     """A run, as it is told to the operator before it begins."""
     runtime = _wiring.runtime_for("bucket", S3Options(), progress)
-    survey = Survey(runtime, Destination("bucket", "t/"), in_flight=4)
-    return Clearing(survey, Filters(), Rules(DAY / 2), options=Options(), sizes=False)
+    dest, options = Destination("bucket", "t/"), Options(commit_threads=4)
+    found = OpenUploads(runtime, dest, Filters(DAY / 2), sizes=False, options=options)
+    return Clearing(found)
 
 
 @pytest.mark.parametrize("at_once", [False, True])

@@ -15,7 +15,7 @@ from magic_committer.errors import PermissionDenied
 from magic_committer.hadoop.formats import UploadEtag, encode_pending, new_pending
 from magic_committer.hadoop.paths import java_uri, unique_name
 from magic_committer.maintenance import api
-from magic_committer.maintenance.attribution import Places
+from magic_committer.maintenance.uploads import Places
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.base import UploadPage
 from magic_committer.stores.memory import MemoryStore

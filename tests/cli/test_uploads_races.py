@@ -14,9 +14,9 @@ from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.errors import Unanswered
 from magic_committer.hadoop.paths import Destination, unique_name
-from magic_committer.maintenance.abort_uploads import Clearing
-from magic_committer.maintenance.uploads import Filters, Rules, Survey
-from magic_committer.options import Options, S3Options
+from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
+from magic_committer.maintenance.uploads import Filters
+from magic_committer.options import S3Options
 from magic_committer.stores.base import UploadInfo, UploadPage
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
@@ -64,11 +64,11 @@ class Shop:
         """The ids of all open uploads."""
         return {one.upload_id for one in self.store.open_uploads()}
 
-    def planned(self, rules: Rules, *, sizes: bool = True) -> Clearing:
+    def planned(self, *, hadoop: bool = False, sizes: bool = True) -> Clearing:
         """What was looked at, before anybody has answered the question."""
         runtime = _wiring.runtime_for("bucket", S3Options(), no_progress)
-        survey = Survey(runtime, Destination("bucket", "t/"), in_flight=4)
-        return Clearing(survey, Filters(), rules, options=Options(), sizes=sizes)
+        found = OpenUploads(runtime, Destination("bucket", "t/"), Filters(HOUR), sizes=sizes)
+        return Clearing(found, hadoop=hadoop)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_what_grew_old_while_the_operator_thought_is_not_aborted(shop: Shop) -> 
     shop.clock.ahead += HOUR / 2
     younger = shop.orphan("a.csv")
     shop.clock.ahead += HOUR / 2 + 60
-    plan = shop.planned(Rules(HOUR))
+    plan = shop.planned()
     assert plan.chosen.total() == 1
     shop.clock.ahead += HOUR
     told = [(cleared.action, cleared.found.upload_id) for cleared in plan.run()]
@@ -107,7 +107,7 @@ def test_what_has_ended_is_told_and_uses_up_nothing(shop: Shop, sizes: bool) -> 
         for number in range(3)
     )
     shop.clock.ahead += DAY
-    plan = shop.planned(Rules(HOUR), sizes=sizes)
+    plan = shop.planned(sizes=sizes)
     told: dict[str, set[str]] = {}
     for cleared in plan.run():
         told.setdefault(cleared.action, set()).add(cleared.found.upload_id)
@@ -191,7 +191,7 @@ def test_a_hadoop_job_that_is_adopted_meanwhile_keeps_its_uploads(shop: Shop, re
     and recovery makes all its files visible."""
     hadoops = leave_job(shop.store, release)
     shop.clock.ahead += 3 * DAY
-    plan = shop.planned(Rules(HOUR, hadoop=True))
+    plan = shop.planned(hadoop=True)
     assert plan.chosen == {"hadoop": len(hadoops.files)}
     mc.adopt(DEST, hadoops.id)
     At(shop.store, lambda r: r.verb == "complete_upload", crash)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -23,20 +23,35 @@ from tests.tree_store import COMMITTERS, MODES, Calls, Killed
 POINTS_MIN = 100
 SECOND_KILLS = 8
 """Of how many points the recovery is killed as well, at a drawn call."""
+STEP = 5
+"""Every which call of a job the power is cut before."""
 
 
-def _killed(root: Path, mode: str, committer: str, at: int) -> bool:
-    """Run a job that is killed there, and recover it. False: it has fewer calls."""
-    tree_store.lay_out(root, tree_store.before(mode))
-    calls = Calls(at, tree_store.die, syncs=False)
-    with tree_store.served(root, PatientClock()):
+def _dies(root: Path, mode: str, committer: str, at: int, power: Power | None = None) -> bool:
+    """Run a job that is killed before a call, and the power is cut then, if there is any. False: it
+    has fewer calls."""
+    calls = Calls(at, tree_store.die, syncs=power is not None)
+    track: mc.Track = "s3" if (committer, mode) == ("magic", "append") else "memory"
+    with tree_store.served(root, PatientClock()), power.watched() if power else nullcontext():
         try:
             with calls.watched():
-                track: mc.Track = "s3" if (committer, mode) == ("magic", "append") else "memory"
-                tree_store.run_job(root, mode, committer, track)
+                tree_store.run_job(root, mode, committer, "memory" if power else track)
         except (Killed, MagicError):  # a death in a file's close is told as its failure
             assert at
+    if power is not None:
+        power.cut()
     return 0 < at <= len(calls.names)
+
+
+def _recover(root: Path) -> None:
+    with tree_store.served(root, PatientClock()):
+        tree_store.recover(root)
+
+
+def _laid_out(root: Path, mode: str) -> Path:
+    root.mkdir(exist_ok=True)
+    tree_store.lay_out(root, tree_store.before(mode))
+    return root
 
 
 @pytest.mark.parametrize("committer", COMMITTERS)
@@ -45,9 +60,8 @@ def test_a_job_may_die_at_any_call_of_the_system(mode: str, committer: str, tmp_
     """Another process recovers it to all or nothing, and nothing of it is left."""
     at, outcomes = 1, set()
     with quiet():
-        while _killed(root := tmp_path / str(at), mode, committer, at):
-            with tree_store.served(root, PatientClock()):
-                tree_store.recover(root)
+        while _dies(root := _laid_out(tmp_path / str(at), mode), mode, committer, at):
+            _recover(root)
             outcomes.add(tree_store.check(root, mode))
             shutil.rmtree(root)
             at += 1
@@ -62,19 +76,14 @@ def test_its_recovery_may_die_at_any_call_too(
 ) -> None:
     """A second recovery ends what the first one left."""
     for number in range(SECOND_KILLS):
-        root = tmp_path / str(number)
+        root = _laid_out(tmp_path / str(number), mode)
         with quiet():
-            if not _killed(root, mode, committer, chance.randint(10, 2 * POINTS_MIN)):
+            if not _dies(root, mode, committer, chance.randint(10, 2 * POINTS_MIN)):
                 continue
             calls = Calls(chance.randint(1, 40), tree_store.die, syncs=False)
-            with (
-                tree_store.served(root, PatientClock()),
-                suppress(Killed, MagicError),
-                calls.watched(),
-            ):
-                tree_store.recover(root)
-            with tree_store.served(root, PatientClock()):
-                tree_store.recover(root)
+            with suppress(Killed, MagicError), calls.watched():
+                _recover(root)
+            _recover(root)
         tree_store.check(root, mode)
 
 
@@ -86,12 +95,8 @@ def test_a_complete_that_copies_is_found(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(disk, "move", copied)
     with quiet(), pytest.raises((AssertionError, MagicError)):
-        _killed(tmp_path, "append", "magic", 0)
+        _dies(_laid_out(tmp_path, "append"), "append", "magic", 0)
         tree_store.check(tmp_path, "append")
-
-
-STEP = 5
-"""Every which call of a job the power is cut before."""
 
 
 @pytest.mark.parametrize("committer", COMMITTERS)
@@ -99,27 +104,14 @@ STEP = 5
 def test_the_power_may_be_cut_at_any_call(mode: str, committer: str, tmp_path: Path) -> None:
     """What was not synced is gone. Afterwards the job is all or nothing; and a job that was told to
     be committed is all."""
-    at, outcomes, done = 1, set(), False
+    at, outcomes, dies = 1, set(), True
     with quiet():
-        while not done:
-            root = tmp_path / str(at)
-            root.mkdir()
-            tree_store.lay_out(root, tree_store.before(mode))
-            power = Power(root)
-            calls = Calls(at, tree_store.die)
-            with tree_store.served(root, PatientClock()), power.watched():
-                try:
-                    with calls.watched():
-                        tree_store.run_job(root, mode, committer)
-                except (Killed, MagicError):
-                    assert at <= len(calls.names)
-                else:
-                    done = True
-            power.cut()
-            with tree_store.served(root, PatientClock()):
-                tree_store.recover(root)
-            outcomes.add(tree_store.check(root, mode))
-            assert not done or tree_store.check(root, mode)
+        while dies:
+            root = _laid_out(tmp_path / str(at), mode)
+            dies = _dies(root, mode, committer, at, Power(root))
+            _recover(root)
+            outcomes.add(whole := tree_store.check(root, mode))
+            assert dies or whole
             shutil.rmtree(root)
             at += STEP
     assert outcomes == {False, True}
@@ -152,20 +144,7 @@ def test_a_sync_that_is_left_out_is_found(
     monkeypatch.setattr(Power, "sync", sync)
     with quiet(), pytest.raises((AssertionError, MagicError)):
         for number, at in enumerate((0, *range(100, 140, 3))):
-            root = tmp_path / str(number)
-            root.mkdir()
-            tree_store.lay_out(root, tree_store.before("append"))
-            power, calls = Power(root), Calls(at, tree_store.die)
-            told = False
-            with (
-                tree_store.served(root, PatientClock()),
-                power.watched(),
-                suppress(Killed),
-                calls.watched(),
-            ):
-                tree_store.run_job(root, "append", "magic")
-                told = True
-            power.cut()
-            with tree_store.served(root, PatientClock()):
-                tree_store.recover(root)
+            root = _laid_out(tmp_path / str(number), "append")
+            told = not _dies(root, "append", "magic", at, Power(root))
+            _recover(root)
             assert tree_store.check(root, "append") or not told

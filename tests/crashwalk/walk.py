@@ -235,11 +235,8 @@ def kills(case: Case, before: tuple[Kill, ...]) -> Iterator[tuple[tuple[Kill, ..
 
 @dataclass
 class Walk:
-    """What a walk came to.
-
-    Attributes:
-        points: at how many points a process was killed. failures: where a promise broke.
-    """
+    """What a walk came to. ``points``: at how many points a process was killed. ``failures``: where
+    a promise broke."""
 
     points: int
     failures: list[tuple[tuple[Kill, ...], End]]

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,7 +27,7 @@ from tests.engines.seen import Bucket, killed_once, until_open
 
 ray = pytest.importorskip("ray.data", reason="Ray is not installed: magic-committer[ray]")
 
-from magic_committer.ray import MagicDatasink, TableFiles, write_datasink  # noqa: E402
+from magic_committer.ray import MagicDatasink, table_files, write_datasink  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
 ROOT = Path(__file__).resolve().parents[2]
@@ -536,6 +537,7 @@ def test_what_cannot_be_used_is_refused_before_anything_starts(
 
 
 def test_the_files_of_a_sink_are_a_value() -> None:
-    """How files are written is told by fields alone: a worker has the same."""
-    files = TableFiles.checked("parquet", ["a"], {"compression": "zstd"}, 5)
-    assert pickle.loads(pickle.dumps(files)) == files
+    """How files are written is told by arguments alone: a worker has the same."""
+    files = cast(partial[object], table_files("parquet", ["a"], {"compression": "zstd"}, 5))
+    copy = pickle.loads(pickle.dumps(files))
+    assert (copy.func, copy.args, copy.keywords) == (files.func, (), files.keywords)

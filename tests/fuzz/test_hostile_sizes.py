@@ -17,6 +17,7 @@ import pytest
 
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
+from magic_committer.cli.inspecting import kind_by_content
 from magic_committer.commit import load as loading
 from magic_committer.commit.load import (
     LOADING_BYTES_MAX,
@@ -31,7 +32,6 @@ from magic_committer.errors import FormatError
 from magic_committer.hadoop import formats, json
 from magic_committer.hadoop.fields import EMPTY_STATISTICS
 from magic_committer.hadoop.json import BYTES_A_VALUE_MIN, VALUES_FREE
-from magic_committer.maintenance.read_file import kind_by_content
 from magic_committer.options import Options
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload.blocks import BlockSource

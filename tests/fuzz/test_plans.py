@@ -212,28 +212,26 @@ def test_a_plan_of_a_million_deletes_is_read_without_a_million_objects() -> None
 
 
 @pytest.mark.parametrize(
-    ("limit", "field", "rows"),
+    ("field", "rows"),
     [
-        ("PLAN_SETS_MAX", "sets", [PlannedSet("a", "b", "c", "d")] * 3),
-        ("PLAN_DELETES_MAX", "deletes", [ObjectRef("a", "b")] * 3),
-        ("PLAN_PARTITIONS_MAX", "partitions", ("a/", "b/", "c/")),
+        ("sets", [PlannedSet("a", "b", "c", "d")] * 3),
+        ("deletes", [ObjectRef("a", "b")] * 3),
+        ("partitions", ("a/", "b/", "c/")),
     ],
 )
 def test_more_rows_than_the_limit_are_neither_written_nor_read(
-    monkeypatch: pytest.MonkeyPatch, limit: str, field: str, rows: list[object]
+    monkeypatch: pytest.MonkeyPatch, field: str, rows: list[object]
 ) -> None:
     """One row more than the limit is refused by the writer, before the decision, and by the reader;
     so many are not."""
     large = replace(EMPTY, **{field: rows})  # type: ignore[arg-type]
-    data = large.encode()
-    lists = {**plans._LISTS, field: (*plans._LISTS[field][:2], 3, plans._LISTS[field][3])}
-    monkeypatch.setattr(plans, "_LISTS", lists)
-    assert Plan.decode(data, "plan") == large
-    monkeypatch.setattr(plans, limit, 2)
+    data, kind = large.encode(), plans._LISTS[field]
+    monkeypatch.setitem(plans._LISTS, field, kind._replace(rows_max=3))
+    assert Plan.decode(large.encode(), "plan") == large
+    monkeypatch.setitem(plans._LISTS, field, kind._replace(rows_max=2))
     with pytest.raises(OptionError, match="at most 2") as caught:
         large.encode()
     assert "Nothing was decided" in str(caught.value)
-    lists[field] = (*lists[field][:2], 2, lists[field][3])
     with pytest.raises(FormatError, match="more than 2 rows"):
         Plan.decode(data, "plan")
 

@@ -1,5 +1,5 @@
-"""Processes that write to a real disk and are killed at a call of the file system, and what readers
-see there."""
+"""Processes that write to a real disk and are killed with SIGKILL before a call of the system that
+changes something, and what readers see there."""
 
 from __future__ import annotations
 
@@ -8,14 +8,11 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import magic_committer as mc
-from magic_committer import _wiring
-from magic_committer.hadoop.paths import Destination
-from magic_committer.stores.tree import TreeStore
-from magic_committer.stores.urls import local_path
 from tests.kills import drivers
-from tests.tree_jobs import Watched
+from tests.tree_store import Calls
 
 END_SECONDS_MAX = 60
 OLD = {"dt=0/old.txt": b"old", "dt=1/part-001.txt": b"older"}
@@ -23,38 +20,40 @@ OLD = {"dt=0/old.txt": b"old", "dt=1/part-001.txt": b"older"}
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(drivers.PRELOADED)
 
-Run = Callable[[str, str, Watched], int]
-"""A program: it takes the destination's URL, an argument, and how it sees the store there."""
+Work = Callable[..., Any]
+"""A program: it takes the calls that are counted, and its arguments."""
 
 
-def killed(run: Run, url: str, argument: str, number: int, after: bool) -> bool:
-    """Run a program in a process that is to be killed at its call of that number, before or after
-    the effect. Gives whether it was."""
-    process = context.Process(target=_run, args=(run, url, argument, number, after), daemon=True)
+def killed(at: int, work: Work, *arguments: object) -> bool:
+    """Run a program in a process that is to be killed before its call of that number. Gives whether
+    it was."""
+    process = context.Process(target=_run, args=(at, work, arguments), daemon=True)
     process.start()
     process.join(END_SECONDS_MAX)
+    assert process.exitcode in (0, 1, -signal.SIGKILL)
     return process.exitcode == -signal.SIGKILL
 
 
-def _run(run: Run, url: str, argument: str, number: int, after: bool) -> None:
-    how = {"after": _kill} if after else {"before": _kill}
-    run(url, argument, Watched(_store(url), number, **how))  # type: ignore[arg-type]
+def _run(at: int, work: Work, arguments: tuple[object, ...]) -> None:
+    with Calls(at, lambda: os.kill(os.getpid(), signal.SIGKILL)).watched() as calls:
+        work(calls, *arguments)
 
 
-def _store(url: str) -> TreeStore:
-    return TreeStore(local_path(url), Destination.parse(url).bucket)
+def counted(work: Work, *arguments: object) -> tuple[Any, int]:
+    """What a run gives in a process that nobody kills, and how many calls it makes."""
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_count, args=(theirs, work, arguments), daemon=True)
+    process.start()
+    assert ours.poll(END_SECONDS_MAX)
+    gave, count = ours.recv()
+    process.join(END_SECONDS_MAX)
+    return gave, count
 
 
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def count_calls(run: Run, url: str, argument: str) -> tuple[int, int]:
-    """What a run gives that nobody kills, and how many calls it makes."""
-    watched = Watched(_store(url))
-    gave = run(url, argument, watched)
-    _wiring.unregister_store(watched)
-    return gave, watched.count
+def _count(to: Any, work: Work, arguments: tuple[object, ...]) -> None:
+    with Calls().watched() as calls:
+        gave = work(calls, *arguments)
+    to.send((gave, len(calls.names)))
 
 
 def lay_out(root: Path) -> None:
@@ -66,17 +65,14 @@ def lay_out(root: Path) -> None:
 
 def data(root: Path) -> dict[str, bytes]:
     """The files that readers see."""
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes()
-        for path in root.rglob("*")
-        if path.is_file() and not path.relative_to(root).as_posix().startswith("_")
-    }
+    files = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if not name.startswith("_")}
 
 
 def clean_up(root: Path) -> None:
     """Clean up what is left of jobs, and see that nothing is."""
-    report = mc.cleanup(root.as_uri(), dead_after=0, leftover_after=0, forget_after=0)
-    assert report.errors == ()
-    mc.cleanup(root.as_uri(), dead_after=0, leftover_after=0, forget_after=0)
+    for _ in range(2):
+        report = mc.cleanup(root.as_uri(), dead_after=0, leftover_after=0, forget_after=0)
+        assert report.errors == ()
     assert not list(root.glob("_temporary/*"))
     assert not [path for path in root.glob("__magic_[ju]*/**") if path.is_file()]

@@ -8,10 +8,7 @@ import magic_committer as mc
 import magic_committer.stores.s3.client  # imported once, by the server that forks us
 from tests.servers import moto_options
 
-PRELOADED = [
-    f"tests.kills.{name}"
-    for name in ("drivers", "test_classic_kills", "test_tree_kills", "test_tree_store_kills")
-]
+PRELOADED = ["tests.kills.drivers", "tests.kills.test_disk_kills"]
 """What the server that forks processes imports once, whichever test starts it."""
 
 FILES = 200

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from tests.model.actors.driver import abort as abort_job
-from tests.model.actors.driver import commit, driver, start_and_commit
+from tests.model.actors.driver import driver, start_and_commit
 from tests.model.actors.job import LEDGER, Accepted, Job
 from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
 from tests.model.actors.shared import aborting, committing
@@ -29,387 +30,252 @@ from tests.model.scenery import (
     tasks_done,
 )
 from tests.model.search import Actor, Configuration
-from tests.model.store import (
-    GHOST,
-    SUCCESS,
-    Data,
-    Ledger,
-    Marker,
-)
+from tests.model.store import GHOST, SUCCESS, Data, Ledger, Marker
 
 Without = frozenset[str]
+Actors = tuple[Actor, ...]
 
 CONFIGURATIONS: dict[str, Callable[[Without], Configuration]] = {}
+OLD = Data("", "", "old")
 
 
 def configuration(
-    function: Callable[[Without], Configuration],
-) -> Callable[[Without], Configuration]:
-    """Enter a configuration under its function's name."""
-    CONFIGURATIONS[function.__name__.replace("_", " ")] = function
-    return function
+    *, faults: int = 1, promised: Promised | None = None, ends: bool = True,
+    forgetful: bool = False, costly: bool = False, denials: bool = False, **terms: Any,
+) -> Callable[[Callable[[Job], tuple[Actors, Entries]]], None]:  # fmt: skip
+    """Enter a configuration of one job under its function's name. The function gives the actors
+    around the job, and the store to begin with; its recovery and a cleanup come in the end.
+    ``ends``: they do. ``terms``: of the job."""
+
+    def enter(function: Callable[[Job], tuple[Actors, Entries]]) -> None:
+        name = function.__name__.replace("_", " ")
+
+        def made(without: Without) -> Configuration:
+            job = Job(**terms, without=without)
+            actors, store = function(job)
+            return Configuration(
+                name, (*actors, *(in_the_end(job) if ends else ())), store, faults,
+                forgetful=forgetful, costly=costly, denials=denials,
+                promised=promised or Promised(),
+            )  # fmt: skip
+
+        CONFIGURATIONS[name] = made
+
+    return enter
+
+
+def of_two(
+    *, faults: int = 1, promised: Promised | None = None, ends: bool = True
+) -> Callable[[Callable[[Without], tuple[tuple[Job, Job], Actors, Entries]]], None]:
+    """The same of two jobs, which the function makes."""
+
+    def enter(function: Callable[[Without], tuple[tuple[Job, Job], Actors, Entries]]) -> None:
+        name = function.__name__.replace("_", " ")
+
+        def made(without: Without) -> Configuration:
+            jobs, actors, store = function(without)
+            everybody = (*actors, *(in_the_end(*jobs) if ends else ()))
+            whose = promised or Promised(jobs=tuple(job.uuid for job in jobs))
+            return Configuration(name, everybody, store, faults, promised=whose)
+
+        CONFIGURATIONS[name] = made
+
+    return enter
+
+
+def _recovering(job: Job) -> Actor:
+    return actor("recovery", job, partial(recovery, job, "recovery"))
+
+
+def _attempt(job: Job, name: str, **how: Any) -> Actor:
+    return actor(name, job, partial(attempt, job, name, **how))
+
+
+def _lists(job: Job, name: str = "driver") -> Actor:
+    """A driver that commits from a listing."""
+    return committer(name, job, ())
 
 
 # One job ------------------------------------------------------------------------------------------
 
 
-@configuration
-def attempts(without: Without) -> Configuration:
+@configuration(forgetful=True)
+def attempts(job: Job) -> tuple[Actors, Entries]:
     """A whole job with two attempts of its task, and a recovery in the end."""
-    job = Job(without=without)
-    return Configuration(
-        "attempts",
-        (
-            actor("driver", job, partial(driver, job, "driver", (("a0", "a1"),))),
-            *(
-                actor(name, job, partial(attempt, job, name, driver="driver"))
-                for name in ("a0", "a1")
-            ),
-            *in_the_end(job),
-        ),
-        forgetful=True,
-    )
+    names = ("a0", "a1")
+    drives = actor("driver", job, partial(driver, job, "driver", (names,)))
+    return (drives, *(_attempt(job, name, driver="driver") for name in names)), {}
 
 
-@configuration
-def attempts_beside_recovery(without: Without) -> Configuration:
+def _beside_recovery(job: Job, *names: str) -> tuple[Actors, Entries]:
+    drives = actor("driver", job, partial(driver, job, "driver", (names,), starts=False))
+    return (drives, *(_attempt(job, one) for one in names), _recovering(job)), started(job)
+
+
+@configuration(faults=0, forgetful=True, marks=False)
+def attempts_beside_recovery(job: Job) -> tuple[Actors, Entries]:
     """Two attempts of a task, and a recovery that takes the job for dead at any moment."""
-    return _beside_recovery("attempts beside recovery", ("a0", "a1"), 0, without)
+    return _beside_recovery(job, "a0", "a1")
 
 
-@configuration
-def attempt_beside_recovery(without: Without) -> Configuration:
+@configuration(forgetful=True, marks=False)
+def attempt_beside_recovery(job: Job) -> tuple[Actors, Entries]:
     """The same with one attempt, and faults."""
-    return _beside_recovery("attempt beside recovery", ("a0",), 1, without)
+    return _beside_recovery(job, "a0")
 
 
-def _beside_recovery(
-    name: str, names: tuple[str, ...], faults: int, without: Without
-) -> Configuration:
-    job = Job(marks=False, without=without)
-    return Configuration(
-        name,
-        (
-            actor("driver", job, partial(driver, job, "driver", (names,), starts=False)),
-            *(actor(one, job, partial(attempt, job, one)) for one in names),
-            actor("recovery", job, partial(recovery, job, "recovery")),
-            *in_the_end(job),
-        ),
-        started(job),
-        faults=faults,
-        forgetful=True,
-    )
-
-
-@configuration
-def setup(without: Without) -> Configuration:
+@configuration()
+def setup(job: Job) -> tuple[Actors, Entries]:
     """A whole job that is aborted, beside a recovery that takes it for dead."""
-    job = Job(without=without)
-    return Configuration(
-        "setup",
-        (
-            actor("driver", job, partial(driver, job, "driver", (), ends="abort")),
-            actor("a0", job, partial(attempt, job, "a0", driver="driver")),
-            actor("recovery", job, partial(recovery, job, "recovery")),
-            *in_the_end(job),
-        ),
-    )
+    drives = actor("driver", job, partial(driver, job, "driver", (), ends="abort"))
+    return (drives, _attempt(job, "a0", driver="driver"), _recovering(job)), {}
 
 
-@configuration
-def two_drivers(without: Without) -> Configuration:
+@configuration(faults=0, accept="listing", marks=False)
+def two_drivers(job: Job) -> tuple[Actors, Entries]:
     """Two drivers on one job that is committed from a listing, and two attempts of its task."""
-    job = Job(accept="listing", marks=False, without=without)
     done, _ = task_done(job, "a0")
-    return Configuration(
-        "two drivers",
-        (
-            *(actor(name, job, partial(commit, job, name, ())) for name in ("d1", "d2")),
-            actor("a1", job, partial(attempt, job, "a1")),
-            *in_the_end(job),
-        ),
-        {**started(job), **done},
-        faults=0,
-    )
+    return (_lists(job, "d1"), _lists(job, "d2"), _attempt(job, "a1")), {**started(job), **done}
 
 
-@configuration
-def rivals(without: Without) -> Configuration:
+@configuration()
+def rivals(job: Job) -> tuple[Actors, Entries]:
     """Two drivers that have the same messages."""
-    job = Job(without=without)
     store, accepted = tasks_done(job)
-    return Configuration(
-        "rivals",
-        (committer("d1", job, accepted), committer("d2", job, accepted), *in_the_end(job)),
-        store,
-    )
+    return (committer("d1", job, accepted), committer("d2", job, accepted)), store
 
 
-@configuration
-def recoveries(without: Without) -> Configuration:
+@configuration(forgetful=True)
+def recoveries(job: Job) -> tuple[Actors, Entries]:
     """A driver, and a recovery that may begin at any moment."""
-    job = Job(without=without)
     store, accepted = tasks_done(job, ("x", "y"))
-    return Configuration(
-        "recoveries",
-        (
-            committer("driver", job, accepted),
-            actor("recovery", job, partial(recovery, job, "recovery")),
-            *in_the_end(job),
-        ),
-        store,
-        forgetful=True,
-    )
+    return (committer("driver", job, accepted), _recovering(job)), store
 
 
-@configuration
-def other_attempt(without: Without) -> Configuration:
+@configuration()
+def other_attempt(job: Job) -> tuple[Actors, Entries]:
     """A driver of messages, where another attempt is committed that it did not accept: its input
     was cut short, or it was slower."""
-    job = Job(without=without)
     done, message = task_done(job, "a0")
     other, _ = task_done(job, "a1", content="cut")
-    return Configuration(
-        "other attempt",
-        (
-            committer("driver", job, (message,)),
-            actor("recovery", job, partial(recovery, job, "recovery")),
-            *in_the_end(job),
-        ),
-        {**started(job), **done, **other},
-    )
+    actors = (committer("driver", job, (message,)), _recovering(job))
+    return actors, {**started(job), **done, **other}
 
 
-@configuration
-def abort(without: Without) -> Configuration:
+@configuration()
+def abort(job: Job) -> tuple[Actors, Entries]:
     """A driver that commits beside one that aborts."""
-    job = Job(without=without)
     store, accepted = tasks_done(job, ("x", "y"))
-    return Configuration(
-        "abort",
-        (
-            committer("driver", job, accepted),
-            actor("aborter", job, partial(abort_job, job, "aborter", may_remove=False)),
-            *in_the_end(job),
-        ),
-        store,
-    )
+    aborts = actor("aborter", job, partial(abort_job, job, "aborter", may_remove=False))
+    return (committer("driver", job, accepted), aborts), store
 
 
-@configuration
-def opened_by_path(without: Without) -> Configuration:
+@configuration(accept="listing")
+def opened_by_path(job: Job) -> tuple[Actors, Entries]:
     """A process that only closes a file, and one that only says that the driver lives, beside an
     abort."""
-    job = Job(accept="listing", without=without)
-    return Configuration(
-        "opened by path",
-        (
-            actor("driver", job, partial(abort_job, job, "driver")),
-            actor("closer", job, partial(closer, job, "a0")),
-            actor("alive", job, partial(alive, job)),
-            *in_the_end(job),
-        ),
-        started(job),
-    )
+    aborts = actor("driver", job, partial(abort_job, job, "driver"))
+    closes = actor("closer", job, partial(closer, job, "a0"))
+    return (aborts, closes, actor("alive", job, partial(alive, job))), started(job)
 
 
-@configuration
-def closed_too_late(without: Without) -> Configuration:
+@configuration(accept="listing", marks=False)
+def closed_too_late(job: Job) -> tuple[Actors, Entries]:
     """A process that opens a path by name when its attempt was committed, beside the job's commit:
     closing the file never goes well."""
-    job = Job(accept="listing", marks=False, without=without)
     done, _ = task_done(job, "a0")
-    return Configuration(
-        "closed too late",
-        (
-            actor("driver", job, partial(commit, job, "driver", ())),
-            actor("closer", job, partial(closer, job, "a0", "y", "lost")),
-            *in_the_end(job),
-        ),
-        {**started(job), **done},
-    )
+    closes = actor("closer", job, partial(closer, job, "a0", "y", "lost"))
+    return (_lists(job), closes), {**started(job), **done}
 
 
-@configuration
-def two_handles(without: Without) -> Configuration:
+@configuration(accept="listing", marks=False)
+def two_handles(job: Job) -> tuple[Actors, Entries]:
     """A driver that lists, and two handles on one attempt: one commits it, one aborts it."""
-    job = Job(accept="listing", marks=False, without=without)
     store, file = file_closed(job)
-    return Configuration(
-        "two handles",
-        (
-            actor("driver", job, partial(commit, job, "driver", ())),
-            actor("commits", job, partial(committing, job, "a0", "t", (file,))),
-            actor("aborts", job, partial(aborting, job, "a0", "t")),
-            *in_the_end(job),
-        ),
-        {**started(job), **store},
-    )
+    commits = actor("commits", job, partial(committing, job, "a0", "t", (file,)))
+    aborts = actor("aborts", job, partial(aborting, job, "a0", "t"))
+    return (_lists(job), commits, aborts), {**started(job), **store}
 
 
-@configuration
-def refused_after_unanswered(without: Without) -> Configuration:
+@configuration(denials=True)
+def refused_after_unanswered(job: Job) -> tuple[Actors, Entries]:
     """A driver whose writes of the record may be refused when they were not answered: a token
     expires between two tries of the store's adapter."""
-    job = Job(without=without)
     store, accepted = tasks_done(job)
-    return Configuration(
-        "refused after unanswered",
-        (
-            committer("driver", job, accepted),
-            *in_the_end(job),
-        ),
-        store,
-        denials=True,
-    )
+    return (committer("driver", job, accepted),), store
 
 
-@configuration
-def costly_aborts(without: Without) -> Configuration:
+@configuration(faults=0, costly=True, accept="listing", marks=False)
+def costly_aborts(job: Job) -> tuple[Actors, Entries]:
     """A job committed from a listing, its attempt and a recovery, on a store where the abort of an
     upload that was completed takes the object."""
-    job = Job(accept="listing", marks=False, without=without)
-    return Configuration(
-        "costly aborts",
-        (
-            actor("driver", job, partial(commit, job, "driver", ())),
-            actor("a0", job, partial(attempt, job, "a0")),
-            actor("recovery", job, partial(recovery, job, "recovery")),
-            *in_the_end(job),
-        ),
-        started(job),
-        faults=0,
-        costly=True,
-    )
+    return (_lists(job), _attempt(job, "a0"), _recovering(job)), started(job)
 
 
-@configuration
-def costly_recoveries(without: Without) -> Configuration:
+@configuration(costly=True, marks=False)
+def costly_recoveries(job: Job) -> tuple[Actors, Entries]:
     """A driver and a recovery on such a store."""
-    job = Job(marks=False, without=without)
     store, accepted = tasks_done(job)
-    return Configuration(
-        "costly recoveries",
-        (
-            committer("driver", job, accepted),
-            actor("recovery", job, partial(recovery, job, "recovery")),
-            *in_the_end(job),
-        ),
-        store,
-        costly=True,
-    )
+    return (committer("driver", job, accepted), _recovering(job)), store
 
 
 # Conflict modes and reverts -----------------------------------------------------------------------
 
 
-@configuration
-def replace(without: Without) -> Configuration:
+def _operator(job: Job) -> Actor:
+    return actor("operator", job, partial(operator, job, "operator"))
+
+
+def _neighbour(program: Callable[..., Any], key: str) -> Actor:
+    return Actor("neighbour", partial(program, key), faulty=False)
+
+
+@configuration(mode="replace")
+def replace(job: Job) -> tuple[Actors, Entries]:
     """A job that replaces data, an operator who reverts it, another program that rewrites a key."""
-    job = Job(mode="replace", without=without)
     store, accepted = tasks_done(job)
-    old = objects({"old": Data("", "", "old"), SUCCESS: Marker("", 0, "old")})
-    return Configuration(
-        "replace",
-        (
-            committer("driver", job, accepted),
-            actor("operator", job, partial(operator, job, "operator")),
-            Actor("neighbour", partial(overwriter, "old"), faulty=False),
-            *in_the_end(job),
-        ),
-        {**store, **old},
-    )
+    old = objects({"old": OLD, SUCCESS: Marker("", 0, "old")})
+    drives = committer("driver", job, accepted)
+    return (drives, _operator(job), _neighbour(overwriter, "old")), {**store, **old}
 
 
-@configuration
-def revert(without: Without) -> Configuration:
+@configuration(accept="listing")
+def revert(job: Job) -> tuple[Actors, Entries]:
     """A job committed from a listing, its slow attempt, and an operator who reverts it."""
-    job = Job(accept="listing", without=without)
     done, _ = task_done(job, "a0", "t0", "y")
-    return Configuration(
-        "revert",
-        (
-            actor("driver", job, partial(commit, job, "driver", ())),
-            actor("operator", job, partial(operator, job, "operator")),
-            actor("a1", job, partial(attempt, job, "a1")),
-            *in_the_end(job),
-        ),
-        {**started(job), **done},
-    )
+    return (_lists(job), _operator(job), _attempt(job, "a1")), {**started(job), **done}
 
 
-@configuration
-def conflict(without: Without) -> Configuration:
+@configuration(promised=Promised(contested=True, overwrites=False), mode="fail", named=False)
+def conflict(job: Job) -> tuple[Actors, Entries]:
     """A job of mode `fail`, and another program that writes one of its two keys."""
-    job = Job(mode="fail", named=False, without=without)
     store, accepted = tasks_done(job, ("x", "y"))
-    return Configuration(
-        "conflict",
-        (
-            committer("driver", job, accepted),
-            Actor("neighbour", partial(overwriter, "y"), faulty=False),
-            *in_the_end(job),
-        ),
-        store,
-        promised=Promised(contested=True, overwrites=False),
+    return (committer("driver", job, accepted), _neighbour(overwriter, "y")), store
+
+
+def _jobs(
+    without: Without, modes: tuple[str, str], marks: bool = False, **terms: Any
+) -> tuple[Job, Job]:
+    one, two = (
+        Job(name, name, mode=mode, marks=marks, without=without, **terms)
+        for name, mode in zip(("j1", "j2"), modes, strict=True)
     )
+    return one, two
 
 
-def _two_of(mode: str, without: Without, other: str = "") -> Configuration:
-    modes = {"j1": mode, "j2": other or mode}
-    jobs = tuple(Job(name, name, mode=one, without=without) for name, one in modes.items())
-    actors: tuple[Actor, ...] = ()
-    store: Entries = {}
-    for job in jobs:
-        done, message = task_done(job)
-        store |= done
-
-        actors = (*actors, actor(f"d{job.id[1:]}", job, partial(start_and_commit, job, (message,))))
-    if mode == "replace":
-        store |= objects({"old": Data("", "", "old")})
-    # A job that yields to the other leaves the tasks' work, which was there before it: no I4 here.
-    name = f"{mode} beside {other}" if other else f"two {mode} jobs"
-    return Configuration(name, actors, store, promised=_alone(jobs))
+UUIDS = ("j1", "j2")
+ALONE = Promised(jobs=(), alone=UUIDS)
+"""A job that yields to the other leaves the tasks' work, which was there before it: no I4 here."""
 
 
-def _alone(jobs: tuple[Job, ...]) -> Promised:
-    return Promised(jobs=(), alone=tuple(job.uuid for job in jobs))
-
-
-@configuration
-def two_fail_jobs(without: Without) -> Configuration:
-    """Two jobs of mode `fail` that start at once."""
-    return _two_of("fail", without)
-
-
-@configuration
-def two_replace_jobs(without: Without) -> Configuration:
-    """Two jobs of mode `replace` that start at once."""
-    return _two_of("replace", without)
-
-
-@configuration
-def replace_beside_replace_partitions(without: Without) -> Configuration:
-    """One that replaces the whole destination, and one that replaces a partition of it."""
-    return _two_of("replace", without, "replace_partitions")
-
-
-def _by_partition(
-    name: str,
-    without: Without,
-    modes: tuple[str, str],
-    files: tuple[tuple[str, ...], tuple[str, ...]] = (("p/x",), ("p/x",)),
-    *,
-    faults: int = 1,
-    old: bool = True,
-) -> Configuration:
-    """Two jobs whose tasks are done; the files of each, each of a task of its own."""
-    jobs = tuple(
-        Job(f"j{n}", f"j{n}", mode=mode, marks=False, without=without)
-        for n, mode in enumerate(modes, 1)
-    )
-    actors: tuple[Actor, ...] = ()
-    store: Entries = objects({"p/old": Data("", "", "old")}) if old else {}
+def _starting(
+    jobs: tuple[Job, Job],
+    files: tuple[tuple[str, ...], tuple[str, ...]] = (("x",), ("x",)),
+    old: str = "",
+) -> tuple[tuple[Job, Job], Actors, Entries]:
+    """Two jobs that start at once, whose tasks are done: one for each of their files."""
+    store: Entries = objects({old: OLD}) if old else {}
+    actors: Actors = ()
     for job, mine in zip(jobs, files, strict=True):
         messages: Accepted = ()
         for number, file in enumerate(mine):
@@ -418,302 +284,231 @@ def _by_partition(
             messages = (*messages, message)
         program = partial(start_and_commit, job, messages)
         actors = (*actors, actor(f"d{job.id[1:]}", job, program))
-    uuids = tuple(job.uuid for job in jobs)
-    promised = Promised(jobs=uuids, alone=uuids)
-    everybody = (*actors, *in_the_end(*jobs))
-    return Configuration(name, everybody, store, faults, promised=promised)
+    return jobs, actors, store
 
 
-@configuration
-def two_partition_replaces(without: Without) -> Configuration:
+Two = tuple[tuple[Job, Job], Actors, Entries]
+
+
+@of_two(promised=ALONE, ends=False)
+def two_fail_jobs(without: Without) -> Two:
+    """Two jobs of mode `fail` that start at once."""
+    return _starting(_jobs(without, ("fail", "fail"), marks=True))
+
+
+@of_two(promised=ALONE, ends=False)
+def two_replace_jobs(without: Without) -> Two:
+    """Two jobs of mode `replace` that start at once."""
+    return _starting(_jobs(without, ("replace", "replace"), marks=True), old="old")
+
+
+@of_two(promised=ALONE, ends=False)
+def replace_beside_replace_partitions(without: Without) -> Two:
+    """One that replaces the whole destination, and one that replaces a partition of it."""
+    return _starting(_jobs(without, ("replace", "replace_partitions"), marks=True), old="old")
+
+
+IN_P = (("p/x",), ("p/x",))
+BY_PARTITION = Promised(jobs=UUIDS, alone=UUIDS)
+
+
+@of_two(promised=BY_PARTITION)
+def two_partition_replaces(without: Without) -> Two:
     """Two jobs that replace the same partition; either may begin and end while the other plans."""
     modes = ("replace_partitions", "replace_partitions")
-    return _by_partition("two partition replaces", without, modes)
+    return _starting(_jobs(without, modes), IN_P, "p/old")
 
 
-@configuration
-def two_partition_fails(without: Without) -> Configuration:
+@of_two(promised=BY_PARTITION)
+def two_partition_fails(without: Without) -> Two:
     """Two jobs that want the same partition empty."""
-    modes = ("fail_partitions", "fail_partitions")
-    return _by_partition("two partition fails", without, modes, old=False)
+    return _starting(_jobs(without, ("fail_partitions", "fail_partitions")), IN_P)
 
 
-@configuration
-def partition_fail_and_replace(without: Without) -> Configuration:
+@of_two(promised=BY_PARTITION)
+def partition_fail_and_replace(without: Without) -> Two:
     """A job that wants a partition empty, and one that replaces it."""
-    modes = ("fail_partitions", "replace_partitions")
-    return _by_partition("partition fail and replace", without, modes, old=False)
+    return _starting(_jobs(without, ("fail_partitions", "replace_partitions")), IN_P)
 
 
-@configuration
-def partition_fail_of_old(without: Without) -> Configuration:
+@of_two(faults=0, promised=BY_PARTITION)
+def partition_fail_of_old(without: Without) -> Two:
     """The same where the partition holds data."""
-    modes = ("fail_partitions", "replace_partitions")
-    return _by_partition("partition fail of old", without, modes, faults=0)
+    return _starting(_jobs(without, ("fail_partitions", "replace_partitions")), IN_P, "p/old")
 
 
-@configuration
-def overlapping_partitions(without: Without) -> Configuration:
+@of_two(faults=0, promised=BY_PARTITION)
+def overlapping_partitions(without: Without) -> Two:
     """Of two jobs one replaces a partition, the other that one and another."""
-    modes = ("replace_partitions", "replace_partitions")
-    files = (("p/x", "q/x"), ("q/x",))
-    return _by_partition("overlapping partitions", without, modes, files, faults=0)
+    jobs = _jobs(without, ("replace_partitions", "replace_partitions"))
+    return _starting(jobs, (("p/x", "q/x"), ("q/x",)), "p/old")
 
 
-@configuration
-def other_partitions(without: Without) -> Configuration:
+@of_two(promised=BY_PARTITION)
+def other_partitions(without: Without) -> Two:
     """Two jobs whose partitions differ."""
-    modes = ("replace_partitions", "fail_partitions")
-    files = (("p/x",), ("q/x",))
-    return _by_partition("other partitions", without, modes, files)
+    jobs = _jobs(without, ("replace_partitions", "fail_partitions"))
+    return _starting(jobs, (("p/x",), ("q/x",)), "p/old")
 
 
-@configuration
-def partition_rivals(without: Without) -> Configuration:
+@configuration(mode="replace_partitions", marks=False)
+def partition_rivals(job: Job) -> tuple[Actors, Entries]:
     """Two drivers of one job by partition that have the same messages."""
-    job = Job(mode="replace_partitions", marks=False, without=without)
     store, accepted = tasks_done(job, ("p/x",))
-    return Configuration(
-        "partition rivals",
-        (committer("d1", job, accepted), committer("d2", job, accepted), *in_the_end(job)),
-        {**store, **objects({"p/old": Data("", "", "old")})},
-    )
+    both = committer("d1", job, accepted), committer("d2", job, accepted)
+    return both, {**store, **objects({"p/old": OLD})}
 
 
 def _append_beside(
-    name: str,
-    mode: str,
-    without: Without,
-    appended: tuple[str, ...],
-    replaced: tuple[str, ...],
-    faults: int = 1,
-) -> Configuration:
+    without: Without, mode: str, replaced: tuple[str, ...], appended: tuple[str, ...], old: str = ""
+) -> Two:
     """A job that replaces data, and an append whose tasks are done."""
-    replacing = Job("j1", "j1", mode=mode, marks=False, without=without)
-    append = Job("j2", "j2", marks=False, without=without)
+    replacing, append = jobs = _jobs(without, (mode, "append"))
     store, one = tasks_done(replacing, replaced)
     more, two = tasks_done(append, appended)
-    return Configuration(
-        name,
-        (
-            committer("replace", replacing, one),
-            committer("append", append, two),
-            *in_the_end(replacing, append),
-        ),
-        {**store, **more, **objects({f"{replaced[0]}-old": Data("", "", "old")})},
-        faults,
-        promised=Promised(jobs=("j1", "j2")),
-    )
+    actors = committer("replace", replacing, one), committer("append", append, two)
+    return jobs, actors, {**store, **more, **(objects({old: OLD}) if old else {})}
 
 
-@configuration
-def append_beside_replace(without: Without) -> Configuration:
+@of_two()
+def append_beside_replace(without: Without) -> Two:
     """A job that replaces the whole destination, and an append of two files that may publish, and
     end, at any moment of it."""
-    return _append_beside("append beside replace", "replace", without, ("x", "y"), ("z",))
+    return _append_beside(without, "replace", ("z",), ("x", "y"), "z-old")
 
 
-@configuration
-def late_attempt_beside_replace(without: Without) -> Configuration:
+@of_two()
+def late_attempt_beside_replace(without: Without) -> Two:
     """The same with an attempt of the append that was accepted, and finds out that it is late."""
-    replacing = Job("j1", "j1", mode="replace", marks=False, without=without)
-    append = Job("j2", "j2", marks=False, without=without)
-    store, one = tasks_done(replacing, ("z",))
-    more, two = tasks_done(append, ("x",))
-    return Configuration(
-        "late attempt beside replace",
-        (
-            committer("replace", replacing, one),
-            committer("append", append, two),
-            actor("late", append, partial(late, append, "a0", two[0])),
-            *in_the_end(replacing, append),
-        ),
-        {**store, **more},
-        promised=Promised(jobs=("j1", "j2")),
-    )
+    jobs, actors, store = _append_beside(without, "replace", ("z",), ("x",))
+    append = jobs[1]
+    _, stored = task_done(append, "a0", "t0", "x")
+    return jobs, (*actors, actor("late", append, partial(late, append, "a0", stored))), store
 
 
-@configuration
-def append_beside_partition_replace(without: Without) -> Configuration:
+@of_two(faults=0)
+def append_beside_partition_replace(without: Without) -> Two:
     """A job that replaces two partitions, and an append that writes into both."""
-    name = "append beside partition replace"
     both = ("p/x", "q/y")
-    return _append_beside(name, "replace_partitions", without, both, both, 0)
+    return _append_beside(without, "replace_partitions", both, both, "p/x-old")
 
 
-@configuration
-def withdrawn(without: Without) -> Configuration:
+@configuration(mode="fail", given=True)
+def withdrawn(job: Job) -> tuple[Actors, Entries]:
     """A `fail` job of a given id that finds data, and an attempt that attached to it by name."""
-    job = Job(mode="fail", given=True, without=without)
-    return Configuration(
-        "withdrawn",
-        (
-            actor("driver", job, partial(driver, job, "driver", ())),
-            actor("a0", job, partial(attached, job, "a0")),
-            *in_the_end(job),
-        ),
-        objects({"old": Data("", "", "old")}),
-    )
+    drives = actor("driver", job, partial(driver, job, "driver", ()))
+    return (drives, actor("a0", job, partial(attached, job, "a0"))), objects({"old": OLD})
 
 
 # Neighbours ---------------------------------------------------------------------------------------
 
 
-def _two_markers(name: str, without: Without, *, clock_stands: bool) -> Configuration:
-    first = Job("j1", "j1", without=without)
-    second = Job("j2", "j2", without=without)
+def _two_markers(without: Without, clock_stands: bool) -> Two:
+    first, second = jobs = _jobs(without, ("append", "append"), marks=True)
     store, one = tasks_done(first)
     done, other = task_done(second)
     order = {GHOST + "order": (("j1", "running"),), GHOST + "clock stands": clock_stands}
-    return Configuration(
-        name,
-        (
-            committer("d1", first, one),
-            actor("d2", second, partial(start_and_commit, second, (other,))),
-            *in_the_end(first, second),
-        ),
-        {**store, **done, **order},
-        promised=Promised(jobs=("j1", "j2")),
-    )
+    begins = actor("d2", second, partial(start_and_commit, second, (other,)))
+    return jobs, (committer("d1", first, one), begins), {**store, **done, **order}
 
 
-@configuration
-def two_markers(without: Without) -> Configuration:
+@of_two()
+def two_markers(without: Without) -> Two:
     """A job beside one that is started before or after it completes; a second passes with each."""
-    return _two_markers("two markers", without, clock_stands=False)
+    return _two_markers(without, clock_stands=False)
 
 
-@configuration
-def two_markers_in_a_second(without: Without) -> Configuration:
+@of_two()
+def two_markers_in_a_second(without: Without) -> Two:
     """The same within one second."""
-    return _two_markers("two markers in a second", without, clock_stands=True)
+    return _two_markers(without, clock_stands=True)
 
 
-@configuration
-def foreign_upload(without: Without) -> Configuration:
+@configuration(named=False)
+def foreign_upload(job: Job) -> tuple[Actors, Entries]:
     """Another program uploads into the directory while a job is swept."""
-    job = Job(named=False, without=without)
     store, accepted = tasks_done(job)
-    return Configuration(
-        "foreign upload",
-        (
-            committer("driver", job, accepted),
-            Actor("neighbour", partial(uploader, "z"), faulty=False),
-            *in_the_end(job),
-        ),
-        store,
-    )
+    return (committer("driver", job, accepted), _neighbour(uploader, "z")), store
 
 
-@configuration
-def adoption(without: Without) -> Configuration:
+# Its uploads have names that nobody can attribute: I4 is not promised of them.
+@configuration(faults=0, promised=Promised(jobs=()), ends=False, accept="listing", named=False)
+def adoption(job: Job) -> tuple[Actors, Entries]:
     """A job whose files have names of the user's is aborted; a zombie of it; an operator who takes
     what lies there for a Hadoop job's."""
-    job = Job(accept="listing", named=False, without=without)
-    return Configuration(
-        "adoption",
-        (
-            actor("driver", job, partial(abort_job, job, "driver")),
-            actor("zombie", job, partial(attempt, job, "zombie", content="cut"), faulty=False),
-            Actor(
-                "adopter",
-                partial(adopter, job, "adopter", without),
-                (job.uuid, "adopted"),
-                faulty=False,
-            ),
-        ),
-        started(job),
-        faults=0,
-        # Its uploads have names that nobody can attribute: I4 is not promised of them.
-        promised=Promised(jobs=()),
+    adopts = partial(adopter, job, "adopter", job.without)
+    zombie = partial(attempt, job, "zombie", content="cut")
+    actors = (
+        actor("driver", job, partial(abort_job, job, "driver")),
+        actor("zombie", job, zombie, faulty=False),
+        Actor("adopter", adopts, (job.uuid, "adopted"), faulty=False),
     )
+    return actors, started(job)
 
 
 # One id, two runs ---------------------------------------------------------------------------------
 
 
-@configuration
-def id_used_again(without: Without) -> Configuration:
+def _runs(without: Without) -> tuple[Job, Job]:
+    terms: dict[str, Any] = {"accept": "listing", "given": True, "without": without}
+    return Job("j", "run1", **terms), Job("j", "run2", **terms)
+
+
+@of_two()
+def id_used_again(without: Without) -> Two:
     """An id is given to a second run when the first is aborted and its closed record was taken away
     by an operator who was wrong: a zombie of it lives."""
-    without |= {"a given id stays closed"}
-    first = Job("j", "run1", accept="listing", given=True, without=without)
-    second = Job("j", "run2", accept="listing", given=True, without=without)
-    return Configuration(
-        "id used again",
-        (
-            actor("abort", first, partial(abort_job, first, "abort")),
-            actor("zombie", first, partial(attempt, first, "zombie", content="cut")),
-            actor("driver", second, partial(driver, second, "driver", ())),
-            *in_the_end(first, second),
-        ),
-        started(first),
-        promised=Promised(jobs=("run1", "run2")),
+    first, second = jobs = _runs(without | {"a given id stays closed"})
+    actors = (
+        actor("abort", first, partial(abort_job, first, "abort")),
+        _attempt(first, "zombie", content="cut"),
+        actor("driver", second, partial(driver, second, "driver", ())),
     )
+    return jobs, actors, started(first)
 
 
-@configuration
-def id_swept_twice(without: Without) -> Configuration:
+@of_two()
+def id_swept_twice(without: Without) -> Two:
     """An aborted run of a given id is swept by two; then the id is given to a second run, whose
     task has the name that the first one's had."""
-    first = Job("j", "run1", accept="listing", given=True, without=without)
-    second = Job("j", "run2", accept="listing", given=True, without=without)
+    first, second = jobs = _runs(without)
     done, _ = task_done(first, "a0")
-    return Configuration(
-        "id swept twice",
-        (
-            actor("s1", first, partial(abort_job, first, "s1", may_remove=_gone(first))),
-            actor("s2", first, partial(abort_job, first, "s2", may_remove=_gone(first))),
-            actor("driver", second, partial(driver, second, "driver", (("a0",),))),
-            actor("a0", second, partial(attempt, second, "a0", driver="driver")),
-            *in_the_end(first, second),
-        ),
-        {**started(first), **done},
-        promised=Promised(jobs=("run1", "run2")),
+    gone = not first.keeps("a given id stays closed")
+    sweeps = (
+        actor(name, first, partial(abort_job, first, name, may_remove=gone))
+        for name in ("s1", "s2")
     )
-
-
-def _gone(job: Job) -> bool:
-    return not job.keeps("a given id stays closed")
+    drives = actor("driver", second, partial(driver, second, "driver", (("a0",),)))
+    actors = (*sweeps, drives, _attempt(second, "a0", driver="driver"))
+    return jobs, actors, {**started(first), **done}
 
 
 # Streams ------------------------------------------------------------------------------------------
 
 
-@configuration
-def stream(without: Without) -> Configuration:
-    """Two runs of one batch of a streaming query."""
-    return _stream("stream", without, recovered=False)
-
-
-@configuration
-def stream_recovered(without: Without) -> Configuration:
-    """The same, and a recovery of the first run beside them."""
-    return _stream("stream recovered", without, recovered=True)
-
-
-def _stream(name: str, without: Without, *, recovered: bool) -> Configuration:
-    first = Job("j1", "j1", batch=1, marks=False, without=without)
-    second = Job("j2", "j2", batch=1, marks=False, without=without)
-    jobs = (first, second)
+def _stream(without: Without) -> Two:
+    first, second = jobs = _jobs(without, ("append", "append"), batch=1)
     store: Entries = objects({LEDGER: Ledger(0)})
-    messages = []
-    for job in jobs:
+    actors: Actors = ()
+    for number, (job, other) in enumerate(((first, second), (second, first)), 1):
         done, message = task_done(job)
         store |= done
-        messages.append(message)
-    one, two = messages
-    uuids = ("j1", "j2")
-    beside = (actor("recovery", first, partial(recovery, first, "recovery")),) if recovered else ()
-    return Configuration(
-        name,
-        (
-            Actor("run1", partial(batch, first, "run1", (second,), (one,)), uuids),
-            Actor("run2", partial(batch, second, "run2", (first,), (two,)), uuids),
-            *beside,
-            *in_the_end(*jobs),
-        ),
-        store,
-        faults=0 if recovered else 1,
-        promised=Promised(jobs=uuids, once=uuids),
-    )
+        run = f"run{number}"
+        actors = (*actors, Actor(run, partial(batch, job, run, (other,), (message,)), UUIDS))
+    return jobs, actors, store
+
+
+ONCE = Promised(jobs=UUIDS, once=UUIDS)
+
+
+@of_two(promised=ONCE)
+def stream(without: Without) -> Two:
+    """Two runs of one batch of a streaming query."""
+    return _stream(without)
+
+
+@of_two(faults=0, promised=ONCE)
+def stream_recovered(without: Without) -> Two:
+    """The same, and a recovery of the first run beside them."""
+    jobs, actors, store = _stream(without)
+    return jobs, (*actors, _recovering(jobs[0])), store

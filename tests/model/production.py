@@ -159,16 +159,12 @@ def accepts(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
 
 
 def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> str:
-    """Why a trace is no path of the model's actor; "" if it is.
-
-    Args:
-        kind: ``setup``, ``attempt`` (track="memory"), ``commit``, ``abort``, ``recovery`` or
-            ``operator`` (an abort with revert); of attempts with track="s3" ``close`` (one file),
-            ``commit attempt`` and ``abort attempt``.
-        known: of attempts: ``name``; of the last two also ``of_task`` and ``closed``, the trace by
-            which this handle closed its files; of ``commit``: ``results``, its `TaskCommit`s (None:
-            it lists).
-    """
+    """Why a trace is no path of the model's actor; "" if it is. ``kind``: ``setup``, ``attempt``
+    (track="memory"), ``commit``, ``abort``, ``recovery`` or ``operator`` (an abort with revert); of
+    attempts with track="s3" ``close`` (one file), ``commit attempt`` and ``abort attempt``.
+    ``known``: of attempts: ``name``; of the last two also ``of_task`` and ``closed``, the trace by
+    which this handle closed its files; of ``commit``: ``results``, its `TaskCommit`s (None: it
+    lists)."""
     unproved = _unproved(kind, _walked(trace, job), JobPaths(Destination.parse(job.dest), job.id))
     trace = _sent_again(unproved)
     stutters = Stutters(trace, job)

@@ -234,13 +234,9 @@ def execute(
     forgetful: bool = False,
     costly: bool = False,
 ) -> tuple[Store, Any]:
-    """The store after a request, and the reply to it.
-
-    Args:
-        forgetful: a second Complete is NOT_FOUND (MinIO and others); else it answers as the first
-            while the object is still that one (AWS).
-        costly: the Abort of an upload that was completed takes the object that it became.
-    """
+    """The store after a request, and the reply to it. ``forgetful``: a second Complete is NOT_FOUND
+    (MinIO and others); else it answers as the first while the object is still that one (AWS).
+    ``costly``: the Abort of an upload that was completed takes the object that it became."""
     match request:
         case Get(key):
             held = store.get(key)

@@ -24,12 +24,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Result:
-    """What a search found: a violation with a shortest trace, or none.
-
-    Attributes:
-        violation: the promise by name, and how it was broken; "" if none was.
-        requests: of the trace, messages between processes left out.
-    """
+    """What a search found: a violation with a shortest trace, or none. ``violation``: the promise
+    by name, and how it was broken; "" if none was. ``requests``: of the trace, messages between
+    processes left out."""
 
     states: int
     violation: str

@@ -107,11 +107,8 @@ def run(
     schedules: bool = True,
     killer_only: bool = False,
 ) -> list[Verdict]:
-    """Try mutants, and print each verdict as it comes.
-
-    Raises:
-        BrokenError: a child gave no answer, or something fails without any mutant.
-    """
+    """Try mutants, and print each verdict as it comes. Raises `BrokenError`: a child gave no
+    answer, or something fails without any mutant."""
     killers = judge.known_killers()
     verdicts: list[Verdict] = []
     with Forks(jobs) as forks:

@@ -36,12 +36,8 @@ NO_TESTS = 5
 
 @dataclass(frozen=True)
 class TestRun:
-    """Run tests until one fails.
-
-    Attributes:
-        order: their node ids, the likeliest first; those that are not there are passed over.
-        whole_files: they are modules, and all their tests are meant.
-    """
+    """Run tests until one fails. ``order``: their node ids, the likeliest first; those that are not
+    there are passed over. ``whole_files``: they are modules, and all their tests are meant."""
 
     order: tuple[str, ...]
     name: str = "tests"
@@ -66,11 +62,8 @@ class TestRun:
 
 @dataclass(frozen=True)
 class Schedules:
-    """Run the simulator's schedules until a promise breaks.
-
-    Attributes:
-        seeds: ranges of seeds, each with the name of what they go for ("": everything).
-    """
+    """Run the simulator's schedules until a promise breaks. ``seeds``: ranges of seeds, each with
+    the name of what they go for ("": everything)."""
 
     seeds: tuple[tuple[str, int, int], ...]
     name: str = "simulation"
@@ -139,11 +132,8 @@ class Answer:
 
 
 def live(mutant: Mutant | None, work: Work, answer_to: int, parent: int, scratch: Path) -> None:
-    """The whole life of a child; does not return.
-
-    Args:
-        parent: the end of a pipe that ends with the parent.
-    """
+    """The whole life of a child; does not return. ``parent``: the end of a pipe that ends with the
+    parent."""
     code = 1
     try:
         os.setpgid(0, 0)

@@ -36,7 +36,7 @@ EXPLAINED: dict[str, str] = {
     "committers/magic/saved.py:SavedFiles.give_up:drop call:775adfb5": (
         "the abort of the file asks once more and comes to the same: a line more in the log"
     ),
-    "maintenance/attribution.py:Places.record:without part 2:29e73bbc": (
+    "maintenance/uploads.py:Places.record:without part 2:29e73bbc": (
         "equivalent: both callers ask whether it is certain only if there is no record"
     ),
     "maintenance/cleanup.py:Cleaning._recover:drop options:6b206a68": (

@@ -42,11 +42,7 @@ class Hand:
     times: int = 1
 
     def mutant(self) -> Mutant:
-        """The mutant.
-
-        Raises:
-            GoneError: the old text is not there, or too often.
-        """
+        """The mutant. Raises `GoneError`: the old text is not there, or too often."""
         tree = parsed(self.path)
         lines = [node for old, new in self.edits for node in self._found(tree, old, new)]
         name = f"hand:{self.name}"

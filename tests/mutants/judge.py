@@ -76,13 +76,9 @@ def judge(
     schedules: bool = True,
     killer_only: bool = False,
 ) -> Steps[Verdict]:
-    """Try a mutant on all that may kill it.
-
-    Args:
-        schedules: the simulator too.
-        reach: which tests see it; None: not measured, all are tried, the likeliest modules first.
-        killer_only: try only what killed it the last time, twice if need be.
-    """
+    """Try a mutant on all that may kill it. ``schedules``: the simulator too. ``reach``: which
+    tests see it; None: not measured, all are tried, the likeliest modules first. ``killer_only``:
+    try only what killed it the last time, twice if need be."""
     began = time.monotonic()
     ran = 0
     works = _works(mutant, reach, killer, schedules)

@@ -22,8 +22,7 @@ from tests.mutants.source import (
 )
 
 Node = ast.AST
-New = ast.AST | list[ast.stmt]
-Variant = tuple[str, Node, Callable[[], New]]
+Variant = tuple[str, Node, ast.AST]
 """The operator's name, the node that it changes, and what it puts there."""
 
 NOT_MEANT = ("logger.", "self.statistics.", "self._statistics.", ".progress", "add_note", "_note")
@@ -49,17 +48,20 @@ def drawn_from(path: str) -> list[Mutant]:
     counted: Counter[str] = Counter()
     tree = parsed(path)
     order = {id(node): number for number, node in enumerate(ast.walk(tree))}
-    places: list[tuple[str, Node]] = [("", node) for node in tree.body if _is_constant(node)]
-    places += [(name, node) for name, node in functions(tree) if not _skipped(name)]
+    places: list[tuple[str, Node]] = [
+        ("", node) for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)
+    ]
+    skipped = ((name, node) for name, node in functions(tree))
+    places += [one for one in skipped if one[0].rpartition(".")[2] not in SKIPPED_FUNCTIONS]
     for place, top in places:
-        for operator, node, make in _all_variants(top):
+        for operator, node, new in _all_variants(top):
             words = ast.unparse(node) if not isinstance(node, FUNCTIONS) else node.name
             base = f"{path}:{place}:{operator}:{digest(words)}"
             counted[base] += 1
             name = base if counted[base] == 1 else f"{base}.{counted[base]}"
             lines = frozenset() if not place else lines_of(_first_line(node))
             what = f"{operator}: {' '.join(words.split())[:90]}"
-            found.append(Mutant(name, path, place, what, lines, _change(order[id(node)], make)))
+            found.append(Mutant(name, path, place, what, lines, _change(order[id(node)], new)))
     return found
 
 
@@ -67,26 +69,13 @@ def _first_line(node: Node) -> Node:
     """What a test must run to meet the node: of a compound statement not its whole body."""
     if isinstance(node, FUNCTIONS):
         return node.body[-1] if len(node.body) == 1 else node.body[1]
-    if isinstance(node, ast.ExceptHandler):
-        return node.body[0]
-    return node
+    return node.body[0] if isinstance(node, ast.ExceptHandler) else node
 
 
-def _is_constant(node: Node) -> bool:
-    return isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
-
-
-def _skipped(place: str) -> bool:
-    return place.rpartition(".")[2] in SKIPPED_FUNCTIONS
-
-
-def _change(index: int, make: Callable[[], New]) -> Callable[[ast.Module], None]:
+def _change(index: int, new: ast.AST) -> Callable[[ast.Module], None]:
     def change(tree: ast.Module) -> None:
         node = list(ast.walk(tree))[index]
-        new = make()
-        if isinstance(new, ast.AST):
-            ast.copy_location(new, node)
-        replace_node(tree, node, new)
+        replace_node(tree, node, ast.copy_location(deepcopy(new), node))
 
     return change
 
@@ -95,90 +84,74 @@ def _all_variants(top: Node) -> Iterator[Variant]:
     if isinstance(top, FUNCTIONS):
         yield from _of_function(top)
         for statement in top.body:
-            yield from _walk(statement, top)
+            yield from _walk(statement)
     elif isinstance(top, ast.Assign | ast.AnnAssign) and top.value is not None:
-        yield from _of_constant(top.value)
-
-
-def _of_constant(value: ast.expr) -> Iterator[Variant]:
-    inner = value
-    if isinstance(value, ast.Call) and value.args and _called(value) in ("frozenset", "set"):
-        inner = value.args[0]
-    if isinstance(inner, ast.Set | ast.Tuple) and len(inner.elts) > 1:
+        inner = top.value
+        if isinstance(inner, ast.Call) and inner.args and _called(inner) in ("frozenset", "set"):
+            inner = inner.args[0]
         yield from _smaller(inner)
 
 
-def _smaller(node: ast.Set | ast.Tuple) -> Iterator[Variant]:
-    for index, element in enumerate(node.elts):
-        words = ast.unparse(element).rpartition(".")[2]
-        yield f"without {words[:20]}", node, lambda i=index: _without(node, i)  # type: ignore[misc]
+def _smaller(node: Node | None) -> Iterator[Variant]:
+    """A set or a tuple without each of its elements, if it has some."""
+    if isinstance(node, ast.Set | ast.Tuple) and len(node.elts) > 1:
+        for index, element in enumerate(node.elts):
+            left = [one for number, one in enumerate(node.elts) if number != index]
+            new = ast.Set(left) if isinstance(node, ast.Set) else ast.Tuple(left, ast.Load())
+            yield f"without {ast.unparse(element).rpartition('.')[2][:20]}", node, new
 
 
-def _without(node: ast.Set | ast.Tuple, index: int) -> ast.expr:
-    left = [_copy(e) for number, e in enumerate(node.elts) if number != index]
-    if isinstance(node, ast.Set):
-        return ast.Set(left)
-    return ast.Tuple(left, ast.Load())
-
-
-def _copy(node: ast.expr) -> ast.expr:
-    return deepcopy(node)
-
-
-def _walk(node: Node, function: Node) -> Iterator[Variant]:
+def _walk(node: Node) -> Iterator[Variant]:
     if isinstance(node, FUNCTIONS):
         for statement in node.body:
-            yield from _walk(statement, function)
+            yield from _walk(statement)
         return
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         called = ast.unparse(node.value.func)
         if any(word in called for word in NOT_MEANT):
             return
-        yield "drop call", node, lambda: ast.Pass()
+        yield "drop call", node, ast.Pass()
     yield from _of_statement(node)
     yield from _of_expression(node)
     if isinstance(node, ast.Raise):
         return  # the words of an error
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.arguments | ast.JoinedStr):
-            yield from _walk(child, function)
+            yield from _walk(child)
 
 
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Variant]:
     returns = ast.unparse(node.returns) if node.returns else ""
-    meant = [s for s in node.body if not _is_docstring(s)]
+    meant = [ast.unparse(one) for one in node.body if not _is_docstring(one)]
+    bodies = []
     if returns == "None" and node.name != "__init__" and meant:
-        yield "do nothing", node, lambda: _with_body(node, "return None")
+        bodies = [("do nothing", "return None")]
     if returns == "bool":
-        for word in ("True", "False"):
-            if [ast.unparse(s) for s in meant] != [f"return {word}"]:
-                yield f"always {word}", node, lambda w=word: _with_body(node, f"return {w}")  # type: ignore[misc]
+        both = [(f"always {word}", f"return {word}") for word in ("True", "False")]
+        bodies = [one for one in both if meant != [one[1]]]
+    for name, body in bodies:
+        (fresh,) = ast.parse(ast.unparse(node)).body
+        fresh.body = ast.parse(f"def f():\n {body}").body[0].body  # type: ignore[attr-defined]
+        yield name, node, fresh
 
 
 def _is_docstring(node: Node) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _with_body(node: ast.FunctionDef | ast.AsyncFunctionDef, body: str) -> ast.AST:
-    (fresh,) = ast.parse(ast.unparse(node)).body
-    assert isinstance(fresh, FUNCTIONS)
-    fresh.body = ast.parse(f"def f():\n {body}").body[0].body  # type: ignore[attr-defined]
-    return fresh
-
-
 def _of_statement(node: Node) -> Iterator[Variant]:
     if isinstance(node, ast.Raise):
-        yield "drop raise", node, lambda: ast.Pass()
+        yield "drop raise", node, ast.Pass()
     elif isinstance(node, ast.Continue):
-        yield "break for continue", node, lambda: ast.Break()
+        yield "break for continue", node, ast.Break()
     elif isinstance(node, ast.Break):
-        yield "continue for break", node, lambda: ast.Continue()
+        yield "continue for break", node, ast.Continue()
     elif isinstance(node, ast.Assign | ast.AugAssign):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
         if isinstance(target, ast.Attribute | ast.Subscript) or isinstance(node, ast.AugAssign):
-            yield "drop assignment", node, lambda: ast.Pass()
+            yield "drop assignment", node, ast.Pass()
     elif isinstance(node, ast.ExceptHandler) and node.type is not None:
-        yield "drop handler", node, lambda: _raising(node)
+        yield "drop handler", node, ast.ExceptHandler(node.type, node.name, [ast.Raise()])
         if isinstance(node.type, ast.Tuple):
             yield from _smaller(node.type)
     if isinstance(node, ast.If | ast.While | ast.IfExp):
@@ -188,55 +161,41 @@ def _of_statement(node: Node) -> Iterator[Variant]:
             yield from _of_condition(condition)
 
 
-def _raising(node: ast.ExceptHandler) -> ast.ExceptHandler:
-    return ast.ExceptHandler(_copy(node.type), node.name, [ast.Raise()])  # type: ignore[arg-type]
-
-
 def _of_condition(test: ast.expr) -> Iterator[Variant]:
+    compares = isinstance(test, ast.Compare) and len(test.ops) == 1
     if isinstance(test, ast.BoolOp) or (
-        isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in SWAPS
-        and type(test.ops[0]) not in BOUNDARIES
-    ):  # fmt: skip
+        compares and type(test.ops[0]) in SWAPS and type(test.ops[0]) not in BOUNDARIES  # type: ignore[attr-defined]
+    ):
         return  # changed as expressions
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return
-    yield "negate", test, lambda: ast.UnaryOp(ast.Not(), _copy(test))
+    if not (isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)):
+        yield "negate", test, ast.UnaryOp(ast.Not(), test)
 
 
 def _of_expression(node: Node) -> Iterator[Variant]:
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in SWAPS:
-        other = SWAPS[type(node.ops[0])]
-        name = "boundary" if isinstance(node.ops[0], BOUNDARIES) else "opposite"
-        yield (
-            name,
-            node,
-            lambda: ast.Compare(_copy(node.left), [other()], [_copy(node.comparators[0])]),
-        )
         (right,) = node.comparators
-        if isinstance(right, ast.Tuple | ast.Set) and len(right.elts) > 1:
-            yield from _smaller(right)
+        name = "boundary" if isinstance(node.ops[0], BOUNDARIES) else "opposite"
+        yield name, node, ast.Compare(node.left, [SWAPS[type(node.ops[0])]()], [right])
+        yield from _smaller(right)
     elif isinstance(node, ast.BoolOp):
-        opposite = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        name = "or for and" if isinstance(node.op, ast.And) else "and for or"
-        yield name, node, lambda: ast.BoolOp(opposite, [_copy(v) for v in node.values])
+        other, name = (ast.Or(), "or for and") if isinstance(node.op, ast.And) else (
+            ast.And(), "and for or")  # fmt: skip
+        yield name, node, ast.BoolOp(other, node.values)
         for index in range(len(node.values)):
-            yield f"without part {index + 1}", node, lambda i=index: _fewer(node, i)  # type: ignore[misc]
+            left = [value for number, value in enumerate(node.values) if number != index]
+            fewer = left[0] if len(left) == 1 else ast.BoolOp(node.op, left)
+            yield f"without part {index + 1}", node, fewer
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield "drop not", node, lambda: _copy(node.operand)
+        yield "drop not", node, node.operand
     elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-        yield f"{not node.value}", node, lambda: ast.Constant(not node.value)
+        yield f"{not node.value}", node, ast.Constant(not node.value)
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         if not any(isinstance(side, ast.JoinedStr) for side in (node.left, node.right)):
-            op = ast.Sub() if isinstance(node.op, ast.Add) else ast.Add()
-            name = "minus" if isinstance(node.op, ast.Add) else "plus"
-            yield name, node, lambda: ast.BinOp(_copy(node.left), op, _copy(node.right))
+            adds = isinstance(node.op, ast.Add)
+            op = ast.Sub() if adds else ast.Add()
+            yield "minus" if adds else "plus", node, ast.BinOp(node.left, op, node.right)
     elif isinstance(node, ast.Call):
         yield from _of_call(node)
-
-
-def _fewer(node: ast.BoolOp, index: int) -> ast.expr:
-    left = [_copy(value) for number, value in enumerate(node.values) if number != index]
-    return left[0] if len(left) == 1 else ast.BoolOp(type(node.op)(), left)
 
 
 def _called(node: ast.Call) -> str:
@@ -244,27 +203,14 @@ def _called(node: ast.Call) -> str:
 
 
 def _of_call(node: ast.Call) -> Iterator[Variant]:
-    for index, keyword in enumerate(node.keywords):
+    for keyword in node.keywords:
         if keyword.arg in CONDITIONS:
-            yield f"drop {keyword.arg}", node, lambda i=index: _fewer_keywords(node, i)  # type: ignore[misc]
-    other = {"max": "min", "min": "max"}.get(ast.unparse(node.func))
-    if other is not None:
-        name = other
-        yield f"{name} for {ast.unparse(node.func)}", node, lambda: _renamed(node, name)
+            left = [one for one in node.keywords if one is not keyword]
+            yield f"drop {keyword.arg}", node, ast.Call(node.func, node.args, left)
+    whole = ast.unparse(node.func)
+    if other := {"max": "min", "min": "max"}.get(whole):
+        renamed = ast.Name(other, ast.Load())
+        yield f"{other} for {whole}", node, ast.Call(renamed, node.args, node.keywords)
     if _called(node) == "range" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
         less = f"range({node.args[0].id} - 1)"
-        yield "one time less", node, lambda: ast.parse(less, mode="eval").body
-
-
-def _fewer_keywords(node: ast.Call, index: int) -> ast.expr:
-    fresh = _copy(node)
-    assert isinstance(fresh, ast.Call)
-    del fresh.keywords[index]
-    return fresh
-
-
-def _renamed(node: ast.Call, name: str) -> ast.expr:
-    fresh = _copy(node)
-    assert isinstance(fresh, ast.Call)
-    fresh.func = ast.Name(name, ast.Load())
-    return fresh
+        yield "one time less", node, ast.parse(less, mode="eval").body

@@ -137,11 +137,8 @@ class Trace:
 
 
 def measured(forks: Forks) -> Reach:
-    """What the tests run: as kept, or found out anew.
-
-    Raises:
-        BrokenError: a test fails without any mutant.
-    """
+    """What the tests run: as kept, or found out anew. Raises `BrokenError`: a test fails without
+    any mutant."""
     files = test_files()
     kept = KEPT / f"reach-{_state_of_all()}.json"
     if not kept.exists():

@@ -33,11 +33,8 @@ def rank(mutant: Mutant) -> float:
 
 
 def hand_made() -> list[Mutant]:
-    """The hand-made ones.
-
-    Raises:
-        GoneError: the code of one has changed: the message names them all.
-    """
+    """The hand-made ones. Raises `GoneError`: the code of one has changed: the message names them
+    all."""
     made, gone = [], []
     for one in HAND_MADE:
         try:

@@ -482,7 +482,7 @@ def test_the_fence_is_read_while_the_last_parts_are_under_way(s3: MemoryStore) -
         s3.after = lambda request, reply: order.append(request.verb)
         committing = threading.Thread(target=task.commit)
         committing.start()
-        while not task._attempt._fence._awaited:  # type: ignore[attr-defined]
+        while not task._attempt._fence._awaited:
             time.sleep(0.001)
         gate.open.set()
         committing.join(300)

@@ -209,11 +209,10 @@ def test_another_file_at_the_new_name_is_not_the_renamed_one() -> None:
 def test_a_rename_spares_a_file_that_a_program_has_written(tmp_path: Path) -> None:
     """Nobody has opened it by name: the attempt finds it there."""
     with mc.write(tmp_path.as_uri()) as job:
-        assert job._task is not None
-        (job._task.directory() / "b").write_bytes(b"of a program")
-        with job._task.open("a") as file:
+        (job.directory() / "b").write_bytes(b"of a program")
+        with job.open("a") as file:
             file.write(b"1")
-        attempt: Any = job._task._attempt
+        attempt: Any = job._own()
         with pytest.raises(mc.PathError, match="already"):
             attempt.rename("a", "b", unique=False)
     names = ("a", "b")

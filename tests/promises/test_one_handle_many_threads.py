@@ -176,10 +176,10 @@ def test_a_file_that_is_closing_as_commit_begins_is_not_lost_silently(
     attempt = type(attempt_of(task._attempt))
     look = attempt._refuse_lost_files
 
-    def switch(self: Any) -> None:
+    def switch(self: Any, files: Any) -> None:
         go_on.set()
         closer.join(300)
-        look(self)
+        look(self, files)
 
     monkeypatch.setattr(attempt, "_refuse_lost_files", switch)
     with pytest.raises((TaskFailed, FileStillOpen), match=r"b\.csv"):
@@ -228,10 +228,10 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
     attempt = type(attempt_of(task._attempt))
     look = attempt._refuse_lost_files
 
-    def switch(self: Any) -> None:
+    def switch(self: Any, files: Any) -> None:
         go_on.set()
         closer.join(300)
-        look(self)
+        look(self, files)
 
     monkeypatch.setattr(attempt, "_refuse_lost_files", switch)
     assert isinstance(late, stream)

@@ -279,8 +279,7 @@ def test_whatever_a_child_does_the_parent_commits_its_own(server: str) -> None:
         still.flush()
         upload_of(still._stream)._sender.created()
         upload_of(f._stream).wait()
-        task = job._task
-        assert task is not None
+        task = job._own()
         children: dict[str, tuple[Callable[[], object], int]] = {
             "nothing": (lambda: None, 0),
             "open": (lambda: job.open("child.csv"), 1),

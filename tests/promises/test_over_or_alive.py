@@ -11,9 +11,8 @@ from magic_committer.errors import (
     PermissionDenied,
 )
 from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.abort_uploads import Clearing
-from magic_committer.maintenance.attribution import Places
-from magic_committer.maintenance.uploads import Filters, Rules, Survey
+from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
+from magic_committer.maintenance.uploads import Filters, Places, Survey
 from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
@@ -89,8 +88,11 @@ class Dead:
         self.machine = machine
         self.job = machine.job("running")
         machine.later(2 * DAY)
-        survey = Survey(runtime(machine), Destination.parse(DEST), in_flight=1)
-        self.plan = Clearing(survey, Filters(), Rules(), options=Options())
+        options = Options(commit_threads=1)
+        dest = Destination.parse(DEST)
+        self.plan = Clearing(
+            OpenUploads(runtime(machine), dest, Filters(), sizes=True, options=options)
+        )
         assert self.plan.chosen.total() == 3
         assert list(self.plan.jobs) == [self.job.uuid]
 

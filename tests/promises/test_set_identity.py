@@ -123,9 +123,9 @@ def test_what_a_handle_has_saved_it_need_not_read(s3: MemoryStore, options: mc.O
     mine, other = job.task("1", attempt="a"), mc.attach(DEST, job.id).task("1", attempt="a")
     write(mine, "a.csv")
     s3.requests.clear()
-    remembered = attempt_of(mine._attempt)._tree.pendings()
+    remembered = attempt_of(mine._attempt)._saved.pendings()
     assert s3.requests["get"] == 0
-    assert remembered == attempt_of(other._attempt)._tree.pendings()
+    assert remembered == attempt_of(other._attempt)._saved.pendings()
     assert s3.requests["get"] == 1
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import _wiring
-from magic_committer.committers.magic import closings, tree
+from magic_committer.committers.magic import closings, saved
 from magic_committer.errors import (
     StoreError,
 )
@@ -382,7 +382,7 @@ def test_an_interrupted_commit_leaves_nothing(s3: MemoryStore) -> None:
         gate.wait(5)
 
         def press() -> None:
-            while attempt_of(task._attempt)._turns._committing is None:
+            while attempt_of(task._attempt)._turns._committing == set():
                 time.sleep(0.001)
             signal.raise_signal(signal.SIGINT)  # the main thread hears it before it goes on
             gate.open.set()
@@ -448,7 +448,7 @@ def test_a_file_that_is_closed_while_its_task_commits_is_refused(s3: MemoryStore
         gate.wait()
         committing = threading.Thread(target=commit)
         committing.start()
-        while attempt_of(task._attempt)._turns._committing is None:
+        while attempt_of(task._attempt)._turns._committing == set():
             time.sleep(0.001)
         with pytest.raises(mc.TaskFailed, match="being committed"):
             late.close()
@@ -537,7 +537,7 @@ def test_large_pendings_are_not_read_side_by_side(
 ) -> None:
     """What a task's commit holds of its tree is bounded in bytes, whatever the number of
     threads."""
-    monkeypatch.setattr(tree, "LOADING_BYTES_MAX", 1)
+    monkeypatch.setattr(saved, "LOADING_BYTES_MAX", 1)
     job = mc.start(DEST)
     task = job.task("1", attempt="a")
     for name in "abcd":

@@ -243,7 +243,9 @@ def test_too_many_local_bytes_end_the_task(s3: MemoryStore, tmp_path: Path) -> N
     with pytest.raises(mc.UploadFailed, match="local_bytes_max"):
         task.commit()
     assert s3.requests["create_upload"] == 0
-    assert not task._attempt._local.path.exists()  # type: ignore[attr-defined]
+    left = task._attempt._local
+    assert left is not None
+    assert not left.path.exists()
 
 
 def test_a_file_that_changes_while_it_is_uploaded_ends_the_task(

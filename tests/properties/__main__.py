@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.properties import table
-from tests.properties.comparison import undecided
+from tests.properties.comparison import PAGE, generated, page_with
 from tests.properties.subjects import FOILS, OURS
 from tests.properties.together import decide, on_all_cores
 
@@ -28,20 +27,21 @@ def main() -> int:
     columns = []
     with on_all_cores() as start:
         for name, future in start(decide, chosen).items():
-            decided = future.result()
-            columns.append(decided.column)
-            told = f"{decided.column.schedules:,} schedules, {decided.seconds:.1f} s"
-            print(f"{name}: {told}", flush=True)
+            column, seconds = future.result()
+            columns.append(column)
+            print(f"{name}: {column.schedules:,} schedules, {seconds:.1f} s", flush=True)
+    empty = []
     for column in columns:
+        empty += [f"{column.name}: {name}" for name in column.undecided]
         for name, cell in column.cells.items():
             if cell.witness is not None:
-                print("", *table.witness_lines(name, cell.witness), sep="\n")
-    print("", table.generated(columns), sep="\n")
+                print("", *cell.witness.lines(name), sep="\n")
+    print("", generated(columns), sep="\n")
     if options.write:
-        page = table.PAGE.read_text(encoding="utf-8")
-        table.PAGE.write_text(table.page_with(table.generated(columns), page), encoding="utf-8")
-    empty = undecided(columns)
-    print(*(f"nobody tried to break {cell}" for cell in empty), sep="\n", end="\n" if empty else "")
+        page = page_with(generated(columns), PAGE.read_text(encoding="utf-8"))
+        PAGE.write_text(page, encoding="utf-8")
+    for cell_name in empty:
+        print(f"nobody tried to break {cell_name}")
     return 1 if empty else 0
 
 

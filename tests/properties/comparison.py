@@ -9,28 +9,29 @@ with fewer cuts shows the breach.
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path
 
-from tests.properties.definitions import PROPERTIES, Property
+from tests.properties.definitions import PROPERTIES
 from tests.properties.play import Play, Size
 from tests.properties.schedules import SCENARIOS, Scenario, plays
 from tests.properties.stage import Moment, for_people
-from tests.properties.subject import Subject
+from tests.properties.subjects import Subject
 
 COLLECT_EVERY = 50
 """Plays, after which their garbage is collected: never inside one (`tests.simulation.tally`)."""
-
-BY_NAME = {one.name: one for one in PROPERTIES}
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "committers.md"
+BEGIN = "<!-- written by `make compare`: begin -->"
+END = "<!-- written by `make compare`: end -->"
+JUDGES = {one.name: one.judge for one in PROPERTIES}
 
 
 @dataclass
 class Cell:
-    """One committer, one property.
-
-    Attributes:
-        tries: how many schedules could have broken it. witness: one that did; None: none did.
-    """
+    """One committer, one property. ``tries``: how many schedules could have broken it. ``witness``:
+    one that did; None: none did."""
 
     tries: int = 0
     witness: Witness | None = None
@@ -47,7 +48,7 @@ class Witness:
 
     Attributes:
         subject, scenario: the committer's name, and what was done. words: what broke.
-        cuts: where it was cut. told: what somebody was told, by the number of moments before it.
+        told: what somebody was told, by the number of moments before it.
     """
 
     subject: str
@@ -57,14 +58,45 @@ class Witness:
     moments: tuple[Moment, ...]
     told: tuple[tuple[int, str], ...]
 
+    def lines(self, name: str) -> Iterator[str]:
+        """The schedule, leg by leg: a witness against the property of that name."""
+        yield f"{self.subject}: {name}: no"
+        yield f"  {self.scenario} ({self.size.tasks} tasks, {self.size.files} files each)"
+        done, told = 0, list(self.told)
+        for (process, step), group in groupby(self.moments, lambda m: (m.process, m.step)):
+            moments = list(group)
+            yield f"    {process or 'before all'}: {step or 'nothing'}, {len(moments)} requests"
+            yield from _notable(moments)
+            done += len(moments)
+            while told and told[0][0] <= done:
+                yield f"    told by the {told.pop(0)[1]}"
+        yield f"  broken: {self.words}"
+
+
+def _notable(moments: Sequence[Moment]) -> Iterator[str]:
+    last = None
+    for moment in moments:
+        changed = last is not None and moment.view is not last
+        last = moment.view
+        if moment.note:
+            yield f"      {moment.request} [{moment.note}]"
+        elif changed:
+            there = ", ".join(sorted(moment.view)) or "nothing"
+            yield f"      {moment.request}; a reader finds {there}"
+
 
 @dataclass
 class Column:
     """All cells of one committer."""
 
     name: str
-    cells: dict[str, Cell] = field(default_factory=lambda: {p.name: Cell() for p in PROPERTIES})
+    cells: dict[str, Cell] = field(default_factory=lambda: {name: Cell() for name in JUDGES})
     schedules: int = 0
+
+    @property
+    def undecided(self) -> list[str]:
+        """Properties that nobody tried to break."""
+        return [name for name, cell in self.cells.items() if not cell.tries]
 
 
 def compare(
@@ -84,7 +116,7 @@ def compare(
         every: try also cuts that are the same as others: see `schedules.tells`.
     """
     column = Column(name)
-    wanted = set(only or BY_NAME)
+    wanted = set(only or JUDGES)
     for scenario in scenarios:
         tests = [name for name in scenario.tests if name in wanted]
         for size in scenario.sizes:
@@ -93,41 +125,44 @@ def compare(
                     break  # nothing is left to be found out
                 for play in plays(subject, scenario, size, every=every):
                     column.schedules += 1
-                    _judge(column, tests, scenario, play)
+                    for one in tests:
+                        _judge(column.cells[one], one, scenario, play)
                     if column.schedules % COLLECT_EVERY == 0:
                         gc.collect()
     return column
 
 
-def _judge(column: Column, tests: Sequence[str], scenario: Scenario, play: Play) -> None:
-    for name in tests:
-        cell = column.cells[name]
-        if cell.witness is not None:
-            continue
-        words = BY_NAME[name].judge(play)
-        if words is None:
-            continue
-        cell.tries += 1
-        if words:
-            cell.witness = _witness(scenario, play, words)
+def _judge(cell: Cell, name: str, scenario: Scenario, play: Play) -> None:
+    words = JUDGES[name](play) if cell.witness is None else None
+    if words is None:
+        return
+    cell.tries += 1
+    if words:
+        told = tuple((one.after, f"{one.by} of {one.job}: {one.outcome}") for one in play.told)
+        moments = tuple(replace(m, request=for_people(m.request)) for m in play.stage.moments)
+        cell.witness = Witness(
+            play.subject.name, scenario.name, for_people(words), play.size, moments, told
+        )
 
 
-def _witness(scenario: Scenario, play: Play, words: str) -> Witness:
-    told = tuple((one.after, f"{one.by} of {one.job}: {one.outcome}") for one in play.told)
-    moments = tuple(replace(one, request=for_people(one.request)) for one in play.stage.moments)
-    return Witness(play.subject.name, scenario.name, for_people(words), play.size, moments, told)
+# The page -----------------------------------------------------------------------------------------
 
 
-def undecided(columns: Sequence[Column]) -> list[str]:
-    """Cells that nobody tried to break."""
-    return [
-        f"{column.name}: {name}"
-        for column in columns
-        for name, cell in column.cells.items()
-        if not cell.tries
-    ]
+def generated(columns: Sequence[Column]) -> str:
+    """All that docs/committers.md shows of a comparison: the table and what its rows mean."""
+    rows = [f"| | {' | '.join(column.name for column in columns)} |"]
+    rows.append(f"|---|{'---|' * len(columns)}")
+    for name in JUDGES:
+        cells = ("yes" if column.cells[name].holds else "**no**" for column in columns)
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    tried = " | ".join(f"{column.schedules:,}" for column in columns)
+    rows += [f"| schedules | {tried} |", ""]
+    rows += [f"* **{one.name}**: {one.says[0].lower()}{one.says[1:]}" for one in PROPERTIES]
+    return "\n".join(rows)
 
 
-def definition(name: str) -> Property:
-    """A property by its name."""
-    return BY_NAME[name]
+def page_with(text: str, page: str) -> str:
+    """The page, with its generated part replaced."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"

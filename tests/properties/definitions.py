@@ -24,16 +24,24 @@ Judge = Callable[[Play], str | None]
 
 @dataclass(frozen=True)
 class Property:
-    """One property.
-
-    Attributes:
-        name: its row in the table. says: the definition, one sentence.
-        judge: see the module's head.
-    """
+    """One property: its row in the table, its definition in one sentence, its judge."""
 
     name: str
     says: str
     judge: Judge
+
+
+PROPERTIES: list[Property] = []
+
+
+def decided(name: str, says: str) -> Callable[[Judge], Judge]:
+    """Enter a property that a judge decides."""
+
+    def enter(judge: Judge) -> Judge:
+        PROPERTIES.append(Property(name, says, judge))
+        return judge
+
+    return enter
 
 
 # What a reader found ------------------------------------------------------------------------------
@@ -141,24 +149,35 @@ def first_words(answers: Iterator[str]) -> str | None:
 # The judges ---------------------------------------------------------------------------------------
 
 
+@decided(
+    "complete",
+    "After the commit all files of one committed attempt of each task are visible, byte for byte.",
+)
 def complete(play: Play) -> str | None:
     return first_words(missing(play, view, job) for job, view in told(play, "committed"))
 
 
+@decided("exclusive", "After the commit nothing else of the job is visible, of whatever attempt.")
 def exclusive(play: Play) -> str | None:
     return first_words(surplus(play, view, job) for job, view in told(play, "committed"))
 
 
+@decided("concurrent", "Tasks that write at the same time give what they give one after the other.")
 def concurrent(play: Play) -> str | None:
     if len(play.tasks) < 2:
         return None
     return first_words(inexact(play, view, job) for job, view in told(play, "committed"))
 
 
+@decided("abortable", "When a job is said to be aborted, none of its files is visible.")
 def abortable(play: Play) -> str | None:
     return first_words(any_of(view, job) for job, view in told(play, "aborted"))
 
 
+@decided(
+    "continuity of correctness",
+    "Once it is said how a job ended, no late process of it changes what is visible.",
+)
 def continuity(play: Play) -> str | None:
     def later() -> Iterator[str]:
         for one in play.told:
@@ -185,6 +204,10 @@ def _changed(
     return ""
 
 
+@decided(
+    "task commit atomic",
+    "In the end all files of one attempt of a task are visible, or none; never a mixture.",
+)
 def task_atomic(play: Play) -> str | None:
     if not struck_in(play, "write", "commit task"):
         return None
@@ -206,6 +229,10 @@ def _ends(play: Play) -> Iterator[tuple[str, View]]:
         yield job, view
 
 
+@decided(
+    "job commit atomic",
+    "At each moment a reader finds all files that the job publishes, or none.",
+)
 def job_atomic(play: Play) -> str | None:
     def moments() -> Iterator[str]:
         for job in play.jobs:
@@ -218,6 +245,11 @@ def job_atomic(play: Play) -> str | None:
     return first_words(moments())
 
 
+@decided(
+    "job commit repeatable",
+    "Another process may call the commit again, wherever it stopped, and exactly the job's "
+    "files are visible.",
+)
 def repeatable(play: Play) -> str | None:
     replays = [one for one in play.told if one.by == "replay"]
     if play.blocked:
@@ -227,6 +259,11 @@ def repeatable(play: Play) -> str | None:
     return first_words(inexact(play, view, job) for job, view in _ends(play))
 
 
+@decided(
+    "job commit recoverable",
+    "A process that knows the destination and the job's name ends it after the driver's "
+    "death, and says truly: committed, exactly its files; or aborted, none.",
+)
 def recoverable(play: Play) -> str | None:
     if not struck_in(play, "commit job"):
         return None
@@ -244,12 +281,17 @@ def recoverable(play: Play) -> str | None:
     return first_words(outcomes())
 
 
+@decided("non-blocking", "A process that stops for ever keeps nobody else from going on.")
 def non_blocking(play: Play) -> str | None:
     if not play.stage.struck:
         return None
     return play.blocked[0] if play.blocked else ""
 
 
+@decided(
+    "concurrent jobs",
+    "Two jobs in one directory at the same time both end as if they were alone.",
+)
 def concurrent_jobs(play: Play) -> str | None:
     if len(play.jobs) < 2:
         return None
@@ -260,6 +302,11 @@ def concurrent_jobs(play: Play) -> str | None:
     return first_words(untrue(play, one, view) for one in play.told)
 
 
+@decided(
+    "nothing lost on failure",
+    "Whatever fails, a reader finds all the data from before the job, or, if the job replaces "
+    "it, all the new data.",
+)
 def nothing_lost(play: Play) -> str | None:
     job = next(iter(play.jobs.values()), None)
     if job is None or not play.stage.struck:
@@ -284,6 +331,7 @@ def _old_or_new(play: Play, view: View, job: JobPlayed, when: str) -> str:
     return f"{gone}, and {lacks} ({when})" if lacks else ""
 
 
+@decided("invisible before the commit", "Nothing of a job is visible before its commit is called.")
 def invisible(play: Play) -> str | None:
     def moments() -> Iterator[str]:
         for job in play.jobs:
@@ -294,76 +342,3 @@ def invisible(play: Play) -> str | None:
                 yield f"{some} before the job commits ({moment.request})" if some else ""
 
     return first_words(moments())
-
-
-PROPERTIES = (
-    Property(
-        "complete",
-        "After the commit all files of one committed attempt of each task are visible, byte for"
-        " byte.",
-        complete,
-    ),
-    Property(
-        "exclusive",
-        "After the commit nothing else of the job is visible, of whatever attempt.",
-        exclusive,
-    ),
-    Property(
-        "concurrent",
-        "Tasks that write at the same time give what they give one after the other.",
-        concurrent,
-    ),
-    Property(
-        "abortable",
-        "When a job is said to be aborted, none of its files is visible.",
-        abortable,
-    ),
-    Property(
-        "continuity of correctness",
-        "Once it is said how a job ended, no late process of it changes what is visible.",
-        continuity,
-    ),
-    Property(
-        "task commit atomic",
-        "In the end all files of one attempt of a task are visible, or none; never a mixture.",
-        task_atomic,
-    ),
-    Property(
-        "job commit atomic",
-        "At each moment a reader finds all files that the job publishes, or none.",
-        job_atomic,
-    ),
-    Property(
-        "job commit repeatable",
-        "Another process may call the commit again, wherever it stopped, and exactly the job's"
-        " files are visible.",
-        repeatable,
-    ),
-    Property(
-        "job commit recoverable",
-        "A process that knows the destination and the job's name ends it after the driver's"
-        " death, and says truly: committed, exactly its files; or aborted, none.",
-        recoverable,
-    ),
-    Property(
-        "non-blocking",
-        "A process that stops for ever keeps nobody else from going on.",
-        non_blocking,
-    ),
-    Property(
-        "concurrent jobs",
-        "Two jobs in one directory at the same time both end as if they were alone.",
-        concurrent_jobs,
-    ),
-    Property(
-        "nothing lost on failure",
-        "Whatever fails, a reader finds all the data from before the job, or, if the job"
-        " replaces it, all the new data.",
-        nothing_lost,
-    ),
-    Property(
-        "invisible before the commit",
-        "Nothing of a job is visible before its commit is called.",
-        invisible,
-    ),
-)

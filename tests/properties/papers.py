@@ -1,76 +1,42 @@
 """What is said of the committers, and why the comparison finds something else.
 
 From Loughran and others, *A Zero-Rename Committer* (sections 8, 10 and 12, and its tables of
-attributes), and Hadoop's pages "Manifest Committer Protocol" and "S3A Committers: Architecture".
-They speak of v1 and v2 on a file system: the columns "on files" are that, but by the library's own
-code; those "on S3" show what becomes of it where a rename is copies and deletes. "Magic", the
-staging committers and "manifest" there are Hadoop's. That its manifest committer repeats no commit
-and recovers no job is said in its class (`isCommitJobRepeatable`, `isRecoverySupported`).
+attributes), and Hadoop's pages "Manifest Committer Protocol" and "S3A Committers: Architecture",
+whose "Resilience" speaks of both staging committers in one. They speak of v1 and v2 on a file
+system: the columns "on files" are that, but by the library's own code; those "on S3" show what
+becomes of it where a rename is copies and deletes. "Magic", the staging committers and "manifest"
+there are Hadoop's. That its manifest committer repeats no commit and recovers no job is said in its
+class (`isCommitJobRepeatable`, `isRecoverySupported`).
 """
 
 from __future__ import annotations
 
-_STAGING = {
-    "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
-    "continuity of correctness": True, "task commit atomic": True,
-    "job commit atomic": False, "job commit repeatable": False,
-    "job commit recoverable": False, "concurrent jobs": False,
-    "nothing lost on failure": False, "invisible before the commit": True,
-}  # fmt: skip
-"""The paper and "S3A Committers: Architecture", "Resilience", speak of both in one."""
+from tests.properties.definitions import PROPERTIES
 
-_V1 = {
-    "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
-    "continuity of correctness": True, "task commit atomic": True,
-    "job commit atomic": False, "job commit repeatable": False,
-    "job commit recoverable": False, "concurrent jobs": False,
-    "invisible before the commit": True,
-}  # fmt: skip
-_V2 = {
-    "complete": True, "exclusive": False, "concurrent": True, "abortable": False,
-    "continuity of correctness": False, "task commit atomic": False,
-    "job commit atomic": True, "job commit repeatable": True, "concurrent jobs": False,
-    "invisible before the commit": False,
-}  # fmt: skip
+_NAMES = [one.name for one in PROPERTIES]
+_SAID = """
+magic                 y y y y y y n n n . n . y
+directory             y y y y y y n n n . n n y
+partitioned           y y y y y y n n n . n n y
+manifest              y y y y y y n n n . n . y
+v1 on files           y y y y y y n n n . n . y
+v2 on files           y n y n n n y y . . n . n
+v1 on S3              y y y y y y n n n . n . y
+v2 on S3              y n y n n n y y . . n . n
+direct                . n . y n y y . n . . . n
+Stocator              . y . y n y y . n . . . n
+Stocator, any reader  . y . y n y y . n . . . n
+"""
+"""By committer, and by property in their order: yes, no, or nobody speaks of it."""
 
 SAID: dict[str, dict[str, bool]] = {
-    "magic": {
-        "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
-        "continuity of correctness": True, "task commit atomic": True,
-        "job commit atomic": False, "job commit repeatable": False,
-        "job commit recoverable": False, "concurrent jobs": False,
-        "invisible before the commit": True,
-    },
-    "directory": _STAGING,
-    "partitioned": _STAGING,
-    "manifest": {
-        "complete": True, "exclusive": True, "concurrent": True, "abortable": True,
-        "continuity of correctness": True, "task commit atomic": True,
-        "job commit atomic": False, "job commit repeatable": False,
-        "job commit recoverable": False, "concurrent jobs": False,
-        "invisible before the commit": True,
-    },
-    "v1 on files": _V1,
-    "v2 on files": _V2,
-    "v1 on S3": _V1,
-    "v2 on S3": _V2,
-    "direct": {
-        "exclusive": False, "abortable": True, "continuity of correctness": False,
-        "task commit atomic": True, "job commit atomic": True, "job commit recoverable": False,
-        "invisible before the commit": False,
-    },
-    "Stocator": {
-        "exclusive": True, "abortable": True, "continuity of correctness": False,
-        "task commit atomic": True, "job commit atomic": True, "job commit recoverable": False,
-        "invisible before the commit": False,
-    },
-    "Stocator, any reader": {
-        "exclusive": True, "abortable": True, "continuity of correctness": False,
-        "task commit atomic": True, "job commit atomic": True, "job commit recoverable": False,
-        "invisible before the commit": False,
-    },
-}  # fmt: skip
-"""By committer and property. A property that nobody speaks of is not there."""
+    line[:22].strip(): {
+        name: word == "y"
+        for name, word in zip(_NAMES, line[22:].split(), strict=True)
+        if word != "."
+    }
+    for line in _SAID.strip().splitlines()
+}
 
 _RECORD = (
     "S3A keeps no record of a decision. Here the job's record names the plan, and whoever reads it"

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from magic_committer.errors import MagicError
+from tests.properties.ours import Magic
 from tests.properties.stage import Cut, Leg, Process, Stage
-from tests.properties.subject import Subject
-from tests.properties.uploads import Magic
+from tests.properties.subjects import Subject
 
 OLD = "old"
 OLD_FILES = ("old-1.csv", "old-2.csv")
@@ -101,8 +101,6 @@ class Play:
         """Files that each attempt is to write."""
         self.asked_to_commit: set[AttemptName] = set()
         """Attempts whose task commit began."""
-        self.committed: set[AttemptName] = set()
-        """Attempts whose task commit returned."""
         self.blocked: list[str] = []
         """Who could not go on, in words."""
 
@@ -134,39 +132,43 @@ class Play:
 
     def begin(self, name: str, cut: Cut | None = None, *, replace: bool = False) -> JobPlayed:
         """A driver starts a job."""
-        job = JobPlayed(name, replace, self.process(f"driver of {name}"))
-        self.jobs[name] = job
+        job = self.jobs[name] = JobPlayed(name, replace, self.process(f"driver of {name}"))
 
         def program() -> None:
             job.driver.step = "begin"
             job.handle = self.subject.begin(job.driver, name, replace=replace)
             job.begun = True
 
-        job.began = self.stage.start(job.driver, program, cut)
-        self.stage.go_on(job.began)
+        job.began = self.stage.go(job.driver, program, cut)
         return job
 
     def commit(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
         """Its driver commits a job; and aborts it, if that fails."""
-        leg = self.stage.start(job.driver, lambda: self._commit(job, job.driver), cut)
-        self.stage.go_on(leg)
-        return leg
+
+        def program() -> None:
+            try:
+                self._commit(job, job.driver)
+            except MagicError:
+                self._abort(job)
+                raise
+            job.over = True
+            self._tell(job.name, "committed", "commit job")
+
+        return self.stage.go(job.driver, program, cut)
 
     def replay(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
         """Another process commits a job once more, with the same results."""
         process = self.process(f"second driver of {job.name}")
 
         def program() -> None:
-            process.step = "commit job"
-            results = [job.results[task] for task in sorted(job.results)]
-            self.subject.commit_job(process, job.handle, results)
+            self._commit(job, process)
             self._tell(job.name, "committed", "replay")
 
         return self.stage.go(process, program, cut)
 
     def abort(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
         """Its driver aborts a job."""
-        return self.stage.go(job.driver, lambda: self._abort(job, job.driver), cut)
+        return self.stage.go(job.driver, lambda: self._abort(job), cut)
 
     def recover(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
         """Another process ends a job."""
@@ -175,8 +177,7 @@ class Play:
         def program() -> None:
             process.step = "recover"
             job.over = True
-            outcome = self.subject.recover(process, job.name)
-            self._tell(job.name, outcome, "recover")
+            self._tell(job.name, self.subject.recover(process, job.name), "recover")
 
         return self.stage.go(process, program, cut)
 
@@ -188,18 +189,12 @@ class Play:
     def _commit(self, job: JobPlayed, process: Process) -> None:
         process.step = "commit job"
         results = [job.results[task] for task in sorted(job.results)]
-        try:
-            self.subject.commit_job(process, job.handle, results)
-        except MagicError:
-            self._abort(job, process)
-            raise
-        job.over = True
-        self._tell(job.name, "committed", "commit job")
+        self.subject.commit_job(process, job.handle, results)
 
-    def _abort(self, job: JobPlayed, process: Process) -> None:
-        process.step = "abort job"
+    def _abort(self, job: JobPlayed) -> None:
+        job.driver.step = "abort job"
         job.over = True
-        self.subject.abort_job(process, job.handle)
+        self.subject.abort_job(job.driver, job.handle)
         self._tell(job.name, "aborted", "abort job")
 
     def _tell(self, job: str, outcome: str, by: str) -> None:
@@ -254,7 +249,6 @@ class Play:
             process.step = "abort task"
             subject.abort_task(process, attempt)
             raise
-        self.committed.add(name)
         if not job.over:
             job.results.setdefault(name.task, result)
 
@@ -269,16 +263,12 @@ class Play:
 
     # Others ---------------------------------------------------------------------------------------
 
-    def whole_job(self, name: str, *, aborts: bool = False, replace: bool = False) -> JobPlayed:
+    def whole_job(self, name: str, *, aborts: bool = False) -> None:
         """A job that runs from its start to its end without a break."""
-        job = self.begin(name, replace=replace)
+        job = self.begin(name)
         if job.begun:
             self.run_tasks(job)
-            if aborts:
-                self.abort(job)
-            else:
-                self.commit(job)
-        return job
+            (self.abort if aborts else self.commit)(job)
 
     def need(self, leg: Leg, who: str) -> None:
         """Note who could not go on though nothing happened to it."""

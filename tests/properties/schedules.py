@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tests.properties.play import JobPlayed, Play, Size, run
-from tests.properties.stage import DEATHS, ERRORS, NOTHING, STOP, Asked, Cut
-from tests.properties.subject import Subject
+from tests.properties.play import Play, Size, run
+from tests.properties.stage import DEATHS, ERRORS, NOTHING, STOP, Asked, Cut, Leg
+from tests.properties.subjects import Subject
 
 SMALL, LARGE = Size(tasks=1, files=2), Size(tasks=2, files=2)
 """Small jobs are tried first: a witness is to be short."""
 
 Program = Callable[[Play], None]
-Ending = Callable[[Play, JobPlayed], None]
 
 ENDS = ("complete", "exclusive", "abortable", "continuity of correctness", "task commit atomic")
 ALWAYS = ("job commit atomic", "invisible before the commit")
@@ -46,140 +45,47 @@ class Scenario:
     sizes: tuple[Size, ...] = (SMALL, LARGE)
 
 
-# Endings ------------------------------------------------------------------------------------------
-
-
-def commits(play: Play, job: JobPlayed) -> None:
-    """The driver commits; if nobody is told how it ended, somebody recovers the job."""
-    commits_cut(play, job, None)
-
-
-def commits_cut(play: Play, job: JobPlayed, cut: Cut | None) -> None:
-    """The same, and something happens to the driver."""
-    play.commit(job, cut)
-    play.end(job)
-
-
-def aborts(play: Play, job: JobPlayed) -> None:
-    """The driver aborts."""
-    play.abort(job)
-    play.end(job)
-
-
 # Programs -----------------------------------------------------------------------------------------
 
 
-def calm(ending: Ending, play: Play) -> None:
-    """Nothing happens."""
-    job = play.begin("J")
-    play.run_tasks(job)
-    ending(play, job)
+def legs(words: str, play: Play) -> None:
+    """Play a job in words, leg by leg: ``task`` is the first task, run again if its first attempt
+    does not tell that it is done; ``others`` the rest of them, ``tasks`` all.
 
-
-def task_fails(ending: Ending, play: Play) -> None:
-    """Something happens to the first attempt of a task."""
-    job = play.begin("J")
-    play.run_task(job, "0", play.cut(0))
-    play.run_tasks(job, 1)
-    ending(play, job)
-
-
-def task_wakes(when: str, ending: Ending, play: Play) -> None:
-    """The first attempt of a task stops, is taken for lost, and goes on later."""
-    job = play.begin("J")
-    first = play.run_task(job, "0", play.cut(0))
-    if when == "before the end":
-        play.stage.go_on(first)
-    play.run_tasks(job, 1)
-    ending(play, job)
-    if when == "after the end":
-        play.stage.go_on(first)
-
-
-def two_attempts(play: Play) -> None:
-    """Two attempts of a task, each of them stopped inside the other."""
-    job = play.begin("J")
-    first = play.attempt(job, "0", 1, play.cut(0))
-    second = play.attempt(job, "0", 2, play.cut(1))
-    play.stage.go_on(first)
-    play.stage.go_on(second)
-    play.run_tasks(job, 1)
-    commits(play, job)
-
-
-def task_wakes_inside(play: Play) -> None:
-    """The first attempt of a task stops, and goes on inside the job's commit."""
-    job = play.begin("J")
-    first = play.run_task(job, "0", play.cut(0))
-    play.run_tasks(job, 1)
-    driver = play.commit(job, play.cut(1))
-    play.stage.go_on(first)
-    play.stage.go_on(driver)
-    play.end(job)
-
-
-def task_wakes_after(play: Play) -> None:
-    """The first attempt of a task stops, something happens inside the job's commit, and the attempt
-    goes on after the end."""
-    job = play.begin("J")
-    first = play.run_task(job, "0", play.cut(0))
-    play.run_tasks(job, 1)
-    commits_cut(play, job, play.cut(1))
-    play.stage.go_on(first)
-
-
-def task_inside_task(play: Play) -> None:
-    """A whole task runs at one request of another one."""
-    job = play.begin("J")
-    first = play.attempt(job, "0", 1, play.cut(0))
-    play.run_tasks(job, 1)
-    play.stage.go_on(first)
-    commits(play, job)
-
-
-def tasks_side_by_side(play: Play) -> None:
-    """All tasks at once, a request of each in turn."""
-    job = play.begin("J")
-    play.stage.side_by_side(*(play.started_attempt(job, task, 1) for task in play.tasks))
-    commits(play, job)
-
-
-def commit_fails(play: Play) -> None:
-    """Something happens inside the job's commit."""
-    job = play.begin("J")
-    play.run_tasks(job)
-    commits_cut(play, job, play.cut(0))
-
-
-def commit_recovered(play: Play) -> None:
-    """The driver dies or stops inside the commit; another process ends the job; if the driver has
-    only stopped, it goes on then."""
-    job = play.begin("J")
-    play.run_tasks(job)
-    driver = play.commit(job, play.cut(0))
-    if play.stage.struck:
-        play.need(play.recover(job), "the recovery")
-        play.stage.go_on(driver)
-
-
-def commit_replayed(play: Play) -> None:
-    """The same, but the other process calls the job's commit."""
-    job = play.begin("J")
-    play.run_tasks(job)
-    driver = play.commit(job, play.cut(0))
-    play.need(play.replay(job), "the second commit")
-    if play.stage.struck:
-        play.stage.go_on(driver)
-
-
-def recovery_dies(play: Play) -> None:
-    """The driver dies inside the commit, and so does who recovers the job; a third one ends it."""
-    job = play.begin("J")
-    play.run_tasks(job)
-    play.commit(job, play.cut(0))
-    if play.stage.struck:
-        play.recover(job, play.cut(1))
-        play.need(play.recover(job), "the second recovery")
+    * A star: something happens to this leg, the play's next cut. ``wake 0``: the first of these
+      legs goes on.
+    * ``end``: if nobody was told how the job ended, somebody recovers it. ``if struck``: the play
+      is over unless a cut has struck. ``need …``: the leg before must have gone well.
+    """
+    marked: list[Leg] = []
+    job = leg = None
+    for word in words.split("; "):
+        starred = word.endswith("*")
+        cut = play.cut(len(marked)) if starred else None
+        match word.removesuffix("*").split():
+            case ["begin"]:
+                job = play.begin("J", cut)
+            case ["end"]:
+                play.end(job)
+            case ["task"]:
+                leg = play.run_task(job, "0", cut)
+            case ["attempt", number]:
+                leg = play.attempt(job, "0", int(number), cut)
+            case ["tasks" | "others" as which]:
+                play.run_tasks(job, int(which == "others"))
+            case ["all", "at", "once"]:
+                play.stage.side_by_side(*(play.started_attempt(job, t, 1) for t in play.tasks))
+            case ["commit" | "abort" | "recover" | "replay" as verb]:
+                leg = getattr(play, verb)(job, cut)
+            case ["wake", number]:
+                play.stage.go_on(marked[int(number)])
+            case ["need", *who]:
+                play.need(leg, " ".join(who))
+            case ["if", "struck"]:
+                if not play.stage.struck:
+                    return
+        if starred:
+            marked.append(leg)
 
 
 def begin_fails(play: Play) -> None:
@@ -187,17 +93,10 @@ def begin_fails(play: Play) -> None:
     job = play.begin("J", play.cut(0))
     if job.begun and not job.driver.dead:
         play.run_tasks(job)
-        commits(play, job)
+        play.commit(job)
+        play.end(job)
     else:
         play.recover(job)
-
-
-def abort_fails(play: Play) -> None:
-    """A task fails, and something happens inside the job's abort."""
-    job = play.begin("J")
-    play.run_tasks(job)
-    play.abort(job, play.cut(0))
-    play.end(job)
 
 
 def two_jobs(where: str, other_aborts: bool, play: Play) -> None:
@@ -245,16 +144,6 @@ def replaces(where: str, replace: bool, play: Play) -> None:
     play.end(job)
 
 
-def task_stops(play: Play) -> None:
-    """An attempt stops for ever; another one, and the job's commit, go on."""
-    job = play.begin("J")
-    play.attempt(job, "0", 1, play.cut(0))
-    if play.stage.struck:
-        play.need(play.attempt(job, "0", 2), "another attempt")
-        play.run_tasks(job, 1)
-        play.need(play.commit(job), "the job's commit")
-
-
 def driver_stops(where: str, play: Play) -> None:
     """A driver stops for ever; somebody recovers its job, and the next job commits."""
     job = play.begin("J", play.cut(0) if where == "begin" else None)
@@ -272,74 +161,91 @@ def driver_stops(where: str, play: Play) -> None:
 
 FAILURES = (*DEATHS, *ERRORS)
 LEGS = ("begin", "task", "commit", "abort")
+ENDINGS = {"commits": "commit; end", "aborts": "abort; end"}
 
 
 def _scenarios() -> Iterator[Scenario]:
-    yield Scenario("nothing happens", partial(calm, commits), (), (*ENDS[:2], *ALWAYS))
-    yield Scenario("the job is aborted", partial(calm, aborts), (), (ENDS[2], *ALWAYS))
-    yield Scenario("all tasks at once", tasks_side_by_side, (), ("concurrent",), (LARGE,))
-    yield Scenario("the commit is called again", commit_replayed, (), ("job commit repeatable",))
-    one = ((*FAILURES,),)
-    for ending in (commits, aborts):
-        name = f"something happens to a task; the job {ending.__name__}"
-        yield Scenario(name, partial(task_fails, ending), one, (*ENDS, *ALWAYS))
+    def told(
+        name: str, words: str, cuts: tuple[tuple[str, ...], ...], tests: tuple[str, ...],
+        *sizes: Size,
+    ) -> Scenario:  # fmt: skip
+        return Scenario(name, partial(legs, words), cuts, tests, sizes or (SMALL, LARGE))
+
+    yield told("nothing happens", "begin; tasks; commit; end", (), (*ENDS[:2], *ALWAYS))
+    yield told("the job is aborted", "begin; tasks; abort; end", (), (ENDS[2], *ALWAYS))
+    yield told("all tasks at once", "begin; all at once; commit; end", (), ("concurrent",), LARGE)
+    again = "begin; tasks; commit*; replay; need the second commit; if struck; wake 0"
+    yield told("the commit is called again", again, (), ("job commit repeatable",))
+    one, stops = ((*FAILURES,),), ((STOP,),)
+    for job, ending in ENDINGS.items():
+        name = f"something happens to a task; the job {job}"
+        yield told(name, f"begin; task*; others; {ending}", one, (*ENDS, *ALWAYS))
     for when in ("before the end", "after the end"):
-        for ending in (commits, aborts):
-            name = f"an attempt stops, and goes on {when}; the job {ending.__name__}"
-            program = partial(task_wakes, when, ending)
-            yield Scenario(name, program, ((STOP,),), (*ENDS, *ALWAYS))
-    yield Scenario(
-        "a task runs at a request of another",
-        task_inside_task,
-        ((STOP,),),
-        ("concurrent",),
-        (LARGE,),
-    )
+        for job, ending in ENDINGS.items():
+            name = f"an attempt stops, and goes on {when}; the job {job}"
+            words = (
+                f"begin; task*; wake 0; others; {ending}" if when == "before the end"
+                else f"begin; task*; others; {ending}; wake 0"
+            )  # fmt: skip
+            yield told(name, words, stops, (*ENDS, *ALWAYS))
+    inside = "begin; attempt 1*; others; wake 0; commit; end"
+    yield told("a task runs at a request of another", inside, stops, ("concurrent",), LARGE)
     yield Scenario(
         "something happens when the job begins", begin_fails, one, (*ENDS[:4], *ALWAYS), (SMALL,)
     )
-    yield Scenario("something happens inside the commit", commit_fails, one, (*IN_COMMIT, *ALWAYS))
-    yield Scenario("something happens inside the abort", abort_fails, one, ENDS[2:4], (SMALL,))
+    tests = (*IN_COMMIT, *ALWAYS)
+    yield told("something happens inside the commit", "begin; tasks; commit*; end", one, tests)
+    in_abort = "begin; tasks; abort*; end"
+    yield told("something happens inside the abort", in_abort, one, ENDS[2:4], SMALL)
     died = ((*DEATHS, STOP),)
-    yield Scenario(
+    yield told(
         "the driver ends inside the commit, the job is recovered",
-        commit_recovered, died, ("job commit recoverable", "continuity of correctness"),
+        "begin; tasks; commit*; if struck; recover; need the recovery; wake 0",
+        died, ("job commit recoverable", "continuity of correctness"),
     )  # fmt: skip
-    yield Scenario(
-        "the driver ends inside the commit, which is called again",
-        commit_replayed, died, ("job commit repeatable", "continuity of correctness"),
+    yield told(
+        "the driver ends inside the commit, which is called again", again,
+        died, ("job commit repeatable", "continuity of correctness"),
     )  # fmt: skip
-    yield Scenario(
+    for_ever = (("dies before", STOP),)
+    yield told(
         "an attempt ends for ever",
-        task_stops,
-        (("dies before", STOP),),
-        ("non-blocking",),
-        (SMALL,),
-    )
+        "begin; attempt 1*; if struck; attempt 2; need another attempt; others; commit;"
+        " need the job's commit",
+        for_ever, ("non-blocking",), SMALL,
+    )  # fmt: skip
     for where in ("begin", "commit", "abort"):
         yield Scenario(
             f"the driver ends for ever: {where}",
-            partial(driver_stops, where), (("dies before", STOP),), ("non-blocking",), (SMALL,),
+            partial(driver_stops, where), for_ever, ("non-blocking",), (SMALL,),
         )  # fmt: skip
     for where in LEGS:
         for other in (False, True):
             name = f"another job that {'aborts' if other else 'commits'} inside: {where}"
             program = partial(two_jobs, where, other)
-            yield Scenario(name, program, ((STOP,),), ("concurrent jobs",), (SMALL,))
+            yield Scenario(name, program, stops, ("concurrent jobs",), (SMALL,))
         for replace in (False, True):
             name = f"old data {'is replaced' if replace else 'stays'}; something happens: {where}"
             program = partial(replaces, where, replace)
             yield Scenario(name, program, one, ("nothing lost on failure",), (SMALL,))
     two = ((STOP,), (STOP,))
-    yield Scenario("two attempts, one inside the other", two_attempts, two, ENDS, (SMALL,))
-    yield Scenario("an attempt goes on inside the commit", task_wakes_inside, two, ENDS, (SMALL,))
-    yield Scenario(
-        "a request of the commit is late, and an attempt goes on after the end", task_wakes_after,
-        ((STOP,), ("lands late",)), ("continuity of correctness",), (SMALL,),
+    yield told(
+        "two attempts, one inside the other",
+        "begin; attempt 1*; attempt 2*; wake 0; wake 1; others; commit; end", two, ENDS, SMALL,
     )  # fmt: skip
-    yield Scenario(
-        "the recovery dies, too", recovery_dies, (("dies before",), ("dies before",)),
-        ("job commit recoverable",), (SMALL,),
+    yield told(
+        "an attempt goes on inside the commit",
+        "begin; task*; others; commit*; wake 0; wake 1; end", two, ENDS, SMALL,
+    )  # fmt: skip
+    yield told(
+        "a request of the commit is late, and an attempt goes on after the end",
+        "begin; task*; others; commit*; end; wake 0",
+        ((STOP,), ("lands late",)), ("continuity of correctness",), SMALL,
+    )  # fmt: skip
+    yield told(
+        "the recovery dies, too",
+        "begin; tasks; commit*; if struck; recover*; recover; need the second recovery",
+        (("dies before",), ("dies before",)), ("job commit recoverable",), SMALL,
     )  # fmt: skip
 
 

@@ -167,10 +167,7 @@ class Director(Scheduler):
 
     def let(self, actors: Collection[Actor], until: Callable[[], bool]) -> bool:
         """Let some actors on, in turns, each one's strands in the order in which they gave way.
-
-        Returns:
-            False: none of them can go on, or only after `WAIT_SECONDS_MAX`.
-        """
+        Returns False: none of them can go on, or only after `WAIT_SECONDS_MAX`."""
         self._hub = getcurrent()
         order = list(actors)
         end = self.now + WAIT_SECONDS_MAX
@@ -201,11 +198,8 @@ class Director(Scheduler):
 
 @dataclass
 class Stage:
-    """A store, a file tree, processes and a reader.
-
-    Args:
-        reader: what a reader of this committer's data finds.
-    """
+    """A store, a file tree, processes and a reader. ``reader``: what a reader of this committer's
+    data finds."""
 
     reader: Reader
     scheduler: Director = field(default_factory=Director)
@@ -268,7 +262,7 @@ class Stage:
     def go(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
         """Let a process run a program, alone, until it ends, dies or stops."""
         leg = self.start(process, program, cut)
-        self.go_on(leg)
+        self.side_by_side(leg)
         return leg
 
     def start(self, process: Process, program: Callable[[], object], cut: Cut | None = None) -> Leg:
@@ -325,11 +319,8 @@ class Stage:
 
     def before(self, words: str, effect: Callable[[], object], *, reads: bool) -> None:
         """A request is to be sent: the process gives way, and what is to happen to it happens.
-
-        Args:
-            words: the request. effect: carries it out, and may be called more than once.
-            reads: it changes nothing that anybody could see.
-        """
+        ``words``: the request. ``effect``: carries it out, and may be called more than once.
+        ``reads``: it changes nothing that anybody could see."""
         strand = self.scheduler.current
         assert strand is not None, f"a request outside of the play: {words}"
         process = self.process
@@ -403,11 +394,8 @@ class Stage:
     # Beside the port ------------------------------------------------------------------------------
 
     def copy(self, source: str, target: str) -> None:
-        """S3's CopyObject, which the library's port does not have: one request.
-
-        Raises:
-            NotFound: there is no object at the source.
-        """
+        """S3's CopyObject, which the library's port does not have: one request. Raises `NotFound`:
+        there is no object at the source."""
         bucket = self.store._bucket
 
         def effect() -> None:

@@ -1,26 +1,82 @@
-"""Who is compared. A production committer is a line here, and a `subject.Subject` of its own.
+"""Who is compared, and what a committer must offer for that: the verbs of Hadoop's
+`OutputCommitter`, and recovery.
 
-A column may have variants: a property holds for it if it holds for each of them.
+A subject holds no state of its own between calls. What it must remember travels as a value, as it
+does between a driver and its executors: ``job`` from `begin`, ``attempt`` inside one process, and a
+task's ``result``. Every request that it sends must pass the stage's hooks; those of the stage's
+store do so by themselves, and those of its tree through `ours.SeenTree`. A failure is a
+`MagicError`: the play then does what engines do.
 """
 
 from __future__ import annotations
 
-from tests.properties.flawed import Locked, SharedList
-from tests.properties.in_place import Direct, Stocator
-from tests.properties.renames import FileOutput
-from tests.properties.subject import Subject
-from tests.properties.trees import manifest, v1, v2
-from tests.properties.uploads import Directory, Magic, Partitioned
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tests.properties.foils import Direct, FileOutput, Locked, SharedList, Stocator
+from tests.properties.ours import V1, V2, Directory, Magic, Manifest, Partitioned
+from tests.properties.stage import Process, Stage, View
+
+
+class Subject(Protocol):
+    """One committer."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the table."""
+        ...
+
+    def read(self, stage: Stage) -> View:
+        """What a reader of its data finds: names, and contents."""
+        ...
+
+    def begin(self, process: Process, name: str, *, replace: bool) -> Any:
+        """Start a job of a name that no other job of the play has; what all other calls need of it.
+        ``replace``: it replaces what the destination holds, by whatever way engines do that with
+        this committer; else it adds to it."""
+        ...
+
+    def attempt(self, process: Process, job: Any, task: str, number: int) -> Any:
+        """Start an attempt of a task. ``number``: counts the attempts of the task from 1."""
+        ...
+
+    def write(self, process: Process, attempt: Any, name: str, data: bytes) -> None:
+        """Write one file of an attempt, and close it."""
+        ...
+
+    def commit_task(self, process: Process, attempt: Any) -> Any:
+        """Commit an attempt; what it returns reaches the driver, if the process lives."""
+        ...
+
+    def abort_task(self, process: Process, attempt: Any) -> None:
+        """Abort an attempt."""
+        ...
+
+    def commit_job(self, process: Process, job: Any, results: Sequence[Any]) -> None:
+        """Commit the job: the results of the attempts that the driver accepted, one for each task.
+        Returning says: it is committed."""
+        ...
+
+    def abort_job(self, process: Process, job: Any) -> None:
+        """Abort the job. Returning says: it is aborted."""
+        ...
+
+    def recover(self, process: Process, name: str) -> str:
+        """End a job whose driver is dead, by another process that knows the destination and the
+        job's name. Gives ``"committed"``, ``"aborted"``, or ``""``: it cannot tell."""
+        ...
+
 
 OURS: dict[str, tuple[Subject, ...]] = {
     "magic": (Magic("magic, by results"), Magic("magic, by listing", "s3", "listing")),
     "directory": (Directory("directory", accept="listing"),),
     "partitioned": (Partitioned("partitioned"),),
-    "manifest": (manifest("manifest, by listing, in a directory", "listing", "d"),),
-    "v1 on files": (v1("v1, by results"),),
-    "v2 on files": (v2("v2, by results"),),
+    "manifest": (Manifest("manifest, by listing, in a directory", "memory", "listing", "d"),),
+    "v1 on files": (V1("v1, by results"),),
+    "v2 on files": (V2("v2, by results"),),
 }
-"""The library's committers: of uploads on a store, of renames on a file tree."""
+"""The library's committers: of uploads on a store, of renames on a file tree. A column may have
+variants: a property holds for it if it holds for each of them."""
 
 COMPLETE = ("magic", "directory", "partitioned", "manifest")
 """Those of them that keep every property but one."""
@@ -28,14 +84,12 @@ COMPLETE = ("magic", "directory", "partitioned", "manifest")
 FOILS: dict[str, tuple[Subject, ...]] = {
     "v1 on S3": (FileOutput("v1 on S3", 1),),
     "v2 on S3": (FileOutput("v2 on S3", 2),),
-    "direct": (Direct(),),
+    "direct": (Direct("direct"),),
     "Stocator": (Stocator(),),
     "Stocator, any reader": (Stocator("Stocator, any reader", plain=True),),
 }
-"""What others do on S3, written for these tests."""
+"""What others do on S3."""
 
-FLAWED: dict[str, tuple[Subject, ...]] = {
-    "shared list": (SharedList(),),
-    "locked": (Locked(),),
-}
-"""Not in the table: see `flawed`."""
+FLAWED: dict[str, tuple[Subject, ...]] = {"shared list": (SharedList(),), "locked": (Locked(),)}
+"""Not in the table."""
+EVERYBODY = {**OURS, **FOILS, **FLAWED}

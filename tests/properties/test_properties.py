@@ -10,17 +10,16 @@ from dataclasses import dataclass
 import pytest
 
 from tests.nightly import most
-from tests.properties import table
-from tests.properties.comparison import Column, compare, undecided
+from tests.properties.comparison import PAGE, Column, compare, generated, page_with
 from tests.properties.definitions import PROPERTIES
 from tests.properties.mutated import FLAWS
+from tests.properties.ours import Magic
 from tests.properties.papers import SAID, WHY
 from tests.properties.play import Play, run
 from tests.properties.schedules import SCENARIOS, SMALL, commits, tells
 from tests.properties.stage import DEATHS, ERRORS, STOP, Asked, Cut
-from tests.properties.subjects import COMPLETE, FOILS, OURS
-from tests.properties.together import EVERYBODY, Decided, bite, decide, on_all_cores
-from tests.properties.uploads import Magic
+from tests.properties.subjects import COMPLETE, EVERYBODY, FOILS, OURS
+from tests.properties.together import bite, decide, on_all_cores
 from tests.simulation.tally import quiet
 
 TRIED = list(FLAWS)[:: most(1, 3)]
@@ -31,12 +30,12 @@ NAMES = [one.name for one in PROPERTIES]
 class Answers:
     """What all cores are working on: columns, and the flaws of the library."""
 
-    decided: dict[str, Future[Decided]]
+    decided: dict[str, Future[tuple[Column, float]]]
     bitten: dict[str, Future[subprocess.CompletedProcess[str]]]
 
     def column(self, name: str) -> Column:
         """One committer by all properties."""
-        return self.decided[name].result().column
+        return self.decided[name].result()[0]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,7 @@ def columns(answers: Answers) -> dict[str, Column]:
 def test_a_committer_is_tried_by_every_property(name: str, answers: Answers) -> None:
     """No committer keeps a property that nobody tried to break. (The first test: each column takes
     its time here, and all others have them.)"""
-    assert undecided([answers.column(name)]) == []
+    assert answers.column(name).undecided == []
 
 
 def test_ours_keep_all_but_one(columns: dict[str, Column]) -> None:
@@ -78,7 +77,7 @@ def test_each_property_fails_for_somebody(name: str, columns: dict[str, Column])
     assert witnesses
     for witness in witnesses:
         assert witness is not None
-        lines = list(table.witness_lines(name, witness))
+        lines = list(witness.lines(name))
         assert lines[-1] == f"  broken: {witness.words}"
         assert len(lines) > 3
 
@@ -108,9 +107,9 @@ def test_a_flaw_in_the_library_turns_a_yes_into_a_no(
 
 def test_the_page_shows_this_table(columns: dict[str, Column]) -> None:
     """docs/committers.md holds what the comparison finds: `make compare WRITE=1` writes it."""
-    page = table.PAGE.read_text(encoding="utf-8")
+    page = PAGE.read_text(encoding="utf-8")
     shown = [columns[name] for name in (*OURS, *FOILS)]
-    assert table.page_with(table.generated(shown), page) == page
+    assert page_with(generated(shown), page) == page
 
 
 def test_what_differs_from_the_papers_is_explained(columns: dict[str, Column]) -> None:

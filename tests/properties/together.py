@@ -9,34 +9,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from tests.properties.comparison import Column, compare
-from tests.properties.subjects import FLAWED, FOILS, OURS
+from tests.properties.subjects import EVERYBODY
 from tests.simulation.tally import quiet
 
 ROOT = Path(__file__).resolve().parents[2]
-EVERYBODY = {**OURS, **FOILS, **FLAWED}
-
 R = TypeVar("R")
 
 
-@dataclass(frozen=True)
-class Decided:
-    """A column, and the seconds of one core that it took."""
-
-    column: Column
-    seconds: float
-
-
-def decide(name: str) -> Decided:
-    """One committer by all properties, without the library's log."""
+def decide(name: str) -> tuple[Column, float]:
+    """One committer by all properties, without the library's log; and the seconds that it took."""
     started = time.monotonic()
     with quiet():
         column = compare(name, EVERYBODY[name])
-    return Decided(column, time.monotonic() - started)
+    return column, time.monotonic() - started
 
 
 def bite(name: str) -> subprocess.CompletedProcess[str]:

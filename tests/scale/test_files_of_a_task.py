@@ -55,7 +55,7 @@ def held(files: int) -> Held:
                     max_rows_per_file=ROWS, max_rows_per_group=ROWS,
                 )  # fmt: skip
                 assert isinstance(task._attempt, Attempt)
-                task._attempt.settle()  # of what is still being sent each has its block
+                task._attempt._closings.settle()  # of what is still being sent each has its block
                 gc.collect()
                 found = Held(
                     tracemalloc.get_traced_memory()[0], live(UploadStream), live(PartSender)

@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="remove each rule in turn")
     options = parser.parse_args()
     if options.table:
-        from tests.simulation.bite import print_table
+        from tests.simulation.rules import print_table
 
         return print_table(options.processes)
     if options.runs is None and options.seconds is None:

@@ -174,12 +174,9 @@ def by_path(
     world: World, run: JobRun, name: str, shared: str, written: Signal, straggles: bool,
     actor: Actor,
 ) -> None:  # fmt: skip
-    """Closes files of an attempt that goes by a name, and leaves its commit to others.
-
-    Args:
-        written: set when it has closed the file that they wait for. straggles: it closes another
-            one later, which they know nothing of.
-    """
+    """Closes files of an attempt that goes by a name, and leaves its commit to others. ``written``:
+    set when it has closed the file that they wait for. ``straggles``: it closes another one later,
+    which they know nothing of."""
     world.scheduler.wait(run.ready)
     try:
         if run.started is None:
@@ -410,12 +407,9 @@ def told(
 
 
 def rival(world: World, run: JobRun, after: str, delay: int, what: str, actor: Actor) -> None:
-    """A second driver of the same job, or an operator who aborts it.
-
-    Args:
-        after: the record's state that it waits for, "" for none. delay: how many turns it then
-            waits. what: ``"commit"``, ``"abort"`` or ``"revert"``.
-    """
+    """A second driver of the same job, or an operator who aborts it. ``after``: the record's state
+    that it waits for, "" for none. ``delay``: how many turns it then waits. ``what``: ``"commit"``,
+    ``"abort"`` or ``"revert"``."""
     world.scheduler.wait(run.ready)
     if run.started is None:
         return

@@ -13,9 +13,9 @@ from magic_committer.options import Mode
 from magic_committer.protocol.record import State
 from magic_committer.stores.urls import is_tree
 from tests.simulation import actors
+from tests.simulation.judge import TOLD
 from tests.simulation.operators import Shift
 from tests.simulation.scheduler import Actor, Signal
-from tests.simulation.tables import TOLD
 from tests.simulation.world import DEST, OPTIONS, World
 
 
@@ -64,7 +64,7 @@ def writing(world: World, what: Wrote, actor: Actor) -> None:
         _told(world, uuid, actor, error, since)
     else:
         if body is None:
-            handed = [writer._task.attempt_id] if writer._task is not None else []
+            handed = [writer._of.attempt] if writer._of is not None else []
             world.watch.told(uuid, f"{actor}: write", writer.report.outcome, None, since, handed)
         else:
             world.watch.claimed(uuid, f"{actor}: write", body, since)

@@ -120,11 +120,8 @@ EVERYTHING = Focus()
 
 
 def populate(world: World, focus: Focus) -> tuple[str, bool]:
-    """Draw all that a schedule is made of, and start it.
-
-    Returns:
-        Its shape, in words; and whether a former job has left litter.
-    """
+    """Draw all that a schedule is made of, and start it. Returns its shape, in words; and whether a
+    former job has left litter."""
     chance = world.chance
     world.foreign_put(f"{DEST.prefix}_old/foreign.txt", b"foreign")
     world.foreign_upload(f"{DEST.prefix}foreign.csv")

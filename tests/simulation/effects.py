@@ -6,25 +6,22 @@ from typing import Any
 
 from magic_committer.errors import PreconditionFailed, StoreError, WriteConflict
 from magic_committer.stores.memory import Request
-from tests.simulation.batches import Batches
+from tests.simulation.judge import ARROWS, CLOCK_SECONDS, FAILING, READS, REMOVALS, SWEPT
 from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor
-from tests.simulation.tables import ARROWS, CLOCK_SECONDS, FAILING, READS, REMOVALS, SWEPT
+from tests.simulation.telling import Telling
 from tests.simulation.truth import ENDS, FOREIGN, JobTruth, ObjectTruth
 
 ZOMBIES = ("create_upload", "put_part", "put")
 UNDONE = ("aborted", "reverted")
 
 
-class Effects(Batches):
+class Effects(Telling):
     """Of requests, and of other programs' deeds."""
 
     def effect(self, request: Request, answer: Any, actor: Actor, sent: int = 0) -> None:
-        """A request took effect, or was refused by the store itself.
-
-        Args:
-            sent: the step at which it was sent.
-        """
+        """A request took effect, or was refused by the store itself. ``sent``: the step at which it
+        was sent."""
         truth, verb, key = self.truth, request.verb, request.key
         if verb in ("head", "get"):
             truth.note_head(key, actor)
@@ -157,12 +154,9 @@ class Effects(Batches):
         self, job: JobTruth, key: str, own: JobTruth | None, *, came_later: bool = False
     ) -> None:
         """A plan's object was deleted. What an append publishes that is decided and not at its end
-        when the plan is stored is none of it.
-
-        Args:
-            came_later: it is one of the same bytes, written after the look that the DELETE follows:
-                nobody could spare it (docs/protocol.md, "What is not promised").
-        """
+        when the plan is stored is none of it. ``came_later``: it is one of the same bytes, written
+        after the look that the DELETE follows: nobody could spare it (docs/protocol.md, "What is
+        not promised")."""
         job.deleted[key] = self.truth.step
         if object_of(key) == "_SUCCESS":
             self.truth.unmarked_by = "" if came_later else job.uuid
@@ -276,10 +270,6 @@ class Effects(Batches):
         if job.state == "committing":
             self._decided(job)
 
-    def not_set_up(self, actor: Actor, sent: int) -> str:
-        """The error by which a setup, of which a request was sent then, said that it failed."""
-        raise NotImplementedError
-
     def _decided(self, job: JobTruth) -> None:
         if job.refused:
             self.broken("I10", f"job {job.id}, whose setup was refused, is committed")
@@ -296,10 +286,6 @@ class Effects(Batches):
             self.met("adopted")
         self.decided_beside_others(job)
         self.batch_decided(job)
-
-    def decided_beside_others(self, job: JobTruth) -> None:
-        """Hold a decision against the jobs and the data beside it."""
-        raise NotImplementedError
 
     def _judged_dead(self, job: JobTruth, left: str, actor: Actor) -> None:
         if actor.dead_seconds and (left, job.state) == ("running", "aborting"):

@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -444,7 +445,7 @@ def _reopen(bucket: Bucket, upload: OpenUpload) -> None:
     """An upload is there again, as it was."""
     bucket.uploads[upload.upload_id] = upload
     bucket._upload_ids[upload.number] = upload.upload_id
-    bucket._upload_order.add((upload.key, upload.number))
+    insort(bucket._upload_order, (upload.key, upload.number))
 
 
 FAULTS_MAX = 3

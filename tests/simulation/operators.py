@@ -159,11 +159,8 @@ def inspect(world: World, shift: Shift, actor: Actor) -> None:
 
 
 def recover_all(world: World, cleans: bool, actor: Actor) -> None:
-    """The last recovery, without faults: again and again until all is at its end.
-
-    Args:
-        cleans: it begins with a cleanup, which recovers all but what needs an operator's word.
-    """
+    """The last recovery, without faults: again and again until all is at its end. ``cleans``: it
+    begins with a cleanup, which recovers all but what needs an operator's word."""
     actor.serves_all = True
     if cleans:
         clean(world, AT_ONCE, actor)

@@ -1,7 +1,7 @@
 """The promises I1 to I10 of the protocol, as checkers that know nothing of the library's logic.
 
 `Watch.effect` judges every effect on the store as it happens (`effects`), every decision beside
-what is there (`beside`). `Watch.told` holds what a caller is told against the truth (`telling`).
+what is there (`decisions`). `Watch.told` holds what a caller is told against the truth (`telling`).
 `Watch.end` judges the store at the end, when every crashed job has been recovered. All go by
 `truth.Truth` alone. Each notes when it had a case in which it could have failed (`cases`).
 
@@ -24,11 +24,10 @@ What the protocol words as weaker promises is excused here and in these modules,
 from __future__ import annotations
 
 from magic_committer.stores.memory import MemoryStore
-from tests.simulation.judge import Violation
+from tests.simulation.effects import Effects
+from tests.simulation.judge import UNIQUE, Violation
 from tests.simulation.kinds import object_of
 from tests.simulation.scheduler import Actor, Scheduler
-from tests.simulation.tables import UNIQUE
-from tests.simulation.telling import Telling
 from tests.simulation.tree import Tree
 from tests.simulation.truth import ENDS, FOREIGN, JobTruth
 
@@ -38,7 +37,7 @@ STAYS = ("data", "_SUCCESS", "ledger")
 """Objects that are nobody's litter."""
 
 
-class Watch(Telling):
+class Watch(Effects):
     """Judges one schedule, to its end."""
 
     def __init__(self, store: MemoryStore, scheduler: Scheduler) -> None:
@@ -139,10 +138,7 @@ class Watch(Telling):
 
     def swept(self, forgotten: bool) -> None:
         """Judge the store after the last cleanup: nothing of ours is left, and nobody is excused.
-
-        Args:
-            forgotten: closed records of given ids were to go, too.
-        """
+        ``forgotten``: closed records of given ids were to go, too."""
         truth = self.truth
         for key in truth.store.keys():
             there = truth.objects[key]

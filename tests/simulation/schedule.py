@@ -36,7 +36,7 @@ class Result:
         calls: the last of them, for people.
         states: how often a record entered each state.
         struck: kind of request and kind of fault.
-        cases: the checkers that had a case (`cases.CASES`).
+        cases: the checkers that had a case (`judge.CASES`).
     """
 
     seed: int

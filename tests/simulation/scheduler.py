@@ -149,11 +149,8 @@ class Scheduler:
         self._ready.append(strand)
 
     def run(self) -> None:
-        """Let the strands run until all have ended and nothing is pending.
-
-        Raises:
-            NeverEndsError: they wait for each other.
-        """
+        """Let the strands run until all have ended and nothing is pending. Raises `NeverEndsError`:
+        they wait for each other."""
         self._hub = getcurrent()
         while True:
             self._wake_sleepers()

@@ -1,5 +1,5 @@
 """A streaming query: its drivers, each of whose batches is planned and written by one process and
-committed by another, as Spark does it (`batches` judges them).
+committed by another, as Spark does it (`decisions` judges them).
 
 A driver goes on to the next batch when the commit of one has returned; after an error, or a kill,
 it runs the same batch again, by new processes. Two drivers of the same query may run at once. In
@@ -16,7 +16,7 @@ from functools import partial
 from magic_committer import StreamBatch, api
 from magic_committer.errors import MagicError
 from magic_committer.job import Job
-from magic_committer.maintenance.streams import abort_jobs_of
+from magic_committer.maintenance.api import abort_jobs_of
 from magic_committer.options import Mode
 from magic_committer.protocol.ledger import hash_of
 from magic_committer.protocol.record import TaskCommit
@@ -53,23 +53,16 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What all drivers of the query do alike.
-
-    Attributes:
-        mode: of its jobs: ``"replace"`` where each batch holds the whole result.
-        marks: its jobs write `_SUCCESS`.
-    """
+    """What all drivers of the query do alike. ``mode``: of its jobs: ``"replace"`` where each batch
+    holds the whole result. ``marks``: its jobs write `_SUCCESS`."""
 
     mode: Mode
     marks: bool
 
 
 def query(world: World, name: str, what: Query, delay: int, actor: Actor) -> None:
-    """A driver of the query. It sends nothing itself: its processes do.
-
-    Args:
-        delay: turns that it waits first.
-    """
+    """A driver of the query. It sends nothing itself: its processes do. ``delay``: turns that it
+    waits first."""
     world.wait_turns(delay)
     number = 0
     for attempt in range(RUNS_MAX):

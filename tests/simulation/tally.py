@@ -12,9 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.simulation.cases import CASES, ENOUGH_SCHEDULES
 from tests.simulation.drawing import EVERYTHING, Focus
 from tests.simulation.faults import CELLS, FAULTS, may_strike
+from tests.simulation.judge import CASES, ENOUGH_SCHEDULES
 from tests.simulation.kinds import KINDS
 from tests.simulation.schedule import Result, simulate
 
@@ -82,7 +82,7 @@ class Tally:
 
     @property
     def too_few(self) -> list[str]:
-        """Checkers that had fewer cases than `cases.CASES` states; none is named where there are
+        """Checkers that had fewer cases than `judge.CASES` states; none is named where there are
         too few schedules to tell."""
         if self.schedules < ENOUGH_SCHEDULES:
             return []

@@ -12,20 +12,17 @@ from dataclasses import dataclass
 
 from magic_committer.errors import StoreError
 from magic_committer.protocol.record import MAGIC
-from tests.simulation.beside import Beside
+from tests.simulation.decisions import Decisions
+from tests.simulation.judge import ABORTED, NOT_COMMITTED, REPLACING
 from tests.simulation.kinds import object_of, shown
 from tests.simulation.scheduler import Actor
-from tests.simulation.tables import ABORTED, NOT_COMMITTED, REPLACING
 from tests.simulation.truth import JobTruth
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A call said that it decided nothing.
-
-    Attributes:
-        since, until: the steps at which it began and ended.
-    """
+    """A call said that it decided nothing. ``since``, ``until``: the steps at which it began and
+    ended."""
 
     job: JobTruth
     asked: str
@@ -35,7 +32,7 @@ class Claim:
     until: int
 
 
-class Telling(Beside):
+class Telling(Decisions):
     """Of calls."""
 
     claims: list[Claim]
@@ -57,12 +54,9 @@ class Telling(Beside):
         since: int = 0,
         handed: Collection[str] = (),
     ) -> None:
-        """A call on a job returned a report, or raised.
-
-        Args:
-            asked: who asked what, as ``"actor: what"``. since: the step at which it began.
-            handed: the attempts with files whose results were passed to it.
-        """
+        """A call on a job returned a report, or raised. ``asked``: who asked what, as ``"actor:
+        what"``. ``since``: the step at which it began. ``handed``: the attempts with files whose
+        results were passed to it."""
         job = self.truth.jobs.get(uuid)
         if job is None:
             return

@@ -305,7 +305,7 @@ def test_public_calls_run_in_whoever_acts(world: World) -> None:
 
     def program(actor: Actor) -> None:
         with api.write(DEST.url, options=OPTIONS) as writer:
-            known = actors.known_attempt(world, writer._task)  # type: ignore[arg-type]
+            known = actors.known_attempt(world, writer._own())  # type: ignore[arg-type]
             stream = writer.open("a.csv", attributes=Attributes())
             known.files[upload_of(stream).key], known.told = b"1", True
             stream.write(b"1")

@@ -9,8 +9,8 @@ from typing import Literal
 import pytest
 
 from tests.nightly import most
-from tests.simulation.cases import CASES
 from tests.simulation.drawing import Focus
+from tests.simulation.judge import CASES
 from tests.simulation.tally import quietly, story
 
 SCHEDULES = most(400, 100)

@@ -10,9 +10,7 @@ from itertools import pairwise
 import pytest
 
 from tests.nightly import most
-from tests.simulation.bite import Bite, bite
-from tests.simulation.rule import Rule, takes_other_arguments
-from tests.simulation.rules import RULES
+from tests.simulation.rules import RULES, Bite, Rule, bite, takes_other_arguments
 
 SECONDS_MAX = most(1800.0, 60.0)
 """What is not tried by then is skipped, and says so; `--table` tries all."""
@@ -69,4 +67,4 @@ def test_a_rule_that_is_taken_away_is_missed(rule: Rule, bites: dict[str, Bite])
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_what_stands_for_a_rule_takes_its_arguments(rule: Rule) -> None:
     """Else it would be "missed" by a TypeError, or by nothing."""
-    assert not takes_other_arguments(rule.replacements())
+    assert not takes_other_arguments(rule.replacements)

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from tests.simulation.cases import CASES, ENOUGH_SCHEDULES
 from tests.simulation.faults import CELLS, FAULTS, ONLY_FOR
+from tests.simulation.judge import CASES, ENOUGH_SCHEDULES
 from tests.simulation.kinds import KINDS
 from tests.simulation.schedule import Result, simulate
 from tests.simulation.scheduler import Actor, Killed, NeverEndsError, Scheduler, Signal, StrandPool

@@ -92,12 +92,8 @@ class _Now:
 
 
 class World:
-    """A store and the processes around it.
-
-    Args:
-        chance: everything that is drawn is drawn from it.
-        tree: the store is a directory of this machine.
-    """
+    """A store and the processes around it. ``chance``: everything that is drawn is drawn from it.
+    ``tree``: the store is a directory of this machine."""
 
     def __init__(self, chance: random.Random, tree: bool = False) -> None:
         self.chance = chance

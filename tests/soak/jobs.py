@@ -11,7 +11,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import magic_committer as mc
 import magic_committer.stores.s3.client  # imported once, by the server that forks us
@@ -35,8 +35,7 @@ context = multiprocessing.get_context("fork")
 """Workers are forked by a driver that has not opened anything yet."""
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(NamedTuple):
     """What a driver was told of its job.
 
     Attributes:
@@ -50,8 +49,7 @@ class Told:
     workers_killed: int = 0
 
 
-@dataclass(frozen=True)
-class Steady:
+class Steady(NamedTuple):
     """What the long-living driver tells after each job."""
 
     job: Round
@@ -62,12 +60,8 @@ class Steady:
 
 @dataclass(frozen=True)
 class Way:
-    """How the library's processes reach the store.
-
-    Attributes:
-        url: of the server, or of the weather before it.
-        transport: what sends requests; as in `S3Options`.
-    """
+    """How the library's processes reach the store. ``url``: of the server, or of the weather before
+    it. ``transport``: what sends requests; as in `S3Options`."""
 
     url: str
     transport: Transport = "auto"

@@ -16,13 +16,13 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from magic_committer.options import Transport
+from tests.outside import Outside
 from tests.real_servers import server as servers
-from tests.real_servers.server import Server, outside
+from tests.real_servers.server import Server, options, outside
 from tests.real_servers.versitygw import Versitygw
 from tests.soak import jobs, plan
-from tests.soak.checker import Checker, expected, lies
 from tests.soak.jobs import Steady, Told, Way
-from tests.soak.operator import NotEnded, Operator
+from tests.soak.judging import NotEnded, Operator, expected, lies, look
 from tests.soak.plan import Round
 from tests.soak.weather import weather
 
@@ -162,7 +162,7 @@ class _Run:
         self.operator = Operator(BUCKET, way.s3())
         # A sweep is not repeated before it is judged: it goes where no weather is.
         self._sweeper = Operator(BUCKET, Way(server.url, way.transport).s3())
-        self._checker = Checker(server.url, BUCKET)
+        self._bucket = Outside(options(server.url), BUCKET)
         self._up = threading.Lock()  # held while the server is down, and while the checker reads
         self._steady: Any = None
         self._room = context.Semaphore(UNJUDGED_MAX)
@@ -273,19 +273,19 @@ class _Run:
     def _check(self, job: Round, told: str, lost: tuple[str, ...] = ()) -> int:
         """How many of its files are visible; says what is not as it was told."""
         with self._up:
-            found = self._checker.look(job.dest)
+            found = look(self._bucket, job.dest)
         if lie := lies(told, found, job, lost):
             self._wrong(job, lie)
         return len(found.files.keys() & expected(job).keys())
 
     def _check_leaks(self, job: Round) -> None:
         with self._up:
-            found = self._checker.look(job.dest)
+            found = look(self._bucket, job.dest)
             if not found.uploads and not found.control:
                 return
             self.figures.late += 1
             self._sweeper.sweep(job)
-            found = self._checker.look(job.dest)
+            found = look(self._bucket, job.dest)
         for what in (*found.uploads, *found.control):
             self._wrong(job, f"left for ever: {what}")
 

@@ -15,6 +15,7 @@ import magic_committer as mc
 from magic_committer.options import Transport
 from magic_committer.stores.base import Written
 from magic_committer.stores.s3 import S3Store
+from tests.outside import Outside
 from tests.servers import (
     HurriedClock,
     Reply,
@@ -26,9 +27,8 @@ from tests.servers import (
 )
 from tests.soak import __main__ as soak_command
 from tests.soak import plan
-from tests.soak.checker import Checker, Found, before, expected, lies
 from tests.soak.jobs import BLOCKS, Steady, Told, Way, run
-from tests.soak.operator import Operator
+from tests.soak.judging import Found, Operator, before, expected, lies, look
 from tests.soak.plan import Ending, Round
 from tests.soak.soak import SAMPLES_MIN, Figures
 from tests.soak.weather import SPELLS, Spell, drawn, weather
@@ -40,7 +40,7 @@ PART = Found(files=dict(islice(expected(JOB).items(), 3)), marked=True)
 OTHER = Found(files={**expected(JOB), next(iter(expected(JOB))): "0" * 32}, marked=True)
 
 
-@pytest.mark.parametrize("found", [WHOLE, NONE, PART, OTHER, replace(WHOLE, marked=False)])
+@pytest.mark.parametrize("found", [WHOLE, NONE, PART, OTHER, WHOLE._replace(marked=False)])
 @pytest.mark.parametrize("told", ["committed", "aborted", "reverted", "not started", ""])
 def test_what_was_told_is_held_against_what_is_there(told: str, found: Found) -> None:
     """Committed means all files, byte for byte, and the marker; everything else none, and the old
@@ -117,16 +117,16 @@ def test_the_checker_sees_files_leaks_and_the_marker(url: str) -> None:
     open upload; a record that is not closed."""
     job = replace(JOB, kind="memory", files=80)
     s3 = moto_options(url)
-    checker = Checker(url, "bucket", s3=s3)
+    bucket = Outside(s3, "bucket")
     with mc.write(f"s3://bucket/{job.dest}", s3=s3, options=BLOCKS) as writing:
         for name, body in job.contents().items():
             with writing.open(f"{name}.txt", unique=True) as file:
                 file.write(body)
-    assert checker.look(job.dest) == Found(files=expected(job), marked=True)
+    assert look(bucket, job.dest) == Found(files=expected(job), marked=True)
     left = mc.start(f"s3://bucket/{job.dest}", s3=s3)
     file = left.task(0).open("open", unique=True)
     file.write(b"1" * (9 * 2**20))
-    found = checker.look(job.dest)
+    found = look(bucket, job.dest)
     assert [key.rpartition("/")[2] for key in found.control] == ["_job.json"]
     left.abort()
     file.abort()
@@ -142,7 +142,7 @@ def test_the_operator_ends_what_a_driver_left(url: str) -> None:
         with task, task.open("a.txt", unique=True) as file:
             file.write(b"1")
         assert operator.end(job, "").outcome == "aborted"
-        assert Checker(url, "bucket", s3=s3).look(job.dest) == Found()
+        assert look(Outside(s3, "bucket"), job.dest) == Found()
     assert operator.used == {"recover": 1, "abort": 1, "cleanup": 1}
 
 
@@ -168,7 +168,7 @@ def test_the_operator_takes_what_is_lost_as_it_is(
     assert run(Way(url), "bucket", job, s3=s3).outcome == "incomplete"
     ended = Operator("bucket", s3).end(job, "incomplete")
     assert (ended.outcome, ended.lost) == ("unresolved", ("dt=2/part-002",))
-    found = Checker(url, "bucket", s3=s3).look(job.dest)
+    found = look(Outside(s3, "bucket"), job.dest)
     assert expected(job).keys() - found.files.keys() == set(ended.lost)
     assert lies("unresolved", found, job, ended.lost) == ""
     assert lies("committed", found, job) != ""
@@ -228,7 +228,7 @@ def test_a_job_in_bad_weather_is_told_the_truth(transport: Transport, url: str) 
         job = replace(JOB, kind="memory", number=300, files=12)
         told = run(Way(between.url), "bucket", job, s3=s3)
         ended = Operator("bucket", moto_options(url)).end(job, told.outcome)
-    found = Checker(url, "bucket", s3=moto_options(url)).look(job.dest)
+    found = look(Outside(moto_options(url), "bucket"), job.dest)
     assert lies(ended.outcome, found, job, ended.lost) == ""
     assert between.met.total() > between.met["passed"] > 0
 

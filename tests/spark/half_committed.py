@@ -10,8 +10,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from magic_committer.commit.publish import Publication
-from magic_committer.spark.source import MagicSource, MagicWriter
-from magic_committer.spark.stream import MagicStreamWriter
+from magic_committer.spark.source import MagicSource, MagicStreamWriter, MagicWriter
 
 
 class HalfCommitted(MagicSource):

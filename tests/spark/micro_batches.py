@@ -19,10 +19,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 import magic_committer as mc
 from magic_committer.job import Job, Task
 from magic_committer.spark import batches as runs
-from magic_committer.spark import stream
+from magic_committer.spark import source
 from magic_committer.spark.driver import QUERY_PROPERTY
-from magic_committer.spark.source import MagicSource
-from magic_committer.spark.stream import MagicStreamWriter, WrittenInBatch
+from magic_committer.spark.source import MagicSource, MagicStreamWriter, WrittenInBatch
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from magic_committer.upload import sender
@@ -120,7 +119,7 @@ def in_task(partition: int, attempt: int) -> Iterator[None]:
         return job._sole_task(str(partition), f"t{attempt}")
 
     with (
-        patch.object(stream, "spark_attempt", spark_attempt),
+        patch.object(source, "spark_attempt", spark_attempt),
         patch.object(TaskContext, "get", staticmethod(Context)),
     ):
         yield

@@ -8,7 +8,7 @@ import pytest
 
 from magic_committer import _wiring
 from magic_committer._runtime import no_progress
-from magic_committer.engines.items import AcceptResult, Engine, ItemWriter
+from magic_committer.engines.items import AcceptResult, ItemWriter
 from magic_committer.spark.driver import Order, write_job
 from magic_committer.testing import memory_store
 
@@ -26,20 +26,19 @@ def test_a_driver_gives_signs_of_life_while_its_tasks_run(
 
     monkeypatch.setattr(_wiring.pool, "every", every)
 
-    class NoTasks(Engine):
-        def run(self, work: ItemWriter, items: object, accept: AcceptResult) -> int:
-            assert [give() for give in giving] == [True]
-            assert f"t/__magic_job-{work.job.id}/_alive.json" in s3.keys()
-            if fails:
-                raise ZeroDivisionError
-            return 0
+    def no_tasks(work: ItemWriter, accept: AcceptResult) -> int:
+        assert [give() for give in giving] == [True]
+        assert f"t/__magic_job-{work.job.id}/_alive.json" in s3.keys()
+        if fails:
+            raise ZeroDivisionError
+        return 0
 
     order = Order("s3://bucket/t", "append", True, None, None, no_progress)
     with memory_store() as s3:
         if fails:
             with pytest.raises(ZeroDivisionError):
-                write_job(order, NoTasks(), print, None)
+                write_job(order, no_tasks, print)
         else:
-            assert write_job(order, NoTasks(), print, None).outcome == "committed"
+            assert write_job(order, no_tasks, print).outcome == "committed"
         assert giving == []
         assert s3.keys("t/__magic") == ()

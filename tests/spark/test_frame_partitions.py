@@ -206,7 +206,7 @@ def test_partitions_that_no_path_can_tell_are_refused(spark: SparkSession, lake:
         (["id", "ID"], "names the column 'id' twice"),
         (["list"], "array<bigint>, which no path can tell"),
         (["v"], "variant, which no path can tell"),
-        (["_hidden"], "readers take for hidden"),
+        (["_hidden"], "for hidden ones"),
         (["text"], "has a collation"),
         ("id", r"Pass partition_by=\['id'\]"),
         ([1], "not of int"),

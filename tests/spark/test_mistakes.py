@@ -10,7 +10,7 @@ from pyspark import RDD
 from pyspark.sql import DataFrame
 
 import magic_committer as mc
-from magic_committer.engines.items import AcceptResult, Engine, ItemWriter, TryResult
+from magic_committer.engines.items import AcceptResult, ItemWriter, TryResult
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import Order, write_job
 from magic_committer.stores.memory import MemoryStore
@@ -86,18 +86,15 @@ def order(mode: Any) -> Order:
 
 def fill(store: MemoryStore, mode: Any) -> mc.JobReport:
     """A job whose only task writes one file."""
-    return write_job(order(mode), OneTask(), print, None)
+    return write_job(order(mode), one_task, print)
 
 
-class OneTask(Engine):
-    """Writes one file, here."""
-
-    def run(self, work: ItemWriter, items: object, accept: AcceptResult) -> list[str]:
-        """Accept a task."""
-        with work.job.task("0") as task, task.open("new.csv", "w") as file:
-            file.write("1")
-        accept(0, TryResult(task.result))
-        return ["0"]
+def one_task(work: ItemWriter, accept: AcceptResult) -> list[str]:
+    """Write one file, here, and accept its task."""
+    with work.job.task("0") as task, task.open("new.csv", "w") as file:
+        file.write("1")
+    accept(0, TryResult(task.result))
+    return ["0"]
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,12 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.spark import via as module
+from magic_committer.spark.files import refuse_hidden
 from magic_committer.spark.via import (
     ViaFile,
     balanced,
     final_name,
     folder_of,
-    refuse_layout,
     refuse_option,
     upload_file,
 )
@@ -112,7 +112,7 @@ def test_hidden_partition_columns_are_refused() -> None:
     """A column whose directories readers would not see cannot be partitioned by."""
     for name in ("_day", ".day"):
         with pytest.raises(mc.OptionError, match="take directories whose names begin"):
-            refuse_layout("parquet", ("team", name))
+            refuse_hidden(("team", name))
 
 
 def longer(path: Path) -> None:

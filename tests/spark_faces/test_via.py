@@ -329,7 +329,7 @@ def test_ctrl_c_while_spark_writes_leaves_nothing(
         ({"partition_by": "id"}, r"Pass partition_by=\['id'\]"),
         ({"sort_by": ["x"]}, "sort_by: there is no column 'x'"),
         ({"max_records_per_file": 0}, "max_records_per_file=0: it is 1 or more"),
-        ({"format": "delta"}, r"does not know the format 'delta'; it knows avro, csv"),
+        ({"format": "delta"}, r"no format 'delta' with via=; there is avro, csv"),
         ({"writer_options": {"Path": "/x"}}, "the option 'Path' is the library's own"),
         ({"writer_options": {"compression": ["x"]}}, r"option compression=\['x'\] is neither text"),
         ({"via": "s3://bucket/scratch"}, "is no directory that Spark's writer and our tasks"),

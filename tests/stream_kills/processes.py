@@ -54,11 +54,7 @@ def in_session(leader: int) -> list[Found]:
 
 
 class DriverProcess:
-    """A driver, from its start to its end.
-
-    Attributes:
-        proxy: stands before its store.
-    """
+    """A driver, from its start to its end. ``proxy``: stands before its store."""
 
     def __init__(self, proxy: Striker, environment: Mapping[str, str], log: Path) -> None:
         self.proxy = proxy
@@ -96,11 +92,8 @@ class DriverProcess:
         self._process.stdin.flush()
 
     def answer(self) -> Answer | None:
-        """How the ordered query ended; None: the driver is dead.
-
-        Raises:
-            DriverFailed: it did not answer in time.
-        """
+        """How the ordered query ended; None: the driver is dead. Raises `DriverFailed`: it did not
+        answer in time."""
         return self._answer(RUN_SECONDS_MAX)
 
     def answer_unless(self, happens: Callable[[], bool]) -> Answer | None:

@@ -335,12 +335,8 @@ Faces = tuple[str, ...]
 
 
 def wrong_rows(found: list[int], batches: int, *, all_there: bool = False) -> str:
-    """What is wrong with the rows that a reader finds; "" if nothing is. Pure.
-
-    Args:
-        found: the rows. batches: how many were given.
-        all_there: whether all must be there.
-    """
+    """What is wrong with the rows that a reader finds; "" if nothing is. Pure. ``found``: the rows.
+    ``batches``: how many were given. ``all_there``: whether all must be there."""
     counts, given = Counter(found), range(batches * ROWS_A_BATCH)
     twice = [row for row, count in counts.items() if count > 1]
     strange = [row for row in counts if row not in given]

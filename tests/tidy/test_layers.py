@@ -16,7 +16,7 @@ LAYERS = (
     # ports: what is asked of the world
     ("stores stores.base", "_pool"),
     # vocabulary: values; `_runtime` bundles the ports into one
-    ("_arguments _java _job_json _modes checksum hadoop options _runtime protocol",),
+    ("_arguments _java _modes checksum hadoop options _runtime protocol",),
     # mechanisms, which do not know of each other, and stores, which stand behind the port
     (
         "upload",
@@ -112,7 +112,7 @@ def test_every_import_points_down() -> None:
         ("committers/magic.py", "from magic_committer.stores.s3.client import S3Store"),
         ("stores/s3/client.py", "from magic_committer.commit import plan"),
         ("api.py", "from magic_committer import start"),
-        ("spark/frame.py", "import magic_committer.stores.memory"),
+        ("spark/write.py", "import magic_committer.stores.memory"),
         ("news.py", ""),
     ],
 )

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore import exceptions as sdk
 
 from magic_committer import errors
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PutPart, Written, many_of
-from magic_committer.stores.s3 import S3Store, retry, via_boto3
+from magic_committer.stores.s3 import S3Store, retry
 from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.errors import READS, never_sent, translate
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
@@ -330,23 +329,6 @@ def test_one_try_that_was_sent_is_enough(tries: tuple[bool, ...]) -> None:
         retry.ask(options, HurriedClock(), way, "b", call)
     assert (caught.value.sent, caught.value.attempts) == (any(tries), 2)
     assert ("may have taken effect" in str(caught.value)) is any(tries)
-
-
-def test_what_nobody_can_place_counts_as_sent() -> None:
-    """Errors of the SDK's own connections prove nothing by their class alone, but for a connection
-    that was refused, and a certificate, which comes before any request; and no user is shown."""
-    for unplaced, sent in (
-        (sdk.SSLError(endpoint_url="https://h", error="bad record"), True),
-        (sdk.SSLError(endpoint_url="https://h", error="certificate verify failed"), False),
-        (sdk.ProxyConnectionError(proxy_url="http://h", error=OSError("reset")), True),
-        (sdk.ReadTimeoutError(endpoint_url="http://h"), True),
-        (sdk.HTTPClientError(error="?"), True),
-        (sdk.EndpointConnectionError(endpoint_url="http://a:hunter2@h:1/b", error="no"), False),
-    ):
-        failure = via_boto3._failure(unplaced)
-        assert isinstance(failure, NoAnswer)
-        assert never_sent(failure) is not sent
-        assert "hunter2" not in failure.where
 
 
 NO = "<Error><Key>{}</Key><Code>{}</Code><Message>no</Message></Error>".format

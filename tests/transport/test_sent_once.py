@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import socket
 import threading
@@ -215,6 +216,16 @@ def test_a_request_that_dies_on_the_way_is_sent_once(driver: Driver) -> None:
         assert driver.ended(to(raw)) == (200, b"ok")
         assert driver.ended(to(raw)) == (Cause.BROKEN, Sent.PERHAPS)
     assert len(raw.asked) == 2
+
+
+def test_a_system_without_poll_waits_by_select(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows has none."""
+    monkeypatch.delattr(select, "poll")
+    with raw_server(OKS) as raw:
+        assert [driver.ended(to(raw, "PUT", body)) for body in (b"x", BIG)] == [(200, b"ok")] * 2
+    assert driver.ended(to("http://127.0.0.1:9")) == (Cause.CONNECT, Sent.NEVER)
 
 
 SLOW_DOWN = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n"

@@ -156,15 +156,21 @@ def proxied(
         yield proxy, partial(way_to, f"{scheme}://store.invalid")
 
 
-@pytest.mark.parametrize("password", ["", PASSWORD])
-@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize(("password", "tls"), [("", False), (PASSWORD, False), (PASSWORD, True)])
 def test_each_request_goes_through_the_proxy(
-    transport: str, behind: ScriptedServer, monkeypatch: Any, password: str
+    transport: str,
+    behind: ScriptedServer,
+    trusted: Authority,
+    monkeypatch: Any,
+    password: str,
+    tls: bool,
 ) -> None:
     """It arrives as it was signed, whole. The proxy gets its password, decoded, and the store does
-    not; of an encrypted request the proxy sees neither signature nor a byte of the body."""
-    user = f"{HIDDEN}@" if password else ""
-    with proxied(behind, monkeypatch, user=user, password=password) as (proxy, make):
+    not; of an encrypted request the proxy sees neither signature nor a byte of the body. The proxy
+    itself may be reached by TLS."""
+    more: Any = {"user": f"{HIDDEN}@" if password else "", "password": password}
+    context = trusted.server("127.0.0.1") if tls else None
+    with proxied(behind, monkeypatch, context=context, **more) as (proxy, make):
         store = make()
         assert store.transport[0] == transport
         count = use(store)
@@ -266,23 +272,6 @@ def test_a_proxy_that_finds_no_store_for_a_moment_is_asked_again(
         with pytest.raises(Unanswered, match=str(status)) as caught:
             make(retry_attempts_max=2).put("k", b"x")
     assert (caught.value.sent, caught.value.attempts) == (behind.url.startswith("http:"), 2)
-
-
-@pytest.mark.filterwarnings("ignore:Unverified HTTPS")  # the SDK's, of a plain request
-def test_a_proxy_reached_by_tls_is_left_to_the_sdk(
-    trusted: Authority, behind: ScriptedServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``auto`` sends by boto3 through it, also an encrypted request within the encrypted one, and
-    says why; ``fast`` is refused with the reason."""
-    why = "the proxy is not reached by plain HTTP"
-    with proxied(behind, monkeypatch, context=trusted.server("127.0.0.1")) as (_, make):
-        store = make(transport="auto")
-        assert use(store) == len(behind.asked)
-        assert (store.transport[0], store.transport[1][: len(why)]) == ("boto3", why)
-        with pytest.raises(OptionError, match=why):
-            make(transport="fast")
-    assert set(sent_by(behind.asked)) == {"boto3"}
-    assert behind.asked[1].body == BODY
 
 
 @pytest.mark.parametrize("tls", [False, True])

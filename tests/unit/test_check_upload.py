@@ -32,13 +32,13 @@ UPLOAD = ReadyUpload("t/a.csv", "id", (Part(1, '"a"', 1),), 1, None, f"{UUID}.a.
 def wrong(job: StartedJob = JOB, **changes: object) -> str:
     """What is wrong with an upload that is changed so. Whether its directory was found right before
     makes no difference."""
-    row = row_of(UPLOAD._replace(**changes))  # type: ignore[arg-type]
+    row = row_of(UPLOAD._replace(**changes))[:4]  # type: ignore[arg-type]
     alone, after = RowCheck(job, DEST), RowCheck(job, DEST)
     directory = row[0].rpartition("/")[0]
-    after.problem(row_of(UPLOAD._replace(key=f"{directory}/other", token=UPLOAD.token)))
-    after.problem(row_of(UPLOAD))
-    problem = alone.problem(row)
-    assert after.problem(row) == problem
+    after.problem(f"{directory}/other", "id", UPLOAD.token, 1)
+    after.problem(*row_of(UPLOAD)[:4])
+    problem = alone.problem(*row)
+    assert after.problem(*row) == problem
     return problem or ""
 
 
@@ -135,8 +135,7 @@ HOME = f"_temporary/manifest_{UUID}/00/tasks"
 )
 def test_a_waiting_file_is_of_an_attempt_of_the_job(upload_id: str, fine: bool) -> None:
     """Of no other job, and of its own key: a forged manifest publishes nothing else."""
-    row = row_of(UPLOAD._replace(key="p=1/a.csv", upload_id=upload_id, token=""))
-    problem = RowCheck(WAITING, HERE).problem(row)
+    problem = RowCheck(WAITING, HERE).problem("p=1/a.csv", upload_id, "", 1)
     assert (problem is None) == fine
     assert not fine or waiting_path("p=1/a.csv", upload_id) is not None
 

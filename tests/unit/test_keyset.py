@@ -26,6 +26,19 @@ def test_a_key_is_added_once() -> None:
     assert len(names) == 1
 
 
+def test_the_second_upload_of_a_key_is_told() -> None:
+    """Two uploads of one key are two names, and the second says so; other keys say nothing."""
+    names = KeySet()
+    told = [names.add_upload(*one) for one in (("a", "1"), ("b", "1"), ("a", "2"), ("a", "2"))]
+    assert (told, len(names)) == ([True, True, False, False], 3)
+    assert "a\x001" in names
+    assert "a\x003" not in names
+    assert "a" not in names
+    assert names.tick("a", "1")
+    assert names.ticked("a\x001")
+    assert not names.ticked("a\x002")
+
+
 def test_ticking_tells_what_is_in_the_set() -> None:
     """`tick` is True for a key of the set, each time, and False for another; each key is ticked off
     once."""
@@ -55,7 +68,7 @@ def test_ticks_survive_growth() -> None:
 def test_keys_with_half_a_hash_in_common_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both words of the hash tell keys apart: with one of them alike they are still two keys."""
     hashes = {"a": (3, 4), "same high": (3, 6), "same low": (5, 4), "absent": (3, 8)}
-    monkeypatch.setattr(keyset, "_hash", lambda key: hashes[key])
+    monkeypatch.setattr(keyset, "_hash", lambda key, upload_id="": hashes[key])
     names = KeySet()
     for key in ("a", "same high", "same low"):
         assert names.add(key)
@@ -69,7 +82,7 @@ def test_two_keys_are_one_only_if_both_words_of_their_hashes_are(
 ) -> None:
     """Of keys that fall into one slot each word of the hash tells: none is taken for another."""
     hashes = {"a": (1, 2), "other high": (1 + 2**40, 2), "other low": (1, 4)}
-    monkeypatch.setattr(keyset, "_hash", hashes.__getitem__)
+    monkeypatch.setattr(keyset, "_hash", lambda key, upload_id="": hashes[key])
     names = KeySet()
     assert [names.add(key) for key in hashes] == [True, True, True]
     assert all(key in names for key in hashes)

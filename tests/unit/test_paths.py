@@ -204,7 +204,7 @@ def test_the_control_keys_that_hadoop_wrote_are_understood(index: Path) -> None:
         assert magic.layout == ("plain" if release.startswith("3.3") else "job")
         if magic.layout == "job":
             job = JobPaths(magic.dest, magic.job_id)
-            assert job.marker(magic.attempt, magic.name) == magic.key
+            assert job.pending(magic.attempt, magic.name).removesuffix(".pending") == magic.key
             assert job.pending(magic.attempt, magic.name) == entry["key"]
 
 
@@ -340,7 +340,10 @@ def test_the_keys_of_a_job() -> None:
     assert job.plan("n1") == m + "_plan-n1.json"
     assert job.pendingset("a_0") == m + "job-7/00/_a_0.pendingset"
     assert job.base("a_0") == m + "job-7/00/tasks/a_0/__base/"
-    assert job.marker("a_0", "d/x.csv") == m + "job-7/00/tasks/a_0/__base/d/x.csv"
+    assert (
+        job.pending("a_0", "d/x.csv").removesuffix(".pending")
+        == m + "job-7/00/tasks/a_0/__base/d/x.csv"
+    )
     assert job.pending("a_0", "d/x.csv") == m + "job-7/00/tasks/a_0/__base/d/x.csv.pending"
     assert job.uri("t/a b%.x") == "s3a://b/t/a%20b%25.x"
 
@@ -352,7 +355,7 @@ def test_a_control_key_over_1024_bytes_is_refused() -> None:
     assert len(job.pending("a", "x" * room)) == base.KEY_BYTES_MAX
     for name in ("x" * (room + 1), "ü" * (room // 2 + 1)):
         with pytest.raises(PathError, match="1024"):
-            job.marker("a", name)
+            job.pending("a", name)
         with pytest.raises(PathError, match="1024"):
             paths.parse_magic_path(f"s3://b/{job.base('a')}{name}")
 
@@ -399,7 +402,7 @@ def test_an_ordinary_name_is_published_as_it_is(name: str) -> None:
     """Any other name is fine, hidden ones too, and the magic path of it leads back to it."""
     paths.check_name(name)
     job = JobPaths(Destination.parse("s3://b/t"), "7")
-    magic = paths.parse_magic_path(f"s3a://b/{job.marker('a', name)}")
+    magic = paths.parse_magic_path(f"s3a://b/{job.base('a')}{name}")
     assert (magic.dest, magic.job_id, magic.attempt, magic.name) == (job.dest, "7", "a", name)
     assert magic.final_key == job.dest.key(name)
     assert magic.layout == "job"

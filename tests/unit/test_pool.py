@@ -309,7 +309,7 @@ def test_no_more_threads_than_allowed() -> None:
     assert not [one for one in threading.enumerate() if one.name.startswith("three_")]
     for _ in range(5):
         pool.submit(lambda: None).result()
-        idle = pool._running()._idle
+        idle = pool._idle
         assert idle.acquire(timeout=PATIENCE_SECONDS)  # it has come back
         idle.release()
     assert len([one for one in threading.enumerate() if one.name.startswith("three_")]) == 1

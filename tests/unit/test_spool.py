@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -17,13 +18,18 @@ def spooled(spool: Spool, *sizes: int) -> SpooledSource:
     accepted = []
     for task, files in enumerate(sizes):
         rows: list[Any] = [
-            [f"t/{task}/{n}", "id", 1, "token", "", None, [['"etag"', 1, None]]]
+            (f"t/{task}/{n}", "id", "token", 1, 1, "", None, [['"etag"', 1, None]])
             for n in range(files)
         ]
         offset, packed = spool.write(rows, {"counters": {f"task {task}": 1}})
         ref = SetRef(f"{task}.pendingset")
         accepted.append(LoadedSet(ref, "", str(task), "a", "u", 0.0, files, files, offset, packed))
     return SpooledSource(accepted, spool)
+
+
+def both(read: tuple[Iterable[Any], Any]) -> tuple[list[Any], Any]:
+    """Rows and statistics, as they were written."""
+    return list(read[0]), read[1]
 
 
 def directories(source: SpooledSource) -> list[str]:
@@ -78,8 +84,9 @@ def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_is_written_between_reads_comes_behind() -> None:
     """A set that is written after a read overwrites nothing."""
     with Spool() as spool:
-        first = spool.write([["a"]], {})
-        assert spool.read(*first) == ([["a"]], {})
-        second = spool.write([["b"]], {})
-        assert spool.read(*first) == ([["a"]], {})
-        assert spool.read(*second) == ([["b"]], {})
+        one, two = ([("t/a", "id", "token", 1, 1, "", None, [])], {"a": 1}), ([], {})
+        first = spool.write(*one)
+        assert both(spool.read(*first)) == one
+        second = spool.write(*two)
+        assert both(spool.read(*first)) == one
+        assert both(spool.read(*second)) == two

@@ -20,7 +20,7 @@ HEAVY = {
     "tenacity", "urllib3",
 }  # fmt: skip
 """Each costs 10 to 300 ms of CPU."""
-OF_HELP = {"", "_patience", "cli", "cli.app", "cli.exits", "cli.main", "cli.plain", "version"}
+OF_HELP = {"", "_patience", "cli", "cli.app", "cli.exits", "cli.main", "version"}
 """The modules of ours that ``--help`` needs."""
 TELL = "import sys; print('LOADED', *sys.modules)"
 

@@ -22,26 +22,13 @@ class MagicCommitter(Committer[Attempt]):
     name: ClassVar[str] = "magic"
     tracks: ClassVar[tuple[Track, ...]] = ("s3", "memory")
 
-    def _refuse_attempt(self, attempt: str | None, *, shared: bool) -> None:
-        if self.job.adopted:
-            raise OptionError(
-                f"job {self.job.id!r} is Hadoop's, adopted: it takes no tasks of this library",
-                hint="Commit or abort it, and start a job of your own",
-            )
-        if shared and self.job.terms.track == "memory":
-            raise OptionError(
-                "a given attempt name needs track='s3'",
-                hint="With track='memory' an attempt is committed by the handle that opened its"
-                " files",
-            )
+    def _refuse_shared(self, attempt: str) -> OptionError:
+        return OptionError(
+            "a given attempt name needs track='s3'",
+            hint="With track='memory' an attempt is committed by the handle that opened its files",
+        )
 
     def _make(self, task: str, attempt: str, *, shared: bool) -> Attempt:
         return Attempt(
-            self.runtime,
-            self.job,
-            self.options,
-            task,
-            attempt,
-            blocks=self.blocks,
-            shared=shared,
+            self.runtime, self.job, self.options, task, attempt, blocks=self.blocks, shared=shared
         )

@@ -18,43 +18,29 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._patience import patient
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
-from magic_committer.commit.fence import Fence
-from magic_committer.commit.pendingset import AttemptSet, StoredSet, names, refused
+from magic_committer.commit.pendingset import StoredSet, names
 from magic_committer.commit.probe import refuse_long_element
 from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.abort import RetriedCreates, remove_all, settle_undo
 from magic_committer.committers.magic.closings import Closings
-from magic_committer.committers.magic.local_files import LocalFiles
 from magic_committer.committers.magic.saved import SavedFiles
-from magic_committer.committers.magic.tree import AttemptTree
-from magic_committer.errors import (
-    MagicError,
-    OptionError,
-    StoreError,
-    TaskFailed,
-)
+from magic_committer.errors import MagicError, OptionError, TaskFailed
 from magic_committer.hadoop import statistics
 from magic_committer.hadoop.formats import Pending
-from magic_committer.hadoop.paths import (
-    PENDING_SUFFIX,
-    Destination,
-    JobPaths,
-    check_name,
-    unique_name,
-)
-from magic_committer.hadoop.statistics import Statistics
+from magic_committer.hadoop.paths import PENDING_SUFFIX, Destination
 from magic_committer.options import Options
-from magic_committer.protocol.record import TOKEN_METADATA, OwnCommit, StartedJob, TaskCommit, token
+from magic_committer.protocol.record import TOKEN_METADATA, StartedJob, TaskCommit, token
 from magic_committer.protocol.rules import Found, Phase
 from magic_committer.stores.base import Attributes, CreatedUpload
 from magic_committer.upload import (
@@ -63,11 +49,10 @@ from magic_committer.upload import (
     FinishedUpload,
     LocalFile,
     PendingFile,
+    TaskFile,
     UploadStream,
     pending_of,
 )
-
-logger = logging.getLogger("magic_committer")
 
 
 @dataclass(slots=True)
@@ -78,6 +63,10 @@ class _File:
     discarded: bool = False
     """Nobody commits it any more; its upload may still be open."""
 
+    @property
+    def state(self) -> FileState:
+        return self.stream.state
+
     def let_go(self) -> None:
         """Keep of the stream what is asked of a file that is pending: a job may have very many."""
         if isinstance(self.stream, UploadStream):
@@ -86,6 +75,10 @@ class _File:
 
 class Attempt(TaskAttempt):
     """An attempt in the process that writes it. Its files may be written from many threads."""
+
+    _files: dict[str, _File]
+    opened_by_commit: ClassVar[bool] = False
+    """Whether its uploads are opened by its commit alone, which is under way then."""
 
     def __init__(
         self,
@@ -100,36 +93,16 @@ class Attempt(TaskAttempt):
     ) -> None:
         """``shared``: its files may be closed here and committed by others: each close reads the
         fence again after its `.pending` (protocol.md, "The fence")."""
-        super().__init__(job, task, attempt)
-        self._runtime = runtime
-        self._options = replace(options, checksum=job.terms.checksum)
+        super().__init__(runtime, job, replace(options, checksum=job.terms.checksum), task, attempt)
         self._dest = Destination.parse(job.dest)
-        self._paths = JobPaths(self._dest, job.id)
-        self._set = AttemptSet(runtime, job, self._paths, task, attempt)
-        self._tree = AttemptTree(
-            runtime, job, self._paths, attempt, self._set.metadata, options.commit_threads
-        )
-        self._fence = Fence(runtime, job, self._paths)
         self._blocks = blocks
-        self._saved = SavedFiles(runtime, job, self._set, self._fence, attempt, shared=shared)
-        self._in_memory = job.terms.track == "memory"
-        self._files: dict[str, _File] = {}
-        self._local = LocalFiles(options)
-        self._closings = Closings(runtime, self._turns, options.buffer_bytes_max // 2)
-        self._retried_creates = RetriedCreates(runtime, job, self._fence)
-        self.statistics = Statistics()
-        self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
-
-    def __repr__(self) -> str:
-        return (
-            f"<Attempt {self.attempt!r} of task {self.task!r}, job {self.job.id!r},"
-            f" {self.phase.value}, {len(self._files)} files>"
+        self._saved = SavedFiles(
+            runtime, job, self._set, self._fence, shared=shared, in_flight=options.commit_threads
         )
-
-    @property
-    def has_files(self) -> bool:
-        """Whether a file was opened in this process."""
-        return bool(self._files)
+        self._in_memory = job.terms.track == "memory"
+        may_close = partial(self._turns.check_open, awaited=self.opened_by_commit)
+        self._closings = Closings(runtime, self._turns, may_close, options.buffer_bytes_max // 2)
+        self._retried_creates = RetriedCreates(runtime, job, self._fence)
 
     def share(self) -> None:
         """Let other processes commit the attempt from now on: its files then look whether one
@@ -140,24 +113,25 @@ class Attempt(TaskAttempt):
 
     # Writing --------------------------------------------------------------------------------------
 
-    def open(self, name: str, *, unique: bool, attributes: Attributes) -> UploadStream:
+    def open(self, name: str, *, unique: bool, attributes: Attributes) -> TaskFile:
         """Open a file that becomes ``D/<name>`` when the job commits. The failure of a file that
         was closed before is raised here once, with a note that names it, and nothing is opened."""
+        return self._open_upload(name, unique, attributes)
+
+    def _open_upload(self, name: str, unique: bool, attributes: Attributes) -> UploadStream:
         self.check_process("opening a file")
         self._closings.tell_failure()
         if self._saved.dead is not None:
             raise self._saved.dead
-        check_name(name, uuid=self.job.uuid)
-        if unique:
-            name = unique_name(name, self.job.uuid)
+        name = self._name(name, unique)
         pending_key = self._paths.pending(self.attempt, name)  # refuses a name that is too long
         mark = token(self.job.uuid, self.attempt, self._runtime.ids()[:16])
         key = self._dest.key(name)
         saved = key if self._in_memory else pending_key
         refuse_long_element(self._runtime, saved, self._paths.directory)
         with self._turns.lock:
-            self._turns.check_open()
-            self._refuse_twice(name)
+            self._turns.check_open(awaited=self.opened_by_commit)
+            self._refuse_twice(self._files, name)
             stream = UploadStream(
                 self._runtime,
                 key,
@@ -180,37 +154,30 @@ class Attempt(TaskAttempt):
         return stream
 
     def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
-        """Open a local file, which is uploaded when it is closed. Arguments and errors as
-        `open`."""
-        return self._local.open(self.open(name, unique=unique, attributes=attributes), name)
+        """Open a local file, which is uploaded as it is when it is closed: its parts are read from
+        disk, each as often as it is sent. Its upload is opened with it, so that the name is taken,
+        and a commit finds what is not closed."""
+        stream = self._open_upload(name, unique, attributes)
+
+        def send(path: Path) -> None:
+            stream.take_file(str(path))
+            stream.close()
+            with suppress(OSError):  # the directory goes with the attempt
+                path.unlink()
+
+        try:
+            return self._local_file(name, stream.name, on_close=send, on_abort=stream.abort)
+        except BaseException:
+            stream.abort()
+            raise
 
     def directory(self, *, unique: bool) -> Path:
         """There is none: see `Task.directory`."""
-        del unique
         raise OptionError(
             "a task of committer='magic' has no local directory",
             hint="Start the job with committer='directory'; or open one file:"
             " task.local_file(name)",
         )
-
-    def send_file(
-        self, path: Path, name: str, *, unique: bool, attributes: Attributes
-    ) -> UploadStream:
-        """Upload a local file, as `open` and a write of all its bytes. A file of up to
-        `TAKEN_BESIDE_BYTES_MAX` is sent beside the caller: `settle` waits for it."""
-        with self.open(name, unique=unique, attributes=attributes) as stream:
-            stream.take_file(str(path), beside=True)
-        return stream
-
-    def settle(self) -> None:
-        """Wait for the files that were closed and are still being sent."""
-        self._closings.settle()
-        self._closings.tell_failure()
-
-    def _refuse_twice(self, name: str) -> None:
-        file = self._files.get(name)
-        if file is not None and file.stream.state not in (FileState.ABORTED, FileState.FAILED):
-            raise self._has_already(name)
 
     def _answered(self, key: str, created: CreatedUpload) -> None:
         self._fence.created()
@@ -220,7 +187,8 @@ class Attempt(TaskAttempt):
     def _closed(self, name: str, pending_key: str, mark: str, finished: FinishedUpload) -> None:
         """All parts of a file are stored: save what completes it."""
         stream = self._files[name].stream
-        awaited = isinstance(stream, UploadStream) and stream.ends_beside
+        beside = isinstance(stream, UploadStream) and stream.ends_beside
+        awaited = beside or self.opened_by_commit
         self._turns.check_open(awaited=awaited)
         self._fence.check_if_due()
         if self._saved.shared and self.job.given_id:
@@ -240,7 +208,7 @@ class Attempt(TaskAttempt):
         )
         try:
             if not self._in_memory:
-                self._save(pending_key, pending)
+                self._saved.save(pending_key, pending)
             with self._turns.lock:
                 self._turns.check_open(awaited=awaited)
                 self._files[name].pending = pending
@@ -249,34 +217,14 @@ class Attempt(TaskAttempt):
             raise
         self.statistics.add(statistics.COMMITS_CREATED)
 
-    def _save(self, pending_key: str, pending: Pending) -> None:
-        self._saved.send(pending)
-        try:
-            self._tree.save(pending_key, pending)
-        except StoreError as error:
-            if refused(error):
-                self._saved.is_free(pending)
-            raise
-        late = self._saved.late(pending) if self._saved.shared else None
-        if late is not None:
-            self._saved.is_free(pending)
-            self._tree.delete([pending_key])
-            raise late
-
     def streams(self) -> dict[str, UploadStream | PendingFile]:
         """The files that were opened here, by their names; also those that ended badly."""
         with self._turns.lock:
-            return {file.name: file.stream for file in self._files.values()}
-
-    @property
-    def waiting(self) -> None:
-        """See `TaskAttempt.waiting`: the files are uploads."""
-        return None
+            return {name: file.stream for name, file in self._files.items()}
 
     def discard(self, name: str) -> None:
-        """Take a file out of the attempt, open or closed, and abort its upload. Repeatable after a
-        StoreError. Afterwards the name is free. After a StoreError the file is out of the attempt,
-        or not: call it again."""
+        """Take a file out of the attempt, open or closed, and abort its upload. After a StoreError
+        the file is out of the attempt, or not: call it again."""
         self.check_process("discarding a file")
         with patient(), self._turns.discard():
             file = self._files.get(name)
@@ -294,9 +242,7 @@ class Attempt(TaskAttempt):
             self._take_out(file, file.pending)
             failures: list[BaseException] = []
             # This handle alone could commit the file, and has not: it has not become an object.
-            count = remove_all(
-                self._runtime, [file.pending], failures, look_first=False, in_flight=1
-            )
+            count = self._remove_uploads([file.pending], failures, look_first=False)
             if failures:
                 raise failures[0]
             self.statistics.add(statistics.COMMITS_ABORTED, count)
@@ -316,63 +262,45 @@ class Attempt(TaskAttempt):
                     hint="Abort the attempt, and run the task again; or write the file under"
                     " another name",
                 )
-            self._tree.take_out(self._paths.pending(self.attempt, file.name))
-            self._saved.is_free(pending)
+            self._saved.take_out(self._paths.pending(self.attempt, file.name), pending)
         file.discarded = True
 
-    # Commit ---------------------------------------------------------------------------------------
+    def _remove_uploads(
+        self, pendings: list[Pending], failures: list[BaseException], *, look_first: bool
+    ) -> int:
+        in_flight = self._options.commit_threads
+        return remove_all(
+            self._runtime, pendings, failures, look_first=look_first, in_flight=in_flight
+        )
 
-    def _commit(self, driver: bool) -> TaskCommit:
-        result = TaskCommit(self.job.uuid, self.task, self.attempt)
-        stored = self._store(driver)
-        if stored is not None:
-            result = replace(
-                result,
-                key=self._set.key,
-                etag=stored.etag,
-                pendingset_bytes=stored.size,
-                files=len(stored.pendings),
-                bytes=sum(pending.length for pending in stored.pendings),
-            )
-        self._committed(result)
-        if driver and stored is not None:
-            return OwnCommit(**result.to_dict(), body=stored.body)
-        return result
+    # Its ends -------------------------------------------------------------------------------------
 
-    def _store(self, driver: bool) -> StoredSet | None:
-        """Store the pendingset, read the fence, delete the tree. None: there is nothing to
-        store."""
-        first = self.phase is Phase.OPEN
-        try:
-            self._fence.cover_when_answered(len(self._files), self._closings.ask)
-            self._closings.settle()
-            self._closings.tell_failure()
-            self._refuse_lost_files()  # looks first: a closed file stays closed
-            for file in [file for file in self._files.values() if file.discarded]:
-                self._discard(file)  # the call that discarded it has failed
-            own = self._closed_well()
-            pendings, stored = self._gather(own)
-            if not pendings and self._in_memory and self.job.terms.accept == "results":
-                return None
-            if stored is None:
-                self._stop_clock(False)
-                body = self._set.encode(pendings, self.statistics)
-                self._fence.check()
-                self._turns.phase = Phase.SENT
-                stored = self._set.put(pendings, body)
-        except BaseException as error:
-            if first and self._set.refused:
-                self._turns.phase = Phase.OPEN
-            self._abort_after(error)
-            raise
-        late = self._fence.must_undo() if not driver else None
-        if late is not None:
-            self._abort_after(late)
-            raise late
-        if not self._in_memory:
-            self._tree.remove()
-        self._local.remove()
-        return stored
+    def _save_set(self) -> tuple[TaskCommit, bytes]:
+        """See `TaskAttempt._save_set`: the `.pendingset`."""
+        self._fence.cover_when_answered(len(self._files), self._closings.ask)
+        self._closings.settle()
+        self._closings.tell_failure()
+        self._refuse_lost_files(self._files)  # looks first: a closed file stays closed
+        for file in [file for file in self._files.values() if file.discarded]:
+            self._discard(file)  # the call that discarded it has failed
+        # A file that was aborted while it was closed may have its pending, and does not count.
+        closed_well = [
+            file.pending
+            for file in self._files.values()
+            if file.pending is not None and file.state is FileState.PENDING and not file.discarded
+        ]
+        pendings, stored = self._gather(closed_well)
+        if not pendings and self._in_memory and self.job.terms.accept == "results":
+            return TaskCommit(self.job.uuid, self.task, self.attempt), b""
+        if stored is None:
+            self._stop_clock(False)
+            body = self._set.encode(pendings, self.statistics)
+            self._fence.check()
+            self._turns.phase = Phase.SENT
+            stored = self._set.put(pendings, body)
+        data_bytes = sum(pending.length for pending in stored.pendings)
+        result = self._result(stored.etag, stored.size, len(stored.pendings), data_bytes)
+        return result, stored.body
 
     def _gather(self, own: list[Pending]) -> tuple[list[Pending], StoredSet | None]:
         """Give all files of the attempt; or the stored set, if another handle has committed the
@@ -381,7 +309,7 @@ class Attempt(TaskAttempt):
             return own, None
         failure: TaskFailed | None = None
         try:
-            pendings = self._tree.pendings()
+            pendings = self._saved.pendings()
             if names(own) <= names(pendings):
                 return pendings, None
         except TaskFailed as error:
@@ -396,21 +324,10 @@ class Attempt(TaskAttempt):
             hint=ANOTHER_ATTEMPT,
         )
 
-    def _closed_well(self) -> list[Pending]:
-        """The files that count. A file that was aborted while it was closed may have its pending,
-        and does not."""
-        return [
-            file.pending
-            for file in self._files.values()
-            if file.pending is not None
-            and file.stream.state is FileState.PENDING
-            and not file.discarded
-        ]
-
-    def _states(self) -> dict[str, FileState]:
-        return {name: file.stream.state for name, file in self._files.items()}
-
-    # Abort ----------------------------------------------------------------------------------------
+    def _tidy(self) -> None:
+        if not self._in_memory:
+            self._saved.remove()
+        self._remove_local()
 
     def _abort(self) -> None:
         failures: list[BaseException] = []
@@ -422,34 +339,28 @@ class Attempt(TaskAttempt):
         written = [stream for stream in streams if isinstance(stream, UploadStream)]
         for stream in written:
             stream.stop()  # all of them, before the first is waited for
+
+        def trying(step: Callable[[], object]) -> None:
+            try:
+                step()
+            except MagicError as error:
+                failures.append(error)
+
         for stream in written:
-            self._trying(failures, stream.abort)
-        self._local.remove()
+            trying(stream.abort)
+        self._remove_local()
         pendings = [f.pending for f in self._files.values() if f.pending is not None]
         if there.stored is not None:
             pendings += there.stored.pendings
         if not self._in_memory:
-            self._trying(failures, lambda: pendings.extend(self._tree.known_uploads(failures)))
-        count = remove_all(
-            self._runtime,
-            pendings,
-            failures,
-            look_first=not unaccepted,
-            in_flight=self._options.commit_threads,
-        )
+            trying(lambda: pendings.extend(self._saved.known_uploads(failures)))
+        count = self._remove_uploads(pendings, failures, look_first=not unaccepted)
         self.statistics.add(statistics.COMMITS_ABORTED, count)
         if not failures:  # otherwise they still name what is to be aborted
             if there.found is Found.SET:
                 self._set.take_back()
             if not self._in_memory:
-                self._trying(failures, self._tree.remove)
-        self._trying(failures, self._retried_creates.abort_if_late)
+                trying(self._saved.remove)
+        trying(self._retried_creates.abort_if_late)
         if failures:
             raise failures[0]
-
-    @staticmethod
-    def _trying(failures: list[BaseException], step: Any) -> None:
-        try:
-            step()
-        except MagicError as error:
-            failures.append(error)

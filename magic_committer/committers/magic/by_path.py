@@ -11,14 +11,17 @@ import logging
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit.probe import refuse_long_element
-from magic_committer.committers.magic.tree import MARKER_LENGTH_METADATA
-from magic_committer.hadoop.formats import EtagForm, UploadEtag, encode_pending, new_pending
+from magic_committer.hadoop.formats import UploadEtag, encode_pending, new_pending
 from magic_committer.hadoop.paths import PENDING_SUFFIX, MagicPath, java_uri
 from magic_committer.options import Options, refuse_lost_checksums
 from magic_committer.stores.base import Attributes
 from magic_committer.upload import BlockSource, FinishedUpload, UploadStream
 
 logger = logging.getLogger("magic_committer")
+
+MARKER_LENGTH_METADATA = "x-hadoop-s3a-magic-data-length"
+"""Hadoop's name: the length of the final object, on the zero-byte marker under the magic path
+(3.1+)."""
 
 
 def open_plain(
@@ -37,7 +40,6 @@ def open_plain(
         path.key,
     )
     bucket = runtime.store.bucket
-    etag_form: EtagForm = options.etag_form
 
     def closed(finished: FinishedUpload) -> None:
         pending = new_pending(
@@ -57,7 +59,7 @@ def open_plain(
         )
         length = {MARKER_LENGTH_METADATA: str(finished.length)}
         runtime.store.put(path.key, b"", metadata=length)
-        runtime.store.put(path.key + PENDING_SUFFIX, encode_pending(pending, etag_form))
+        runtime.store.put(path.key + PENDING_SUFFIX, encode_pending(pending, options.etag_form))
 
     return UploadStream(
         runtime,

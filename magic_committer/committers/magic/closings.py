@@ -25,8 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from magic_committer._pool import Future, Handed, renewed_in_children
@@ -44,31 +43,23 @@ the others wait."""
 LOOK_SECONDS = 0.01
 """After so long without an answer that thread looks for new files."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sending:
-    """A work that is being done: of a small file, or the fence's."""
-
-    steps: Steps
-    end: Handed[None]
-
-    def ends(self, error: BaseException) -> None:
-        """Note that it has ended; well, if by StopIteration."""
-        if isinstance(error, StopIteration):
-            self.end.set_result(None)
-        else:
-            self.end.set_exception(error)
+_Work = tuple[Steps, Handed[None]]
+"""A work that is being done, of a small file or the fence's; and what waits for its end."""
 
 
 class Closings:
     """What one attempt has closed and not yet stored. Safe for the threads that close its files.
-    ``bytes_max``: bytes of memory that the blocks of these files may hold."""
+    ``may_close`` raises if the attempt takes no more files. ``bytes_max``: bytes of memory that the
+    blocks of these files may hold."""
 
-    def __init__(self, runtime: Runtime, turns: Turns, bytes_max: int) -> None:
+    def __init__(
+        self, runtime: Runtime, turns: Turns, may_close: Callable[[], None], bytes_max: int
+    ) -> None:
         self._runtime = runtime
         self._begin()
         renewed_in_children(self, Closings._begin)
         self._turns = turns
+        self._may_close = may_close
         self._bytes_max = bytes_max
         self._under_way: dict[UploadStream, int] = {}  # with the bytes of its block
         self._ended: deque[UploadStream] = deque()  # not yet forgotten
@@ -80,12 +71,12 @@ class Closings:
         while self._under_way and not self._has_room(held):
             self._wait_for_oldest()
         with self._turns.lock:
-            self._turns.check_open()
+            self._may_close()
             self._under_way[stream] = held
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._new: deque[_Sending] = deque()
+        self._new: deque[_Work] = deque()
         self._sends = False  # a thread does, or will
 
     def send(self, stream: UploadStream, steps: Steps) -> Future[object]:
@@ -106,7 +97,7 @@ class Closings:
             by_verbs(store, steps)
             end.set_result(None)
             return end
-        self._new.append(_Sending(steps, end))
+        self._new.append((steps, end))
         with self._lock:
             begins, self._sends = not self._sends, True
         if begins:
@@ -121,38 +112,40 @@ class Closings:
 
     def _send_all(self, many: Many) -> None:
         """Send what is there and what comes, until there is nothing. In one thread at a time."""
-        going: set[_Sending] = set()
-        ready: deque[tuple[_Sending, Ask]] = deque()
+        going: set[_Work] = set()
+        ready: deque[tuple[_Work, Ask]] = deque()
 
-        def go_on(one: _Sending, answer: Answer | None) -> None:
+        def go_on(work: _Work, answer: Answer | None) -> None:
+            steps, end = work
             try:
-                if isinstance(answer, StoreError):
-                    ready.append((one, one.steps.throw(answer)))
-                else:
-                    ready.append((one, one.steps.send(answer)))
+                ask = steps.throw(answer) if isinstance(answer, StoreError) else steps.send(answer)
+                ready.append((work, ask))
+            except StopIteration:
+                going.discard(work)
+                end.set_result(None)
             except BaseException as error:
-                going.discard(one)
-                one.ends(error)
+                going.discard(work)
+                end.set_exception(error)
 
-        def next_ask() -> tuple[_Sending, Ask] | None:
+        def next_ask() -> tuple[_Work, Ask] | None:
             while not ready and self._new:
-                going.add(one := self._new.popleft())
-                go_on(one, None)
+                going.add(work := self._new.popleft())
+                go_on(work, None)
             return ready.popleft() if ready else None
 
         try:
             while self._has_more():
-                for one, answer in many.ask_each(
+                for work, answer in many.ask_each(
                     next_ask, in_flight=FILES_MAX, look_seconds=LOOK_SECONDS
                 ):
-                    go_on(one, answer)
+                    go_on(work, answer)
         except BaseException as error:  # none of the store's: those are answers
             with self._lock:
                 self._sends = False
                 going.update(self._new)
                 self._new.clear()
-            for one in going:
-                one.ends(error)
+            for _, end in going:
+                end.set_exception(error)
             raise
 
     def _has_more(self) -> bool:

@@ -1,4 +1,11 @@
-"""The closed files of an attempt that other handles may know: their `.pending`s.
+"""The closed files of an attempt that other handles may know: the `.pending`s that ``track="s3"``
+saves under the magic path.
+
+With them any process that knows the attempt's name can commit or abort the attempt. They lie in
+Hadoop's tree (3.4) without its zero-byte markers: a committer reads only ``<path>.pending``, and a
+marker is one more PUT for each file. (Hadoop's tools ask the marker how long a file of a running
+JVM is. A file that is opened by path has one: `by_path`.) All objects carry the job's UUID, so that
+the tree of another run can be distinguished.
 
 Invariants:
 
@@ -9,23 +16,38 @@ Invariants:
 * An attempt that no other handle uses needs no such proof. It may not be shared any more after an
   upload was aborted whose `.pending` may be stored.
 * Nothing here refers to a file: the upload of a dropped file is aborted through this (`sender`).
+* What this handle has saved it does not read again: if the listing shows a `.pending` with the ETag
+  that the store gave for our PUT, it is the one that we know. Any other one is read.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from dataclasses import replace
 
-from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
+from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST, OWN_NAME
+from magic_committer._pool import Outcome
 from magic_committer._runtime import Runtime
+from magic_committer.commit import ready
 from magic_committer.commit.fence import Fence
-from magic_committer.commit.pendingset import AttemptSet, names
+from magic_committer.commit.load import LOADING_BYTES_MAX, set_bytes_max
+from magic_committer.commit.pendingset import AttemptSet, names, refused
 from magic_committer.commit.upload_state import UploadName, UploadRemover
 from magic_committer.committers.magic.abort import remove_one, rule_out
-from magic_committer.errors import FormatError, MagicError, StoreError, TaskFailed
-from magic_committer.hadoop.formats import Pending
-from magic_committer.protocol.record import StartedJob
+from magic_committer.errors import FormatError, MagicError, NotFound, StoreError, TaskFailed
+from magic_committer.hadoop.formats import (
+    PENDING_BYTES_MAX,
+    Pending,
+    decode_pending,
+    encode_pending,
+)
+from magic_committer.hadoop.paths import PENDING_SUFFIX
+from magic_committer.protocol.record import JOB_METADATA, StartedJob
 from magic_committer.protocol.rules import Found
+from magic_committer.stores.base import ObjectInfo, objects, same_etag
 
 logger = logging.getLogger("magic_committer")
 
@@ -41,21 +63,26 @@ class SavedFiles:
         job: StartedJob,
         attempt_set: AttemptSet,
         fence: Fence,
-        attempt: str,
         *,
         shared: bool,
+        in_flight: int,
     ) -> None:
         self.shared = shared
         self.dead: TaskFailed | None = None
         self._runtime = runtime
         self._job = job
+        self._paths = job.paths
         self._set = attempt_set
         self._fence = fence
-        self._attempt = attempt
+        self._attempt = attempt_set.attempt
+        self._in_flight = in_flight
         self._lock = threading.RLock()
+        self._saved: dict[str, tuple[str, Pending]] = {}  # by key, with the store's ETag
         self._sent: dict[str, Pending] = {}  # by upload id: their end must be asked for
         self._kept: set[str] = set()  # ids of uploads that the job's end must judge
         self._stray: str | None = None  # a key whose `.pending` may name an aborted upload
+        self._found: dict[str, ObjectInfo] = {}  # what the last listing showed
+        self._own: list[str] = []  # what of it is proved to be this attempt's
 
     def share(self) -> None:
         """Let other handles commit the attempt from now on. An upload that was aborted here, whose
@@ -70,9 +97,37 @@ class SavedFiles:
                 )
             self.shared = True
 
-    def send(self, pending: Pending) -> None:
-        """Note that the `.pending` of a file is sent next."""
+    # One file -------------------------------------------------------------------------------------
+
+    def save(self, key: str, pending: Pending) -> None:
+        """Store the `.pending` of a closed file under this key: from now on every process that
+        commits the attempt commits the file. This may be so even if the request got no answer.
+        Raises why a file of a shared attempt is too late."""
         self._sent[pending.upload_id] = pending
+        body = encode_pending(pending, self._job.terms.etag_form)
+        try:
+            written = self._runtime.store.put(
+                key, body, metadata=self._set.metadata, content_type="application/json"
+            )
+        except StoreError as error:
+            if refused(error):
+                self.is_free(pending)
+            raise
+        self._saved[key] = written.etag, pending
+        late = self.late(pending) if self.shared else None
+        if late is not None:
+            self.is_free(pending)
+            self._delete([key])
+            raise late
+
+    def take_out(self, key: str, pending: Pending) -> None:
+        """Delete the `.pending` of a closed file: from now on nobody commits the file.
+        Repeatable."""
+        failed = self._runtime.store.delete([key])
+        if failed:
+            raise failed[key]
+        self._saved.pop(key, None)
+        self.is_free(pending)
 
     def is_free(self, pending: Pending) -> None:
         """Note that nobody commits this file, now or later: its upload may be aborted."""
@@ -119,8 +174,8 @@ class SavedFiles:
         )
 
     def give_up(self, pending: Pending, error: BaseException) -> None:
-        """End the file because of ``error``, which takes the notes. Does nothing if the file
-        `is_free`."""
+        """End the file because of ``error``, which takes the notes. Does nothing if nobody commits
+        the file anyway."""
         if pending.upload_id not in self._sent:
             return
         with self._lock:
@@ -150,3 +205,76 @@ class SavedFiles:
             remove_one(
                 self._runtime, UploadRemover(self._runtime), UploadName(key, upload_id, mark)
             )
+
+    # The attempt's tree ---------------------------------------------------------------------------
+
+    def pendings(self) -> list[Pending]:
+        """All files of the attempt. One GET for each that another handle has saved."""
+        with closing(self._listed()) as outcomes:
+            return [outcome.unwrap() for outcome in outcomes]
+
+    def known_uploads(self, failures: list[BaseException]) -> list[Pending]:
+        """The uploads that the tree names. An unreadable `.pending` is noted, unless it is gone:
+        then another process is aborting the attempt too."""
+        known: list[Pending] = []
+        with closing(self._listed()) as outcomes:
+            for outcome in outcomes:
+                if outcome.error is None:
+                    known.append(outcome.unwrap())
+                elif not isinstance(outcome.error.__cause__, NotFound):
+                    failures.append(outcome.error)
+        return known
+
+    def remove(self) -> None:
+        """Delete the tree as `pendings` or `known_uploads` found it. The directory of a given job
+        id may hold a zombie of another run: there, only objects that are proved to be ours are
+        deleted."""
+        self._delete(self._own if self._job.given_id else self._found)
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        """Delete control objects. What stays is swept with the job."""
+        doomed = list(keys)
+        failed = self._runtime.store.delete(doomed) if doomed else {}
+        for key, error in failed.items():
+            logger.warning("job %s: %s could not be deleted: %s", self._job.id, key, error)
+
+    def _listed(self) -> Generator[Outcome[str, Pending], None, None]:
+        directory = self._paths.attempt_directory(self._attempt)
+        self._found = {info.key: info for info in objects(self._runtime.store, directory)}
+        self._own = []
+        return self._runtime.pool.each(
+            self._load,
+            [key for key in self._found if key.endswith(PENDING_SUFFIX)],
+            in_flight=self._in_flight,
+            weigh=lambda key: self._found[key].size,
+            weight_max=LOADING_BYTES_MAX,
+        )
+
+    def _load(self, key: str) -> Pending:
+        saved = self._saved.get(key)
+        if saved is not None and same_etag(saved[0], self._found[key].etag):
+            return self._ours(key, saved[1])
+        try:
+            bytes_max = min(PENDING_BYTES_MAX, set_bytes_max(self._found[key].size))
+            stored = self._runtime.store.get(key, max_bytes=bytes_max)
+            pending = decode_pending(stored.body, key)
+            upload = ready.from_pending(pending, key)
+        except (FormatError, NotFound) as error:
+            raise TaskFailed(
+                f"attempt {self._attempt!r}: {error.message}",
+                job_id=self._job.id,
+                hint=ANOTHER_ATTEMPT,
+            ) from error
+        if (stored.info.metadata or {}).get(JOB_METADATA) != self._job.uuid or not (
+            upload.token.startswith(f"{self._job.uuid}.{self._attempt}.")
+        ):
+            raise TaskFailed(
+                f"attempt {self._attempt!r}: {key} is not of this attempt of job {self._job.id!r}",
+                job_id=self._job.id,
+                hint=OWN_NAME,
+            )
+        return self._ours(key, pending)
+
+    def _ours(self, key: str, pending: Pending) -> Pending:
+        self._own.append(key)
+        return replace(pending, filename=self._paths.uri(key))

@@ -32,13 +32,12 @@ class ManifestCommitter(Committer[TreeAttempt]):
         """See `Committer.destination`: the destinations are file systems."""
         return super().destination(tree_url(dest))
 
-    def _refuse_attempt(self, attempt: str | None, *, shared: bool) -> None:
-        if shared:
-            raise OptionError(
-                f"attempt={attempt!r}: committer={self.name!r} has no attempts that several"
-                " processes share",
-                hint="Leave attempt out: each call of job.task(...) makes another attempt",
-            )
+    def _refuse_shared(self, attempt: str) -> OptionError:
+        return OptionError(
+            f"attempt={attempt!r}: committer={self.name!r} has no attempts that several processes"
+            " share",
+            hint="Leave attempt out: each call of job.task(...) makes another attempt",
+        )
 
     def _make(self, task: str, attempt: str, *, shared: bool) -> TreeAttempt:
         return TreeAttempt(self.runtime, self.job, self.options, task, attempt)

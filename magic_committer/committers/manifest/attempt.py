@@ -23,16 +23,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar, cast
 
 from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._patience import patient
 from magic_committer._runtime import Runtime
-from magic_committer.commit.fence import Fence
-from magic_committer.commit.pendingset import AtKey, AttemptSet, names
+from magic_committer.commit.pendingset import AtKey, names
 from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.abort import settle_undo
-from magic_committer.committers.magic.local_files import LocalFiles
 from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import (
     MagicError,
@@ -51,7 +49,6 @@ from magic_committer.file_trees.base import (
     parent_of,
 )
 from magic_committer.file_trees.disk import LocalTree
-from magic_committer.hadoop import statistics
 from magic_committer.hadoop.manifests import (
     MANIFEST_BYTES_MAX,
     ManifestFile,
@@ -61,13 +58,16 @@ from magic_committer.hadoop.manifests import (
     encode_manifest,
 )
 from magic_committer.hadoop.paths import is_hidden, unique_name
-from magic_committer.hadoop.statistics import Statistics
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
 from magic_committer.protocol.rules import Found, Phase
-from magic_committer.stores.base import Attributes, DirectoryStore, WaitingFile
+from magic_committer.stores.base import Attributes, WaitingFile
 from magic_committer.upload import FileState, LocalFile
 
+if TYPE_CHECKING:
+    from magic_committer.stores.tree import TreeStore
+
+F = TypeVar("F", TreeFile, LocalFile)
 T = TypeVar("T")
 
 logger = logging.getLogger("magic_committer")
@@ -80,84 +80,56 @@ PAUSE_SECONDS = 0.1
 """Pause before the second try, in seconds. It doubles each time: 3 seconds in all."""
 
 
-class WaitingStore(DirectoryStore, Protocol):
-    """A store that is a file tree, where files can wait."""
-
-    @property
-    def tree(self) -> FileTree:
-        """The file system, rooted where the store is."""
-        ...
-
-    def refuse(self, key: str) -> None:
-        """See that a file can be renamed to a key: no link, file or mount is in the way."""
-        ...
-
-
 class TreeAttempt(TaskAttempt):
-    """An attempt in the process that writes it. Its store is a `WaitingStore`."""
+    """An attempt in the process that writes it."""
+
+    _files: dict[str, TreeFile | LocalFile]
 
     def __init__(
         self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
     ) -> None:
-        super().__init__(job, task, attempt)
-        self._runtime = runtime
-        self._store = cast("WaitingStore", runtime.store)
+        super().__init__(runtime, job, options, task, attempt)
+        self._store = cast("TreeStore", runtime.store)
         self._tree = self._store.tree
-        self._options = options
-        self._paths = job.paths
         self._root = self._paths.attempt_directory(attempt).rstrip("/")
-        self._set = AttemptSet(runtime, job, self._paths, task, attempt)
-        self._fence = Fence(runtime, job, self._paths)
-        self.statistics = Statistics()
-        self._stop_clock = self.statistics.begin(statistics.TASK_ATTEMPT, runtime.clock)
-        self._opened: dict[str, TreeFile | LocalFile] = {}
         self._made: set[str] = set()
-        self._local = LocalFiles(options)
         self._given = self._unique = False
         self._left: set[str] = set()
         """Names whose files were given up, and may still be there."""
         self._torn = ""
         """Why nobody can tell any more what the attempt has; "": nothing."""
         self._manifest: bytes | None = None
-        self._files: tuple[ManifestFile, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<TreeAttempt {self.attempt!r} of task {self.task!r} {self.phase.value}>"
+        self._named: tuple[ManifestFile, ...] = ()
+        """What the manifest names."""
 
     @property
     def has_files(self) -> bool:
         """Whether it has files, so that no other handle can commit it."""
-        return bool(self._opened) or self._given
+        return bool(self._files) or self._given
 
     # Writing --------------------------------------------------------------------------------------
 
     def open(self, name: str, *, unique: bool, attributes: Attributes) -> TreeFile:
         """Open a file for writing: see `Task.open`."""
-        self.check_process("opening a file")
-        name = self._name(name, unique, attributes)
-        with self._turns.lock:
-            self._turns.check_open()
-            self._refuse_twice(name)
-            file = self._tree_file(name)
-            self._opened[name] = file
-        return file
+        return self._add(name, unique, attributes, self._tree_file)
 
     def local_file(self, name: str, *, unique: bool, attributes: Attributes) -> LocalFile:
         """Open a file that seeks, on local disk: see `Task.local_file`. When it is closed it is
         copied to its place."""
+
+        def make(stored: str) -> LocalFile:
+            url = f"{self._tree.url}{stored}"
+            return self._local_file(stored, url, on_close=partial(self._take_in, stored))
+
+        return self._add(name, unique, attributes, make)
+
+    def _add(self, name: str, unique: bool, attributes: Attributes, make: Callable[[str], F]) -> F:
         self.check_process("opening a file")
-        name = self._name(name, unique, attributes)
+        name = self._stored_name(name, unique, attributes)
         with self._turns.lock:
             self._turns.check_open()
-            self._refuse_twice(name)
-            file = LocalFile(
-                self._local.directory,
-                name,
-                f"{self._tree.url}{name}",
-                bytes_max=self._options.local_bytes_max,
-                on_close=partial(self._take_in, name),
-            )
-            self._opened[name] = file
+            self._refuse_twice(self._files, name)
+            file = self._files[name] = make(name)
         return file
 
     def directory(self, *, unique: bool) -> Path:
@@ -179,7 +151,7 @@ class TreeAttempt(TaskAttempt):
     def streams(self) -> dict[str, TreeFile | LocalFile]:
         """The files that were opened here, by their names; also those that ended badly."""
         with self._turns.lock:
-            return dict(self._opened)
+            return dict(self._files)
 
     @property
     def waiting(self) -> Self:
@@ -210,14 +182,14 @@ class TreeAttempt(TaskAttempt):
             if name in self._left:
                 self._again(partial(self._drop, name))
             with self._turns.lock:
-                if self._opened.get(name) is file:
-                    del self._opened[name]
+                if self._files.get(name) is file:
+                    del self._files[name]
 
     def rename(self, name: str, new: str, *, unique: bool) -> str:
         """See `WaitingFiles.rename`. After a StoreError the file may have both names, or either:
         the attempt cannot commit any more."""
         self.check_process("renaming a file")
-        new = self._name(new, unique, Attributes())
+        new = self._stored_name(new, unique, Attributes())
         source, target = f"{self._root}/{name}", f"{self._root}/{new}"
         with patient(), self._turns.discard(), self._turns.lock:
             file = self._own(name)
@@ -228,7 +200,7 @@ class TreeAttempt(TaskAttempt):
                 )
             if new == name:
                 return new
-            self._refuse_twice(new)
+            self._refuse_twice(self._files, new)
             self._make_directories(parent_of(target))
             seen = self._again(lambda: self._tree.stat(source))
             if seen is None:
@@ -240,8 +212,8 @@ class TreeAttempt(TaskAttempt):
                 self._torn = before
                 raise self._has_already(new) from error
             self._torn = before
-            del self._opened[name]
-            self._opened[new] = file
+            del self._files[name]
+            self._files[new] = file
             file.renamed(f"{self._tree.url}{new}")
         return new
 
@@ -256,7 +228,7 @@ class TreeAttempt(TaskAttempt):
 
     def _own(self, name: str) -> TreeFile | LocalFile:
         """A file of this handle that nobody is just closing."""
-        file = self._opened.get(name)
+        file = self._files.get(name)
         if file is None:
             raise self._has_no(name)
         if file.state is FileState.CLOSING:
@@ -286,7 +258,7 @@ class TreeAttempt(TaskAttempt):
             may_close=partial(self._turns.check_open, awaited=True),
         )
 
-    def _name(self, name: str, unique: bool, attributes: Attributes) -> str:
+    def _stored_name(self, name: str, unique: bool, attributes: Attributes) -> str:
         if attributes != Attributes():
             raise OptionError(
                 f"{self._tree.url} holds files, which have no attributes: {attributes!r:.120}",
@@ -294,11 +266,6 @@ class TreeAttempt(TaskAttempt):
             )
         check_file_name(name, uuid=self.job.uuid)
         return unique_name(name, self.job.uuid) if unique else name
-
-    def _refuse_twice(self, name: str) -> None:
-        opened = self._opened.get(name)
-        if opened is not None and opened.state not in (FileState.ABORTED, FileState.FAILED):
-            raise self._has_already(name)
 
     def _make_directories(self, directory: str) -> None:
         if directory in self._made:
@@ -367,41 +334,25 @@ class TreeAttempt(TaskAttempt):
 
     # Its ends -------------------------------------------------------------------------------------
 
-    def _commit(self, driver: bool) -> TaskCommit:
-        first, result = self.phase is Phase.OPEN, TaskCommit(self.job.uuid, self.task, self.attempt)
-        try:
-            if self._manifest is None:
-                self._files = self._gather()
-                self._make_last()
-                self._manifest = self._encode()
-            if self._files or self.job.terms.accept != "results":
-                self._fence.created()  # what another program has written, too
-                self._fence.check()
-                self._before_set()
-                self._turns.phase = Phase.SENT
-                result = TaskCommit(
-                    job_uuid=self.job.uuid,
-                    task=self.task,
-                    attempt=self.attempt,
-                    key=self._set.key,
-                    etag=self._put(self._manifest),
-                    pendingset_bytes=len(self._manifest),
-                    files=len(self._files),
-                    bytes=sum(file.size for file in self._files),
-                )
-        except BaseException as error:
-            if first and self._set.refused:
-                self._turns.phase = Phase.OPEN
-            self._abort_after(error)
-            raise
-        late = self._fence.must_undo() if result.key and not driver else None
-        if late is not None:
-            self._abort_after(late)
-            raise late
-        self._committed(result)
-        self._files, self._manifest = (), None  # nobody needs them any more
-        self._local.remove()
-        return result
+    def _save_set(self) -> tuple[TaskCommit, bytes]:
+        """See `TaskAttempt._save_set`: the manifest."""
+        if self._manifest is None:
+            self._named = self._gather()
+            self._make_last()
+            self._manifest = self._encode()
+        if not self._named and self.job.terms.accept == "results":
+            return TaskCommit(self.job.uuid, self.task, self.attempt), b""
+        self._fence.created()  # what another program has written, too
+        self._fence.check()
+        self._before_set()
+        self._turns.phase = Phase.SENT
+        etag, size = self._put(self._manifest), len(self._manifest)
+        data_bytes = sum(file.size for file in self._named)
+        return self._result(etag, size, len(self._named), data_bytes), b""
+
+    def _tidy(self) -> None:
+        super()._tidy()
+        self._named, self._manifest = (), None
 
     def _before_set(self) -> None:
         """What is done when everything that the manifest names lasts."""
@@ -421,19 +372,16 @@ class TreeAttempt(TaskAttempt):
         failures: list[BaseException] = []
         there, _ = settle_undo(self.job, self._set, self._fence, self.phase, failures, sole=True)
         self._turns.phase = Phase.ABORTED
-        for file in self._opened.values():
+        for file in self._files.values():
             if file.state is FileState.OPEN:
                 file.abort()
-        self._local.remove()
+        self._remove_local()
         if self._made:
             self._again(lambda: self._store.clear(f"{self._root}/"))
         if failures:
             raise failures[0]
         if there.found is Found.SET:
             self._set.take_back()
-
-    def _states(self) -> dict[str, FileState]:
-        return {name: file.state for name, file in self._opened.items()}
 
     # What is committed ----------------------------------------------------------------------------
 
@@ -445,10 +393,10 @@ class TreeAttempt(TaskAttempt):
                 job_id=self.job.id,
                 hint=ANOTHER_ATTEMPT,
             )
-        self._refuse_lost_files()
+        self._refuse_lost_files(self._files)
         for name in sorted(self._left):
             self._again(partial(self._drop, name))
-        opened = {n for n, f in self._opened.items() if f.state is FileState.PENDING}
+        opened = {n for n, f in self._files.items() if f.state is FileState.PENDING}
         start = len(self._root) + 1
         there = self._again(lambda: list(self._store.waiting_files(self._root)))
         found = {f.path[start:]: f for f in there if opened or self._given}
@@ -499,7 +447,7 @@ class TreeAttempt(TaskAttempt):
     def _make_last(self) -> None:
         """Make files and directories last. (What the manifest's PUT makes last is what the store
         itself has written.)"""
-        paths = [f"{self._root}/{file.name}" for file in self._files]
+        paths = [f"{self._root}/{file.name}" for file in self._named]
         directories = {""} if paths else set()
         for path in paths:
             add_parents(directories, path)
@@ -515,7 +463,7 @@ class TreeAttempt(TaskAttempt):
     def _encode(self) -> bytes:
         self._stop_clock(False)
         manifest = TaskManifest(
-            self.job.id, self.job.uuid, self.task, self.attempt, self._files,
+            self.job.id, self.job.uuid, self.task, self.attempt, self._named,
             statistics=self.statistics.to_dict(),
         )  # fmt: skip
         data = encode_manifest(manifest, self._tree.url, self._root)

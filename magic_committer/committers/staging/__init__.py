@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from magic_committer.committers.base import Committer
-from magic_committer.committers.magic import Attempt
 from magic_committer.committers.staging.attempt import StagingAttempt
 from magic_committer.errors import OptionError
 from magic_committer.options import BY_PARTITION, Mode, Track
@@ -36,13 +35,12 @@ class StagingCommitter(Committer[StagingAttempt]):
 
     tracks: ClassVar[tuple[Track, ...]] = ("memory",)
 
-    def _refuse_attempt(self, attempt: str | None, *, shared: bool) -> None:
-        if shared:
-            raise OptionError(
-                f"a given attempt name needs track='s3', which committer={self.name!r} does not"
-                " have: its files are on local disk",
-                hint="Leave attempt out; or start the job with committer='magic'",
-            )
+    def _refuse_shared(self, attempt: str) -> OptionError:
+        return OptionError(
+            f"a given attempt name needs track='s3', which committer={self.name!r} does not have:"
+            " its files are on local disk",
+            hint="Leave attempt out; or start the job with committer='magic'",
+        )
 
     def _make(self, task: str, attempt: str, *, shared: bool) -> StagingAttempt:
         if self.job.terms.track not in self.tracks:  # a record that this library did not write
@@ -51,8 +49,9 @@ class StagingCommitter(Committer[StagingAttempt]):
                 " local disk, where other processes do not find them",
                 hint="Start another job, without track",
             )
-        uploads = Attempt(self.runtime, self.job, self.options, task, attempt, blocks=self.blocks)
-        return StagingAttempt(self.runtime, uploads, self.options)
+        return StagingAttempt(
+            self.runtime, self.job, self.options, task, attempt, blocks=self.blocks
+        )
 
 
 class DirectoryCommitter(StagingCommitter):

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -46,28 +47,18 @@ _PARTIAL = 206
 """We never ask for a range: the whole object was requested, and a piece came."""
 
 
+@dataclass(eq=False)
 class Refused(Failure):
-    """The store has answered with an error.
+    """The store has answered with an error."""
 
-    Attributes:
-        status, code, message, request_id: of the answer. An answer without S3's document has its
-            status as its code.
-        region: the region that it names, or "".
-    """
+    status: int
+    code: str  # the status, where the answer has no document
+    message: str
+    request_id: str = ""
+    region: str = ""  # that it names
 
-    def __init__(
-        self, status: int, code: str, message: str, request_id: str = "", region: str = ""
-    ) -> None:
-        super().__init__(message or code)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.request_id = request_id
-        self.region = region
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        said = (self.status, self.code, self.message, self.request_id, self.region)
-        return (Refused, said)
+    def __str__(self) -> str:
+        return self.message or self.code
 
 
 class _Strange(Exception):

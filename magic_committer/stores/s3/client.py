@@ -20,13 +20,13 @@ import logging
 import os
 import threading
 import urllib.parse
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from magic_committer._patience import SLICE_SECONDS
@@ -46,7 +46,6 @@ from magic_committer.stores.base import (
     AbortUpload,
     Answer,
     Ask,
-    Attributes,
     Checksum,
     ChecksumAlgorithm,
     CompleteUpload,
@@ -235,7 +234,8 @@ class S3Store:
         if delimiter:
             fixed["Delimiter"] = delimiter
         while True:
-            reply, attempts = self._ask(Call("list", "ListObjectsV2", prefix, {**fixed, **place}))
+            call = Call("list", "ListObjectsV2", prefix, {**fixed, **place})
+            reply, attempts = self._ask(call)
             seen_at = self._seen_at(reply)
             yield ObjectPage(
                 tuple(
@@ -249,19 +249,14 @@ class S3Store:
                     if one["Prefix"].startswith(prefix)
                 ),
             )
-            if not reply.get("IsTruncated"):
+            place = self._following(call, reply, attempts, "ContinuationToken")
+            if not place:
                 return
-            token = reply.get("NextContinuationToken")
-            if not token or token == place.get("ContinuationToken"):
-                _refuse_page("list", self._bucket, prefix, attempts)
-            place = {"ContinuationToken": token}
 
     # Uploads -------------------------------------------------------------------------------------
 
-    def create_upload(
-        self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
-    ) -> CreatedUpload:
-        return run(self._creating(CreateUpload(key, attributes, checksum)), self._ask)
+    def create_upload(self, key: str, **given: Any) -> CreatedUpload:
+        return run(self._creating(CreateUpload(key, **given)), self._ask)
 
     def _creating(self, asked: CreateUpload) -> Work[CreatedUpload]:
         attributes, checksum = asked.attributes, asked.checksum
@@ -301,14 +296,8 @@ class S3Store:
     def _putting_part(self, asked: PutPart) -> Work[Part]:
         key, number, checksum = asked.key, asked.number, asked.checksum
         body, asked.body = asked.body, NO_BODY
-        wanted = {
-            "Key": key,
-            **self._payer,
-            "UploadId": asked.upload_id,
-            "PartNumber": number,
-            **self._customer_key,
-            **_checksum_named(checksum),
-        }
+        wanted = self._of_upload(asked)
+        wanted.update(PartNumber=number, **self._customer_key, **_checksum_named(checksum))
         size = body.nbytes if isinstance(body, memoryview) else body.length
         if isinstance(body, FileSlice):
             os.stat(body.path)  # a file that is not there is no error of the store
@@ -336,32 +325,23 @@ class S3Store:
 
     def _listing_parts(self, asked: ListParts) -> Work[tuple[Part, ...]]:
         parts: list[Part] = []
-        wanted = {**self._named(asked.key), "UploadId": asked.upload_id, **self._customer_key}
-        marker = 0
+        place: dict[str, Any] = {}
         while True:
-            reply, attempts = yield Call("list_parts", "ListParts", asked.key, dict(wanted))
+            wanted = {**self._of_upload(asked), **self._customer_key, **place}
+            call = Call("list_parts", "ListParts", asked.key, wanted)
+            reply, attempts = yield call
             parts += [
                 Part(one["PartNumber"], one["ETag"], one["Size"], _checksum_of(one))
                 for one in reply.get("Part", ())
             ]
-            if not reply.get("IsTruncated"):
+            place = self._following(call, reply, attempts, "PartNumberMarker")
+            if not place:
                 return tuple(parts)
-            following = reply.get("NextPartNumberMarker", 0)
-            if following <= marker:
-                _refuse_page("list_parts", self._bucket, asked.key, attempts)
-            marker = wanted["PartNumberMarker"] = following
 
     def complete_upload(
-        self,
-        key: str,
-        upload_id: str,
-        parts: Sequence[Part],
-        *,
-        length: int | None = None,
-        checksum: Checksum | None = None,
-        if_none_match: bool = False,
+        self, key: str, upload_id: str, parts: Sequence[Part], **given: Any
     ) -> Written:
-        asked = CompleteUpload(key, upload_id, parts, length, checksum, if_none_match)
+        asked = CompleteUpload(key, upload_id, parts, **given)
         return run(self._completing(asked), self._ask)
 
     def _completing(self, asked: CompleteUpload) -> Work[Written]:
@@ -369,13 +349,8 @@ class S3Store:
             {"PartNumber": one.number, "ETag": one.etag, **_checksum_named(one.checksum)}
             for one in asked.parts
         ]
-        wanted: dict[str, Any] = {
-            "Key": asked.key,
-            **self._payer,
-            "UploadId": asked.upload_id,
-            "MultipartUpload": {"Parts": parts},
-            **self._customer_key,
-        }
+        wanted = self._of_upload(asked)
+        wanted.update(MultipartUpload={"Parts": parts}, **self._customer_key)
         if asked.length is not None:
             wanted["MpuObjectSize"] = asked.length
         if asked.if_none_match:
@@ -392,7 +367,7 @@ class S3Store:
         run(self._aborting(AbortUpload(key, upload_id)), self._ask)
 
     def _aborting(self, asked: AbortUpload) -> Work[Written]:
-        wanted = {**self._named(asked.key), "UploadId": asked.upload_id}
+        wanted = self._of_upload(asked)
         with suppress(NotFound):
             yield Call("abort_upload", "AbortMultipartUpload", asked.key, wanted, once=asked.once)
         return Written("")
@@ -420,8 +395,9 @@ class S3Store:
         from the last key whose uploads were all on the page before, and drops duplicates.
         """
         wanted = {"Prefix": prefix, **at.markers, **self._payer}
+        call = Call("list_uploads", "ListMultipartUploads", prefix, wanted)
         try:
-            reply, attempts = yield Call("list_uploads", "ListMultipartUploads", prefix, wanted)
+            reply, attempts = yield call
         except InvalidRequest:
             if at.by_key or "UploadIdMarker" not in at.markers or not at.before:
                 raise
@@ -431,19 +407,33 @@ class S3Store:
         repeated = {(one.key, one.upload_id) for one in at.before} if at.by_key else set()
         shown = (one for one in page if (one.key, one.upload_id) not in repeated)
         held = tuple(one for one in shown if one.key.startswith(prefix))
-        given = UploadPage(held, self._seen_at(reply))
-        if not reply.get("IsTruncated"):
-            return given, None
         if at.by_key:
             ahead = (key for key in _key_markers(page) if key > at.markers["KeyMarker"])
-            following = {"KeyMarker": next(ahead, "")}
-        else:
-            names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
-            following = {name: reply.get(said, "") for name, said in names.items()}
-        following = {name: marker for name, marker in following.items() if marker}
-        if not following or following == at.markers:
-            _refuse_page("list_uploads", self._bucket, prefix, attempts)
-        return given, _PageStart(following, at.by_key, page)
+            reply.update(NextKeyMarker=next(ahead, ""), NextUploadIdMarker="")
+        place = self._following(call, reply, attempts, "KeyMarker", "UploadIdMarker")
+        given = UploadPage(held, self._seen_at(reply))
+        return given, _PageStart(place, at.by_key, page) if place else None
+
+    def _following(self, call: Call, reply: Reply, attempts: int, *markers: str) -> dict[str, Any]:
+        """The parameters by which the page behind this one is asked for; none: it is the last. A
+        page that says "more", and not where, is an error."""
+        if not reply.get("IsTruncated"):
+            return {}
+        place = {name: said for name in markers if (said := reply.get(f"Next{name}"))}
+        before = {name: call.parameters[name] for name in markers if name in call.parameters}
+        is_ahead = place.get("PartNumberMarker", 1) > before.get("PartNumberMarker", 0)
+        if place and place != before and is_ahead:
+            return place
+        where = f" s3://{self._bucket}/{call.key}" if self._bucket else ""
+        raise NotSupported(
+            f"{call.verb}{where} failed: the listing says that there is more, and not where",
+            operation=call.verb,
+            bucket=self._bucket,
+            key=call.key,
+            status=200,
+            attempts=attempts,
+            hint="The store cannot be listed past one page",
+        )
 
     # Many requests -------------------------------------------------------------------------------
 
@@ -514,6 +504,11 @@ class S3Store:
         given = {name: value for name, value in more.items() if value is not None}
         return {"Key": key, **self._payer, **given}
 
+    def _of_upload(
+        self, asked: PutPart | ListParts | CompleteUpload | AbortUpload
+    ) -> dict[str, Any]:
+        return {"Key": asked.key, **self._payer, "UploadId": asked.upload_id}
+
 
 _WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
     CompleteUpload: S3Store._completing,
@@ -527,19 +522,6 @@ _WORKS: Mapping[type, Callable[[S3Store, Any], Work[Any]]] = {
 
 
 # Values -------------------------------------------------------------------------------------------
-
-
-def _refuse_page(verb: str, bucket: str, prefix: str, attempts: int) -> NoReturn:
-    where = f" s3://{bucket}/{prefix}" if bucket else ""
-    raise NotSupported(
-        f"{verb}{where} failed: the listing says that there is more, and not where",
-        operation=verb,
-        bucket=bucket,
-        key=prefix,
-        status=200,
-        attempts=attempts,
-        hint="The store cannot be listed past one page",
-    )
 
 
 def _checksum_of(reply: Reply) -> Checksum | None:
@@ -590,7 +572,7 @@ STORES_MAX = 16
 
 _Wanted = tuple[str, S3Options, frozenset[tuple[str, str]]]
 _lock = threading.Lock()
-_connected: OrderedDict[_Wanted, S3Store] = OrderedDict()
+_connected: deque[S3Store] = deque(maxlen=STORES_MAX)
 """Those that were wanted last, the newest at the end."""
 _in_use: WeakValueDictionary[_Wanted, S3Store] = WeakValueDictionary()
 """These, and those that jobs still have."""
@@ -611,8 +593,8 @@ def connect(
         OptionError: as for `S3Store`.
     """
     held = {} if held is None else held
-    if bucket in held:
-        mine: S3Store = held[bucket]
+    mine: S3Store | None = held.get(bucket)
+    if mine is not None:
         return mine
     options = options or S3Options()
     wanted = (bucket, options, surroundings())
@@ -623,10 +605,9 @@ def connect(
             if not store._way.has_credentials:
                 return store
             _in_use[wanted] = store
-        _connected[wanted] = store
-        _connected.move_to_end(wanted)
-        if len(_connected) > STORES_MAX:
-            _connected.popitem(last=False)
+        elif store in _connected:
+            _connected.remove(store)
+        _connected.append(store)
         held[bucket] = store
         return store
 

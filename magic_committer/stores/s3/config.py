@@ -31,7 +31,7 @@ from magic_committer._patience import Errand
 from magic_committer._pool import beside
 from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
-from magic_committer.stores.s3 import http, redact
+from magic_committer.stores.s3 import redact
 from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Sent, origin_of
 from magic_committer.stores.s3.requests import BucketPlace
 from magic_committer.stores.s3.signing import Credentials
@@ -46,7 +46,6 @@ SURROUNDINGS = ("HOME", "REQUESTS_CA_BUNDLE", "BOTO_CONFIG", CUSTOMER_KEY_VARIAB
 REGION_DEFAULT = "us-east-1"
 """The region if nothing names one: S3 redirects us to the bucket's region, other stores ignore
 it."""
-OPTIONS_HINT = "Check S3Options, the AWS_* variables and the AWS configuration files"
 
 _FILES = {"AWS_CONFIG_FILE": "~/.aws/config", "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials"}
 _VARIABLES = {
@@ -150,8 +149,6 @@ def plain_setup(bucket: str, options: S3Options) -> Setup:
 def _refuse_odd(bucket: str, options: S3Options) -> None:
     if options.transport == "boto3":
         raise NotPlain("transport='boto3'")
-    if not http.available():
-        raise NotPlain("httptools is not installed")
     if os.environ.get(PLUGINS):
         raise NotPlain(f"{PLUGINS} is set")
     if bucket.endswith("--x-s3"):
@@ -232,19 +229,20 @@ class _Asking:
 
     def __call__(self) -> Credentials:
         if self._found is not None and not getattr(self._found, "refresh_needed", bool)():
-            return _asked(self._session)
-        frozen = beside(lambda: _asked(self._session), Errand())
+            return credentials_of(self._session)
+        key = beside(lambda: credentials_of(self._session), Errand())
         self._found = self._session.get_credentials()
-        return frozen
+        return key
 
 
-def _asked(session: Any) -> Credentials:
-    """The SDK's credentials, as they are now. Raises `NoAnswer`: it finds none, or the service that
-    gives them does not answer."""
+def credentials_of(session: Any) -> Credentials:
+    """The SDK's credentials, as they are now, hidden from now on: refreshed ones are new secrets.
+    Raises `NoAnswer`: it finds none, or the service that gives them does not answer."""
     from botocore import exceptions as sdk  # late: the session has loaded it
 
     try:
-        frozen = frozen_of(session)
+        found = session.get_credentials()
+        frozen = None if found is None else found.get_frozen_credentials()
     except (sdk.HTTPClientError, sdk.ConnectionError) as error:
         where = "the service that gives credentials"
         raise NoAnswer(Cause.CONNECT, Sent.NEVER, str(error), where) from None
@@ -252,16 +250,6 @@ def _asked(session: Any) -> Credentials:
         raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, str(error)) from None
     if frozen is None:
         raise NoAnswer(Cause.CREDENTIALS, Sent.NEVER, "Unable to locate credentials")
-    return frozen
-
-
-def frozen_of(session: Any) -> Credentials | None:
-    """The SDK's credentials, hidden from now on: refreshed ones are new secrets. None: there are
-    none."""
-    found = session.get_credentials()
-    if found is None:
-        return None
-    frozen = found.get_frozen_credentials()
     key = Credentials(frozen.access_key, frozen.secret_key, frozen.token)
     redact.know(*key)
     return key
@@ -295,9 +283,15 @@ def core_session(options: S3Options) -> Any:
         loader = _loaders.setdefault(session.get_config_variable("data_path"), own)
         session.register_component("data_loader", loader)
     except (BotoCoreError, ValueError) as error:
-        redact.redact_error(error)
-        raise OptionError(f"no client can be made: {error}", hint=OPTIONS_HINT) from error
+        raise no_client(error) from None
     return session
+
+
+def no_client(error: Exception) -> OptionError:
+    """What the SDK has refused, without secrets."""
+    said = redact.redacted(str(error))
+    hint = "Check S3Options, the AWS_* variables and the AWS configuration files"
+    return OptionError(f"no client can be made: {said}", hint=hint)
 
 
 def _truth(value: object) -> bool:
@@ -359,14 +353,11 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
     """How to connect to an endpoint, by the SDK's rules for certificates and proxies.
 
     Raises:
-        NotPlain: the proxy is not reached by plain HTTP.
         OptionError: the bundle of certificates is not there.
     """
     proxy = _proxy(endpoint)
-    if proxy and not proxy.startswith("http://"):
-        raise NotPlain("the proxy is not reached by plain HTTP")
     context = None
-    if endpoint.startswith("https:"):
+    if endpoint.startswith("https:") or proxy.startswith("https:"):
         bundle = ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or _usual_bundle()
         try:
             if not os.path.isfile(bundle):

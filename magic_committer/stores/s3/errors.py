@@ -108,17 +108,16 @@ def kind(error: Failure) -> Kind:
     """Whether the request may be tried again, and how."""
     if isinstance(error, NoAnswer):
         return "final" if error.cause in _FINAL else "transient"
-    if error.code == "RequestTimeTooSkewed":
+    status, code = error.status, error.code
+    if code == "RequestTimeTooSkewed":
         return "skewed"
-    if error.code in THROTTLED or error.status in (429, 503):
+    if code in THROTTLED or status in (429, 503):
         return "throttled"
-    if error.code in TRANSIENT or error.status == 408:
+    of_server = status >= 500 and status != 501 and code not in UNSUPPORTED
+    if code in TRANSIENT or status == 408 or of_server:
         return "transient"
-    if error.status >= 500 and error.status != 501 and error.code not in UNSUPPORTED:
-        return "transient"
-    if error.code in IN_THE_WAY:
-        return "final"
-    return "conflict" if error.code in CONFLICT or error.status == 409 else "final"
+    conflict = (code in CONFLICT or status == 409) and code not in IN_THE_WAY
+    return "conflict" if conflict else "final"
 
 
 def never_sent(error: Failure) -> bool:
@@ -133,7 +132,7 @@ def nobody_there(error: Failure) -> bool:
     if not isinstance(error, NoAnswer) or error.cause in (Cause.FULL, Cause.TIME):
         return False
     closed = error.cause is Cause.BROKEN and error.sent is Sent.PERHAPS
-    return closed or _no_connection(error)
+    return closed or _unreached(error) != ""
 
 
 def not_tls(error: Failure) -> bool:
@@ -158,8 +157,7 @@ def translate(
 ) -> StoreError:
     """Our error for a failure, which is its cause. ``operation`` is the port's verb; ``sent``:
     whether one of the tries may have reached the store."""
-    cls = _class(error)
-    status, code, request_id = error.status, error.code, error.request_id
+    cls, status, code, request_id = _class(error), error.status, error.code, error.request_id
     if code == str(status):  # it came without a document, like every answer to HEAD
         code = _CODES_OF_HEAD.get(status, "") if operation == "head" else ""
     where = f" s3://{bucket}/{key}" if bucket else ""  # of the account: no bucket
@@ -193,23 +191,19 @@ def translate(
 
 def _said(error: Failure, status: int, code: str) -> Iterator[str]:
     """What the message says about the answer, or why there was none."""
-    if _no_connection(error):
-        assert isinstance(error, NoAnswer)
-        yield redacted(f"could not reach {error.where}: {error.why}")
+    if unreached := _unreached(error):
+        yield redacted(f"could not reach {unreached}: {error}")
         return
-    if never_sent(error):
-        yield "not sent"
-    else:
-        yield f"{status or 'no answer'} {code}".strip()
+    yield "not sent" if never_sent(error) else f"{status or 'no answer'} {code}".strip()
     text = error.message if isinstance(error, Refused) else str(error)
     said = redacted(text)[:SERVER_MESSAGE_CHARS_MAX].rstrip(". ")
     if said and said != code:
         yield said
 
 
-def _no_connection(error: Failure) -> bool:
-    """Whether it is certain that nothing was sent, because there was no way to the store."""
-    return isinstance(error, NoAnswer) and error.where != "" and never_sent(error)
+def _unreached(error: Failure) -> str:
+    """What there was no way to, so that it is certain that nothing was sent; "": nothing."""
+    return error.where if isinstance(error, NoAnswer) and error.sent is Sent.NEVER else ""
 
 
 def per_key(code: str, message: str, bucket: str, key: str, attempts: int) -> StoreError:
@@ -238,32 +232,29 @@ def _class(error: Failure) -> type[StoreError]:
 def _hint(
     error: Failure, cls: type[StoreError], operation: str, code: str, status: int, sent: bool
 ) -> str:
-    if isinstance(error, NoAnswer) and cls is Unanswered:
-        effect = _after_silence(operation) if sent else "Nothing was sent, so nothing took effect"
-        return f"{effect}. {_HINTS.get(error.cause, _CONNECTION_HINT)}"
-    told = _HINTS.get(error.cause if isinstance(error, NoAnswer) else code or status)
+    if not sent:
+        effect = "Nothing was sent, so nothing took effect"
+    elif operation in READS:
+        effect = "Nothing was changed: try again later"
+    elif operation in HARMLESS_AGAIN:
+        effect = "It may have taken effect; it may be repeated as it is"
+    else:
+        effect = "It may have taken effect; look before you repeat it"
+    if isinstance(error, NoAnswer):
+        if cls is Unanswered:
+            return f"{effect}. {_HINTS.get(error.cause, _CONNECTION_HINT)}"
+        return _HINTS.get(error.cause, "")
+    told = _HINTS.get(code or status)
     if told is not None:
         return told
     if cls is PermissionDenied:
         action = ACTIONS.get(operation, "the action")
         return f"Allow {action} on it in the policy{_DENIED_ALSO.get(operation, '')}"
     if cls is Unanswered:
-        return f"{_after_silence(operation)}; check endpoint and network"
-    return _NOT_SUPPORTED_HINT if cls is NotSupported else ""
+        return f"{effect}; check endpoint and network"
+    return _HINTS[501] if cls is NotSupported else ""
 
 
-def _after_silence(operation: str) -> str:
-    if operation in READS:
-        return "Nothing was changed: try again later"
-    if operation in HARMLESS_AGAIN:
-        return "It may have taken effect; it may be repeated as it is"
-    return "It may have taken effect; look before you repeat it"
-
-
-_NOT_SUPPORTED_HINT = (
-    "The store does not have this operation, or does not take what was sent with it (a condition, a"
-    " checksum, tags)"
-)
 _ABSENT_ALSO = "; without s3:ListBucket an object that is not there answers 403 as well"
 _DENIED_ALSO = {
     "get": _ABSENT_ALSO,
@@ -308,6 +299,8 @@ _HINTS: Mapping[Cause | str | int, str] = {
         "This store keeps keys as paths of files: a key cannot continue another after a slash",
     ),
     301: _MOVED_HINT,
+    501: "The store does not have this operation, or does not take what was sent with it (a"
+    " condition, a checksum, tags)",
     400: "The store gave no reason: the credentials may have expired, or the region may be wrong",
     407: "The proxy wants a user and a password: HTTP_PROXY=http://user:password@host:port; or name"
     " the store in NO_PROXY",

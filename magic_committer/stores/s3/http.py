@@ -42,21 +42,11 @@ from time import monotonic
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import httptools
+
 from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
 from magic_committer._pool import BESIDE, Future
 from magic_committer.stores.base import FileSlice, PartBody
-
-httptools: Any
-try:
-    import httptools
-except ImportError:  # no build for this platform: boto3's way serves
-    httptools = None
-
-
-def available() -> bool:
-    """Whether it can be used: httptools is installed, and this is a POSIX system."""
-    return httptools is not None and hasattr(select, "poll")
-
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -122,34 +112,28 @@ _CODES = {Cause.LARGE: "TooLarge", Cause.BODY: "IncompleteBody"}
 class Failure(Exception):
     """Why a request has not succeeded: `NoAnswer`, or the store's refusal."""
 
-    status: int = 0  # of the answer, as far as there was one
-    code: str = ""
+    status: int  # of the answer, as far as there was one
+    code: str
+    request_id: str
+
+
+@dataclass(eq=False)
+class NoAnswer(Failure):
+    """A request that got no answer that can be used."""
+
+    cause: Cause
+    sent: Sent
+    why: str  # in words, without secrets
+    where: str = ""  # the scheme, host and port of what was not reached
+    status: int = 0
     request_id: str = ""
 
+    def __str__(self) -> str:
+        return self.why
 
-class NoAnswer(Failure):
-    """A request that got no answer that can be used.
-
-    Attributes:
-        cause: why.
-        sent: whether the store may have got the request.
-        why: the reason in words, without secrets.
-        where: the scheme, host and port of what was not reached.
-    """
-
-    def __init__(
-        self, cause: Cause, sent: Sent, why: str, where: str = "", status: int = 0
-    ) -> None:
-        super().__init__(why)
-        self.cause = cause
-        self.sent = sent
-        self.why = why
-        self.where = where
-        self.status = status
-        self.code = _CODES.get(cause, "")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (NoAnswer, (self.cause, self.sent, self.why, self.where, self.status))
+    @property
+    def code(self) -> str:  # type: ignore[override]
+        return _CODES.get(self.cause, "")
 
 
 def unwritten(why: str) -> NoAnswer:
@@ -473,7 +457,7 @@ class _Tls:
         "_from", "_left", "_sealed", "_sock", "_tls", "_to", "close", "fileno", "setblocking",
     )  # fmt: skip
 
-    def __init__(self, sock: socket.socket, context: ssl.SSLContext, host: str) -> None:
+    def __init__(self, sock: socket.socket | _Tls, context: ssl.SSLContext, host: str) -> None:
         self._sock = sock
         self._from, self._to = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._from, self._to, server_hostname=host)
@@ -580,13 +564,18 @@ class Connection:
 
     def wait(self, wanted: int, seconds: float) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
+        if not hasattr(select, "poll"):  # Windows
+            number = self.sock.fileno()  # type: ignore[union-attr]
+            reads, writes = ([number] if wanted & way else [] for way in (READ, WRITE))
+            reads, writes, fails = select.select(reads, writes, [number], seconds)
+            return (READ if reads else 0) | (WRITE if writes or fails else 0)
         mask = (select.POLLIN if wanted & READ else 0) | (select.POLLOUT if wanted & WRITE else 0)
         poll = self._poll
         if poll is None:
             poll = self._poll = select.poll()
-            poll.register(self.sock, mask)  # type: ignore[arg-type]
+            poll.register(self.sock, mask)
         elif mask != self._mask:
-            poll.modify(self.sock, mask)  # type: ignore[arg-type]
+            poll.modify(self.sock, mask)
         self._mask = mask
         ready = poll.poll(seconds * 1000)
         if not ready:
@@ -687,12 +676,15 @@ class Connection:
         the request is sent."""
         proxy = self._network.proxy
         self._fails = Cause.PROXY if proxy else Cause.CONNECT
-        yield from self._connect(origin_of(proxy) if proxy else self.origin, deadline)
+        place = origin_of(proxy) if proxy else self.origin
+        yield from self._connect(place, deadline)
+        if proxy and place.scheme == "https":
+            yield from self._encrypt(place.host, deadline)
         if self.origin.scheme == "https":
             if proxy:
                 yield from self._tunnel(deadline)
             self._fails = Cause.TLS
-            yield from self._encrypt(deadline)
+            yield from self._encrypt(self.origin.host, deadline)
 
     def _connect(self, place: Origin, deadline: Deadline) -> Step:
         code = 0
@@ -708,7 +700,7 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SLICE)
             code = sock.connect_ex(address)
-            while code in (errno.EINPROGRESS, errno.EAGAIN):
+            while code in (errno.EINPROGRESS, errno.EAGAIN, errno.EWOULDBLOCK):
                 if (yield WRITE):
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                     break
@@ -738,12 +730,12 @@ class Connection:
         finally:
             reading.close()
 
-    def _encrypt(self, deadline: Deadline) -> Step:
+    def _encrypt(self, host: str, deadline: Deadline) -> Step:
         until = monotonic() + self._network.connect_seconds_max
         tls = self._network.tls
         assert tls is not None
-        assert isinstance(self.sock, socket.socket)
-        sock = self.sock = _Tls(self.sock, tls, self.origin.host)
+        assert self.sock is not None
+        sock = self.sock = _Tls(self.sock, tls, host)
         while True:
             try:
                 sock.do_handshake()
@@ -878,7 +870,7 @@ class Http:
         """Send a request at most once, and wait for its answer in this thread. Raises as
         `Connection.exchange`."""
         connection = self.take(request.origin)
-        connection.may_block = True
+        connection.may_block = hasattr(select, "poll")  # Windows has no `timeval`
         work = connection.exchange(request, deadline)
         try:
             wanted = next(work)

@@ -17,7 +17,6 @@ import hashlib
 import logging
 import re
 import urllib.parse
-from typing import Any
 
 HIDDEN = "[hidden]"
 
@@ -78,35 +77,12 @@ def redacted(text: str) -> str:
     return text
 
 
-def redact_error(error: BaseException) -> None:
-    """Remove secrets from an exception and from all that it came from, in place: a store may have
-    repeated a header in its answer."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        one.args = tuple(_clean(arg) for arg in one.args)
-        # What is kept beside the text.
-        for name in ("request", "response", "kwargs", "why", "message"):
-            if hasattr(one, name):
-                setattr(one, name, _clean(getattr(one, name)))
-        waiting += [one.__cause__, one.__context__]
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return redacted(value)
-    if isinstance(value, dict):
-        return {key: _clean(item) for key, item in value.items()}
-    if isinstance(value, BaseException):
-        redact_error(value)
-        return value
-    shown = repr(value)  # a prepared request, for example, shows its headers
-    clean = redacted(shown)
-    return value if clean == shown else clean
+def redact_error(error: Exception) -> None:
+    """Remove secrets from a failure, in place: a store may have repeated a header in its answer."""
+    error.args = tuple(redacted(arg) if isinstance(arg, str) else arg for arg in error.args)
+    for name in ("why", "message"):
+        if hasattr(error, name):
+            setattr(error, name, redacted(getattr(error, name)))
 
 
 class _Filter(logging.Filter):

@@ -82,16 +82,12 @@ def seconds_max(options: S3Options, now: Patience | None) -> float:
 
 
 class Attempts:
-    """One request, sent until it is answered or given up.
+    """One request of a store, sent until it is answered or given up. ``bucket`` is "" if it is
+    about the account.
 
     Attributes:
         count: how often it was tried.
         sent: whether a try may have reached the store; False only if none can have reached it.
-
-    Args:
-        options, clock, way: the store's.
-        bucket: the bucket; "" if the request is about the account.
-        call: the request.
     """
 
     def __init__(
@@ -111,13 +107,6 @@ class Attempts:
         self.count = 0
         self.sent = False
 
-    def left(self, now: float) -> float:
-        """Seconds for which it may still be tried. 0 or less: give it up."""
-        left = self._seconds_max - (now - self._started)
-        if self._patience is not None:
-            left = min(left, self._patience.left(self._call.verb, now, self._seconds_max))
-        return left
-
     @property
     def broken_off(self) -> bool:
         """Whether its errand has ended: it is not tried again."""
@@ -130,10 +119,10 @@ class Attempts:
             Unanswered: it is not even tried once, because other requests of its phase have waited
                 too long.
         """
-        now, is_first = self._clock.monotonic(), not self.count and not self._moved
+        is_first = not self.count and not self._moved
         if is_first:
-            self._started = now
-        left = self.left(now)
+            self._started = self._clock.monotonic()
+        left = self._left()
         if is_first and (left <= 2 * self._last_try_seconds or self.broken_off):
             raise Unanswered(
                 f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s"
@@ -170,17 +159,28 @@ class Attempts:
             self.count -= 1
             return 0.0
         self.sent = self.sent or not never_sent(error)
+        found = kind(error)
         if error.status:
             _met.add(self._way.endpoint)
-            if kind(error) not in ("throttled", "transient"):
+            if found not in ("throttled", "transient"):
                 self.answered()
         if self.broken_off or not self._again(error):
             return None
-        wait = self._wait(error)
-        if self._left_after(error) < self._last_try_seconds + wait:
+        first = THROTTLED_SECONDS if found == "throttled" else TRANSIENT_SECONDS
+        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self.count - 1, 20))
+        from tenacity import wait_random  # late: most requests do not fail
+
+        wait = wait_random(longest / 2, longest)(None)  # type: ignore[arg-type]  # it takes none
+        left, stranger = self._left(), self._stranger(error)
+        if stranger and self.count > 1:
+            tried = self._clock.monotonic() - self._started
+            left = min(left, FIRST_SECONDS + 2 * self._last_try_seconds - tried)
+        if left > 2 * self._last_try_seconds:  # the wait is cut: the time is used
+            wait = min(wait, left - 2 * self._last_try_seconds)
+        if left < self._last_try_seconds + wait:
             return None
         level, until = logging.INFO, ""
-        if self.count == 1 and self._stranger(error):
+        if stranger and self.count == 1:
             level = logging.WARNING
             until = f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
         said = "%s: attempt %d failed (%s), again in %.2f s%s"
@@ -197,19 +197,18 @@ class Attempts:
         where = f" s3://{self._bucket}/{self._call.key}" if self._bucket else ""
         return f"{self._call.verb}{where}"
 
+    def _left(self) -> float:
+        """Seconds for which it may still be tried. 0 or less: give it up."""
+        now = self._clock.monotonic()
+        left = self._seconds_max - (now - self._started)
+        if self._patience is not None:
+            left = min(left, self._patience.left(self._call.verb, now, self._seconds_max))
+        return left
+
     def _stranger(self, error: Failure) -> bool:
         """Whether the store may well be none: it never answered, and now nobody is there."""
         decided = self._patience is not None and self._patience.kind is Kind.DECIDED
         return not decided and self._way.endpoint not in _met and nobody_there(error)
-
-    def _left_after(self, error: Failure) -> float:
-        """As `left`, for another try."""
-        now = self._clock.monotonic()
-        left = self.left(now)
-        if self.count < 2 or not self._stranger(error):
-            return left
-        first = FIRST_SECONDS + 2 * self._last_try_seconds  # what `_wait` keeps
-        return min(left, first - (now - self._started))
 
     def _again(self, error: Failure) -> bool:
         if self.count >= (1 if self._call.once else self._options.retry_attempts_max):
@@ -220,16 +219,6 @@ class Attempts:
         if not_tls(error) and self._stranger(error):
             return False  # another scheme or port never heals
         return found != "final" and not (found == "conflict" and self._call.conflict_final)
-
-    def _wait(self, error: Failure) -> float:
-        first = THROTTLED_SECONDS if kind(error) == "throttled" else TRANSIENT_SECONDS
-        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self.count - 1, 20))
-        from tenacity import wait_random  # late: most requests do not fail
-
-        drawn = wait_random(longest / 2, longest)(None)  # type: ignore[arg-type]  # it takes none
-        # A wait beyond the time ends it, unless it is cut to what is left.
-        room = self._left_after(error) - 2 * self._last_try_seconds
-        return min(drawn, room) if room > 0 else drawn
 
     def sleep(self, seconds: float) -> None:
         """Wait; for an errand, not after its end."""

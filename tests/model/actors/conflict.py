@@ -165,14 +165,9 @@ def to_delete(
 ) -> Steps:
     """What of the data goes: not what the job rewrites, nor what appends publish that are decided
     and live. One may end between the listing and the look: the listing may show a part of it. The
-    next one shows more, and then all is done once more.
-
-    Args:
-        there, last: the data, if it was listed before the look at the plans.
-
-    Returns:
-        None if it is not known what one of them publishes.
-    """
+    next one shows more, and then all is done once more. ``there``, ``last``: the data, if it was
+    listed before the look at the plans. Returns None if it is not known what one of them
+    publishes."""
     mine = tuple(file.key for file in files)
     for _number in LISTINGS:
         if last:

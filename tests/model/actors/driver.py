@@ -84,11 +84,8 @@ def driver(
     job: Job, me: str, tasks: tuple[tuple[str, ...], ...], *, starts: bool = True, ends: str = ""
 ) -> Steps:
     """A whole job: setup, wait for a message of one attempt of each task, commit; abort if a task
-    has no attempt left, or if ``ends`` says so.
-
-    Args:
-        tasks: the attempts of each. starts: else somebody has started it.
-    """
+    has no attempt left, or if ``ends`` says so. ``tasks``: the attempts of each. ``starts``: else
+    somebody has started it."""
     undisturbed = True
     if starts:
         started = yield from setup(job, me)

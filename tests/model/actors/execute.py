@@ -55,11 +55,8 @@ def without_record(job: Job) -> Steps:
 def execute(
     job: Job, me: str, seen: Record, plan: Plan | None, files: Files | None, *, may_remove: bool
 ) -> Steps:
-    """Execute the decided plan from where the record stands.
-
-    Args:
-        plan, files: in the driver's memory; None: they are read from the store.
-    """
+    """Execute the decided plan from where the record stands. ``plan``, ``files``: in the driver's
+    memory; None: they are read from the store."""
     stored = plan is None
     if plan is None or not job.keeps("a plan for each try"):
         plan, files = yield from _stored_plan(job, me, seen)

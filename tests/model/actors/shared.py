@@ -52,11 +52,8 @@ def committing(job: Job, name: str, task: str, own: Files) -> Steps:
 
 def aborting(job: Job, name: str, task: str, own: Files = ()) -> Steps:
     """Abort the attempt: a handle that knows its name. It claims the pendingset's key first: who
-    wins the key decides whether the attempt is committed or undone.
-
-    Args:
-        own: the files that this handle has closed.
-    """
+    wins the key decides whether the attempt is committed or undone. ``own``: the files that this
+    handle has closed."""
     claims = job.keeps("claim before undo")
     claimed = False
     found = None
@@ -106,11 +103,8 @@ def _tree(job: Job, name: str) -> Steps:
 
 
 def _undo(job: Job, name: str, own: Files, stored: Files | None, *, looks: bool) -> Steps:
-    """Abort all that is known of the attempt; then delete what names it.
-
-    Args:
-        stored: the files of its pendingset, if it has one. looks: a driver may have accepted it.
-    """
+    """Abort all that is known of the attempt; then delete what names it. ``stored``: the files of
+    its pendingset, if it has one. ``looks``: a driver may have accepted it."""
     keys, files = yield from _tree(job, name)
     doomed: tuple[File, ...] = tuple(dict.fromkeys((*own, *(stored or ()), *files)))
     del files

@@ -19,11 +19,8 @@ from tests.model.store import OK, Abort, Delete, File, List, ListUploads, Record
 def sweep(
     job: Job, spared: Files, accepted: tuple[str, ...], *, looks_first: bool = False
 ) -> Steps:
-    """Step 8, all but the record. Whose an upload is, is never inferred.
-
-    Args:
-        looks_first: leftovers may name uploads that were completed: the plan is not known any more.
-    """
+    """Step 8, all but the record. Whose an upload is, is never inferred. ``looks_first``: leftovers
+    may name uploads that were completed: the plan is not known any more."""
     looks = looks_first and job.keeps("the sweep looks first")
     open_uploads = yield ListUploads("")  # beside the next one
     listed = yield List(job.directory)

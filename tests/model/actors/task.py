@@ -42,11 +42,8 @@ def attempt(
     driver: str = "",
     tells: bool = True,
 ) -> Steps:
-    """Write, fence, commit, second read ("Task commit and abort", "The fence").
-
-    Args:
-        driver: wait until it has started the job. tells: its message reaches the driver.
-    """
+    """Write, fence, commit, second read ("Task commit and abort", "The fence"). ``driver``: wait
+    until it has started the job. ``tells``: its message reaches the driver."""
     if driver:
         started = yield Wait((f"{job.id} started",), (driver,))
         if started is None:
@@ -136,10 +133,7 @@ def attached(job: Job, name: str) -> Steps:
 def closer(job: Job, name: str, file: str = "x", told: str = "closed") -> Steps:
     """A process that opens a path by name, closes the file, and commits nothing. Who commits the
     attempt may have done so before the file was saved: then it is never published, and says so.
-
-    Args:
-        told: what it returns when the file was closed well.
-    """
+    ``told``: what it returns when the file was closed well."""
     files, retried = yield from _write(job, name, (file,), "whole")
     pending = f"{job.tree}{name}/{file}.pending"
     yield from sent(Put(pending, PendingSet(job.uuid, "", name, files)))

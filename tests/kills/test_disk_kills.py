@@ -1,5 +1,5 @@
-"""Jobs of v1 and v2 on a local disk, whose driver or one of whose tasks is killed with SIGKILL at a
-call of the file system drawn by seed: what stays visible is what docs/renames.md says."""
+"""Jobs and streams on a local disk, killed with SIGKILL at a call of the system drawn by seed;
+another process ends them. Of v1 and v2 what stays visible is what docs/renames.md says."""
 
 from __future__ import annotations
 
@@ -13,18 +13,116 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import _wiring
+from tests import tree_store
 from tests.kills import drivers
-from tests.kills.disks import OLD, clean_up, count_calls, data, killed, lay_out
+from tests.kills.disks import OLD, clean_up, counted, data, killed, lay_out
 from tests.nightly import most
-from tests.tree_jobs import Watched
+from tests.tree_store import COMMITTERS, MODES, Calls
 
-KILLS = most(20, 10)
 SEED = 20261123
+KILLS = most(20, 10)
+"""Of a driver of v1 or v2, and of a task."""
+KILLS_OF_UPLOADS = most(200, 100)
+STREAM_KILLS, BATCHES = most(24, 12), 6
 FILES = 24
 OPTIONS = mc.Options(commit_threads=1)
 """One thread counts the calls."""
 
 Files = dict[str, bytes]
+
+
+# Committers of uploads, and manifest --------------------------------------------------------------
+
+
+def drive(_: Calls, root: Path, mode: str, committer: str) -> None:
+    """A whole job, with threads."""
+    with tree_store.served(root, threads=8):
+        tree_store.run_job(root, mode, committer)
+
+
+def recover(_: Calls, root: Path) -> None:
+    """A whole recovery."""
+    with tree_store.served(root):
+        tree_store.recover(root)
+
+
+@pytest.mark.parametrize("committer", COMMITTERS)
+@pytest.mark.parametrize("mode", MODES)
+def test_a_job_killed_at_a_drawn_call_is_all_or_nothing(
+    mode: str, committer: str, tmp_path: Path, kills: Counter[str]
+) -> None:
+    """Recovered by another process, which is killed as well, every other time: the old data or the
+    new, byte for byte; `_SUCCESS` exactly if it is the new; and nothing of the job."""
+    chance, outcomes = random.Random(f"{SEED} {mode} {committer}"), Counter[bool]()
+    tree_store.lay_out(tmp_path / "whole", tree_store.before(mode))
+    with tree_store.served(tmp_path / "whole"), Calls().watched() as calls:
+        tree_store.run_job(tmp_path / "whole", mode, committer)
+    count = len(calls.names)
+    while outcomes.total() < KILLS_OF_UPLOADS // len(MODES) // len(COMMITTERS):
+        root = tmp_path / str(outcomes.total())
+        tree_store.lay_out(root, tree_store.before(mode))
+        at = chance.randint(chance.choice([1, count // 2]), count)
+        assert killed(at, drive, root, mode, committer), (SEED, mode, at)
+        kills[f"at a call of a directory as a store, {committer}, {mode}"] += 1
+        if chance.random() < 0.5:
+            killed(chance.randint(1, 40), recover, root)
+        with tree_store.served(root):
+            tree_store.recover(root)
+        outcomes[tree_store.check(root, mode)] += 1
+    assert len(outcomes) == 2, outcomes
+    assert min(outcomes.values()) >= most(2, 1), outcomes
+    assert not _wiring._registered
+
+
+# A streaming query --------------------------------------------------------------------------------
+
+
+def stream(_: Calls, url: str, query: str) -> None:
+    """A driver of a query: it runs every batch that its ledger does not have, in order, and the
+    last one of them once more, as Spark does."""
+    seen = mc.read_stream(url, query)
+    first = seen.done if seen is not None and seen.done is not None else 0
+    for number in range(first, BATCHES):
+        job = mc.start(url, accept="results", track="memory", checkpoint="file:///checkpoint")
+        with job.task(0) as task, task.open("part.txt", unique=True) as file:
+            file.write(f"{number}\n".encode())
+        job.commit([task.result], batch=mc.StreamBatch(query, number))
+
+
+def test_a_query_killed_at_drawn_calls_publishes_each_batch_once(
+    tmp_path: Path, kills: Counter[str]
+) -> None:
+    """Its driver is killed at call after call, and started again by another process, which never
+    looks at what is visible; now and then an operator cleans up in between."""
+    root = tmp_path / "table"
+    url, chance = root.as_uri(), random.Random(SEED)
+    _, count = counted(stream, (tmp_path / "whole").as_uri(), "clicks")
+    for kill in range(STREAM_KILLS):
+        if chance.random() < 0.15:  # another query: a new destination
+            _published_once(root, 0)
+            root = tmp_path / f"table{kill}"
+            url = root.as_uri()
+        killed(chance.randint(1, 2 * count // BATCHES), stream, url, "clicks")
+        for found in mc.inspect(url):
+            kills[f"{found.state} (stream on a disk)"] += 1
+        if chance.random() < 0.3:
+            assert mc.cleanup(url, dead_after=0, leftover_after=0).errors == ()
+    counted(stream, url, "clicks")  # nobody kills it
+    _published_once(root, BATCHES)
+    mc.abort_stream(url, "file:///checkpoint")
+    mc.cleanup(url, dead_after=0, leftover_after=0)  # ends what is left, and the next forgets it
+    clean_up(root)
+    _published_once(root, BATCHES)
+
+
+def _published_once(root: Path, batches: int) -> None:
+    """Each batch that is visible is so once; and those below ``batches`` are."""
+    found = Counter(body.decode().strip() for body in data(root).values())
+    assert set(found.values()) <= {1}, (SEED, found)
+    assert {str(n) for n in range(batches)} <= set(found), (SEED, found)
+
+
+# v1 and v2 ----------------------------------------------------------------------------------------
 
 
 def files_of(task: int) -> Files:
@@ -33,9 +131,7 @@ def files_of(task: int) -> Files:
     return {f"{drivers.name(n)}.txt": drivers.content(n) for n in numbers}
 
 
-NEW = {name: body for task in range(drivers.TASKS) for name, body in files_of(task).items()}
-AFTER = {**OLD, **NEW}
-
+AFTER = OLD | {n: body for task in range(drivers.TASKS) for n, body in files_of(task).items()}
 FIRST = {"dt=0/same.txt": b"first"} | {f"dt={n % 3}/first-{n}.txt": b"1" for n in range(9)}
 SECOND = {"dt=0/same.txt": b"second"} | {f"dt={n % 3}/second-{n}.txt": b"2" for n in range(9)}
 OTHER = {"dt=1/other.txt": b"other"}
@@ -55,31 +151,24 @@ def work(job: mc.Job, task: int, files: Files) -> None:
         write(attempt, files)
 
 
-def drive(url: str, committer: str, tree: Watched) -> int:
+def drive_classic(calls: Calls, url: str, committer: str) -> int:
     """A whole job of one process. Gives how many calls there were before its commit."""
-    _wiring.register_store(tree)
     job = mc.start(url, committer=committer, options=OPTIONS)
     for task in range(drivers.TASKS):
         work(job, task, files_of(task))
-    before = tree.count
+    before = len(calls.names)
     job.commit(expect=drivers.TASKS)
     return before
 
 
-def attempt_first(url: str, job_id: str, tree: Watched) -> int:
+def attempt_first(calls: Calls, url: str, job_id: str) -> int:
     """The first attempt of task 0, in a process of its own. Gives how many calls there were before
     its commit."""
-    _wiring.register_store(tree)
     attempt = mc.attach(url, job_id, options=OPTIONS).task(0)
     write(attempt, FIRST)
-    before = tree.count
+    before = len(calls.names)
     attempt.commit()
     return before
-
-
-def the_job(url: str) -> mc.FoundJob | None:
-    """The only job of a destination, if it has a record."""
-    return next((found for found in mc.inspect(url) if found.kind == "ours"), None)
 
 
 @pytest.mark.parametrize("committer", ["v1", "v2"])
@@ -90,7 +179,7 @@ def test_what_a_killed_driver_has_shown_stays(
     is visible stays as it is when another process recovers the job, which is told aborted with a
     warning; a commit that is called again shows all. Nothing of the job is left."""
     lay_out(tmp_path / "whole")
-    began, count = count_calls(drive, (tmp_path / "whole").as_uri(), committer)
+    began, count = counted(drive_classic, (tmp_path / "whole").as_uri(), committer)
     assert data(tmp_path / "whole") == AFTER
     early, late = began // 2, began + (count - began) * 3 // 4
     windows = ((1, early), (1, began), (began, late), (began, count))
@@ -98,12 +187,9 @@ def test_what_a_killed_driver_has_shown_stays(
     for number in range(KILLS):
         root = tmp_path / str(number)
         lay_out(root)
-        moment = chance.randint(*chance.choice(windows))
-        after = chance.random() < 0.5
-        told = (
-            f"seed {SEED}, {committer}, {'after' if after else 'before'} call {moment} of {count}"
-        )
-        assert killed(drive, root.as_uri(), committer, moment, after), told
+        at = chance.randint(*chance.choice(windows))
+        told = f"seed {SEED}, {committer}, before call {at} of {count}"
+        assert killed(at, drive_classic, root.as_uri(), committer), told
         seen[_end(root, committer, kills, told, again=number % 2 == 1)] += 1
         clean_up(root)
     assert seen["aborted, some stay"] >= 1, seen
@@ -117,7 +203,7 @@ def _end(root: Path, committer: str, kills: Counter[str], told: str, *, again: b
     assert OLD.keys() <= shown.keys(), told
     assert shown.items() <= AFTER.items() | OLD.items(), told
     assert _of_tasks_that_committed(root, committer) <= shown.items(), told
-    found = the_job(url)
+    found = next((found for found in mc.inspect(url) if found.kind == "ours"), None)
     if found is None:
         assert shown == OLD or (root / "_SUCCESS").exists(), told
         return "no record"
@@ -164,20 +250,16 @@ def test_what_a_killed_task_has_shown_stays(
     whole = tmp_path / "whole"
     lay_out(whole)
     job = mc.start(whole.as_uri(), committer=committer)
-    began, count = count_calls(attempt_first, whole.as_uri(), job.id)
+    began, count = counted(attempt_first, whole.as_uri(), job.id)
     job.abort()
     chance, left = random.Random(f"{SEED} {committer}"), 0
     for number in range(KILLS):
         root = tmp_path / str(number)
         lay_out(root)
-        url = root.as_uri()
-        job = mc.start(url, committer=committer)
-        moment = chance.randint(chance.choice([1, began]), count)
-        after = chance.random() < 0.5
-        told = (
-            f"seed {SEED}, {committer}, {'after' if after else 'before'} call {moment} of {count}"
-        )
-        assert killed(attempt_first, url, job.id, moment, after), told
+        job = mc.start(root.as_uri(), committer=committer)
+        at = chance.randint(chance.choice([1, began]), count)
+        told = f"seed {SEED}, {committer}, before call {at} of {count}"
+        assert killed(at, attempt_first, root.as_uri(), job.id), told
         kills[f"task (disk, {committer})"] += 1
         shown = data(root)
         if committer == "v1":

@@ -1,0 +1,147 @@
+"""Recipes for Prefect, Dagster, Kedro and dlt, where they are installed: two steps with JSON
+between them, and the first answer of a step may be lost.
+
+    pip install prefect dagster kedro dlt; python -m pytest tests/recipes/test_orchestrators.py
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import magic_committer as mc
+from magic_committer.testing import MemoryStore, memory_store
+
+TABLE = "s3://bucket/sales"
+PART = ["day=2026-11-21/sales.csv"]
+pytestmark = pytest.mark.filterwarnings("default")  # theirs
+
+
+@pytest.fixture
+def memory_s3() -> Iterator[MemoryStore]:
+    """An empty store in memory."""
+    with memory_store() as store:
+        yield store
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ModuleType]]:
+    """Import a recipe as its users do, beside the steps; what its steps give is JSON. With
+    ``lost`` the first answer of each step is lost."""
+    folder = Path(__file__).resolve().parents[2] / "examples" / "recipes"
+    monkeypatch.syspath_prepend(str(folder))
+    before = set(sys.modules)
+
+    def imported(library: str, *, lost: bool = False) -> ModuleType:
+        pytest.importorskip(library)
+        steps = import_module("airflow_steps")
+        for name in ("start", "write_part", "commit"):
+            monkeypatch.setattr(steps, name, answering(getattr(steps, name), lost))
+        return import_module(f"with_{library}")
+
+    yield imported
+    for name in {"airflow_steps", *(name for name in sys.modules if name.startswith("with_"))}:
+        if name not in before:
+            sys.modules.pop(name, None)
+
+
+def answering(step: Callable[..., Any], lost: bool) -> Callable[..., Any]:
+    """A step whose answer goes through JSON; ``lost``: not the first one."""
+    calls: list[object] = []
+
+    def call(*given: Any, **named: Any) -> Any:
+        answer = json.loads(json.dumps(step(*given, **named)))
+        calls.append(answer)
+        if lost and len(calls) == 1:
+            raise OSError("the answer is lost")
+        return answer
+
+    call.__name__ = step.__name__
+    return call
+
+
+def data(store: MemoryStore) -> list[str]:
+    """What readers see, without the job's UUID."""
+    keys = (key.removeprefix("sales/") for key in store.keys("sales/"))
+    return [re.sub(r"-mcj[0-9a-f]{32}", "", key) for key in keys if not key.startswith("_")]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_prefect(memory_s3: MemoryStore, recipe: Callable[..., ModuleType], lost: bool) -> None:
+    """A flow in its own server; each task is tried again."""
+    sales = recipe("prefect", lost=lost).sales
+    harness = import_module("prefect.testing.utilities").prefect_test_harness
+    with harness(server_startup_timeout=240):
+        # A job that is committed again has nothing left to complete.
+        assert sales(TABLE, "run 1") == (0 if lost else 1)
+    assert data(memory_s3) == PART
+    assert memory_s3.open_uploads() == ()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_dagster(memory_s3: MemoryStore, recipe: Callable[..., ModuleType], lost: bool) -> None:
+    """A run in this process; each op is tried again."""
+    run = recipe("dagster", lost=lost).sales.execute_in_process()
+    assert (run.success, run.output_for_node("publish")) == (True, 0 if lost else 1)
+    assert data(memory_s3) == PART
+    assert memory_s3.open_uploads() == ()
+
+
+def test_kedro(memory_s3: MemoryStore, recipe: Callable[..., ModuleType]) -> None:
+    """A pipeline by Kedro's own runner; what travels is what a JSONDataset keeps."""
+    sales = recipe("kedro").sales
+    io, runner = import_module("kedro.io"), import_module("kedro.runner")
+    given = {"params:dest": TABLE, "params:run_id": "run 1"}
+    catalog = io.DataCatalog({name: io.MemoryDataset(value) for name, value in given.items()})
+    files = runner.SequentialRunner().run(sales, catalog)["files"]
+    assert (files.load() if hasattr(files, "load") else files) == 1
+    assert data(memory_s3) == PART
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_dlt(
+    memory_s3: MemoryStore, recipe: Callable[..., ModuleType], tmp_path: Path, lost: bool
+) -> None:
+    """A load in files; one whose answer is lost is loaded again, and its rows are there once."""
+    recipe_of_dlt, dlt = recipe("dlt"), import_module("dlt")
+    job = json.loads(json.dumps(mc.start(TABLE, job_id="load-1").to_dict()))
+    if lost:
+        lose_once(memory_s3)
+
+    def pipeline() -> Any:
+        return dlt.pipeline(
+            "sales", destination=recipe_of_dlt.magic(job), pipelines_dir=str(tmp_path)
+        )
+
+    rows = [{"n": n} for n in range(100)]
+    try:
+        pipeline().run(rows, table_name="sold")
+    except Exception:
+        if not lost:
+            raise
+        pipeline().run()  # what is left of the load
+    assert data(memory_s3) == []
+    recipe_of_dlt.publish(job)
+    found = [key for key in data(memory_s3) if key.startswith("sold/")]
+    assert len(found) == 1
+    assert memory_s3.open_uploads() == ()
+
+
+def lose_once(store: MemoryStore) -> None:
+    """Let the store fail once, when a file is being written."""
+    seen: list[str] = []
+
+    def refuse(request: Any) -> None:
+        if request.verb == "create_upload" and not seen:
+            seen.append(request.key)
+            raise mc.errors.PermissionDenied("no", operation=request.verb, key=request.key)
+
+    store.before = refuse
