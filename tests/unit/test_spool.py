@@ -84,7 +84,8 @@ def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_is_written_between_reads_comes_behind() -> None:
     """A set that is written after a read overwrites nothing."""
     with Spool() as spool:
-        one, two = ([("t/a", "id", "token", 1, 1, "", None, [])], {"a": 1}), ([], {})
+        one: Any = ([("t/a", "id", "token", 1, 1, "", None, [])], {"a": 1})
+        two: Any = ([], {})
         first = spool.write(*one)
         assert both(spool.read(*first)) == one
         second = spool.write(*two)
