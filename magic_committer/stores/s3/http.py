@@ -463,7 +463,9 @@ class _Tls:
         self._tls = context.wrap_bio(self._from, self._to, server_hostname=host)
         self._left = memoryview(b"")  # of what is encrypted
         self._sealed = 0
-        self.fileno, self.close, self.setblocking = sock.fileno, sock.close, sock.setblocking
+        self.fileno: Callable[[], int] = sock.fileno
+        self.close: Callable[[], None] = sock.close
+        self.setblocking: Callable[[bool], None] = sock.setblocking
 
     def do_handshake(self) -> None:
         """Go on with the handshake, until it must wait for the socket."""
@@ -564,8 +566,8 @@ class Connection:
 
     def wait(self, wanted: int, seconds: float) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
+        number = self.sock.fileno()  # type: ignore[union-attr]
         if not hasattr(select, "poll"):  # Windows
-            number = self.sock.fileno()  # type: ignore[union-attr]
             reads, writes = ([number] if wanted & way else [] for way in (READ, WRITE))
             reads, writes, fails = select.select(reads, writes, [number], seconds)
             return (READ if reads else 0) | (WRITE if writes or fails else 0)
@@ -573,9 +575,9 @@ class Connection:
         poll = self._poll
         if poll is None:
             poll = self._poll = select.poll()
-            poll.register(self.sock, mask)
+            poll.register(number, mask)
         elif mask != self._mask:
-            poll.modify(self.sock, mask)
+            poll.modify(number, mask)
         self._mask = mask
         ready = poll.poll(seconds * 1000)
         if not ready:
