@@ -28,8 +28,8 @@ import logging
 import os
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent import futures
 from concurrent.futures import thread as _thread  # noqa: F401 (impossible later, at the end)
 from contextlib import suppress
 from dataclasses import dataclass
@@ -173,21 +173,44 @@ class Pool(Protocol):
         ``__del__`` in any thread: it takes no lock and starts nothing."""
 
 
-class Handed(futures.Future[R]):
+class Handed(Generic[R]):
     """A future whose waits take no lock: a signal handler that raises between two steps of
-    `concurrent.futures.wait` would keep the lock, and the thread that works would wait for it."""
+    `concurrent.futures.wait` would keep the lock, and the thread that works would wait for it.
+    ``then`` is called with it at its end."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, then: Callable[[Handed[R]], object] | None = None) -> None:
         self.handed = False  # a thread has it, or will have it
         self._ended = False
         self._bell: SimpleQueue[bool] = SimpleQueue()
-        self.add_done_callback(Handed._end)  # the first of them
+        self._then = then
+        self._result: R | None = None
+        self._error: BaseException | None = None
 
-    def _end(self: futures.Future[Any]) -> None:
-        assert isinstance(self, Handed)
+    def run(self, function: Callable[[], R]) -> None:
+        """Call a function, and end as it does."""
+        try:
+            result = function()
+        except BaseException as error:
+            self.set_exception(error)
+            del self  # the error holds this frame
+        else:
+            self.set_result(result)
+
+    def set_result(self, result: R | None) -> None:
+        """End it well."""
+        self._result = result
+        self._end()
+
+    def set_exception(self, error: BaseException) -> None:
+        """End it with an error."""
+        self._error = error
+        self._end()
+
+    def _end(self) -> None:
         self._ended = True
         self._bell.put(True)
+        if self._then is not None:
+            self._then(self)
 
     def done(self) -> bool:
         return self._ended
@@ -196,6 +219,19 @@ class Handed(futures.Future[R]):
         if not self._ended and taken(self._bell, seconds):
             self._bell.put(True)  # for the next one who waits
         return self._ended
+
+    def exception(self) -> BaseException | None:
+        while not self.wait(LOOK_SECONDS):
+            continue
+        return self._error
+
+    def result(self) -> R:
+        try:
+            if self.exception() is not None:
+                raise self._error  # type: ignore[misc]
+            return self._result  # type: ignore[return-value]
+        finally:
+            del self  # its error has this frame
 
 
 class ThreadPool:
@@ -223,7 +259,7 @@ class ThreadPool:
         self._begun = False  # a thread works off `_late`
         self._stopped = False
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
+        self._idle: deque[None] = deque()  # for each idle thread
         self._count = 0
         self._started: list[threading.Thread] = []
 
@@ -237,7 +273,7 @@ class ThreadPool:
 
     def _hand_over(self, function: Callable[[], R], future: Handed[R]) -> None:
         if not self.threads_max or getattr(_of_thread, "work", None) is self._work:
-            _run(future, function)
+            future.run(function)
             return
         if not self._begun:
             self.ready_for_late()
@@ -245,14 +281,17 @@ class ThreadPool:
         with self._lock:
             work, idle = self._work, self._idle
             if not self._stopped:
-                work.put(lambda: _run(future, lambda: context.run(function)))
+                work.put(lambda: future.run(lambda: context.run(function)))
                 future.handed = True
-                if idle.acquire(blocking=False) or self._count >= self.threads_max:
+                if idle:
+                    idle.pop()
+                    return
+                if self._count >= self.threads_max:
                     return
                 name = f"{self._name}_{self._count}"
                 self._count += 1
         if not future.handed:  # it is stopped, as the interpreter ends: nobody else does it
-            _run(future, function)
+            future.run(function)
             return
         thread = _start(_work_off, (work, idle), name)
         if thread is not None:
@@ -261,7 +300,8 @@ class ThreadPool:
         with self._lock:
             self._count -= 1
         with suppress(Empty):  # another thread has taken it
-            (work.get_nowait() or _nothing)()
+            if (waiting := work.get_nowait()) is not None:
+                waiting()
 
     def each(
         self,
@@ -289,8 +329,7 @@ class ThreadPool:
                     if flying and weigh and sum(flying.values()) + grams > weight_max:
                         break
                     held = None
-                    future: Handed[R] = Handed()
-                    future.add_done_callback(lambda f, item=item: finished.put((item, f)))  # type: ignore[misc]
+                    future = Handed[R](lambda f, item=item: finished.put((item, f)))  # type: ignore[misc]
                     flying[future] = grams  # before a thread has it: a signal may come in between
                     try:
                         with errand.here():
@@ -418,16 +457,12 @@ def _start(
     return thread
 
 
-def _nothing() -> None:
-    pass
-
-
-def _work_off(work: SimpleQueue[_Work | None], idle: threading.Semaphore) -> None:
+def _work_off(work: SimpleQueue[_Work | None], idle: deque[None]) -> None:
     _of_thread.work = work
     while (function := work.get()) is not None:
         function()
         del function  # it holds the arguments of its call
-        idle.release()
+        idle.append(None)
 
 
 @atexit.register
@@ -460,15 +495,13 @@ def _leave(flying: Iterable[Handed[Any]], finished: SimpleQueue[Any], errand: Er
 
 
 def _tick(bell: SimpleQueue[None], seconds: float, function: Callable[[], bool]) -> None:
-    goes_on = True
-    while goes_on:
-        try:
+    while True:
+        with suppress(Empty):  # no signal to end: it is time for a call
             bell.get(timeout=seconds)
             return
-        except Empty:  # no signal to end: it is time for a call
-            pass
         try:
-            goes_on = function()
+            if not function():
+                return
         except Exception:  # nobody waits for it; the next call may succeed
             _log_lost(function)
 
@@ -483,13 +516,3 @@ def _drain(queue: SimpleQueue[Callable[[], object] | None]) -> None:
 
 def _log_lost(function: Callable[[], object]) -> None:
     _log.warning("what ran in the background failed: %r", function, exc_info=True)
-
-
-def _run(future: Handed[R], function: Callable[[], R]) -> None:
-    try:
-        result = function()
-    except BaseException as error:
-        future.set_exception(error)
-        del future  # the error holds this frame
-    else:
-        future.set_result(result)

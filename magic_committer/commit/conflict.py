@@ -135,14 +135,14 @@ def existing(
                 yield from data
                 below += directories
         if jobs_below is not None:
-            jobs_below.update(prefix for prefix in below if _is_of_job_below(prefix, dest))
+            jobs_below.update(
+                prefix
+                for prefix in below
+                if prefix[:-1].rpartition("/")[2].startswith(MAGIC_JOB_PREFIX)
+                and not prefix.startswith(dest.jobs_prefix)
+            )
         shown = (prefix for prefix in below if not is_hidden(dest.relative(prefix)))
         level = list(shown) if partitions is None else []
-
-
-def _is_of_job_below(prefix: str, dest: Destination) -> bool:
-    name = prefix[:-1].rpartition("/")[2]
-    return name.startswith(MAGIC_JOB_PREFIX) and not prefix.startswith(dest.jobs_prefix)
 
 
 def _is_data(info: ObjectInfo, dest: Destination) -> bool:
@@ -153,11 +153,8 @@ def _is_data(info: ObjectInfo, dest: Destination) -> bool:
 
 def partitions_of(dest: Destination, keys: Iterable[str]) -> tuple[str, ...]:
     """The partitions that keys lie in, each with its closing slash, sorted. Pure."""
-    found: set[str] = set()
-    for key in keys:
-        directory, slash, _ = dest.relative(key).rpartition("/")
-        found.add(directory + slash)
-    return tuple(sorted(found))
+    names = (dest.relative(key) for key in keys)
+    return tuple(sorted({name[: name.rfind("/") + 1] for name in names}))
 
 
 def refuse_existing_data(

@@ -157,7 +157,14 @@ def _named(
     known = KeySet()
 
     read = partial(uploads_in, runtime, job)
-    with closing(each_listed(runtime, read, _left_by_tasks(runtime, job))) as outcomes:
+    left_by_tasks = (
+        info
+        for directory in job.paths.directories
+        for page in runtime.store.list(directory)
+        for info in page.objects
+        if info.key.endswith((PENDINGSET_SUFFIX, PENDING_SUFFIX))
+    )
+    with closing(each_listed(runtime, read, left_by_tasks)) as outcomes:
         for outcome in outcomes:
             key = outcome.item.key
             counts = key.endswith(PENDINGSET_SUFFIX)
@@ -174,14 +181,6 @@ def _named(
             for upload in uploads:
                 if dest.contains(upload.key) and known.add(f"{counts} {taken} {upload.name}"):
                     yield upload, counts, taken
-
-
-def _left_by_tasks(runtime: Runtime, job: StartedJob) -> Iterator[ObjectInfo]:
-    for directory in job.paths.directories:
-        for page in runtime.store.list(directory):
-            for info in page.objects:
-                if info.key.endswith((PENDINGSET_SUFFIX, PENDING_SUFFIX)):
-                    yield info
 
 
 def uploads_in(

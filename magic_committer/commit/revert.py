@@ -131,7 +131,8 @@ def delete_if_same(
         return True
     ref = ObjectRef(key, etag, modified)
     keeps = probe.known(runtime.store.identity).conditional_delete
-    answers: list[StoreError] = []
+    refused: StoreError | None = None
+    wrong = 0
     for _ in steps.again(runtime.clock, DELETE_TRIES_MAX, DELETE_PAUSE_SECONDS):
         # HEAD first, even if the store knows the condition: a store that ignores the condition
         # deletes anyway, and no condition distinguishes objects with the same bytes.
@@ -146,16 +147,16 @@ def delete_if_same(
             info = found
         if not ref.is_same(info.etag, info.last_modified):
             return False
-        wrong = [a for a in answers if isinstance(a, InvalidRequest | NotSupported)]
-        if keeps is False or (keeps is None and len(wrong) == DELETE_TRIES_MAX - 1):
+        if keeps is False or (keeps is None and wrong == DELETE_TRIES_MAX - 1):
             runtime.store.delete_one(key)
             return True
         try:
             runtime.store.delete_one(key, if_match=etag)
             return True
-        except PreconditionFailed as error:
-            answers.append(error)
-            etag = other_quoting(etag)  # perhaps the store wants other quoting (Ceph RGW)
-        except (WriteConflict, InvalidRequest, NotSupported) as error:
-            answers.append(error)
-    raise answers[-1]
+        except (PreconditionFailed, WriteConflict, InvalidRequest, NotSupported) as error:
+            refused = error
+            wrong += isinstance(error, InvalidRequest | NotSupported)
+            if isinstance(error, PreconditionFailed):
+                etag = other_quoting(etag)  # perhaps the store wants other quoting (Ceph RGW)
+    assert refused is not None
+    raise refused

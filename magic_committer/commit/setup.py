@@ -24,12 +24,11 @@ from magic_committer.commit.closed import finish
 from magic_committer.commit.conflict import refuse_existing_data, refuse_other_jobs
 from magic_committer.commit.outcome import end, ended, outcome_of
 from magic_committer.commit.sweep import sweep
-from magic_committer.errors import JobExists, JobNotFound, MagicError, PathError, StoreError
+from magic_committer.errors import JobExists, JobNotFound, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination, JobPaths, check_id
 from magic_committer.options import EXCLUDING, REPLACING, refuse_lost_checksums
 from magic_committer.protocol.record import Decider, JobRecord, StartedJob, State, Terms
 from magic_committer.remedy import add_note
-from magic_committer.stores.base import KEY_BYTES_MAX
 
 logger = logging.getLogger("magic_committer")
 
@@ -54,12 +53,7 @@ def setup_job(
     uuid = runtime.ids()
     name = check_id("job id", job_id) if job_id is not None else uuid
     paths = JobPaths(dest, name)
-    longest = paths.plan("0" * 32)
-    if len(longest.encode()) > KEY_BYTES_MAX:
-        raise PathError(
-            f"the job's control objects would have keys over {KEY_BYTES_MAX} bytes: {longest}",
-            hint="Choose a shorter destination or job id",
-        )
+    paths.plan("0" * 32)  # the longest key of its control objects: PathError if it is too long
     if job_id is not None:
         _refuse_used_directory(runtime, paths)
     record = JobRecord(

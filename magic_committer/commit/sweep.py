@@ -343,7 +343,14 @@ class _Sweep:
             for task, files in self.in_sets.items()
             if files and task not in accepted_attempts
         }
-        told = _left_out(left_out)
+        told: list[str] = []
+        if left_out:
+            tasks, files = counted(len(left_out), "task"), counted(sum(left_out.values()), "file")
+            told.append(
+                f"{tasks} committed {files}, and no result of theirs was accepted: they were not"
+                f" published: {name_some(sorted(left_out))}. Pass the results of all tasks to"
+                " commit, with expect=, and none is left out unseen"
+            )
         told += _told(
             never,
             "saved {files} and was never committed: call task.commit(): they were not published",
@@ -402,17 +409,6 @@ class _Sweep:
                 elif outcome.unwrap():
                     mine.append(outcome.item)
         return mine, unknown
-
-
-def _left_out(files: Mapping[str, int]) -> list[str]:
-    """A sentence about tasks that committed files, and of which no attempt was accepted."""
-    if not files:
-        return []
-    return [
-        f"{counted(len(files), 'task')} committed {counted(sum(files.values()), 'file')}, and no"
-        f" result of theirs was accepted: they were not published: {name_some(sorted(files))}. Pass"
-        " the results of all tasks to commit, with expect=, and none is left out unseen"
-    ]
 
 
 def _told(files: Counter[str], what: str) -> list[str]:

@@ -22,7 +22,7 @@ from magic_committer.commit.fence import SignOfLife
 from magic_committer.commit.job_commit import JobCommit, settle_runs
 from magic_committer.commit.setup import join_job, setup_job
 from magic_committer.commit.steps import refuse_threads
-from magic_committer.committers.ends import TaskAttempt, WaitingFiles
+from magic_committer.committers.ends import TaskAttempt
 from magic_committer.errors import ConflictingJob, JobExists, MagicError, OptionError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
@@ -201,4 +201,4 @@ def _no_batches(name: str) -> OptionError:
 JobCommitter = Committer[TaskAttempt]
 """A committer, whatever its attempts are."""
 
-__all__ = ["Committer", "JobCommitter", "TaskAttempt", "WaitingFiles"]
+__all__ = ["Committer", "JobCommitter", "TaskAttempt"]

@@ -30,7 +30,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST
 from magic_committer._patience import cleaning_up, patient
@@ -56,7 +56,7 @@ from magic_committer.upload import FileState, LocalDirectory, LocalFile, Pending
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from magic_committer.file_trees.base import FileTree
+    from magic_committer.committers.manifest.attempt import TreeAttempt
 
 logger = logging.getLogger("magic_committer")
 
@@ -97,7 +97,11 @@ class Turns:
         try:
             with self.lock:
                 going.add(me)  # first this, then the look
-                check()
+                try:
+                    check()
+                except TaskFailed:
+                    going.discard(me)  # a call that is refused disturbs none that runs
+                    raise
             yield
         finally:
             going.discard(me)
@@ -150,21 +154,6 @@ class Turns:
         )
 
 
-class WaitingFiles(Protocol):
-    """The closed files of an attempt that wait on a file system: they can be read and renamed."""
-
-    @property
-    def tree(self) -> FileTree: ...
-
-    def reader(self, name: str) -> BinaryIO:
-        """Open a closed file for reading, by the name that it is stored under."""
-        ...
-
-    def rename(self, name: str, new: str, *, unique: bool) -> str:
-        """Rename a closed file. Gives the name that it is stored under now."""
-        ...
-
-
 class TaskAttempt(ABC):
     """One attempt of one task, in the process that writes it. ``result``: what `commit` gave; None
     before."""
@@ -206,8 +195,9 @@ class TaskAttempt(ABC):
         return bool(self._files)
 
     @property
-    def waiting(self) -> WaitingFiles | None:
-        """The closed files, if they wait on a file system; None: they are uploads."""
+    def waiting(self) -> TreeAttempt | None:
+        """The attempt, if its closed files wait on a file system, where they can be read and
+        renamed; None: they are uploads."""
         return None
 
     def was_committed(self, result: TaskCommit) -> None:

@@ -145,15 +145,9 @@ class _Accepted:
 
 @dataclass(frozen=True)
 class ItemWriter:
-    """One try of one item, as an attempt. It is a class, so that only its fields travel.
-
-    Attributes:
-        caller: the user's call, for errors.
-        bytes_max: bytes that the function may return for one item, pickled; None:
-            `RETURNED_BYTES_MAX`, 0: what it returns is dropped.
-        attempt: makes the attempt.
-        dumps: pickles what the function returned.
-    """
+    """One try of one item, as an attempt. It is a class, so that only its fields travel. What the
+    function returns has at most ``bytes_max`` bytes, pickled; None: `RETURNED_BYTES_MAX`, 0: it is
+    dropped."""
 
     job: Job
     fn: Callable[[Task, Any], object]

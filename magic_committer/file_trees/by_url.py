@@ -12,13 +12,6 @@ from magic_committer.file_trees.disk import LocalTree
 from magic_committer.stores.urls import host_and_path, local_path, tree_url
 
 _INSTALL = "pip install 'magic-committer[fsspec]'"
-_DRIVERS = {
-    "sftp": "paramiko",
-    "ssh": "paramiko",
-    "hdfs": "hdfs-native",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-}
 
 
 def tree_for(url: str) -> FileTree:
@@ -50,9 +43,8 @@ def _through_fsspec(url: str, scheme: str) -> FileTree:
         fs, root = driver(**{**told, **dialect.options}), driver._strip_protocol(whole)
         dialect.connected(fs)
     except ImportError as error:
-        package = _DRIVERS.get(scheme)
-        install = f"pip install {package}" if package else _INSTALL
-        raise _not_installed(url, package or "the driver", install, error) from error
+        install = f"pip install {dialect.package}" if dialect.package else _INSTALL
+        raise _not_installed(url, dialect.package or "the driver", install, error) from error
     except Exception as error:
         failure = of_driver(error, "connect", url, "")
         failure.sent = False

@@ -63,6 +63,8 @@ class Dialect:
 
     driver: ClassVar[str] = ""
     """The fsspec class that it was written for, as ``module:name``."""
+    package: ClassVar[str] = ""
+    """What to install for it, beside fsspec."""
     options: ClassVar[Mapping[str, Any]] = {}
     """Arguments of that class. None may keep listings."""
     promises: ClassVar[TreePromises] = TreePromises()
@@ -151,6 +153,7 @@ class SftpDialect(Dialect):
     """OpenSSH's rules, by paramiko: see the head of the module."""
 
     driver = "fsspec.implementations.sftp:SFTPFileSystem"
+    package = "paramiko"
     promises = TreePromises(tells_apart=False)
 
     def connected(self, fs: Any) -> None:
@@ -200,6 +203,7 @@ class HdfsDialect(Dialect):
     refused."""
 
     driver = "hdfs_native.fsspec:HdfsFileSystem"
+    package = "hdfs-native"
 
     def writer(self, fs: Any, path: str) -> BinaryIO:
         # What fs.open has no argument for. The class is the one beside the driver's, which may be a
@@ -228,6 +232,7 @@ class GoogleDialect(Dialect):
     """Google Cloud Storage, by gcsfs: conditions on generations, and `moveTo`."""
 
     driver = "gcsfs.core:GCSFileSystem"
+    package = "gcsfs"
     promises = TreePromises(directories=False)
     looks_first = False
     options: ClassVar[Mapping[str, Any]] = {

@@ -200,24 +200,24 @@ class LocalTree:
             return True
 
     def remove(self, path: str) -> bool:
-        try:
-            os.unlink(self.at(path))
-        except NOT_THERE:
-            return False
-        except OSError as error:
-            raise translated(error, "remove", self.url, path) from error
-        return True
+        with telling("remove", self.url, path):
+            try:
+                os.unlink(self.at(path))
+            except NOT_THERE:
+                return False
+            return True
 
     def remove_directory(self, path: str) -> bool:
-        try:
-            os.rmdir(self.at(path))
-        except NOT_THERE:
-            return True
-        except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+        with telling("remove_directory", self.url, path):
+            try:
+                os.rmdir(self.at(path))
+            except NOT_THERE:
+                return True
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
                 return False
-            raise translated(error, "remove_directory", self.url, path) from error
-        return True
+            return True
 
     def sync(self, files: Iterable[str], directories: Iterable[str]) -> None:
         paths = [*files, *directories]

@@ -83,6 +83,9 @@ class WrittenFile(TaskFile):
         if not system._file_bytes_max:
             self._let_go()
 
+    def __repr__(self) -> str:
+        return f"<WrittenFile {self._file.name!r} {self._stream!r}>"
+
     @property
     def name(self) -> str:  # type: ignore[override]
         return self._stream.name

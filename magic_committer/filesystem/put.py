@@ -226,7 +226,7 @@ class SourceObject:
         to = sink.open(self.name, unique=unique, attributes=attributes).stream
         assert isinstance(to, UploadStream)  # it was just opened, on S3
         with to:
-            to.take_object(self.whole, unchanged)
+            to._take_object(self.whole, unchanged)
         return self.size
 
     def _refuse_changes(self, store: ObjectStore) -> None:

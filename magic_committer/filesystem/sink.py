@@ -323,7 +323,7 @@ class Sink:
                 self.shelf.forget(file)
 
     def rename(self, file: ShelvedFile, name: str, *, unique: bool) -> None:
-        """Give a closed file another name. Raises what `WaitingFiles.rename` raises."""
+        """Give a closed file another name. Raises what `TreeAttempt.rename` raises."""
         assert self.waiting is not None
         stored = self.waiting.rename(file.stored_name, name, unique=unique)
         self.shelf.forget(file)

@@ -137,10 +137,7 @@ def diagnostics(values: Mapping[str, Any]) -> Mapping[str, str]:
 
 def filenames(values: list[Any]) -> tuple[str, ...]:
     """A list of strings."""
-    for index, value in enumerate(values):
-        if not isinstance(value, str):
-            raise Invalid(f"[{index}]", "is not a string")
-    return tuple(values)
+    return tuple(texts({f"[{index}]": value for index, value in enumerate(values)}).values())
 
 
 def part_etag(value: str) -> str:

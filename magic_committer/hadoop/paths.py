@@ -42,14 +42,13 @@ Wider than Hadoop 3.4: the element ``__magic`` of Hadoop 3.3 is magic too.
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from os import PathLike
 from pathlib import PurePath
 from typing import Literal
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from magic_committer._hints import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
 from magic_committer.errors import PathError, WrongType
@@ -103,6 +102,8 @@ _SCHEMES = frozenset({"s3", "s3a", "s3n"})
 _BUCKET = re.compile(rf"[A-Za-z0-9._-]{{1,{BUCKET_CHARS_MAX}}}\Z")
 _ID = re.compile(rf"[A-Za-z0-9._=-]{{1,{ID_CHARS_MAX}}}\Z")
 _UUID = re.compile(r"[0-9a-f]{32}\Z")
+# Job, application attempt (missing up to Hadoop 3.3.4) and task attempt, where a layout names them.
+_TREE = re.compile(rf"{JOB_PREFIX}([^/]+)(?:/([0-9]+)(?=/|\Z))?(?:/{TASKS}/([^/]+)/{BASE}/.)?")
 _WAITS = re.compile(rf"{TEMPORARY}/{MANIFEST_JOB_PREFIX}([0-9a-f]{{32}})/")
 _WAITING = re.compile(rf"{_WAITS.pattern}00/{TASKS}/[^/]+/")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*(?:/[A-Za-z0-9][A-Za-z0-9._=-]*)*\Z")
@@ -113,7 +114,10 @@ _SLASHES_EATEN = re.compile(r"(s3[an]?):/+", re.IGNORECASE)
 # Control characters, lone surrogates and the two characters that XML cannot hold.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 # Everything but the characters that java.net.URI keeps in a path.
-_NOT_RAW_IN_JAVA = re.compile(r"[^A-Za-z0-9_.!~*'():@&=+$,;/-]")
+_NOT_RAW_IN_JAVA = re.compile(
+    r"[^A-Za-z0-9_.!~*'():@&=+$,;/\u00a0-\U0010ffff-]|"
+    "[\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+)
 
 
 # URLs and keys ------------------------------------------------------------------------------------
@@ -226,14 +230,7 @@ def java_uri(bucket: str, key: str) -> str:
     """
     if is_tree(bucket):
         return url_of(bucket, key)
-    return f"s3a://{bucket}/{_NOT_RAW_IN_JAVA.sub(_quote, key)}"
-
-
-def _quote(match: re.Match[str]) -> str:
-    character = match[0]
-    if character.isascii() or unicodedata.category(character) in ("Zs", "Zl", "Zp", "Cc"):
-        return "".join(f"%{byte:02X}" for byte in character.encode())
-    return character
+    return f"s3a://{bucket}/{_NOT_RAW_IN_JAVA.sub(lambda found: quote(found[0]), key)}"
 
 
 # Lists of elements, as Hadoop's MagicCommitPaths takes them ---------------------------------------
@@ -446,12 +443,7 @@ class Destination:
             return
         if not self.prefix.endswith("/") or self.prefix == "/":
             raise PathError(f"the prefix {shown(self.prefix)} is no path that ends in '/'")
-        for element in split_key(self.prefix[:-1]):
-            if is_control_element(element):
-                raise PathError(
-                    f"{shown(self.prefix)} lies in a committer's own directory {element!r}",
-                    hint=swept_there("destination"),
-                )
+        _refuse_control(self.prefix, split_key(self.prefix[:-1]))
         size = len(self.prefix.encode())
         if size > KEY_BYTES_MAX - CONTROL_BYTES_MIN:
             raise PathError(
@@ -520,16 +512,19 @@ class Destination:
         return directory if below and _is_id(directory) else None
 
 
+def _refuse_control(place: str, elements: Iterable[str]) -> None:
+    for element in filter(is_control_element, elements):
+        raise PathError(
+            f"{shown(place)} lies in a committer's own directory {element!r}",
+            hint=swept_there("destination"),
+        )
+
+
 @lru_cache(maxsize=1024)  # a job asks for its own again and again
 def _destination(url: str) -> Destination:
     if is_tree_url(url):
         whole = tree_url(url)
-        for element in unquote(whole).split("/"):
-            if is_control_element(element):
-                raise PathError(
-                    f"{shown(url)} lies in a committer's own directory {element!r}",
-                    hint=swept_there("destination"),
-                )
+        _refuse_control(url, unquote(whole).split("/"))
         return Destination(whole.removesuffix("/"), "")
     location = parse_url(url)
     path = location.key.removesuffix("/")
@@ -672,26 +667,12 @@ def parse_magic_path(path: str) -> MagicPath:
     check_name(name)
     _check_fits(f"{location.key}{PENDING_SUFFIX}")
     dest = Destination(location.bucket, "".join(f"{element}/" for element in elements[:index]))
-    job_id, app_attempt, attempt = _owner(children)
+    named = _TREE.match("/".join(children))
+    job_id, app_attempt, attempt = named.groups() if named else (None, None, None)
     ours = (
         elements[index] == f"{MAGIC_JOB_PREFIX}{job_id}"
         and app_attempt == "00"
-        and job_id is not None
-        and _is_id(job_id)
-        and attempt is not None
-        and _is_id(attempt)
+        and _is_id(job_id or "")
+        and _is_id(attempt or "")
     )
     return MagicPath(dest, name, location.key, "job" if ours else "plain", job_id, attempt)
-
-
-def _owner(children: Sequence[str]) -> tuple[str | None, str | None, str | None]:
-    """Job id, application attempt and task attempt; None if the layout does not name it."""
-    job = children[0] if children else ""
-    if not job.startswith(JOB_PREFIX) or job == JOB_PREFIX:
-        return None, None, None
-    rest = children[1:]
-    app_attempt = None
-    if rest and rest[0].isascii() and rest[0].isdigit():  # missing up to Hadoop 3.3.4
-        app_attempt, rest = rest[0], rest[1:]
-    named = len(rest) > 3 and rest[0] == TASKS and rest[2] == BASE
-    return job.removeprefix(JOB_PREFIX), app_attempt, rest[1] if named else None

@@ -288,7 +288,7 @@ def at_and_above(directory: str) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class Directory:
+class JobDirectory:
     """A directory of a committer, ``__magic_job-…/`` or ``__magic/``.
 
     Attributes:
@@ -312,7 +312,7 @@ class Place:
     the readable records by their job's UUID. ``problems``: what could not be read. If the place
     itself could not be listed, it may hold any job."""
 
-    directories: dict[str, Directory] = field(default_factory=dict)
+    directories: dict[str, JobDirectory] = field(default_factory=dict)
     records: dict[str, Seen] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
@@ -341,7 +341,7 @@ class Places:
                 where = url_of(self._runtime.store.bucket, prefix)
                 place.problems.append(f"the jobs under {where} cannot be told: {listed}")
             else:
-                place.directories = {directory: Directory() for directory in listed}
+                place.directories = {directory: JobDirectory() for directory in listed}
         ours = (
             (prefix, directory)
             for prefix in new
@@ -502,7 +502,7 @@ class Survey:
 
     # What control objects name --------------------------------------------------------------------
 
-    def _read(self, prefix: str, place: Place, name: str, directory: Directory) -> None:
+    def _read(self, prefix: str, place: Place, name: str, directory: JobDirectory) -> None:
         dest = Destination(self.dest.bucket, prefix)
         adopted = {
             seen.record.paths(dest).tree: uuid
@@ -526,7 +526,7 @@ class Survey:
                 self._missed(name, directory, error)
         directory.age = listing.age
 
-    def _missed(self, name: str, directory: Directory, why: MagicError) -> None:
+    def _missed(self, name: str, directory: JobDirectory, why: MagicError) -> None:
         directory.unread = True
         if len(self._unread) < NAMED_MAX:
             self._unread.append(f"{name}: not all that it names is known: {why}")
@@ -656,7 +656,7 @@ class Survey:
         if paths.tree == paths.directory:
             return age
         # Adopted from Hadoop 3.3: all jobs share a directory.
-        return min(age, there.get(f"{dest.prefix}{MAGIC}/", Directory()).age)
+        return min(age, there.get(f"{dest.prefix}{MAGIC}/", JobDirectory()).age)
 
 
 def _rank(verdict: FoundUpload) -> tuple[int, bool]:

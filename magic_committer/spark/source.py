@@ -47,9 +47,8 @@ from magic_committer.engines.sink import EngineSink
 from magic_committer.errors import DestinationExists, MagicError, OptionError
 from magic_committer.maintenance.api import abort_stream
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.spark.action import spark_attempt
 from magic_committer.spark.batches import end_earlier_runs
-from magic_committer.spark.driver import QUERY_PROPERTY
+from magic_committer.spark.driver import QUERY_PROPERTY, spark_attempt
 from magic_committer.spark.files import TIME_ZONE, FrameFiles
 from magic_committer.spark.source_options import SourceOptions, read_options
 from magic_committer.spark.types import needs

@@ -41,8 +41,7 @@ from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
 from magic_committer.protocol.record import JobReport
-from magic_committer.spark.action import run_action, run_rdd
-from magic_committer.spark.driver import Order, write_job
+from magic_committer.spark.driver import Order, run_action, run_rdd, write_job
 from magic_committer.spark.files import CASE_SENSITIVE, format_name, records_max, refuse_hidden
 from magic_committer.spark.partitioning import resolve
 from magic_committer.spark.types import needs

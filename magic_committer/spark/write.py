@@ -37,12 +37,13 @@ from magic_committer.job import Job, Task
 from magic_committer.options import Options, S3Options, S3Place
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, TaskCommit
-from magic_committer.spark.action import run_action, run_rdd
 from magic_committer.spark.driver import (
     IDLE_KILL,
     Order,
     SaveMode,
     checkpoint_of,
+    run_action,
+    run_rdd,
     warn_of_idle_kill,
     write_job,
 )

@@ -19,24 +19,21 @@ _BY_COPY = (
     "adlfs renames by a copy that it does not wait for, and then deletes the source: a file can be"
     " lost"
 )
-REFUSED: Mapping[str, str] = {
-    "abfs": _BY_COPY,
-    "abfss": _BY_COPY,
-    "az": _BY_COPY,
-    "adl": "Data Lake Storage Gen1 is retired",
-    "smb": "Samba looks before it renames, so two drivers may both decide one job",
-    "webhdfs": "fsspec forgets whether a rename took place, and reads a DataNode's error as data",
-    "s3": "a rename on S3 is a copy",
-    "s3a": "a rename on S3 is a copy",
+_ON_S3 = "The committer 'magic' writes there, without renames: committer='magic'"
+REFUSED: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("abfs", "abfss", "az"), (_BY_COPY, "")),
+    "adl": ("Data Lake Storage Gen1 is retired", ""),
+    "smb": (
+        "Samba looks before it renames, so two drivers may both decide one job",
+        "Mount the share, and write to file:///…",
+    ),
+    "webhdfs": (
+        "fsspec forgets whether a rename took place, and reads a DataNode's error as data",
+        "Write to hdfs://…, with hdfs-native",
+    ),
+    **dict.fromkeys(("s3", "s3a"), ("a rename on S3 is a copy", _ON_S3)),
 }
-"""Why a protocol is not taken."""
-INSTEAD: Mapping[str, str] = {
-    "smb": "Mount the share, and write to file:///…",
-    "webhdfs": "Write to hdfs://…, with hdfs-native",
-    "s3": "The committer 'magic' writes there, without renames: committer='magic'",
-    "s3a": "The committer 'magic' writes there, without renames: committer='magic'",
-}
-"""What can be done instead of a refused protocol."""
+"""Why a protocol is not taken, and what can be done instead."""
 
 
 def is_tree(bucket: str) -> bool:
@@ -84,10 +81,8 @@ def tree_url(url: str) -> str:
     if scheme == "file":
         return f"file://{quote(os.fspath(local_path(url)))}/"
     if scheme in REFUSED:
-        raise PathError(
-            f"{url!r} cannot be committed to by renames: {REFUSED[scheme]}",
-            hint=INSTEAD.get(scheme, ""),
-        )
+        why, instead = REFUSED[scheme]
+        raise PathError(f"{url!r} cannot be committed to by renames: {why}", hint=instead)
     if scheme not in TREE_SCHEMES:
         raise PathError(
             f"{url!r}: nobody has said how {scheme or 'this'} creates a file exclusively, and a job"

@@ -273,19 +273,10 @@ class UploadStream(TaskFile):
 
         self._take(blocks, TAKEN_BESIDE_BYTES_MAX if beside else -1)
 
-    def take_object(self, whole: ObjectSlice, unchanged: Callable[[], None]) -> None:
-        """Take all bytes of another object, in place of writes; `close` must follow.
-        The store copies them, by parts of `COPY_PART_BYTES`: beside the caller if it is one part,
-        and the owner allows it. Not repeatable.
-
-        Args:
-            whole: the object, at the same endpoint, and the ETag that it must have.
-            unchanged: raises if that object is another one now; called in threads of the pool.
-
-        Raises:
-            UploadFailed: as for `write`; or the object has changed, or is gone.
-            ValueError: the file is closed, or something was written into it.
-        """
+    def _take_object(self, whole: ObjectSlice, unchanged: Callable[[], None]) -> None:
+        """Take all bytes of another object, as `take_file` does. The store copies them, by parts of
+        `COPY_PART_BYTES`: beside the caller if it is one part, and the owner allows it.
+        ``unchanged`` raises if that object is another one now; called in threads of the pool."""
 
         def blocks() -> list[ObjectBlock]:
             part_bytes = copied_part_bytes(whole.length, COPY_PART_BYTES)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from magic_committer.commit.ready import from_pending, is_tombstone
@@ -57,6 +58,7 @@ from magic_committer.stores.base import (
 )
 from tests.model.actors import driver, others, shared, task
 from tests.model.actors.job import Job, Steps
+from tests.model.search import writes_the_record
 from tests.model.store import (
     DENIED,
     NOT_FOUND,
@@ -107,41 +109,27 @@ class Recorder:
 
     def __getattr__(self, name: str) -> Any:
         verb = getattr(self._store, name)
-        if not callable(verb):
-            return verb
-        return lambda *args, **options: self._send(name, verb, args, options)
+        return partial(self._send, name, verb) if callable(verb) else verb
 
     def take(self) -> list[Sent]:
         """What was noted since the last time."""
         taken, self.trace = self.trace, []
         return taken
 
-    def _send(self, name: str, verb: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-        if name == "delete":
-            args = (tuple(args[0]),)
+    def _send(self, name: str, verb: Any, first: Any, *rest: Any, **options: Any) -> Any:
+        key, keys = ("", tuple(first)) if name == "delete" else (first, ())
+        upload = rest[0] if name.endswith(("_upload", "_part", "_parts")) and rest else ""
+        lists = name in ("list", "list_uploads")
         try:
-            answer = verb(*args, **options)
-            if name in ("list", "list_uploads"):
-                answer = list(answer)
+            answer = verb(keys or key, *rest, **options)
+            answer = list(answer) if lists else answer
         except StoreError as error:
-            self._note(name, args, options, error)
-            raise
-        self._note(name, args, options, answer)
-        return iter(answer) if name in ("list", "list_uploads") else answer
-
-    def _note(self, name: str, args: tuple[Any, ...], options: dict[str, Any], answer: Any) -> None:
-        uploads = ("put_part", "list_parts", "complete_upload", "abort_upload")
-        self.trace.append(
-            Sent(
-                name,
-                "" if name == "delete" else args[0],
-                answer,
-                options,
-                args[1] if name in uploads else "",
-                args[0] if name == "delete" else (),
-                args[1] if name == "put" else b"",
-            )
-        )
+            answer = error
+        body = rest[0] if name == "put" else b""
+        self.trace.append(Sent(name, key, answer, options, upload, keys, body))
+        if isinstance(answer, StoreError):
+            raise answer
+        return iter(answer) if lists else answer
 
 
 # Accepting ----------------------------------------------------------------------------------------
@@ -615,7 +603,7 @@ class _Translator:
             return OK if step.verb == "abort_upload" else NOT_FOUND
         if isinstance(answer, PreconditionFailed | WriteConflict):
             return REFUSED
-        if isinstance(answer, StoreError) and answer.attempts > 1 and _writes_the_record(request):
+        if isinstance(answer, StoreError) and answer.attempts > 1 and writes_the_record(request):
             return DENIED
         if isinstance(answer, StoreError):
             raise AssertionError(f"the model's store never answers {answer!r}")
@@ -713,10 +701,6 @@ class _Translator:
         marker = self._by_etag.get(record.marker.etag) if record.marker else None
         mode, outcome = record.terms.mode, record.outcome
         return Record(record.uuid, str(record.state), record.nonce, mode, plan, marker, outcome)
-
-
-def _writes_the_record(request: Any) -> bool:
-    return isinstance(request, Put) and isinstance(request.body, Record)
 
 
 def _unread(one: TaskCommit) -> PendingSet:

@@ -301,7 +301,7 @@ class Search:
         flown = self._flight((*self._flights[flight], number))
         yield LATE * 64 + n, (store, flown, faults - 1, *before, unaware, *behind), ""
         yield KILLED * 64 + n, (store, flown, faults - 1, *before, DEAD, *behind), ""
-        if not (self._config.denials and _writes_the_record(request)):
+        if not (self._config.denials and writes_the_record(request)):
             return
         denied = self.nodes.after(number, DENIED)
         ended = self._ended(after, denied) or violation
@@ -447,7 +447,8 @@ class Search:
         return Line(self._actors[n].name, WHAT[kind], request, reply)
 
 
-def _writes_the_record(request: Any) -> bool:
+def writes_the_record(request: Any) -> bool:
+    """Whether a request is a PUT of the record."""
     return isinstance(request, Put) and isinstance(request.body, Record)
 
 

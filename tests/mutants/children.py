@@ -19,9 +19,9 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tests.mutants import loading
 from tests.mutants.source import ROOT, Mutant
@@ -34,16 +34,31 @@ NO_TESTS = 5
 """pytest's exit code where no test was found."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """What a child does.
+
+    Attributes:
+        name: in a word. wall_seconds: after this it is killed.
+        cpu_seconds: of its processor: not so much the machine's load.
+    """
+
+    name: str
+    wall_seconds: float = 1800.0
+    cpu_seconds: int = 150
+
+    def done(self, scratch: Path) -> Answer:
+        """Do it, in this process."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class TestRun:
+class TestRun(Work):
     """Run tests until one fails. ``order``: their node ids, the likeliest first; those that are not
     there are passed over. ``whole_files``: they are modules, and all their tests are meant."""
 
     order: tuple[str, ...]
-    name: str = "tests"
     whole_files: bool = False
-    wall_seconds: float = 1800.0
-    cpu_seconds: int = 150
 
     def done(self, scratch: Path) -> Answer:
         """Do it, in this process."""
@@ -61,13 +76,13 @@ class TestRun:
 
 
 @dataclass(frozen=True)
-class Schedules:
+class Schedules(Work):
     """Run the simulator's schedules until a promise breaks. ``seeds``: ranges of seeds, each with
     the name of what they go for ("": everything)."""
 
     seeds: tuple[tuple[str, int, int], ...]
+    _: KW_ONLY
     name: str = "simulation"
-    wall_seconds: float = 1800.0
     cpu_seconds: int = 200
 
     def done(self, scratch: Path) -> Answer:
@@ -88,29 +103,6 @@ class Schedules:
             except Exception as error:
                 return _shown(name, seed, type(error).__name__, ran)
         return Answer(ran=ran)
-
-
-class Work(Protocol):
-    """What a child does."""
-
-    @property
-    def name(self) -> str:
-        """In a word."""
-        ...
-
-    @property
-    def wall_seconds(self) -> float:
-        """After this it is killed."""
-        ...
-
-    @property
-    def cpu_seconds(self) -> int:
-        """Of its processor: not so much the machine's load."""
-        ...
-
-    def done(self, scratch: Path) -> Answer:
-        """Do it, in this process."""
-        ...
 
 
 @dataclass

@@ -86,17 +86,17 @@ def judge(
         answer = yield mutant, work
         ran += answer.ran
         if answer.killed and "::" in answer.by:  # a test may fail by the machine's load
-            again = yield mutant, TestRun((answer.by,), "its killer, once more")
+            again = yield mutant, TestRun((answer.by,), name="its killer, once more")
             if not again.killed and not again.broken:
                 answer = yield mutant, work
         broken = answer.broken
         if answer.killed and "::" in answer.by and not (killer and killer.get("test") == answer.by):
-            without = yield None, TestRun((answer.by,), "a new killer, unchanged")
+            without = yield None, TestRun((answer.by,), name="a new killer, unchanged")
             if without.killed or without.broken:
                 broken = f"without the mutant: {without.by}{without.broken}"
         if answer.extra and not broken:  # see that the same schedule is green without the mutant
             seed = (answer.extra["focus"], answer.extra["seed"], 1)
-            without = yield None, Schedules((seed,), "the same schedule, unchanged")
+            without = yield None, Schedules((seed,), name="the same schedule, unchanged")
             if without.killed or without.broken:
                 broken = f"without the mutant: {without.by}{without.broken}"
         if answer.killed or broken:
@@ -111,20 +111,20 @@ def _works(
     mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool
 ) -> Iterator[TestRun | Schedules]:
     if killer and "test" in killer:
-        yield TestRun((killer["test"],), "its killer")
+        yield TestRun((killer["test"],), name="its killer")
     elif killer:
-        yield Schedules(((killer["focus"], killer["seed"], 1),), "its killer")
+        yield Schedules(((killer["focus"], killer["seed"], 1),), name="its killer")
     if mutant.path.startswith(ADAPTER):
-        yield TestRun(adapter_tests(), "the adapter's own", whole_files=True)
+        yield TestRun(adapter_tests(), name="the adapter's own", whole_files=True)
     first, rest = SUITES[:1], SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:3]
     if reach is None:
-        yield TestRun(tuple(_of(first, mutant)), "promises", whole_files=True)
-        yield TestRun(tuple(_of(rest, mutant)), "units and commands", whole_files=True)
+        yield TestRun(tuple(_of(first, mutant)), name="promises", whole_files=True)
+        yield TestRun(tuple(_of(rest, mutant)), name="units and commands", whole_files=True)
     else:
         if seen := reach.order(mutant, first):
-            yield TestRun(tuple(seen), "promises")
+            yield TestRun(tuple(seen), name="promises")
         if seen := reach.order(mutant, rest):
-            yield TestRun(tuple(seen), "units and commands")
+            yield TestRun(tuple(seen), name="units and commands")
     if schedules:
         yield Schedules((("", 0, SEEDS), *((name, 0, SEEDS_OF_A_FOCUS) for name in FOCI)))
 
@@ -155,7 +155,7 @@ def unchanged(killers: Iterable[Killer]) -> Steps[str]:
     tests = tuple(sorted({killer["test"] for killer in killers if "test" in killer}))
     if not tests:
         return ""
-    answer = yield None, TestRun(tests, "the killers, unchanged", cpu_seconds=600)
+    answer = yield None, TestRun(tests, name="the killers, unchanged", cpu_seconds=600)
     return answer.broken or answer.by
 
 

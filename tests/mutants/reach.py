@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.mutants.children import Answer, run_pytest
+from tests.mutants.children import Answer, Work, run_pytest
 from tests.mutants.forks import BrokenError, Forks, Steps
 from tests.mutants.source import ALONE, FOLDERS, PACKAGE, ROOT, Mutant
 
@@ -115,13 +115,13 @@ class Tracer:
 
 
 @dataclass(frozen=True)
-class Trace:
+class Trace(Work):
     """Run some test modules, traced."""
 
     files: tuple[str, ...]
     into: str
+    _: KW_ONLY
     name: str = "trace"
-    wall_seconds: float = 1800.0
     cpu_seconds: int = 900
 
     def done(self, scratch: Path) -> Answer:

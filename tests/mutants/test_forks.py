@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from tests.mutants.children import Answer
+from tests.mutants.children import Answer, Work
 from tests.mutants.forks import Forks, Steps
 from tests.mutants.source import PACKAGE, ROOT
 from tests.processes import is_gone
@@ -20,11 +20,12 @@ WAIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Does:
+class Does(Work):
     """Work for a child: starts a process of its own, notes both, then does what is asked."""
 
     what: str
     notes: str
+    _: KW_ONLY
     name: str = "some work"
     wall_seconds: float = 60.0
     cpu_seconds: int = 20

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from magic_committer._patience import Errand, Kind, cleaning_up, patient
-from magic_committer._pool import ThreadPool
+from magic_committer._pool import Future, ThreadPool
 from magic_committer._runtime import SystemClock
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.options import S3Options
@@ -311,6 +311,12 @@ def test_threads_share_the_phase_of_their_caller() -> None:
 # Errands ------------------------------------------------------------------------------------------
 
 
+def in_time(future: Future[Any]) -> Any:
+    """Its result, if it ends soon."""
+    assert future.wait(SLACK_SECONDS)
+    return future.result()
+
+
 def test_the_end_of_an_errand_ends_its_requests() -> None:
     """What is under way ends soon after, unanswered; nothing new is sent."""
     with silent_server(Mood.SILENT) as server:
@@ -321,13 +327,13 @@ def test_the_end_of_an_errand_ends_its_requests() -> None:
         while not server.taken:
             SystemClock().sleep(0.01)
         errand.end(0.1)
-        _, failure = ended(lambda: future.result(SLACK_SECONDS))
+        _, failure = ended(lambda: in_time(future))
         assert isinstance(failure, Unanswered)
         assert failure.sent
         taken = server.taken
         with errand.here():
             late = pool.submit(lambda: store.head("k"))
-        _, failure = ended(lambda: late.result(SLACK_SECONDS))
+        _, failure = ended(lambda: in_time(late))
         assert isinstance(failure, Unanswered)
         assert not failure.sent
         assert server.taken == taken
@@ -344,7 +350,7 @@ def test_the_end_of_an_errand_ends_a_pause() -> None:
         while len(server.asked) < 2:
             SystemClock().sleep(0.01)
         errand.end(0.0)
-        _, failure = ended(lambda: future.result(SLACK_SECONDS))
+        _, failure = ended(lambda: in_time(future))
         assert isinstance(failure, Unanswered)
         assert len(server.asked) <= 3
         pool.close()

@@ -24,7 +24,7 @@ from magic_committer.errors import (
     PermissionDenied,
 )
 from magic_committer.options import Options
-from magic_committer.protocol.record import JobReport, Terms
+from magic_committer.protocol.record import Terms
 from magic_committer.upload import BlockSource
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, opened, put, write
 
@@ -58,6 +58,11 @@ def every_verb(run: Any) -> Iterator[int]:
 def decided(verb: str, path: str) -> bool:
     """Whether a verb is that of the decision."""
     return verb == "put" and path.endswith("/_job.json")
+
+
+def publishing(verb: str, path: str) -> bool:
+    """Whether a verb makes a file visible."""
+    return verb == "complete_upload"
 
 
 # What both promise --------------------------------------------------------------------------------
@@ -240,45 +245,30 @@ def test_v1_shows_nothing_before_the_jobs_commit() -> None:
     assert (world.data(), world.control()) == ({}, [])
 
 
-def test_v1_commits_again_after_a_death_anywhere() -> None:
-    """The driver dies at any call of its commit, before or after the effect: another process that
-    commits the job makes all files visible."""
-    for what in ("before", "after"):
-
-        def run(number: int, what: str = what) -> Watched:
-            world = World()
-            world.put("p=1/old", b"old")
-            job = start(world, V1Committer, "nightly")
-            write(job, "1", FILES)
-            write(job, "2", {"p=1/d": b"4", "q/r/e": b"5"})
-            watched = Watched(world.store, at=number, **{what: die})  # type: ignore[arg-type]
-            try:
-                world.again(job, watched).commit_job(expect=2)
-            except Killed:
-                report: JobReport = world.again(job).commit_job(expect=2)
-                assert report.outcome == "committed"
-            expected = {**FILES, "p=1/d": b"4", "q/r/e": b"5", "p=1/old": b"old"}
-            assert world.data() == expected, (what, number)
-            return watched
-
-        assert len(list(every_verb(run))) > 20
-
-
-def test_v1_commits_though_any_answer_is_lost() -> None:
-    """The answer to any call of the job's commit is lost: all files are visible when it has
-    returned, at most after a second call."""
+@pytest.mark.parametrize(
+    "fault",
+    [{"before": die}, {"after": die}, {"after": lose_the_answer}],
+    ids=["dies before", "dies after", "loses the answer"],
+)
+def test_v1_commits_again_after_a_death_or_a_lost_answer_anywhere(fault: Any) -> None:
+    """The driver dies at any call of its commit, or does not hear its answer: all files are visible
+    when the commit has returned, at most after a second call, in another process or the same."""
 
     def run(number: int) -> Watched:
         world = World()
+        world.put("p=1/old", b"old")
         job = start(world, V1Committer, "nightly")
         write(job, "1", FILES)
-        watched = Watched(world.store, number, after=lose_the_answer)
+        write(job, "2", {"p=1/d": b"4", "q/r/e": b"5"})
+        watched = Watched(world.store, at=number, **fault)
         seen = world.again(job, watched)
         try:
-            seen.commit_job()
-        except MagicError:
-            seen.commit_job()
-        assert world.data() == FILES, number
+            seen.commit_job(expect=2)
+        except (Killed, MagicError) as error:
+            again = seen if isinstance(error, MagicError) else world.again(job)
+            assert again.commit_job(expect=2).outcome == "committed"
+        expected = {**FILES, "p=1/d": b"4", "q/r/e": b"5", "p=1/old": b"old"}
+        assert world.data() == expected, number
         return watched
 
     assert len(list(every_verb(run))) > 20
@@ -291,11 +281,8 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
     job = start(world, V1Committer)
     write(job, "1", FILES)
 
-    def first(verb: str, path: str) -> bool:
-        return verb == "complete_upload"
-
     with pytest.raises(Killed):
-        world.again(job, Watched(world.store, after=die, on=first)).commit_job()
+        world.again(job, Watched(world.store, after=die, on=publishing)).commit_job()
     some = world.data()
     assert {} != some != FILES
     recovery = world.recover(job.job.id)
@@ -386,11 +373,7 @@ def test_v2_leaves_a_part_of_an_attempt_that_dies_in_its_commit() -> None:
     another one beside it. The job commits with both."""
     world = World()
     job = start(world, V2Committer)
-
-    def published(verb: str, path: str) -> bool:
-        return verb == "complete_upload"
-
-    seen = world.again(job, Watched(world.store, after=die, on=published))
+    seen = world.again(job, Watched(world.store, after=die, on=publishing))
     with pytest.raises(Killed):
         write(seen, "1", {"part-0-try-1": b"1", "part-1-try-1": b"1"})
     write(job, "1", {"part-0-try-2": b"2"})
@@ -423,7 +406,7 @@ def test_v2_finds_the_file_of_a_rename_that_was_not_answered() -> None:
     """The task has committed: nobody needs to run it again."""
     world = World()
     job = start(world, V2Committer, "nightly")
-    lost = Watched(world.store, on=lambda verb, _: verb == "complete_upload", after=lose_the_answer)
+    lost = Watched(world.store, on=publishing, after=lose_the_answer)
     attempt = world.again(job, lost).attempt("1")
     put(attempt, FILES)
     assert attempt.commit().files == 3

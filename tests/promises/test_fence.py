@@ -146,8 +146,9 @@ def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: 
     else:
         body = s3.body(record).replace(job.uuid.encode(), b"0" * 32)
         s3.put_object(record, body, metadata={JOB_METADATA: "0" * 32})
-    with pytest.raises(mc.JobNotRunning):
+    with pytest.raises(mc.JobNotRunning) as told:
         task.commit()
+    assert told.value.state == "absent"
     assert s3.open_uploads() == ()
 
 

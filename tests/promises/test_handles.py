@@ -193,7 +193,7 @@ def test_results_of_other_jobs_and_double_ones_change_nothing(s3: MemoryStore) -
     job, other = mc.start(DEST), mc.start(DEST)
     mine = committed_task(job, "1", {"a.csv": b"1"})
     twin = committed_task(job, "1", {"a.csv": b"2"})
-    theirs = committed_task(other, "1", {"b.csv": b"3"})
+    theirs = committed_task(other, "2", {"b.csv": b"3"})
     for wrong in ([mine, theirs], [mine, twin], ["1"]):
         with pytest.raises(mc.OptionError):
             job.commit(wrong)  # type: ignore[arg-type]

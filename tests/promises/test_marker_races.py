@@ -121,7 +121,10 @@ CLOSED: dict[str, Any] = {"state": State.CLOSED, "outcome": "committed"}
 ENDS: dict[str, Callable[[Finishing], object]] = {
     "finished": lambda job: job.swap(**CLOSED),
     "finished between the looks": lambda job: At(
-        job.s3, lambda r: (r.verb, r.key) == ("get", RECORD), partial(job.swap, **CLOSED)
+        job.s3,
+        lambda r: (r.verb, r.key) == ("get", RECORD if job.just_now else MARKER),
+        partial(job.swap, **CLOSED),
+        after=not job.just_now,
     ),
     "no record": lambda job: job.s3.delete_one(RECORD),
     "the next job's record": lambda job: job.s3.put_object(

@@ -427,10 +427,11 @@ def test_a_task_that_fails_leaves_nothing_and_another_attempt_commits(
     with pytest.raises(mc.MagicError):
         task.commit()
     s3.before = None
-    task.abort()
     assert seen
     assert not s3.open_uploads()
     assert not list(tmp_path.glob("*/*"))
+    with pytest.raises(mc.TaskFailed):
+        task.commit()
     job.commit([task_with(job, 1, *names).commit()])
     assert set(visible(s3)) == {f"t/{name}" for name in names}
 

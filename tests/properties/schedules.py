@@ -49,8 +49,8 @@ class Scenario:
 
 
 def legs(words: str, play: Play) -> None:
-    """Play a job in words, leg by leg: ``task`` is the first task, run again if its first attempt
-    does not tell that it is done; ``others`` the rest of them, ``tasks`` all.
+    """Begin a job, and play it in words, leg by leg: ``task`` is the first task, run again if its
+    first attempt does not tell that it is done; ``others`` the rest of them, ``tasks`` all.
 
     * A star: something happens to this leg, the play's next cut. ``wake 0``: the first of these
       legs goes on.
@@ -58,13 +58,12 @@ def legs(words: str, play: Play) -> None:
       is over unless a cut has struck. ``need …``: the leg before must have gone well.
     """
     marked: list[Leg] = []
-    job = leg = None
+    job = play.begin("J")
+    leg = job.began
     for word in words.split("; "):
         starred = word.endswith("*")
         cut = play.cut(len(marked)) if starred else None
         match word.removesuffix("*").split():
-            case ["begin"]:
-                job = play.begin("J", cut)
             case ["end"]:
                 play.end(job)
             case ["task"]:
@@ -171,36 +170,36 @@ def _scenarios() -> Iterator[Scenario]:
     ) -> Scenario:  # fmt: skip
         return Scenario(name, partial(legs, words), cuts, tests, sizes or (SMALL, LARGE))
 
-    yield told("nothing happens", "begin; tasks; commit; end", (), (*ENDS[:2], *ALWAYS))
-    yield told("the job is aborted", "begin; tasks; abort; end", (), (ENDS[2], *ALWAYS))
-    yield told("all tasks at once", "begin; all at once; commit; end", (), ("concurrent",), LARGE)
-    again = "begin; tasks; commit*; replay; need the second commit; if struck; wake 0"
+    yield told("nothing happens", "tasks; commit; end", (), (*ENDS[:2], *ALWAYS))
+    yield told("the job is aborted", "tasks; abort; end", (), (ENDS[2], *ALWAYS))
+    yield told("all tasks at once", "all at once; commit; end", (), ("concurrent",), LARGE)
+    again = "tasks; commit*; replay; need the second commit; if struck; wake 0"
     yield told("the commit is called again", again, (), ("job commit repeatable",))
     one, stops = ((*FAILURES,),), ((STOP,),)
     for job, ending in ENDINGS.items():
         name = f"something happens to a task; the job {job}"
-        yield told(name, f"begin; task*; others; {ending}", one, (*ENDS, *ALWAYS))
+        yield told(name, f"task*; others; {ending}", one, (*ENDS, *ALWAYS))
     for when in ("before the end", "after the end"):
         for job, ending in ENDINGS.items():
             name = f"an attempt stops, and goes on {when}; the job {job}"
             words = (
-                f"begin; task*; wake 0; others; {ending}" if when == "before the end"
-                else f"begin; task*; others; {ending}; wake 0"
+                f"task*; wake 0; others; {ending}" if when == "before the end"
+                else f"task*; others; {ending}; wake 0"
             )  # fmt: skip
             yield told(name, words, stops, (*ENDS, *ALWAYS))
-    inside = "begin; attempt 1*; others; wake 0; commit; end"
+    inside = "attempt 1*; others; wake 0; commit; end"
     yield told("a task runs at a request of another", inside, stops, ("concurrent",), LARGE)
     yield Scenario(
         "something happens when the job begins", begin_fails, one, (*ENDS[:4], *ALWAYS), (SMALL,)
     )
     tests = (*IN_COMMIT, *ALWAYS)
-    yield told("something happens inside the commit", "begin; tasks; commit*; end", one, tests)
-    in_abort = "begin; tasks; abort*; end"
+    yield told("something happens inside the commit", "tasks; commit*; end", one, tests)
+    in_abort = "tasks; abort*; end"
     yield told("something happens inside the abort", in_abort, one, ENDS[2:4], SMALL)
     died = ((*DEATHS, STOP),)
     yield told(
         "the driver ends inside the commit, the job is recovered",
-        "begin; tasks; commit*; if struck; recover; need the recovery; wake 0",
+        "tasks; commit*; if struck; recover; need the recovery; wake 0",
         died, ("job commit recoverable", "continuity of correctness"),
     )  # fmt: skip
     yield told(
@@ -210,7 +209,7 @@ def _scenarios() -> Iterator[Scenario]:
     for_ever = (("dies before", STOP),)
     yield told(
         "an attempt ends for ever",
-        "begin; attempt 1*; if struck; attempt 2; need another attempt; others; commit;"
+        "attempt 1*; if struck; attempt 2; need another attempt; others; commit;"
         " need the job's commit",
         for_ever, ("non-blocking",), SMALL,
     )  # fmt: skip
@@ -231,20 +230,20 @@ def _scenarios() -> Iterator[Scenario]:
     two = ((STOP,), (STOP,))
     yield told(
         "two attempts, one inside the other",
-        "begin; attempt 1*; attempt 2*; wake 0; wake 1; others; commit; end", two, ENDS, SMALL,
+        "attempt 1*; attempt 2*; wake 0; wake 1; others; commit; end", two, ENDS, SMALL,
     )  # fmt: skip
     yield told(
         "an attempt goes on inside the commit",
-        "begin; task*; others; commit*; wake 0; wake 1; end", two, ENDS, SMALL,
+        "task*; others; commit*; wake 0; wake 1; end", two, ENDS, SMALL,
     )  # fmt: skip
     yield told(
         "a request of the commit is late, and an attempt goes on after the end",
-        "begin; task*; others; commit*; end; wake 0",
+        "task*; others; commit*; end; wake 0",
         ((STOP,), ("lands late",)), ("continuity of correctness",), SMALL,
     )  # fmt: skip
     yield told(
         "the recovery dies, too",
-        "begin; tasks; commit*; if struck; recover*; recover; need the second recovery",
+        "tasks; commit*; if struck; recover*; recover; need the second recovery",
         (("dies before",), ("dies before",)), ("job commit recoverable",), SMALL,
     )  # fmt: skip
 

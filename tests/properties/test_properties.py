@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -16,7 +17,7 @@ from tests.properties.mutated import FLAWS
 from tests.properties.ours import Magic
 from tests.properties.papers import SAID, WHY
 from tests.properties.play import Play, run
-from tests.properties.schedules import SCENARIOS, SMALL, commits, tells
+from tests.properties.schedules import SCENARIOS, SMALL, legs, tells
 from tests.properties.stage import DEATHS, ERRORS, STOP, Asked, Cut
 from tests.properties.subjects import COMPLETE, EVERYBODY, FOILS, OURS
 from tests.properties.together import bite, decide, on_all_cores
@@ -188,13 +189,8 @@ def test_what_jobs_of_renames_ask_can_be_cut() -> None:
 def one_play(cuts: Sequence[Cut]) -> Play:
     """A job of magic whose first attempt is cut."""
 
-    def scenario(play: Play) -> None:
-        job = play.begin("J")
-        play.run_task(job, "0", play.cut(0))
-        commits(play, job)
-
     with quiet():
-        return run(Magic("magic"), SMALL, cuts, scenario)
+        return run(Magic("magic"), SMALL, cuts, partial(legs, "task*; commit; end"))
 
 
 def test_the_same_cuts_give_the_same_play() -> None:

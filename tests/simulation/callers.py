@@ -71,8 +71,7 @@ def writing(world: World, what: Wrote, actor: Actor) -> None:
 
 
 def _body(world: World, what: Wrote, writer: Any) -> None:
-    assert writer._task is not None
-    known = actors.known_attempt(world, writer._task)
+    known = actors.known_attempt(world, writer._own())
     for name in what.names:
         body = f"{writer.id} writes {name}".encode()
         stream = writer.open(name, unique=what.unique)

@@ -42,7 +42,7 @@ import hashlib
 import random
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -209,7 +209,7 @@ class Injector:
             self._watch.truth.note_plan_sent(request.key, actor)
         if self._refused[actor.name, request.verb]:
             self._refused[actor.name, request.verb] -= 1
-            self._answer(_refused(request), request, strand)
+            self._answer(answer_of("refused", request), request, strand)
         if self.faults:
             fault = self._due(kind)
             if fault is not None:
@@ -258,7 +258,7 @@ class Injector:
             self._scheduler.kill(strand.actor)
             raise Killed
         if fate == "refused after":
-            raise _refused(request)
+            raise answer_of("refused", request)
         if fate == "lost reply":
             raise _unanswered(request, "its reply is lost")
         if request.verb == "complete_upload" and request.upload_id in self._stuck:
@@ -315,14 +315,14 @@ class Injector:
             more = 1 + int(self._chance.random() * REFUSED_MORE_MAX)
             self._refused[actor.name, request.verb] = more
         if fault in ANSWERS:
-            self._answer(ANSWERS[fault](request), request, strand)
+            self._answer(answer_of(fault, request), request, strand)
         if fault == "refused again":
             if self._chance.random() < 0.4:
                 self._carry_out(request, actor, strand.sent)
             else:
                 self._send_late(request, strand)
             self._scheduler.sleep(0.1)
-            raise _refused(request, attempts=2)
+            raise answer_of("refused", request, attempts=2)
         if fault in ("lost reply", "refused after", "crash after", "stale listing"):
             self._fates[strand] = fault
         elif fault == "some keys fail":
@@ -385,7 +385,7 @@ class Injector:
             return answer
         for key, stored in spared.items():
             self._watch.truth.store._bucket._store(key, stored)
-        return {**answer, **{key: _slow_down(request) for key in spared}}
+        return {**answer, **{key: answer_of("slow down", request) for key in spared}}
 
     def _stale(self, request: Request, answer: Any) -> Any:
         """A page of uploads that leaves some out, or shows some that have ended."""
@@ -492,53 +492,28 @@ def leading_to(target: str, chance: random.Random) -> Fault:
     return Fault(chance.choice(before), kind, 1 + (kind == "swap record"))
 
 
-def _refused(request: Request, attempts: int = 1) -> StoreError:
-    return PermissionDenied(
-        f"{request.verb} {request.key}: refused", operation=request.verb, key=request.key,
-        status=403, code="AccessDenied", attempts=attempts,
-    )  # fmt: skip
-
-
-def _conflict(request: Request) -> StoreError:
-    return WriteConflict(
-        f"{request.verb} {request.key}: another write is under way", operation=request.verb,
-        key=request.key, status=409, code="ConditionalRequestConflict",
-    )  # fmt: skip
-
-
-def _condition(request: Request) -> StoreError:
-    return PreconditionFailed(
-        f"{request.verb} {request.key}: a condition did not hold", operation=request.verb,
-        key=request.key, status=412, code="PreconditionFailed",
-    )  # fmt: skip
-
-
-def _bad_request(request: Request) -> StoreError:
-    return InvalidRequest(
-        f"{request.verb} {request.key}: bad request", operation=request.verb, key=request.key,
-        status=400, code="InvalidRequest",
-    )  # fmt: skip
-
-
-def _slow_down(request: Request) -> StoreError:
-    return _unanswered(request, "slow down", status=503, code="SlowDown")
-
-
-ANSWERS: dict[str, Callable[[Request], StoreError]] = {
-    "slow down": _slow_down,
-    "refused": _refused,
-    "conflict": _conflict,
-    "condition": _condition,
-    "bad request": _bad_request,
+ANSWERS: dict[str, tuple[type[StoreError], str, int, str]] = {
+    "slow down": (Unanswered, "slow down", 503, "SlowDown"),
+    "refused": (PermissionDenied, "refused", 403, "AccessDenied"),
+    "conflict": (WriteConflict, "another write is under way", 409, "ConditionalRequestConflict"),
+    "condition": (PreconditionFailed, "a condition did not hold", 412, "PreconditionFailed"),
+    "bad request": (InvalidRequest, "bad request", 400, "InvalidRequest"),
 }
 """Faults that are an answer, without effect."""
 
 
-def _unanswered(request: Request, why: str, *, status: int = 0, code: str = "") -> Unanswered:
-    return Unanswered(
-        f"{request.verb} {request.key}: {why}", operation=request.verb, key=request.key,
-        status=status, code=code,
+def answer_of(fault: str, request: Request, attempts: int = 1) -> StoreError:
+    """What the store answers to a request that such a fault strikes."""
+    kind, words, status, code = ANSWERS[fault]
+    return kind(
+        f"{request.verb} {request.key}: {words}", operation=request.verb, key=request.key,
+        status=status, code=code, attempts=attempts,
     )  # fmt: skip
+
+
+def _unanswered(request: Request, why: str) -> Unanswered:
+    words = f"{request.verb} {request.key}: {why}"
+    return Unanswered(words, operation=request.verb, key=request.key, status=0, code="")
 
 
 def _sent_twice(answer: Any) -> Any:

@@ -237,7 +237,7 @@ def _look_first(_: Any, runtime: Any, job: Any, uploads: Any, in_flight: int) ->
 
 @instead(Writing, "_undo")
 def _block_leaves_its_set(real: Any, self: Any, error: BaseException) -> None:
-    if self._task.committed:
+    if self._own().result is not None:
         give_up(self._job, error)
     else:
         real(self, error)
@@ -418,9 +418,9 @@ def _publish_at_the_end(_: Any, ledgers: Any, job: StartedJob, batch: Any) -> st
 
 
 @instead(batches, "settle_claim")
-def _takes_what_it_cannot_settle(real: Any, *rest: Any) -> None:
+def _takes_what_it_cannot_settle(real: Any, *rest: Any, **more: Any) -> None:
     with suppress(BatchUnsettled):
-        real(*rest)
+        real(*rest, **more)
 
 
 @instead(JobCommit, "_say_published")

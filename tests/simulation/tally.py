@@ -32,7 +32,7 @@ class Tally:
     """What schedules came to, added up.
 
     Attributes:
-        seconds: of all processes together. failures: the first results with violations.
+        failures: the first results with violations.
         cases: in how many schedules each checker had a case in which it could have failed.
     """
 
@@ -40,10 +40,8 @@ class Tally:
     requests: int = 0
     violations: int = 0
     faults: int = 0
-    seconds: float = 0.0
     states: Counter[str] = field(default_factory=Counter)
     struck: Counter[tuple[str, str]] = field(default_factory=Counter)
-    promises: Counter[str] = field(default_factory=Counter)
     cases: Counter[str] = field(default_factory=Counter)
     failures: list[Result] = field(default_factory=list)
 
@@ -57,21 +55,13 @@ class Tally:
         self.cases.update(result.cases)
         if result.violations:
             self.violations += 1
-            self.promises[result.violations[0].promise] += 1
             if len(self.failures) < FAILURES_KEPT:
                 self.failures.append(result)
 
     def add(self, other: Tally) -> None:
         """Add another tally."""
-        self.schedules += other.schedules
-        self.requests += other.requests
-        self.violations += other.violations
-        self.faults += other.faults
-        self.seconds += other.seconds
-        self.states += other.states
-        self.struck += other.struck
-        self.promises += other.promises
-        self.cases += other.cases
+        for name in ("schedules", "requests", "violations", "faults", "states", "struck", "cases"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failures = sorted((*self.failures, *other.failures), key=lambda r: r.seed)
         del self.failures[FAILURES_KEPT:]
 
@@ -97,10 +87,8 @@ class Tally:
 def run_seeds(first: int, count: int) -> Tally:
     """Run schedules in this process."""
     tally = Tally()
-    started = time.perf_counter()
     for result in quietly(first, count):
         tally.count(result)
-    tally.seconds = time.perf_counter() - started
     return tally
 
 

@@ -103,7 +103,6 @@ class JobTruth:
     decided_by: str = ""
     decided_sent: int = 0
     """When the request was sent that decided."""
-    set_up_time: float = 0.0
     set_up_step: int = 0
     ended_step: int = 0
     """When its record was closed, or went; 0 before."""
@@ -350,7 +349,7 @@ class Truth:
         if job is None:
             job = self.jobs[uuid] = JobTruth(
                 uuid, record["id"], key.removesuffix("_job.json"), record["terms"],
-                record["given_id"], set_up_time=self.scheduler.now, set_up_step=self.step,
+                record["given_id"], set_up_step=self.step,
                 adopted=bool(record.get("adopted")),
             )  # fmt: skip
         self.at_record[key] = uuid

@@ -113,7 +113,7 @@ def test_a_worker_process_has_one_client(spark: SparkSession, lake: Lake, gate: 
             file.write("x")
         from magic_committer.stores.s3 import client
 
-        mine = [store for store in client._connected.values() if store.bucket == "lake"]
+        mine = [store for store in client._connected if store.bucket == "lake"]
         gate.note("clients", f"{os.getpid()} {len(mine)} {id(mine[0])}")
 
     for _ in range(2):

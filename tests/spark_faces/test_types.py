@@ -187,6 +187,16 @@ def test_void_inside_of_what_is_an_array_is_found_by_its_type() -> None:
     assert file_schema(named, {}).names == ["v"]
 
 
+def test_a_year_month_interval_may_have_a_dot_in_its_name() -> None:
+    """It is a column of its own; inside another type it is refused."""
+    months = spark_types.YearMonthIntervalType()
+    own = spark_types.StructType([spark_types.StructField("a.b", months)])
+    assert file_schema(own, {}).names == ["a.b"]
+    inside = spark_types.StructType([spark_types.StructField("a", spark_types.ArrayType(months))])
+    with pytest.raises(mc.OptionError, match=r"column a\.element: a year-month interval inside"):
+        file_schema(inside, {})
+
+
 def test_structs_that_parquet_has_not_are_refused(spark: SparkSession, lake: Lake) -> None:
     """A struct with two fields of one name, or none."""
     for value, why in (

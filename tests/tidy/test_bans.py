@@ -24,7 +24,7 @@ BANS: dict[str, tuple[str, ...]] = {
     "httptools": ("stores/s3/http.py",),
     "fsspec": ("filesystem/", "file_trees/by_url.py"),
     # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own.
-    "threading.Thread": ("_pool.py", "spark/action.py"),
+    "threading.Thread": ("_pool.py", "spark/driver.py"),
     "threading.Timer": (),
     "concurrent.futures.ThreadPoolExecutor": (),  # the interpreter waits for its threads
     "concurrent.futures.ProcessPoolExecutor": (),
@@ -38,7 +38,7 @@ BANS: dict[str, tuple[str, ...]] = {
         "_pool.py",
         "stores/s3/http.py",
         "stores/s3/many.py",
-        "spark/action.py",
+        "spark/driver.py",
     ),
     "datetime.datetime.now": (),
     "uuid": ("_runtime.py",),

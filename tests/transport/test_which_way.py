@@ -68,6 +68,25 @@ def test_what_is_not_plain_stays_with_the_sdk(bucket: str, more: Any, why: str, 
     assert why in str(caught.value)
 
 
+KEYS = "".join(f"<{name}>0123456789</{name}>" for name in ("AccessKeyId", "SecretAccessKey"))
+SESSION = (
+    f"<CreateSessionResult><Credentials>{KEYS}<SessionToken>the token</SessionToken>"
+    "<Expiration>2099-01-01T00:00:00Z</Expiration></Credentials></CreateSessionResult>"
+)
+
+
+def test_a_session_of_s3_express_is_asked_for_without_the_parts_body(lab: Lab) -> None:
+    """The SDK asks for it on the way of the first request, which comes after it, whole."""
+    lab.said(Reply(200, SESSION), PUT)
+    store = lab.make("b--usw2-az1--x-s3", transport="auto", path_style=True)
+    store.put_part("k", "u", 1, memoryview(b"part"))
+    assert [("session" in asked.query, asked.body) for asked in lab.asked] == [
+        (True, b""),
+        (False, b"part"),
+    ]
+    assert lab.asked[1].headers["x-amz-s3session-token"] == "the token"
+
+
 @pytest.mark.parametrize("among_many", [False, True])
 def test_a_bucket_in_another_region_is_found(lab: Lab, among_many: bool) -> None:
     """An answer that names another region: the request is sent again, signed for that one, as if it

@@ -48,6 +48,14 @@ def test_a_failed_item_is_tried_again_after_its_pause() -> None:
     assert begun(of, 15).of is failed.of
 
 
+def test_an_item_has_its_last_try() -> None:
+    """`tries_max` ends it, whatever the policy says."""
+    of = tries(range(1), tries_max=2)
+    assert of.ended_badly(begun(of), ValueError(), 0, ask=True)
+    assert not of.ended_badly(begun(of, 5), ValueError(), 5, ask=True)
+    assert not of.done
+
+
 @pytest.mark.parametrize(
     "policy",
     [

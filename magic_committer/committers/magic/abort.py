@@ -12,13 +12,12 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready, steps
 from magic_committer.commit.fence import Fence
-from magic_committer.commit.pendingset import AtKey, AttemptSet, names
+from magic_committer.commit.pendingset import AtKey, AttemptSet
 from magic_committer.commit.upload_state import Removal, Removed, UploadName, UploadRemover
 from magic_committer.errors import FormatError, StoreError, TaskFailed, Unanswered
 from magic_committer.hadoop.formats import Pending
@@ -93,16 +92,6 @@ def settle_undo(
     return there, unaccepted
 
 
-def rule_out(job: StartedJob, attempt_set: AttemptSet, fence: Fence, pending: Pending) -> bool:
-    """Make sure that no other handle commits the attempt with a file whose `.pending` got no
-    answer. False: another handle has committed it."""
-    failures: list[BaseException] = []
-    there, _ = settle(job, attempt_set, fence, Phase.OPEN, failures, sole=False)
-    if there.stored is not None:
-        return not names([pending]) <= names(there.stored.pendings)
-    return there.found is not Found.FOREIGN
-
-
 def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseException]) -> bool:
     """Read the fence after a tombstone was stored, and delete the tombstone if the job has ended,
     because its sweep may be over. True: the job has not ended. Then no sweep can have deleted an
@@ -117,17 +106,16 @@ def _claim_stands(attempt_set: AttemptSet, fence: Fence, failures: list[BaseExce
     return late is None
 
 
-def remove_one(runtime: Runtime, remover: UploadRemover, upload: UploadName) -> None:
-    """Remove one upload, unless it has ended. If the store has accepted the abort, and the task may
-    not see whether the parts are gone, that is enough: the job's sweep proves it."""
-    error = _why_left(runtime, upload, remover.remove(upload))
+def remove_one(runtime: Runtime, upload: UploadName) -> None:
+    """Remove one upload, unless it has ended."""
+    error = _why_left(runtime, upload, UploadRemover(runtime).remove(upload))
     if error is not None:
         raise error
 
 
 def _why_left(runtime: Runtime, upload: UploadName, left: Removed) -> StoreError | None:
-    """Why an upload is, or may be, still open; None: it is not, or the job's sweep will prove
-    it."""
+    """Why an upload is, or may be, still open. None: it is not; or the store has accepted the
+    abort, and the task may not see whether the parts are gone: the job's sweep proves it."""
     if left.removal is not Removal.LEFT or left.sent:
         return None
     return left.error or Unanswered(
@@ -173,14 +161,12 @@ class RetriedCreates:
         self._runtime = runtime
         self._job = job
         self._fence = fence
-        self._lock = threading.Lock()
-        self._keys: list[str] = []
+        self._keys: dict[str, None] = {}
 
     def add(self, key: str) -> None:
         """Note that the Create of ``key`` was sent more than once."""
         if uuid_in_name(key) == self._job.uuid:  # otherwise nobody can say who owns an upload there
-            with self._lock:
-                self._keys.append(key)
+            self._keys[key] = None
 
     def abort_if_late(self) -> None:
         """If the job has ended, list the keys and abort the open uploads there. A job that has not
@@ -194,12 +180,9 @@ class RetriedCreates:
         late = self._fence.late or self._fence.must_undo()
         if late is None or State(late.state) in HANDS_OFF:
             return
-        remover = UploadRemover(self._runtime)
         for key in list(self._keys):
             for page in self._runtime.store.list_uploads(key):
                 for upload in page.uploads:
                     if upload.key == key:
-                        remove_one(self._runtime, remover, UploadName(key, upload.upload_id))
-            with self._lock:
-                if key in self._keys:
-                    self._keys.remove(key)
+                        remove_one(self._runtime, UploadName(key, upload.upload_id))
+            self._keys.pop(key, None)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 from magic_committer._pool import Future, Handed, renewed_in_children
@@ -161,9 +161,9 @@ class Closings:
     def tell_failure(self) -> None:
         """Raise the error of a file that has failed, if no call has raised it before. A note names
         the file."""
-        for stream in _taken_from(self._ended):
+        while (stream := _taken_from(self._ended)) is not None:
             self._forget(stream)
-        for stream in _taken_from(self._failed):
+        while (stream := _taken_from(self._failed)) is not None:
             try:
                 stream.tell_failure()
             except Exception as error:
@@ -191,11 +191,9 @@ class Closings:
                 self._failed.append(stream)
 
 
-def _taken_from(waiting: deque[UploadStream]) -> Iterator[UploadStream]:
-    """Take each, from the left. Another thread may take some of them meanwhile."""
-    while waiting:
-        try:
-            stream = waiting.popleft()
-        except IndexError:
-            return
-        yield stream
+def _taken_from(waiting: deque[UploadStream]) -> UploadStream | None:
+    """Take the first. Another thread may take it meanwhile."""
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None

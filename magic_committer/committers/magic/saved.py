@@ -11,7 +11,7 @@ Invariants:
 
 * From before the PUT of a `.pending` until its file is closed successfully, another handle may
   commit the attempt with it. Every other end of the file comes through here: the upload is aborted
-  only if nobody has committed it and nobody can (`rule_out`); otherwise it is left to the job's
+  only if nobody has committed it and nobody can; otherwise it is left to the job's
   end.
 * An attempt that no other handle uses needs no such proof. It may not be shared any more after an
   upload was aborted whose `.pending` may be stored.
@@ -35,8 +35,8 @@ from magic_committer.commit import ready
 from magic_committer.commit.fence import Fence
 from magic_committer.commit.load import LOADING_BYTES_MAX, set_bytes_max
 from magic_committer.commit.pendingset import AttemptSet, names, refused
-from magic_committer.commit.upload_state import UploadName, UploadRemover
-from magic_committer.committers.magic.abort import remove_one, rule_out
+from magic_committer.commit.upload_state import UploadName
+from magic_committer.committers.magic.abort import remove_one, settle
 from magic_committer.errors import FormatError, MagicError, NotFound, StoreError, TaskFailed
 from magic_committer.hadoop.formats import (
     PENDING_BYTES_MAX,
@@ -46,7 +46,7 @@ from magic_committer.hadoop.formats import (
 )
 from magic_committer.hadoop.paths import PENDING_SUFFIX
 from magic_committer.protocol.record import JOB_METADATA, StartedJob
-from magic_committer.protocol.rules import Found
+from magic_committer.protocol.rules import Found, Phase
 from magic_committer.stores.base import ObjectInfo, objects, same_etag
 
 logger = logging.getLogger("magic_committer")
@@ -184,7 +184,7 @@ class SavedFiles:
                 self.is_free(pending)
                 return
         try:
-            if rule_out(self._job, self._set, self._fence, pending):
+            if self._is_ruled_out(pending):
                 self.dead = self._set.was_aborted()
                 self.is_free(pending)
                 return
@@ -194,6 +194,14 @@ class SavedFiles:
         self.is_free(pending)
         error.add_note(f"the upload {pending.upload_id} is left to the end of the job")
 
+    def _is_ruled_out(self, pending: Pending) -> bool:
+        """Make sure that no other handle commits the attempt with a file whose `.pending` got no
+        answer. False: another handle has committed it."""
+        there, _ = settle(self._job, self._set, self._fence, Phase.OPEN, [], sole=False)
+        if there.stored is not None:
+            return not names([pending]) <= names(there.stored.pendings)
+        return there.found is not Found.FOREIGN
+
     def abort(self, key: str, mark: str, upload_id: str) -> None:
         """Abort an upload that others may know, or leave it to the job."""
         pending = self._sent.get(upload_id)
@@ -202,9 +210,7 @@ class SavedFiles:
             self.give_up(pending, notes)
             logger.warning("%s: %s", notes.message, "; ".join(getattr(notes, "__notes__", ())))
         if upload_id not in self._kept:
-            remove_one(
-                self._runtime, UploadRemover(self._runtime), UploadName(key, upload_id, mark)
-            )
+            remove_one(self._runtime, UploadName(key, upload_id, mark))
 
     # The attempt's tree ---------------------------------------------------------------------------
 

@@ -19,11 +19,12 @@ Invariants:
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self, TypeVar, cast
+from typing import BinaryIO, Protocol, Self, TypeVar, cast
 
 from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._patience import patient
@@ -61,11 +62,8 @@ from magic_committer.hadoop.paths import is_hidden, unique_name
 from magic_committer.options import Options
 from magic_committer.protocol.record import StartedJob, TaskCommit
 from magic_committer.protocol.rules import Found, Phase
-from magic_committer.stores.base import Attributes, WaitingFile
+from magic_committer.stores.base import Attributes, DirectoryStore, WaitingFile
 from magic_committer.upload import FileState, LocalFile
-
-if TYPE_CHECKING:
-    from magic_committer.stores.tree import TreeStore
 
 F = TypeVar("F", TreeFile, LocalFile)
 T = TypeVar("T")
@@ -80,6 +78,17 @@ PAUSE_SECONDS = 0.1
 """Pause before the second try, in seconds. It doubles each time: 3 seconds in all."""
 
 
+class WaitingStore(DirectoryStore, Protocol):
+    """A store that is a file tree, where files can wait."""
+
+    @property
+    def tree(self) -> FileTree:
+        """The file system, rooted where the store is."""
+
+    def refuse(self, key: str) -> None:
+        """See that a file can be renamed to a key: no link, file or mount is in the way."""
+
+
 class TreeAttempt(TaskAttempt):
     """An attempt in the process that writes it."""
 
@@ -89,7 +98,7 @@ class TreeAttempt(TaskAttempt):
         self, runtime: Runtime, job: StartedJob, options: Options, task: str, attempt: str
     ) -> None:
         super().__init__(runtime, job, options, task, attempt)
-        self._store = cast("TreeStore", runtime.store)
+        self._store = cast("WaitingStore", runtime.store)
         self._tree = self._store.tree
         self._root = self._paths.attempt_directory(attempt).rstrip("/")
         self._made: set[str] = set()
@@ -146,8 +155,6 @@ class TreeAttempt(TaskAttempt):
         self._given, self._unique = True, self._unique or unique
         return Path(tree.at(self._root))
 
-    # What a writer asks of its files before the commit --------------------------------------------
-
     def streams(self) -> dict[str, TreeFile | LocalFile]:
         """The files that were opened here, by their names; also those that ended badly."""
         with self._turns.lock:
@@ -155,7 +162,7 @@ class TreeAttempt(TaskAttempt):
 
     @property
     def waiting(self) -> Self:
-        """See `WaitingFiles`: the attempt's own."""
+        """See `TaskAttempt.waiting`."""
         return self
 
     @property
@@ -164,7 +171,7 @@ class TreeAttempt(TaskAttempt):
         return self._tree
 
     def reader(self, name: str) -> BinaryIO:
-        """See `WaitingFiles.reader`."""
+        """Open a closed file for reading, by the name that it is stored under."""
         return self._again(lambda: self._tree.reader(f"{self._root}/{name}"))
 
     def discard(self, name: str) -> None:
@@ -186,8 +193,8 @@ class TreeAttempt(TaskAttempt):
                     del self._files[name]
 
     def rename(self, name: str, new: str, *, unique: bool) -> str:
-        """See `WaitingFiles.rename`. After a StoreError the file may have both names, or either:
-        the attempt cannot commit any more."""
+        """Rename a closed file. Gives the name that it is stored under now. After a StoreError the
+        file may have both names, or either: the attempt cannot commit any more."""
         self.check_process("renaming a file")
         new = self._stored_name(new, unique, Attributes())
         source, target = f"{self._root}/{name}", f"{self._root}/{new}"
@@ -318,8 +325,7 @@ class TreeAttempt(TaskAttempt):
             self._turns.check_open(awaited=True)
             file = self._tree_file(name)
         with file, local.open("rb") as source:
-            while data := source.read(COPY_BYTES):
-                file.write(data)
+            shutil.copyfileobj(source, file, COPY_BYTES)
         with suppress(OSError):  # the directory goes with the attempt
             local.unlink()
 

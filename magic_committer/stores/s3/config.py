@@ -211,7 +211,7 @@ class _Settings:
         if options.access_key is not None:
             key = Credentials(options.access_key, options.secret_key or "", options.session_token)
         elif self._session is not None:
-            return _Asking(self._session)
+            return _asking(self._session)
         else:
             given = os.environ
             token = given.get("AWS_SESSION_TOKEN") or given.get("AWS_SECURITY_TOKEN") or None
@@ -220,19 +220,19 @@ class _Settings:
         return lambda: key
 
 
-class _Asking:
-    """Asks the SDK for credentials. The main thread only waits where they are fetched."""
+def _asking(session: Any) -> Callable[[], Credentials]:
+    """What asks the SDK for credentials. The main thread only waits where they are fetched."""
+    found: Any = None
 
-    def __init__(self, session: Any) -> None:
-        self._session = session
-        self._found: Any = None
-
-    def __call__(self) -> Credentials:
-        if self._found is not None and not getattr(self._found, "refresh_needed", bool)():
-            return credentials_of(self._session)
-        key = beside(lambda: credentials_of(self._session), Errand())
-        self._found = self._session.get_credentials()
+    def ask() -> Credentials:
+        nonlocal found
+        if found is not None and not getattr(found, "refresh_needed", bool)():
+            return credentials_of(session)
+        key = beside(partial(credentials_of, session), Errand())
+        found = session.get_credentials()
         return key
+
+    return ask
 
 
 def credentials_of(session: Any) -> Credentials:

@@ -463,7 +463,9 @@ class _Tls:
         self._tls = context.wrap_bio(self._from, self._to, server_hostname=host)
         self._left = memoryview(b"")  # of what is encrypted
         self._sealed = 0
-        self.fileno, self.close, self.setblocking = sock.fileno, sock.close, sock.setblocking
+        self.fileno: Callable[[], int] = sock.fileno
+        self.close: Callable[[], None] = sock.close
+        self.setblocking: Callable[[bool], None] = sock.setblocking
 
     def do_handshake(self) -> None:
         """Go on with the handshake, until it must wait for the socket."""
@@ -564,8 +566,8 @@ class Connection:
 
     def wait(self, wanted: int, seconds: float) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
+        number = self.sock.fileno()  # type: ignore[union-attr]
         if not hasattr(select, "poll"):  # Windows
-            number = self.sock.fileno()  # type: ignore[union-attr]
             reads, writes = ([number] if wanted & way else [] for way in (READ, WRITE))
             reads, writes, fails = select.select(reads, writes, [number], seconds)
             return (READ if reads else 0) | (WRITE if writes or fails else 0)
@@ -573,9 +575,9 @@ class Connection:
         poll = self._poll
         if poll is None:
             poll = self._poll = select.poll()
-            poll.register(self.sock, mask)
+            poll.register(number, mask)
         elif mask != self._mask:
-            poll.modify(self.sock, mask)
+            poll.modify(number, mask)
         self._mask = mask
         ready = poll.poll(seconds * 1000)
         if not ready:
@@ -626,13 +628,13 @@ class Connection:
                 self.close()
 
     def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
-        cause, why, proxy = self._fails, _words(error), self._network.proxy
-        opens, where = cause is not Cause.BROKEN, self.origin.url
+        cause, why = self._fails, _words(error)
+        opens = cause is not Cause.BROKEN
+        place = origin_of(self._network.proxy) if cause is Cause.PROXY else self.origin
+        where = place.url
         sent = Sent.NEVER if opens or not self._given else Sent.PERHAPS
         if reading.began:
             sent = Sent.ANSWERED
-        if cause is Cause.PROXY:
-            where = origin_of(proxy).url
         if isinstance(error, ssl.SSLCertVerificationError):
             cause, why = Cause.CERTIFICATE, f"certificate verify failed: {error.verify_message}"
         elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
@@ -641,7 +643,7 @@ class Connection:
             cause, where = Cause.BODY, ""
         elif isinstance(error, _TooLong) and not opens:
             cause = Cause.LIMIT
-        elif _is_late(error):
+        elif isinstance(error, TimeoutError) and error.errno is None:  # ours, and not the system's
             cause, why = (cause, "no connection in time") if opens else (Cause.TIME, why)
         return NoAnswer(cause, sent, why, where)
 
@@ -841,11 +843,6 @@ def pieces_of_file(body: FileSlice, head: bytes = b"") -> Generator[memoryview, 
         raise EOFError(f"the file cannot be read: {error}") from None
     if left:
         raise EOFError(f"the file lost {left} of the slice's {body.length} bytes")
-
-
-def _is_late(error: Exception) -> bool:
-    """Whether our time is over, and not the system's."""
-    return isinstance(error, TimeoutError) and error.errno is None
 
 
 def _words(error: Exception) -> str:

@@ -72,13 +72,8 @@ class _Turn:
     outcome: Outcome | None = None
 
 
-class _Turns(threading.local):
-    """What each thread has asked for."""
-
-    now: _Turn | None = None
-
-
-_turns = _Turns()
+_turns = threading.local()
+"""``now``: what this thread has asked for."""
 
 
 class _Made(NamedTuple):
@@ -216,7 +211,7 @@ class ViaBoto3:
 
 def _before_send(http: Http, request: AWSPreparedRequest, **_: Any) -> AWSResponse | None:
     """Send the SDK's request. What it gets back is the answer."""
-    turn = _turns.now
+    turn: _Turn | None = getattr(_turns, "now", None)
     if turn is None:
         return None
     call = turn.call

@@ -27,15 +27,31 @@ def may_start(job: Job) -> Steps:
     """Whether an excluding job is alone, and a `fail` job's destination empty."""
     if job.mode not in EXCLUDING:
         return True
-    alone = False
+    alone = yield from _alone(job, None, waits=job.keeps("the oldest waits"))
+    if alone and job.mode == "fail":
+        there = yield List("")
+        return not there
+    return alone
+
+
+def _alone(job: Job, partitions: tuple[str, ...] | None, *, waits: bool) -> Steps:
+    """Whether nobody is there who excludes the job, or soon will be: younger ones yield, if it
+    ``waits``. ``partitions``: of a job that asks the others' plans; None: their records tell."""
     for _number in LOOKS:
         alone = True
         own: Record | None = None
         records = yield from _others(job)
         for key in records:
             record = yield from read(key)
-            if record is None or record.state == "closed" or not _excludes(job, record):
+            if record is None or record.state == "closed":
                 continue
+            if partitions is None:
+                clashes = _excludes(job, record)
+            else:
+                clashes = yield from _has_planned(key, record, partitions)
+            if not clashes:
+                continue
+            del clashes
             if own is None:
                 own = yield from read(job.record)
             if not _yields(record, own):
@@ -43,15 +59,9 @@ def may_start(job: Job) -> Steps:
             alone = False
             del record
         del records, own
-        if alone or not job.keeps("the oldest waits"):
-            alone = True
-            break
-    if not alone:
-        return False
-    if job.mode == "fail":
-        there = yield List("")
-        return not there
-    return True
+        if alone or not waits:
+            return True
+    return False
 
 
 def _yields(other: Record, own: Record | None) -> bool:
@@ -103,38 +113,19 @@ def is_free(job: Job, partitions: tuple[str, ...]) -> Steps:
     """Whether no other live job by partition has planned, or announced, one of the partitions."""
     if job.mode not in BY_PARTITION or not job.keeps("the look at the plans"):
         return True
-    free = False
-    for _number in LOOKS:
-        free = True
-        own: Record | None = None
-        records = yield from _others(job)
-        for key in records:
-            record = yield from read(key)
-            if record is None or record.state == "closed" or record.mode not in BY_PARTITION:
-                continue
-            listed = yield List(f"{directory_of(key)}_plan-")
-            plans = tuple(name for name, _ in listed)
-            del listed
-            shared = False
-            for name in plans:
-                plan = yield from read(name)
-                if plan is not None and set(plan.partitions) & set(partitions):
-                    shared = True
-                    break
-            plan = None
-            del plans
-            if not shared:
-                continue
-            if own is None:
-                own = yield from read(job.record)
-            if not _yields(record, own):
-                return False
-            free = False
-            del record
-        del records, own
-        if free:
-            return True
-        if not job.keeps("the older waits by partition"):
+    return (yield from _alone(job, partitions, waits=job.keeps("the older waits by partition")))
+
+
+def _has_planned(key: str, record: Record, partitions: tuple[str, ...]) -> Steps:
+    """Whether a job by partition has one of the partitions in a plan, by its record's key."""
+    if record.mode not in BY_PARTITION:
+        return False
+    listed = yield List(f"{directory_of(key)}_plan-")
+    plans = tuple(name for name, _ in listed)
+    del listed
+    for name in plans:
+        plan = yield from read(name)
+        if plan is not None and set(plan.partitions) & set(partitions):
             return True
     return False
 

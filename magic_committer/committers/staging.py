@@ -1,8 +1,24 @@
-"""One attempt of a staging job: a local directory, whose files its commit uploads.
+"""The staging committers: a task writes ordinary files to local disk, and uploads them when it
+commits.
 
-It is magic's attempt with ``track="memory"``, whose uploads its commit opens. So all that is known
-of its ends holds here: no file of it is visible before the job's decision, and each end that is no
-commit aborts its uploads.
+From the task's commit on it is the same job as magic's: its uploads wait for the job's decision,
+with one record, one fence, one commit and one recovery (`committers.base`). The two differ in
+what a mode is about:
+
+===============  ====================  ======================================================
+                 ``"directory"``       ``"partitioned"``
+===============  ====================  ======================================================
+``append``       ``append``            ``append``
+``fail``         ``fail``              ``fail_partitions``: only if no written partition has data
+``replace``      ``replace``           ``replace_partitions``: the data of written partitions
+===============  ====================  ======================================================
+
+Files directly in the destination are a partition of their own, the table's root. What is replaced
+is planned before the decision, and deleted after every new file is visible.
+
+An attempt is a local directory, whose files its commit uploads: magic's attempt with
+``track="memory"``, whose uploads its commit opens. So all that is known of its ends holds here: no
+file of it is visible before the job's decision, and each end that is no commit aborts its uploads.
 
 Invariants:
 
@@ -29,18 +45,22 @@ import stat
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from magic_committer._hints import ANOTHER_ATTEMPT
 from magic_committer._runtime import Progress
+from magic_committer.committers.base import Committer
 from magic_committer.committers.magic.attempt import Attempt
 from magic_committer.errors import OptionError, PathError, TaskFailed, UploadFailed
 from magic_committer.hadoop.paths import is_hidden
+from magic_committer.options import BY_PARTITION, Mode, Track
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.urls import url_of
 from magic_committer.upload import FileState, LocalFile
 from magic_committer.upload.local import refuse_full
+
+__all__ = ["DirectoryCommitter", "PartitionedCommitter", "StagingAttempt"]
 
 logger = logging.getLogger("magic_committer")
 
@@ -53,7 +73,7 @@ class StagingAttempt(Attempt):
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
         self._unique = False
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, _NamedFile] = {}
         self._uploaded = False
 
     @property
@@ -80,7 +100,7 @@ class StagingAttempt(Attempt):
             self._turns.check_open()
             self._refuse_twice(self._written, name)
             file = self._local_file(name, url, on_close=partial(self._move_in, name))
-            self._written[name] = _Written(file, attributes)
+            self._written[name] = _NamedFile(file, attributes)
         return file
 
     local_file = open
@@ -172,7 +192,7 @@ class StagingAttempt(Attempt):
         return [look_at(root, name) for name in sorted(names)]
 
 
-class _Written(NamedTuple):
+class _NamedFile(NamedTuple):
     """A file of `open`, and the attributes of what its upload becomes."""
 
     file: LocalFile
@@ -231,3 +251,59 @@ def look_at(root: Path, name: str) -> FoundFile:
             hint="Copy what it leads to; or begin its name with _ or ., which is not uploaded",
         )
     return FoundFile(name, seen.st_size, seen.st_mtime_ns)
+
+
+class StagingCommitter(Committer[StagingAttempt]):
+    """One started job in one process, whose attempts have a local directory. Its base; jobs are of
+    one of the two classes below."""
+
+    tracks: ClassVar[tuple[Track, ...]] = ("memory",)
+
+    def _refuse_shared(self, attempt: str) -> OptionError:
+        return OptionError(
+            f"a given attempt name needs track='s3', which committer={self.name!r} does not have:"
+            " its files are on local disk",
+            hint="Leave attempt out; or start the job with committer='magic'",
+        )
+
+    def _make(self, task: str, attempt: str, *, shared: bool) -> StagingAttempt:
+        if self.job.terms.track not in self.tracks:  # a record that this library did not write
+            raise OptionError(
+                f"committer={self.name!r} has no track={self.job.terms.track!r}: its files are on"
+                " local disk, where other processes do not find them",
+                hint="Start another job, without track",
+            )
+        return StagingAttempt(
+            self.runtime, self.job, self.options, task, attempt, blocks=self.blocks
+        )
+
+
+class DirectoryCommitter(StagingCommitter):
+    """Modes are about the whole destination."""
+
+    name: ClassVar[str] = "directory"
+
+    @classmethod
+    def mode(cls, mode: Mode) -> Mode:
+        """See `Committer.mode`: those that are not about partitions."""
+        if mode in BY_PARTITION:
+            raise OptionError(
+                f"committer='directory' has no mode {mode!r}",
+                hint="Pass committer='partitioned'",
+            )
+        return mode
+
+
+class PartitionedCommitter(StagingCommitter):
+    """Modes are about the partitions that the job writes."""
+
+    name: ClassVar[str] = "partitioned"
+
+    @classmethod
+    def mode(cls, mode: Mode) -> Mode:
+        """See `Committer.mode`: ``fail`` and ``replace`` are meant for each partition."""
+        by_partition: dict[Mode, Mode] = {
+            "fail": "fail_partitions",
+            "replace": "replace_partitions",
+        }
+        return by_partition.get(mode, mode)
