@@ -18,15 +18,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from magic_committer._runtime import Runtime
+from magic_committer.commit import records
 from magic_committer.commit.outcome import end, for_another_job, incomplete, outcome_of
-from magic_committer.commit.records import (
-    SWAP_PAUSE_SECONDS,
-    SWAP_TRIES_MAX,
-    is_final,
-    may_still_land,
-    other_quoting,
-)
-from magic_committer.commit.steps import again
 from magic_committer.errors import (
     BatchUnsettled,
     ConditionsNotSupported,
@@ -37,7 +30,6 @@ from magic_committer.errors import (
     NotFound,
     OptionError,
     OutcomeUnknown,
-    PreconditionFailed,
     StoreError,
     WriteConflict,
 )
@@ -53,6 +45,7 @@ from magic_committer.protocol.ledger import (
 from magic_committer.protocol.record import JobRecord, StartedJob, State
 from magic_committer.protocol.rules import may_take_claim
 from magic_committer.remedy import Remedy
+from magic_committer.stores.base import Written
 
 logger = logging.getLogger("magic_committer")
 
@@ -98,26 +91,21 @@ class Ledgers:
     def write(self, leaves: StoredLedger, ledger: Ledger) -> bool:
         """Replace one version of a ledger by the next. False: it has changed, perhaps by this very
         write, whose answer was lost. Read it again."""
-        store, etag, doubtful = self._runtime.store, leaves.etag, False
-        body = ledger.encode()
-        for _ in again(self._runtime.clock, SWAP_TRIES_MAX, SWAP_PAUSE_SECONDS):
-            try:
-                if leaves.ledger is None:
-                    store.put(leaves.key, body, if_none_match=True)
-                else:
-                    store.put(leaves.key, body, if_match=etag)
-                return True
-            except StoreError as error:
-                doubtful = doubtful or may_still_land(error)
-                if not doubtful and is_final(error):
-                    raise
-                failure = error
+
+        def there(_: StoreError) -> StoredLedger | None:
             now = self.read(ledger.query)
-            if now.nonce != leaves.nonce:
-                return False
-            if isinstance(failure, PreconditionFailed) and etag:
-                etag = other_quoting(etag)
-        raise failure
+            return now if now.ledger is not None else None
+
+        written = records.write(
+            self._runtime,
+            leaves.key,
+            ledger.encode(),
+            ledger.nonce,
+            leaves if leaves.ledger is not None else None,
+            there,
+            lambda error: error,
+        )
+        return isinstance(written, Written)
 
 
 def claim_batch(
