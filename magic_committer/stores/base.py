@@ -1,4 +1,4 @@
-"""The port: what the library needs from an object store, in thirteen verbs and their values.
+"""The port: what the library needs from an object store, in verbs and their values.
 
 A store belongs to one bucket. Its verbs mirror S3's requests one to one, so that the order of
 requests, on which the commit protocol rests, can be read in the callers. Rules for every
