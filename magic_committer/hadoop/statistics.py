@@ -117,12 +117,12 @@ class Statistics:
             ("minimums", self._minimums, min),
             ("maximums", self._maximums, max),
         ):
-            for name, value in _integers(iostatistics.get(section)):
+            for name, value in _integers(iostatistics.get(section)).items():
                 values[name] = both(values[name], value) if name in values else value
         means = iostatistics.get("meanstatistics")
         for name, mean in means.items() if isinstance(means, Mapping) else ():
             if isinstance(mean, Mapping):
-                more, (samples, total) = dict(_integers(mean)), self._means.get(name, (0, 0))
+                more, (samples, total) = _integers(mean), self._means.get(name, (0, 0))
                 self._means[name] = samples + more.get("samples", 0), total + more.get("sum", 0)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,8 +141,6 @@ class Statistics:
             }
 
 
-def _integers(values: object) -> Iterator[tuple[str, int]]:
-    if isinstance(values, Mapping):
-        for name, value in values.items():
-            if isinstance(value, int) and not isinstance(value, bool):
-                yield name, value
+def _integers(values: object) -> dict[str, int]:
+    given = values if isinstance(values, Mapping) else {}
+    return {name: value for name, value in given.items() if type(value) is int}

@@ -224,7 +224,7 @@ class JobRecord:
 
     def paths(self, dest: Destination) -> JobPaths:
         """The keys of the job's control objects."""
-        return _job_paths(dest, self.id, self.adopted, _waits(dest, self.terms, self.uuid))
+        return _job_paths(dest, self.id, self.adopted, self.terms.committer, self.uuid)
 
     def step(self, state: State, nonce: str, **changes: Any) -> JobRecord:
         """The record after an arrow of `TRANSITIONS`. Raises ValueError: there is no such arrow.
@@ -257,13 +257,13 @@ class JobRecord:
         return record
 
 
-_job_paths = lru_cache(maxsize=1024)(JobPaths)
-
-
-def _waits(dest: Destination, terms: Terms, uuid: str) -> str:
-    """``waits`` of a job's paths."""
-    waits = terms.committer in WAITING_COMMITTERS and is_tree(dest.bucket)
-    return uuid if waits else ""
+@lru_cache(maxsize=1024)  # a job asks for its own again and again
+def _job_paths(
+    at: Destination | str, job_id: str, adopted: str, committer: str, uuid: str
+) -> JobPaths:
+    dest = Destination.parse(at) if isinstance(at, str) else at
+    waits = committer in WAITING_COMMITTERS and is_tree(dest.bucket)
+    return JobPaths(dest, job_id, adopted, uuid if waits else "")
 
 
 # Values that travel -------------------------------------------------------------------------------
@@ -297,12 +297,12 @@ class StartedJob:
     @property
     def paths(self) -> JobPaths:
         """The keys of the job's control objects."""
-        return _job_paths(Destination.parse(self.dest), self.id, self.adopted, self.waits)
+        return _job_paths(self.dest, self.id, self.adopted, self.terms.committer, self.uuid)
 
     @property
     def waits(self) -> str:
         """The job's UUID, if its tasks' files wait at the destination; else ""."""
-        return _waits(Destination.parse(self.dest), self.terms, self.uuid)
+        return self.paths.waits
 
     def owns(self, metadata: Mapping[str, str] | None) -> bool:
         """Whether a control object in the job's directories belongs to the job, by its metadata.

@@ -77,7 +77,10 @@ def read_fields(
     table, found = _table(kind), dict[str, Any]()
     for name, (attribute, kinds, is_late) in table.items():
         if name in values:
-            found[attribute] = _value(values[name], kinds, source, prefix + name, optional)
+            value = values[name]
+            if type(value) is not kinds[0]:
+                value = _value(value, kinds, source, prefix + name, optional)
+            found[attribute] = value
         elif not is_late and kind not in optional:
             raise FormatError(source, prefix + name, "is missing")
     for name in values:
