@@ -164,7 +164,7 @@ def test_a_report_and_the_command_say_why(
     code = run(["job", "abort", job.dest, job.id, "--yes"])
     told = capsys.readouterr().out
     assert code == 0, told
-    assert "requests by fast" in " ".join(told.split())
+    assert "transport fast" in " ".join(told.split())
     monkeypatch.setenv(PLUGINS, "a=b")
     slow = replace(s3, user_agent="slow", transport="auto")
     said = mc.start("s3://bucket/slow", s3=slow).abort().transport
