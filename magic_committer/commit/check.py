@@ -94,7 +94,7 @@ class Checked:
     The sweep uses this set to spare them."""
 
     def __init__(self, files: int = 0) -> None:
-        self.names = KeySet(files)
+        self.names = KeySet(files, by_key=True)
         self.files = 0
         self.bytes = 0
         self.problems: list[str] = []
@@ -127,7 +127,7 @@ def check_uploads(
     for key, upload_id, token, parts in spool.checked(accepted):
         if (wrong := problem_of(key, upload_id, token, parts)) is not None:
             checked.problem(wrong)
-        if not add(key, upload_id) and len(twice) < PROBLEMS_MAX:
+        if len(twice) < PROBLEMS_MAX and key not in twice and not add(key, upload_id):
             twice.add(key)
         any_long = any_long or is_long(key)
     if twice:

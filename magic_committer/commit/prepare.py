@@ -113,11 +113,11 @@ def load_sets(
     if wanted is None:
         refs: Iterable[SetRef] = _listed(runtime, job)
         return load(runtime, job.id, refs, spool, None, owns=job.owns)
-    stored, paths = {result.key: result for result in wanted if result.key}, job.paths
+    stored = [result for result in wanted if result.key]  # two of one key are two: one is wrong
     wrong = [
         f"task {result.task!r}: {result.key} is not where its pendingset belongs"
-        for result in stored.values()
-        if result.key != paths.pendingset(result.attempt)
+        for result in stored
+        if result.key != job.paths.pendingset(result.attempt)
     ]
     if wrong:
         return Loaded(problems=wrong[:PROBLEMS_MAX])
@@ -126,11 +126,12 @@ def load_sets(
             r.key, r.etag, r.task, r.attempt, r.pendingset_bytes,
             r.body if isinstance(r, OwnCommit) else b"",
         )
-        for r in stored.values()
+        for r in stored
     )  # fmt: skip
     loaded = load(runtime, job.id, refs, spool, len(stored))
+    told = {result.key: result for result in stored}
     for one in loaded.sets:
-        result = stored[one.key]
+        result = told[one.key]
         if (one.files, one.bytes) != (result.files, result.bytes):
             loaded.problems.append(
                 f"{one.ref.key}: holds {counted(one.files, 'file')} and"

@@ -22,13 +22,15 @@ class KeySet:
     126 bits distinguish keys. An empty slot is all zero.
     """
 
-    def __init__(self, expected: int = 0) -> None:
-        """Make room for ``expected`` keys; the set grows beyond that."""
+    def __init__(self, expected: int = 0, *, by_key: bool = False) -> None:
+        """Make room for ``expected`` keys; the set grows beyond that. ``by_key``: `add_upload`
+        tells of a second upload of a key; many uploads of few keys then take long."""
         self._slots = _SLOTS_MIN
         while self._slots * _FULL < expected:
             self._slots *= 2
         self._high = array("Q", bytes(8 * self._slots))
         self._low = array("Q", bytes(8 * self._slots))
+        self._by_key = by_key
         self._count = 0
         self._ticked = 0
 
@@ -48,8 +50,8 @@ class KeySet:
         return self._put(*_hash(key)) is not None
 
     def add_upload(self, key: str, upload_id: str) -> bool:
-        """Add the `upload_name` of an upload. False if one with the same key was already there, or
-        with a key of the same 63 bits: look again."""
+        """Add the `upload_name` of an upload, to a set ``by_key``. False if one with the same key
+        was already there, or with a key of the same 63 bits: look again."""
         return self._put(*_hash(key, upload_id)) is True
 
     def tick(self, key: str, upload_id: str = "") -> bool:
@@ -69,7 +71,7 @@ class KeySet:
 
     def _find(self, high: int, low: int) -> int:
         mask = self._slots - 1
-        slot = (high >> 1) & mask
+        slot = (high if self._by_key else high ^ low) >> 1 & mask
         while self._high[slot] and (self._high[slot] != high or self._low[slot] | 1 != low | 1):
             slot = (slot + 1) & mask
         return slot
@@ -79,7 +81,7 @@ class KeySet:
         if self._count >= self._slots * _FULL:
             self._grow()
         highs, mask, first = self._high, self._slots - 1, True
-        slot = (high >> 1) & mask
+        slot = (high if self._by_key else high ^ low) >> 1 & mask
         while there := highs[slot]:  # as `_find`, without a call for each key of a job
             if there == high:
                 if self._low[slot] | 1 == low | 1:

@@ -46,6 +46,20 @@ def test_a_result_that_tells_of_another_set_is_refused(
         assert job.commit([result]).files == 1
 
 
+@pytest.mark.parametrize("changed", ["key", "task"])
+def test_two_results_of_one_set_are_refused(s3: MemoryStore, changed: str) -> None:
+    """I2: a result that names the set of another one stands for no second set: no task is left out
+    in silence."""
+    job = mc.start(DEST, accept="results")
+    one, two = (committed_task(job, n, {f"{n}.csv": b"1"}) for n in ("1", "2"))
+    results = (
+        [replace(one, key=two.key), two] if changed == "key" else [replace(one, task="3"), one]
+    )
+    with pytest.raises(mc.CommitRefused):
+        job.commit(results)
+    assert visible(s3) == {}
+
+
 @pytest.mark.parametrize("files", [1, 0], ids=["a file", "an empty table"])
 def test_results_that_are_left_out_are_told(s3: MemoryStore, files: int) -> None:
     """A scheduler lost two of four results: the report counts them and names their tasks, one line

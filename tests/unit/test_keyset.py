@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from magic_committer.protocol import keyset
@@ -28,7 +30,7 @@ def test_a_key_is_added_once() -> None:
 
 def test_the_second_upload_of_a_key_is_told() -> None:
     """Two uploads of one key are two names, and the second says so; other keys say nothing."""
-    names = KeySet()
+    names = KeySet(by_key=True)
     told = [names.add_upload(*one) for one in (("a", "1"), ("b", "1"), ("a", "2"), ("a", "2"))]
     assert (told, len(names)) == ([True, True, False, False], 3)
     assert "a\x001" in names
@@ -37,6 +39,23 @@ def test_the_second_upload_of_a_key_is_told() -> None:
     assert names.tick("a", "1")
     assert names.ticked("a\x001")
     assert not names.ticked("a\x002")
+
+
+def test_many_uploads_of_one_key_are_found_at_once() -> None:
+    """A program that leaks all its uploads at one key makes no look longer."""
+    looks = 0
+
+    class Counted(list[int]):
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().__getitem__(at)
+
+    names, uploads = KeySet(), [f"t/latest\0{number}" for number in range(5000)]
+    assert all(names.add(upload) for upload in uploads)
+    names._high = Counted(names._high)  # type: ignore[assignment]
+    assert all(names.tick(upload) for upload in uploads)
+    assert looks < 20 * len(uploads)
 
 
 def test_ticking_tells_what_is_in_the_set() -> None:

@@ -356,8 +356,8 @@ class TreeAttempt(TaskAttempt):
         data_bytes = sum(file.size for file in self._named)
         return self._result(etag, size, len(self._named), data_bytes), b""
 
-    def _tidy(self) -> None:
-        super()._tidy()
+    def was_committed(self, result: TaskCommit) -> None:
+        super().was_committed(result)  # first: a commit that was interrupted needs them again
         self._named, self._manifest = (), None
 
     def _before_set(self) -> None:
