@@ -279,7 +279,7 @@ class ThreadPool:
             self.ready_for_late()
         context = contextvars.copy_context()
         with self._lock:
-            work, idle = self._work, self._idle
+            work, idle, started = self._work, self._idle, self._started
             if not self._stopped:
                 work.put(lambda: future.run(lambda: context.run(function)))
                 future.handed = True
@@ -295,10 +295,11 @@ class ThreadPool:
             return
         thread = _start(_work_off, (work, idle), name)
         if thread is not None:
-            self._started.append(thread)
+            started.append(thread)
             return
         with self._lock:
-            self._count -= 1
+            if work is self._work:
+                self._count -= 1
         with suppress(Empty):  # another thread has taken it
             if (waiting := work.get_nowait()) is not None:
                 waiting()

@@ -801,6 +801,8 @@ def _from_values(values: object) -> _TravellingJob:
         if name in SECRET_FIELDS:
             told = "is unknown and is never part of this: a secret does not travel"
             raise FormatError(_SOURCE, f"s3.{name}", told)
+    for name in document.keys() & _HERE_ONLY.keys():
+        raise FormatError(_SOURCE, name, "is unknown to this version")
     document |= _HERE_ONLY
     job = read_fields(_TravellingJob, document, _SOURCE, optional=(Options, S3Options))
     if not _UUID.fullmatch(job.uuid):

@@ -47,6 +47,8 @@ COLUMNS = (
     Column("id", "job"),
 )
 NOT_SHOWN = ("filenames", "report", "statistics")
+COUNTED = ("visible", "age", "aborted", "deleted")
+"""Fields whose 0 is shown, too: nothing but None means there that it is not known."""
 DEEP_COLUMNS = (*COLUMNS, Column("dest", "destination"))
 _path = click.argument("path", type=PLACE)
 _job = click.argument("job_id", metavar="JOB")
@@ -259,4 +261,12 @@ def shown(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     told = {**(told.get("report") or {}), **told}
     if told.get("outcome") == "" and told["state"] == State.ABSENT:
         told["outcome"] = "not known"
-    return described({name: held for name, held in told.items() if held and name not in NOT_SHOWN})
+    if told.get("state") == State.COMMITTING:
+        told["outcome"] = ""  # its files are not all visible
+    return described(
+        {
+            name: held
+            for name, held in told.items()
+            if (held or (name in COUNTED and held is not None)) and name not in NOT_SHOWN
+        }
+    )

@@ -273,9 +273,9 @@ def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
                 yield words, f"and {more:,} more"
         elif isinstance(held, bool):
             yield words, "yes" if held else "no"
-        elif name in TIMES and held:
+        elif not before and name in TIMES and held and isinstance(held, int | float):
             yield words, time_words(held)
-        elif name in UNITS:
+        elif not before and name in UNITS and isinstance(held, int | float):
             yield words, UNITS[name](held)
         elif held not in (None, ""):
             yield words, Prose(held) if name in PROSE else str(held)

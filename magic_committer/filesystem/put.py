@@ -173,8 +173,12 @@ def files_in(
 ) -> tuple[list[SourceFile], tuple[str, ...]]:
     """All files of a directory, and the names that are left out. ``below``: what goes before their
     names, without a slash at its end; "": nothing. Raises PathError: it is no directory, or has no
-    file to put."""
-    if not os.path.isdir(path):
+    file to put. Raises OSError: it cannot be reached."""
+    try:
+        is_directory = stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_directory = False
+    if not is_directory:
         raise PathError(f"{shown(path)} is no directory", hint="Put a file with put_file(path)")
     left_out: list[str] = []
     files = list(local_files(path, below, hidden=hidden, left_out=left_out))

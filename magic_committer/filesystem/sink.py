@@ -355,7 +355,7 @@ def sink_of(path: str) -> Sink:
     files that are written as they come."""
     fitting = [
         (roots[0].count("/"), dest, sink)
-        for pid, dest, roots, held in tuple(_open.values())
+        for pid, dest, roots, held in tuple(_open.copy().values())
         if pid == os.getpid() and name_below(roots, path) is not None and (sink := held())
     ]
     if not fitting:

@@ -302,7 +302,7 @@ class StartedJob:
     @property
     def waits(self) -> str:
         """The job's UUID, if its tasks' files wait at the destination; else ""."""
-        return self.paths.waits
+        return "" if self.adopted else self.paths.waits
 
     def owns(self, metadata: Mapping[str, str] | None) -> bool:
         """Whether a control object in the job's directories belongs to the job, by its metadata.

@@ -453,6 +453,8 @@ class LineBody:
         import pyarrow
         from pyarrow import compute
 
+        if not batch.num_rows:
+            return
         lines = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
         one = pyarrow.ListArray.from_arrays([0, len(lines)], lines.fill_null(b""))
         end = pyarrow.scalar(self._line_end, pyarrow.large_binary())

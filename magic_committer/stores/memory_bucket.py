@@ -314,9 +314,10 @@ class Bucket:
         return float(int(self.clock()))
 
     def _store(self, key: str, made: StoredBytes) -> None:
-        if key not in self.objects:
-            insort(self._object_order, key)
+        is_new = key not in self.objects
         self.objects[key] = made
+        if is_new:
+            insort(self._object_order, key)
 
     def _close(self, upload: OpenUpload) -> None:
         del self.uploads[upload.upload_id]
@@ -491,7 +492,9 @@ def _at_or_after(order: list[K], bound: K) -> Iterator[K]:
 
 
 def _take_out(order: list[K], item: K) -> None:
-    del order[bisect_left(order, item)]
+    at = bisect_left(order, item)
+    if order[at : at + 1] == [item]:  # a signal may have come before it was put there
+        del order[at]
 
 
 def _after_prefix(prefix: str) -> str:

@@ -373,10 +373,11 @@ class LocalFile(PlainFile):
                 self._length = self.length
                 self._state = FileState.CLOSING
                 self._file.close()
+                used = self._directory.bytes_used()
             except OSError as error:
                 told = f"{self.name} could not be kept on local disk: {error}"
                 raise UploadFailed(told) from error
-            refuse_full(self._directory.bytes_used(), self._bytes_max, self.name)
+            refuse_full(used, self._bytes_max, self.name)
             self._on_close(self.path)
         except BaseException as error:
             self._fail(error)

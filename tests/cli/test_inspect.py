@@ -189,6 +189,17 @@ def test_a_time_that_is_none_is_no_traceback(command: Command, tmp_path: Path, m
     assert "which is no date" in ran.out
 
 
+def test_a_text_by_the_name_of_a_number_is_shown(command: Command, tmp_path: Path) -> None:
+    """Diagnostics and metrics have names of their own: they are neither ages nor bytes."""
+    texts = {"seconds": "3 of 4", "age": "x", "bytes": "y", "started": "z"}
+    document = orjson.loads(SAMPLES["success"].read_bytes()) | {"diagnostics": texts}
+    path = tmp_path / "_SUCCESS"
+    path.write_bytes(orjson.dumps(document))
+    ran = command("inspect", path)
+    assert ran.code == 0
+    assert all(text in ran.out for text in texts.values())
+
+
 # What is wrong ------------------------------------------------------------------------------------
 
 BROKEN: dict[str, tuple[str, bytes, str, str]] = {

@@ -100,12 +100,17 @@ def test_a_job_of_a_streaming_query_tells_its_batch(machine: Machine, command: C
 
 
 def test_keys_that_are_unresolved_are_named(machine: Machine, command: Command) -> None:
-    """Of a committing job that has lost an upload, for people and for programs."""
+    """Of a committing job that has lost an upload, for people and for programs. That none of its
+    files is visible is told, too; it has no outcome yet."""
     job = machine.job("committing")
     machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
     shown = command("job", "show", DEST, job.id, "--format", "json").json()
     assert (shown["visible"], shown["missing_keys"]) == (1, ["t/2.csv"])
-    assert "missing keys  t/2.csv" in command("job", "show", DEST, job.id).out
+    told = command("job", "show", DEST, job.id).out
+    assert "missing keys  t/2.csv" in told
+    assert re.search(r"^outcome", told, re.MULTILINE) is None
+    machine.s3.delete(["t/1.csv"])
+    assert re.search(r"^visible +0", command("job", "show", DEST, job.id).out, re.MULTILINE)
 
 
 @pytest.mark.parametrize("release", RELEASES)

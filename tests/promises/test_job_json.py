@@ -97,6 +97,7 @@ DROP = object()
         ("given_id", 1, "wrong type"),
         ("adopted", "elsewhere", "adopted"),
         ("newer", 1, "unknown"),
+        ("undisturbed", True, "unknown"),
         ("terms.mode", "overwrite", "terms.mode"),
         ("terms.mark_success", "no", "wrong type"),
         ("terms.track", DROP, "is missing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sqlite3
@@ -69,6 +70,22 @@ def test_a_link_in_the_directory_is_refused(s3: MemoryStore, tmp_path: Path) -> 
     with pytest.raises(mc.TaskFailed, match="a link"):
         task.commit()
     assert s3.requests["create_upload"] == 0
+
+
+def test_a_local_file_whose_disk_fails_is_not_uploaded(
+    s3: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the disk fails as its files are counted, without a limit."""
+
+    def fail(_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(local.LocalDirectory, "bytes_used", fail)
+    task = start(tmp_path).task(1)
+    with pytest.raises(mc.UploadFailed, match="could not be kept on local disk"):
+        task.local_file("a").close()
+    with pytest.raises(mc.TaskFailed):
+        task.commit()
 
 
 def test_a_local_file_of_a_magic_job_is_uploaded_when_it_is_closed(

@@ -86,6 +86,15 @@ def test_each_page_and_each_batch_is_a_request() -> None:
     assert store.requests == {"list": 3, "list_uploads": 3, "delete": 2}
 
 
+def test_what_was_never_listed_takes_nothing_else_out() -> None:
+    """A signal may end a Create before the store lists its upload: to abort it hides no other."""
+    store = MemoryStore()
+    ended, other = store.start_upload("a"), store.start_upload("b")
+    store._bucket._upload_order.remove(store._bucket._upload_order[0])
+    store.abort_upload("a", ended)
+    assert [one.upload_id for one in uploads(store, "")] == [other]
+
+
 def test_pages_that_end_exactly_are_the_last() -> None:
     """20 keys on pages of 10 are two pages, not three."""
     store = MemoryStore(page_keys=10)
