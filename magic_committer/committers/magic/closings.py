@@ -67,6 +67,7 @@ class Closings:
 
     def enter(self, stream: UploadStream) -> None:
         """Wait for room, and note a file that is about to be sent."""
+        self._forget_ended()  # a library may open all its files before it closes the first
         held = stream.bytes_held
         while self._under_way and not self._has_room(held):
             self._wait_for_oldest()
@@ -157,12 +158,16 @@ class Closings:
         """Wait for all files."""
         while self._under_way:
             self._wait_for_oldest()
+        self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        while (stream := _taken_from(self._ended)) is not None:
+            self._forget(stream)
 
     def tell_failure(self) -> None:
         """Raise the error of a file that has failed, if no call has raised it before. A note names
         the file."""
-        while (stream := _taken_from(self._ended)) is not None:
-            self._forget(stream)
+        self._forget_ended()
         while (stream := _taken_from(self._failed)) is not None:
             try:
                 stream.tell_failure()
