@@ -755,7 +755,7 @@ _SOURCE = "Job.from_dict"
 """The place of a mistake, as errors name it."""
 _UUID = re.compile(r"[0-9a-f]{32}")
 _STARTED = tuple(one.name for one in fields(StartedJob))
-_HERE_ONLY = {"undisturbed": False}
+_HERE_ONLY = "undisturbed"
 """What does not travel of a `StartedJob`: another process did not write the record."""
 
 
@@ -787,8 +787,7 @@ def _to_values(
         if value != getattr(default, name)
     }
     values = {"version": _VERSION, **plain(started), "state": state.value, "outcome": outcome}
-    for name in _HERE_ONLY:
-        del values[name]
+    del values[_HERE_ONLY]
     return {**values, "options": plain(options), "s3": given}
 
 
@@ -801,9 +800,9 @@ def _from_values(values: object) -> _TravellingJob:
         if name in SECRET_FIELDS:
             told = "is unknown and is never part of this: a secret does not travel"
             raise FormatError(_SOURCE, f"s3.{name}", told)
-    for name in document.keys() & _HERE_ONLY.keys():
-        raise FormatError(_SOURCE, name, "is unknown to this version")
-    document |= _HERE_ONLY
+    if _HERE_ONLY in document:
+        raise FormatError(_SOURCE, _HERE_ONLY, "is unknown to this version")
+    document[_HERE_ONLY] = False
     job = read_fields(_TravellingJob, document, _SOURCE, optional=(Options, S3Options))
     if not _UUID.fullmatch(job.uuid):
         raise FormatError(_SOURCE, "uuid", f"is {job.uuid!r}, not 32 hexadecimal digits")

@@ -28,7 +28,6 @@ from magic_committer.errors import (
     MagicError,
     OptionError,
     TaskFailed,
-    UploadFailed,
     WrongProcess,
     WrongType,
 )
@@ -210,10 +209,7 @@ class OneFile(PlainFile):
     def close(self) -> None:
         """Publish the file. Does nothing if it is closed already. Raises UploadFailed, again at
         each call: the file could not be stored, and is not published. Otherwise as `Job.commit`."""
-        self.check_process()
-        if self._failure is not None:
-            raise self._failure
-        if self.closed:
+        if not self._is_open():
             return
         passing = sys.exception()
         if passing is not None and passing is not self._passing:
@@ -228,9 +224,7 @@ class OneFile(PlainFile):
             self._file.close()
             self._writing.__exit__(None, None, None)
         except BaseException as error:
-            self._state = FileState.FAILED
-            interrupted = UploadFailed(f"closing {self.name} was interrupted: {error!r}")
-            self._failure = error if isinstance(error, Exception) else interrupted
+            self._failed(error, "closing")
             self._writing.__exit__(type(error), error, None)  # nothing, if it is what has raised
             raise
         self._state = FileState.PENDING

@@ -330,8 +330,7 @@ class JobCommit:
                 if self.job.terms.committer == "v1":
                     self._publish_early(publication)
                 with interrupted(self.job, "deciding"):
-                    with self._timed(stats.DECIDE):
-                        now = self._swap_to_committing(seen, publication, plan, announced)
+                    now = self._swap_to_committing(seen, publication, plan, announced)
                     return self._publish(now, publication, self.may_remove)
             except _OvertakenError as overtaken:
                 left = overtaken.now
@@ -507,9 +506,10 @@ class JobCommit:
     ) -> records.Seen:
         """Step 4: decide *commit*. The loser of the swap deletes its plans."""
         # If this raises, the plan stays: the swap may have won, or may still win.
-        swapped = self._swap(
-            seen, State.COMMITTING, decider=decider("driver"), plan=plan, batch=self.batch
-        )
+        with self._timed(stats.DECIDE):
+            swapped = self._swap(
+                seen, State.COMMITTING, decider=decider("driver"), plan=plan, batch=self.batch
+            )
         now = swapped.now
         if swapped.won and now is not None:
             files = publication.plan.files

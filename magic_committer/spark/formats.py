@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import bz2
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -76,17 +77,17 @@ class FileBody(Protocol):
     def give_up(self, why: BaseException) -> None: ...
 
 
-class FileEncoder:
+class FileEncoder(ABC):
     """How the rows of one schema become a file of a format."""
 
     @property
+    @abstractmethod
     def extension(self) -> str:
         """What names end with: ``.parquet``, ``.csv.gz``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, file: Any) -> FileBody:
         """Begin a file, which stays open."""
-        raise NotImplementedError
 
     def without_rows(self) -> bytes:
         """The bytes of a file without rows."""
@@ -118,9 +119,9 @@ class ColumnFiles(FileEncoder):
         """Begin a file."""
         return GroupedBody(self, file)
 
+    @abstractmethod
     def writer(self, sink: Any, first: Any) -> Any:
         """pyarrow's writer of a file whose first group is given; None: there are no rows."""
-        raise NotImplementedError
 
 
 class GroupedBody:

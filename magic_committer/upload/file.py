@@ -168,6 +168,34 @@ class PlainFile(TaskFile):
         """Whether the file takes no more bytes. In a forked child always True."""
         return self.pid != os.getpid() or self._state is not FileState.OPEN
 
+    def _is_open(self) -> bool:
+        """Whether it takes bytes, and can be closed. A failed file raises its error again."""
+        self.check_process()
+        if self._failure is not None:
+            raise self._failure
+        return self._state is FileState.OPEN
+
+    def _failed(
+        self, error: BaseException, doing: str = "writing", kept: type[Exception] = Exception
+    ) -> None:
+        """Note that the file has failed: with ``error``, if it is one of the ``kept``."""
+        self._state = FileState.FAILED
+        interrupted = UploadFailed(f"{doing} {self.name} was interrupted: {error!r}")
+        self._failure = error if isinstance(error, kept) else interrupted
+
+    def abort(self) -> None:
+        """Give the file up, with what was written. Repeatable; does nothing after a successful
+        `close`."""
+        self.check_process()
+        if self._state is FileState.PENDING:
+            return
+        if self._state is not FileState.FAILED:
+            self._state = FileState.ABORTED
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """Remove what was written. Repeatable."""
+
     def renamed(self, name: str) -> None:
         """Take another name: the attempt has moved the closed file."""
         self.name = name

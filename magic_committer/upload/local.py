@@ -363,10 +363,7 @@ class LocalFile(PlainFile):
 
             What ``on_close`` raises.
         """
-        self.check_process()
-        if self._failure is not None:
-            raise self._failure
-        if self._state is not FileState.OPEN:
+        if not self._is_open():
             return
         try:
             try:
@@ -384,13 +381,7 @@ class LocalFile(PlainFile):
             raise
         self._state = FileState.PENDING
 
-    def abort(self) -> None:
-        """Give the file up. Repeatable; does nothing after a successful `close`."""
-        self.check_process()
-        if self._state is FileState.PENDING:
-            return
-        if self._state is not FileState.FAILED:
-            self._state = FileState.ABORTED
+    def _give_up(self) -> None:
         self._drop()
         self._on_abort()
 
@@ -400,9 +391,7 @@ class LocalFile(PlainFile):
         self._drop()
 
     def _fail(self, error: BaseException) -> BaseException:
-        self._state = FileState.FAILED
-        interrupted = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
-        self._failure = error if isinstance(error, Exception) else interrupted
+        self._failed(error)
         self._drop()
         try:
             with cleaning_up(error):

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ NO_TESTS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class Work(ABC):
     """What a child does.
 
     Attributes:
@@ -47,9 +48,9 @@ class Work:
     wall_seconds: float = 1800.0
     cpu_seconds: int = 150
 
+    @abstractmethod
     def done(self, scratch: Path) -> Answer:
         """Do it, in this process."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

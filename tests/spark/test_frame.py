@@ -125,6 +125,8 @@ def test_row_groups_hold_many_of_sparks_batches(spark: SparkSession, lake: Lake)
 class Recorder(ColumnFiles):
     """An encoder that keeps the groups it is given. ``use``: called for each, by its number."""
 
+    extension = ""
+
     def __init__(self, use: Callable[[int], object] = lambda number: None) -> None:
         super().__init__(pyarrow.schema({"x": pyarrow.binary()}), {})
         vars(self).update(groups=[], closed=[], use=use)

@@ -84,10 +84,7 @@ class TreeFile(PlainFile):
     def close(self) -> None:
         """Write what is left, and close the file: it belongs to its attempt now. Does nothing if
         the file is closed already. A failed file raises its error again at each close."""
-        self.check_process()
-        if self._failure is not None:
-            raise self._failure
-        if self._state is not FileState.OPEN:
+        if not self._is_open():
             return
         try:
             self._may_close()
@@ -96,38 +93,25 @@ class TreeFile(PlainFile):
             with telling("close", "", self.name):
                 self._file.close()
         except StoreError as error:
-            raise self._fail(_failed(self.name, error)) from error
+            raise self._fail(_told(self.name, error)) from error
         except BaseException as error:
             self._fail(error)
             raise
         self._state = FileState.PENDING
 
-    def abort(self) -> None:
-        """Give the file up: what was written is removed. Repeatable; does nothing after a
-        successful `close`."""
-        self.check_process()
-        if self._state is FileState.PENDING:
-            return
-        if self._state is not FileState.FAILED:
-            self._state = FileState.ABORTED
+    def _give_up(self) -> None:
         self._end()
-        self._remove()
+        if not self._dropped:
+            self._drop()
+            self._dropped = True
 
     def take_out(self) -> None:
         """Give the file up, also a closed one. The attempt removes what was written."""
         self._state, self._dropped = FileState.ABORTED, True
         self._end()
 
-    def _remove(self) -> None:
-        if not self._dropped:
-            self._drop()
-            self._dropped = True
-
     def _check_open(self) -> None:
-        self.check_process()
-        if self._failure is not None:
-            raise self._failure
-        if self._state is not FileState.OPEN:
+        if not self._is_open():
             raise ValueError(f"I/O operation on closed file {self.name}")
 
     def _send(self, data: Buffer) -> None:
@@ -138,7 +122,7 @@ class TreeFile(PlainFile):
                     taken = self._file.write(view)
                     view = view[taken:]
         except StoreError as error:
-            raise self._fail(_failed(self.name, error)) from error
+            raise self._fail(_told(self.name, error)) from error
         except BaseException as error:  # how many bytes are written is not known
             self._fail(error)
             raise
@@ -146,12 +130,9 @@ class TreeFile(PlainFile):
             view.release()
 
     def _fail(self, error: BaseException) -> BaseException:
-        self._state = FileState.FAILED
-        interrupted = UploadFailed(f"writing {self.name} was interrupted: {error!r}")
-        self._failure = error if isinstance(error, MagicError) else interrupted
-        self._end()
+        self._failed(error, kept=MagicError)
         with suppress(MagicError):  # the first error says more; the file goes with its attempt
-            self._remove()
+            self._give_up()
         return error
 
     def _end(self) -> None:
@@ -160,5 +141,5 @@ class TreeFile(PlainFile):
         self._buffer = bytearray()
 
 
-def _failed(name: str, error: StoreError) -> UploadFailed:
+def _told(name: str, error: StoreError) -> UploadFailed:
     return UploadFailed(f"{name} could not be written: {error.message}", hint=error.advice)
