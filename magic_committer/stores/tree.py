@@ -791,7 +791,9 @@ class TreeStore:
     def _seen(
         self, key: str, upload_id: str, file: int | None = None
     ) -> tuple[dict[str, Any], TreeEntry]:
-        """The mark of an open upload's file, and what it was before. ``file``: it, if it is open.
+        """The mark of an open upload's file, and the file as it was seen before its mark was read:
+        in the other order `_rows` would not notice that another process puts a new file in its
+        place in between. ``file``: its descriptor, if it is open.
 
         Raises:
             NotFound: it is not open, or is another key's.

@@ -566,20 +566,19 @@ class Connection:
 
     def wait(self, wanted: int, seconds: float) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
-        number = self.sock.fileno()  # type: ignore[union-attr]
+        assert self.sock is not None
         if not hasattr(select, "poll"):  # Windows
+            number = self.sock.fileno()
             reads, writes = ([number] if wanted & way else [] for way in (READ, WRITE))
             reads, writes, fails = select.select(reads, writes, [number], seconds)
             return (READ if reads else 0) | (WRITE if writes or fails else 0)
         mask = (select.POLLIN if wanted & READ else 0) | (select.POLLOUT if wanted & WRITE else 0)
-        poll = self._poll
-        if poll is None:
-            poll = self._poll = select.poll()
-            poll.register(number, mask)
-        elif mask != self._mask:
-            poll.modify(number, mask)
-        self._mask = mask
-        ready = poll.poll(seconds * 1000)
+        if self._poll is None:
+            self._poll, self._mask = select.poll(), -1
+        if mask != self._mask:  # to register a socket again changes what is waited for
+            self._poll.register(self.sock.fileno(), mask)
+            self._mask = mask
+        ready = self._poll.poll(seconds * 1000)
         if not ready:
             return 0
         event = ready[0][1]
