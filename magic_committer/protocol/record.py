@@ -29,7 +29,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, get_args
 
 import orjson
@@ -269,7 +269,7 @@ def _job_paths(
 # Values that travel -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StartedJob:
     """A started job as its processes know it: plain data.
 
@@ -294,12 +294,12 @@ class StartedJob:
     adopted: str = ""
     said_mode: str = ""
 
-    @property
+    @cached_property
     def paths(self) -> JobPaths:
         """The keys of the job's control objects."""
         return _job_paths(self.dest, self.id, self.adopted, self.terms.committer, self.uuid)
 
-    @property
+    @cached_property
     def waits(self) -> str:
         """The job's UUID, if its tasks' files wait at the destination; else ""."""
         return "" if self.adopted else self.paths.waits

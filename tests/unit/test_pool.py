@@ -185,7 +185,7 @@ def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(kind, match="the caller's"):
             if wait == "a result":
-                _pool.result_of(future)
+                future.result()
             else:
                 list(pool.each(lambda _: may_end.wait(PATIENCE_SECONDS), [1], in_flight=1))
     finally:
@@ -255,9 +255,9 @@ def test_a_long_wait_for_a_result_looks_up(monkeypatch: pytest.MonkeyPatch) -> N
             raise error("its own")
         return 7
 
-    assert _pool.result_of(pool.submit(lambda: slow(None))) == 7
+    assert pool.submit(lambda: slow(None)).result() == 7
     with pytest.raises(TimeoutError, match="its own"):
-        _pool.result_of(pool.submit(lambda: slow(TimeoutError)))
+        pool.submit(lambda: slow(TimeoutError)).result()
     assert [o.result for o in pool.each(lambda n: slow(None) + n, [1, 2], in_flight=1)] == [8, 9]
     pool.close()
 
