@@ -104,7 +104,8 @@ class Statistics:
                         values[name] = both(values[name], value) if name in values else value
             for name, mean in _items(iostatistics, "meanstatistics"):
                 if isinstance(mean, Mapping):
-                    more = [n if type(n := mean.get(key)) is int else 0 for key in ("samples", "sum")]
+                    told = [mean.get(key) for key in ("samples", "sum")]
+                    more = [number if type(number) is int else 0 for number in told]
                     samples, total = self._means.get(name, (0, 0))
                     self._means[name] = samples + more[0], total + more[1]
 
