@@ -572,7 +572,8 @@ class JobCommit:
                 return self._end(seen, "committed", decider=record.decider, look_first=True)
             return self._obey(self._own_now())
         source = StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)
-        return self._publish(seen, self._publication(plan, source), decider=record.decider)
+        publication = self._publication(plan, source, KeySet())
+        return self._publish(seen, publication, decider=record.decider)
 
     def _stored_plan(self, seen: records.Seen) -> Plan:
         """The plan that the record names. NotFound: the plan is gone, and the record has moved on
@@ -592,10 +593,10 @@ class JobCommit:
                     raise
             raise failure from error
 
-    def _publication(self, plan: Plan, source: Source, names: KeySet | None = None) -> Publication:
+    def _publication(self, plan: Plan, source: Source, names: KeySet) -> Publication:
         return Publication(
-            self.runtime, self.job, plan, source, names,
-            in_flight=self.in_flight, accept=self.accept, statistics=self.statistics,
+            self.runtime, self.job, plan, source, names, self.in_flight, self.accept,
+            self.statistics,
         )  # fmt: skip
 
     @patient(Kind.DECIDED)
