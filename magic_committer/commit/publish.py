@@ -269,14 +269,10 @@ class Publication:
 
     def sweep(self) -> Swept:
         """Step 8: abort and delete what is left of the job. Repeatable."""
+        looks = not self._knows_all or bool(self.job.adopted)
         swept = sweep(
-            self.runtime,
-            self.job,
-            spared=self.names.__contains__,
-            accepted={self.job.paths.tree + one.name: one.etag for one in self.plan.sets},
-            in_flight=self.in_flight,
-            look_first=not self._knows_all or bool(self.job.adopted),
-            accepted_attempts={planned.task: planned.attempt for planned in self.plan.sets},
-        )
+            self.runtime, self.job, self.plan, spared=self.names.__contains__,
+            in_flight=self.in_flight, look_first=looks,
+        )  # fmt: skip
         self.warnings += swept.warnings
         return swept
