@@ -385,11 +385,8 @@ class JobCommit:
                 self._raise_unless_decided(seen, error)
         elif wanted is not None and len(accepted) < len(loaded.sets):
             problems.append("a pendingset is of another job")
-        checked = Checked()
-        if not problems:
-            with self._timed(stats.CHECK_UPLOADS):
-                checked = self._check(accepted, spool)
-            problems = checked.problems
+        checked = Checked() if problems else self._check(accepted, spool)
+        problems = problems or checked.problems
         if problems and self.job.adopted:  # nobody can run it again: a person decides
             self._raise_unless_decided(seen, refusal(self.job, problems))
         if problems:
@@ -451,10 +448,11 @@ class JobCommit:
         return choose_attempts(loaded, "" if self.job.adopted else self.job.uuid)
 
     def _check(self, accepted: Sequence[LoadedSet], spool: Spool) -> Checked:
-        return check_uploads(
-            self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept,
-            self._listed,
-        )  # fmt: skip
+        with self._timed(stats.CHECK_UPLOADS):
+            return check_uploads(
+                self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept,
+                self._listed,
+            )  # fmt: skip
 
     def _raise_unless_decided(self, seen: records.Seen, error: JobError) -> NoReturn:
         """Raise, unless a faster driver has swept what is missed."""
