@@ -22,12 +22,12 @@ import stat as modes
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
 
 import orjson
 
+from magic_committer._pool import once
 from magic_committer.errors import InvalidRequest, NotSupported
 from magic_committer.file_trees.base import EntryKind, MarkedFile, TreeEntry, TreePromises
 from magic_committer.file_trees.os_errors import telling, translated
@@ -56,7 +56,7 @@ class LocalTree:
     def __repr__(self) -> str:
         return f"LocalTree({self._root!r})"
 
-    @cached_property
+    @once
     def promises(self) -> TreePromises:
         """Known when the root is there."""
         kind, options = mount_options(self._root)

@@ -29,11 +29,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, get_args
 
 import orjson
 
+from magic_committer._pool import once
 from magic_committer.errors import FormatError, OptionError
 from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths
 from magic_committer.options import (
@@ -294,12 +295,12 @@ class StartedJob:
     adopted: str = ""
     said_mode: str = ""
 
-    @cached_property
+    @once
     def paths(self) -> JobPaths:
         """The keys of the job's control objects."""
         return _job_paths(self.dest, self.id, self.adopted, self.terms.committer, self.uuid)
 
-    @cached_property
+    @once
     def waits(self) -> str:
         """The job's UUID, if its tasks' files wait at the destination; else ""."""
         return "" if self.adopted else self.paths.waits
