@@ -153,13 +153,12 @@ class Committer(ABC, Generic[A]):
         results: Iterable[TaskCommit] | None = None,
         expect: int | Iterable[str] | None = None,
         accept: Collection[str] = (),
-        role: str = "driver",
         batch: StreamBatch | None = None,
     ) -> JobReport:
         """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
         if batch is not None and not self.batches:
             raise _no_batches(self.name)
-        return self.driver(role, accept).commit(results, expect, batch)
+        return self.driver(accept=accept).commit(results, expect, batch)
 
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"
