@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from enum import Enum
 from functools import partial
 from types import CodeType
@@ -160,6 +160,10 @@ class Errand:
             yield
         finally:
             _errand.reset(before)
+
+    def enter(self, context: Context) -> None:
+        """Let all work in this context belong to this errand."""
+        context.run(_errand.set, self)
 
     def end(self, after_seconds: float) -> None:
         """Give its requests this many more seconds, and start no new ones."""

@@ -8,7 +8,7 @@ Invariants:
   bound the memory, whatever the length of the input.
 * A function's exception is a value here (`Outcome.error`). It is never lost and never raised in a
   thread.
-* Callers wait by `Future.wait` or by iterating `each`, never by a lock that is held over I/O. So
+* Callers wait by a `Future` or by iterating `each`, never by a lock that is held over I/O. So
   a scheduler may replace the pool: it must offer only the protocols below.
 * **The end of a wait is a value, never an exception.** What a signal handler raises in a wait, a
   TimeoutError too, is the caller's, and leaves it.
@@ -67,20 +67,11 @@ class Future(Protocol[R_co]):
         """Whether it has ended."""
 
     def result(self) -> R_co:
-        """The result, after the end. Raises what the function raised."""
+        """Wait for the end without a limit, and hear Ctrl-C. Gives the result; raises what the
+        function raised."""
 
     def exception(self) -> BaseException | None:
         """What the function raised, after the end; None: nothing."""
-
-
-def result_of(future: Future[R]) -> R:
-    """Wait for a future without a limit, and hear Ctrl-C. Raises what the function raised."""
-    try:
-        while not future.wait(LOOK_SECONDS):
-            continue
-        return future.result()
-    finally:
-        del future  # its error has this frame
 
 
 def beside(function: Callable[[], R], errand: Errand) -> R:
@@ -103,7 +94,7 @@ def beside(function: Callable[[], R], errand: Errand) -> R:
 
     future = BESIDE.submit(unless_over)
     try:
-        return result_of(future)
+        return future.result()
     finally:
         if not future.done():
             errand.end(0.0)
@@ -120,13 +111,6 @@ def taken(queue: SimpleQueue[T], seconds: float) -> T | None:
         if traceback is not None and traceback.tb_next is not None:
             raise  # not the queue's: a signal handler has raised it
         return None
-
-
-def room_of(in_flight: int | Callable[[], int]) -> Callable[[], int]:
-    """How many items `Pool.each` may hold now: at least one, or it would never end."""
-    if callable(in_flight):
-        return lambda: max(1, in_flight())
-    return lambda: max(1, in_flight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +139,7 @@ class Pool(Protocol):
         function: Callable[[T], R],
         items: Iterable[T],
         *,
-        in_flight: int | Callable[[], int],
+        in_flight: int,
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
@@ -165,8 +149,8 @@ class Pool(Protocol):
         Items are taken from the iterable only when there is room, in the caller's thread. An item
         heavier than ``weight_max`` runs alone. If the iteration is left early, it waits for what is
         in flight and takes no more items; after Ctrl-C it waits for a second at most.
-        ``in_flight``: how many items at once; a function is asked before each item. ``weight_max``:
-        the weight of all items at once."""
+        ``in_flight``: how many items at once, at least one. ``weight_max``: the weight of all items
+        at once."""
 
     def later(self, function: Callable[[], object]) -> None:
         """Run ``function`` when a thread is free. Nobody gets its outcome. May be called from
@@ -183,8 +167,8 @@ class Handed(Generic[R]):
         self._ended = False
         self._bell: SimpleQueue[bool] = SimpleQueue()
         self._then = then
-        self._result: R | None = None
-        self._error: BaseException | None = None
+        self.value: R | None = None
+        self.error: BaseException | None = None
 
     def run(self, function: Callable[[], R]) -> None:
         """Call a function, and end as it does."""
@@ -198,12 +182,12 @@ class Handed(Generic[R]):
 
     def set_result(self, result: R | None) -> None:
         """End it well."""
-        self._result = result
+        self.value = result
         self._end()
 
     def set_exception(self, error: BaseException) -> None:
         """End it with an error."""
-        self._error = error
+        self.error = error
         self._end()
 
     def _end(self) -> None:
@@ -221,15 +205,15 @@ class Handed(Generic[R]):
         return self._ended
 
     def exception(self) -> BaseException | None:
-        while not self.wait(LOOK_SECONDS):
-            continue
-        return self._error
+        return self.error
 
     def result(self) -> R:
         try:
-            if self.exception() is not None:
-                raise self._error  # type: ignore[misc]
-            return self._result  # type: ignore[return-value]
+            while not self.wait(LOOK_SECONDS):
+                continue
+            if self.error is not None:
+                raise self.error
+            return self.value  # type: ignore[return-value]
         finally:
             del self  # its error has this frame
 
@@ -271,13 +255,17 @@ class ThreadPool:
         self._hand_over(function, future)
         return future
 
-    def _hand_over(self, function: Callable[[], R], future: Handed[R]) -> None:
+    def _hand_over(
+        self, function: Callable[[], R], future: Handed[R], errand: Errand | None = None
+    ) -> None:
+        context = contextvars.copy_context()
+        if errand is not None:
+            errand.enter(context)
         if not self.threads_max or getattr(_of_thread, "work", None) is self._work:
-            future.run(function)
+            future.run(lambda: context.run(function))
             return
         if not self._begun:
             self.ready_for_late()
-        context = contextvars.copy_context()
         with self._lock:
             work, idle, started = self._work, self._idle, self._started
             if not self._stopped:
@@ -291,7 +279,7 @@ class ThreadPool:
                 name = f"{self._name}_{self._count}"
                 self._count += 1
         if not future.handed:  # it is stopped, as the interpreter ends: nobody else does it
-            future.run(function)
+            future.run(lambda: context.run(function))
             return
         thread = _start(_work_off, (work, idle), name)
         if thread is not None:
@@ -309,7 +297,7 @@ class ThreadPool:
         function: Callable[[T], R],
         items: Iterable[T],
         *,
-        in_flight: int | Callable[[], int],
+        in_flight: int,
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
@@ -319,10 +307,9 @@ class ThreadPool:
         weighed = ((item, weigh(item) if weigh else 0) for item in items)
         held: tuple[T, int] | None = None
         exhausted = False
-        room = room_of(in_flight)
         try:
             while True:
-                while not exhausted and len(flying) < room():
+                while not exhausted and len(flying) < max(1, in_flight):
                     if held is None and (held := next(weighed, None)) is None:
                         exhausted = True
                         break
@@ -333,8 +320,7 @@ class ThreadPool:
                     future = Handed[R](lambda f, item=item: finished.put((item, f)))  # type: ignore[misc]
                     flying[future] = grams  # before a thread has it: a signal may come in between
                     try:
-                        with errand.here():
-                            self._hand_over(lambda item=item: function(item), future)  # type: ignore[misc]
+                        self._hand_over(lambda item=item: function(item), future, errand)  # type: ignore[misc]
                     except BaseException:
                         if not future.handed:
                             del flying[future]
@@ -345,10 +331,10 @@ class ThreadPool:
                     continue
                 done, future = ended
                 del flying[future]
-                error = future.exception()
-                yield Outcome(done, None if error is not None else future.result(), error)
+                yield Outcome(done, future.value, future.error)
         finally:
-            _leave(flying, finished, errand)
+            if flying:
+                _leave(flying, finished, errand)
 
     def later(self, function: Callable[[], object]) -> None:
         self._late.put(function)
@@ -426,6 +412,22 @@ def renewed_in_children(one: T, begin: Callable[[T], None]) -> None:
     """Call ``begin(one)`` in each forked child, before anything else runs there: another thread of
     the parent may have held its lock, and be in the middle of a change."""
     _renewed[one] = begin
+
+
+class once(Generic[T]):
+    """A property that is computed once. That of functools holds a lock meanwhile in Python 3.11,
+    which a fork may leave locked for the child."""
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self._name = compute.__name__
+        self.__doc__ = compute.__doc__
+
+    def __get__(self, instance: Any, owner: object = None) -> T:
+        if instance is None:
+            return self  # type: ignore[return-value]
+        value = instance.__dict__[self._name] = self._compute(instance)
+        return value
 
 
 def _in_child() -> None:

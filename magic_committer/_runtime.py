@@ -34,11 +34,8 @@ class Clock(Protocol):
 class SystemClock:
     """This machine's clock."""
 
-    def now(self) -> float:
-        return time.time()
-
-    def monotonic(self) -> float:
-        return time.monotonic()
+    now = staticmethod(time.time)
+    monotonic = staticmethod(time.monotonic)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

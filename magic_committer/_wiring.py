@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 from weakref import WeakValueDictionary
 
@@ -31,15 +31,7 @@ OtherBuckets = Literal["raise", "allow"]
 """What a bucket without a registered store is: an error, or S3 as the environment says."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Registered:
-    bucket: str
-    store: ObjectStore
-    clock: Clock
-    others: OtherBuckets
-
-
-_registered: list[_Registered] = []
+_registered: list[tuple[Runtime, OtherBuckets]] = []
 """The newest last. Items are only appended and removed. Both are atomic, so that there is no lock
 that a fork could leave locked."""
 
@@ -56,24 +48,24 @@ def register_store(
         raise OptionError(
             f"other_buckets={other_buckets!r} is none of {', '.join(get_args(OtherBuckets))}"
         )
-    _registered.append(_Registered(store.bucket, store, clock or SystemClock(), other_buckets))
+    _registered.append((Runtime(store, pool, clock or SystemClock()), other_buckets))
 
 
 def unregister_store(store: ObjectStore) -> None:
     """Undo `register_store`. Repeatable; a store that is not registered is no error."""
     for one in tuple(_registered):
-        if one.store is store:
+        if one[0].store is store:
             _registered.remove(one)
 
 
-def _registered_for(bucket: str) -> _Registered | None:
-    """The store that is registered for a bucket; None: the bucket is S3, or a file tree."""
+def _registered_for(bucket: str) -> Runtime | None:
+    """What is registered for a bucket; None: the bucket is S3, or a file tree."""
     known = tuple(_registered)
-    for one in reversed(known):
-        if one.bucket == bucket:
-            return one
-    if any(one.others == "raise" for one in known) and not is_tree(bucket):
-        names = ", ".join(repr(name) for name in sorted({one.bucket for one in known}))
+    for runtime, _ in reversed(known):
+        if runtime.store.bucket == bucket:
+            return runtime
+    if any(others == "raise" for _, others in known) and not is_tree(bucket):
+        names = ", ".join(repr(name) for name in sorted({one.store.bucket for one, _ in known}))
         raise OptionError(
             f"bucket {bucket!r} is not in memory, only {names}: nothing was sent to the real one",
             hint=f"Open memory_store({bucket!r}) too; or let other buckets be the real ones:"
@@ -96,7 +88,7 @@ def runtime_for(
     progress = harmless(progress)
     known = _registered_for(bucket)
     if known is not None:
-        return Runtime(store=known.store, pool=pool, clock=known.clock, progress=progress)
+        return replace(known, progress=progress, pool=pool)
     if is_tree(bucket):
         return Runtime(store=_tree_store(bucket, held), pool=pool, progress=progress)
     from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long

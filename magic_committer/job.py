@@ -38,7 +38,7 @@ from magic_committer._arguments import (
 from magic_committer._hints import SAME_VERSION, no_attribute
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
-from magic_committer.commit.fence import ALIVE_SECONDS
+from magic_committer.commit.fence import ALIVE_SECONDS, SignOfLife
 from magic_committer.commit.outcome import end, ended, finish
 from magic_committer.committers.base import JobCommitter, TaskAttempt
 from magic_committer.committers.registry import named
@@ -60,6 +60,7 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
 from magic_committer.protocol.strict import check_version, given_dict, plain, read_fields
 from magic_committer.remedy import Remedy, add_note
+from magic_committer.stores.base import transport_of
 from magic_committer.upload.file import nothing
 
 T = TypeVar("T")
@@ -386,7 +387,8 @@ class Job:
         for hours. `write`, ``with start(...) as job:`` and the Spark functions do it themselves.
         Returns a function that stops the signs; call it when the job has ended. It never blocks.
         """
-        return _wiring.pool.every(ALIVE_SECONDS, self._committer().sign_of_life())
+        life = SignOfLife(self._committer().runtime, self._started)
+        return _wiring.pool.every(ALIVE_SECONDS, life.give)
 
     def __enter__(self) -> Job:
         """Begin a block. When the block ends, the job is over::
@@ -522,7 +524,7 @@ class Job:
                 self._state, self._outcome = State(error.state), error.outcome
             transport = ""
             with suppress(MagicError):  # the error that is being told comes first
-                transport = self._committer().transport
+                transport = transport_of(self._committer().runtime.store)
             self._report = JobReport(
                 self.id, self.uuid, self.dest, self._started.terms.mode, self._outcome,
                 self._state.value, error=f"{type(error).__name__}: {error}", transport=transport,

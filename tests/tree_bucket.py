@@ -130,7 +130,7 @@ class _Effects:
     ) -> tuple[UploadPage, tuple[str, int] | None]:
         found, at = list(uploads(self.store, prefix)), bound[1]
         more = at + self.page_keys
-        page = UploadPage(tuple(found[at:more]), self.store._now())
+        page = UploadPage(tuple(found[at:more]), self.store._clock.now())
         return page, (prefix, more) if more < len(found) else None
 
     def copy_part(self, key: str, upload_id: str, number: int, source: ObjectSlice) -> Part:

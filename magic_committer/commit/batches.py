@@ -19,7 +19,7 @@ from typing import Literal
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.outcome import end, for_another_job, incomplete, outcome_of
+from magic_committer.commit.outcome import end, incomplete, outcome_of
 from magic_committer.errors import (
     BatchUnsettled,
     ConditionsNotSupported,
@@ -214,8 +214,7 @@ def settle_claim(
             if may_take_claim(state):
                 return False
             logger.info("job %s: settles job %s, %s", job.id, claim.job_id, state)
-            with for_another_job():
-                settle()
+            settle()
         except (JobNotRunning, OutcomeUnknown) as error:
             why = error.message  # another process has moved it on: look again
         except MagicError as error:

@@ -29,7 +29,7 @@ from math import inf
 
 import orjson
 
-from magic_committer._pool import Future, result_of
+from magic_committer._pool import Future
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.outcome import outcome_of
@@ -119,7 +119,7 @@ class Fence:
         """Cover every Create that was answered so far. Sends no request if all are covered."""
         beside, self._beside = self._beside, None
         if beside is not None:
-            result_of(beside)
+            beside.result()
         with self._lock:
             covering = self._answered
             if covering == self._covered:

@@ -30,8 +30,8 @@ After the decision:
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn
@@ -57,13 +57,14 @@ from magic_committer.commit.load import (
     store_plan,
 )
 from magic_committer.commit.outcome import (
+    Stage,
     as_last_read,
     committed_by_marker,
     ended,
     ended_by_record,
     incomplete,
-    interrupted,
     not_undone,
+    tell_interrupted,
     unknown,
 )
 from magic_committer.commit.prepare import (
@@ -158,6 +159,8 @@ class JobCommit:
         self.paths = job.paths
         self.dest = self.paths.dest
         self._listed: Ahead[UploadPage] | None = None
+        self._stage: Stage = "unread"
+        self._begun = State.RUNNING  # the state that it publishes from
         self.ledgers = batches.Ledgers(runtime, self.dest)
         self.statistics = Statistics()
         self._timed = partial(self.statistics.timed, clock=runtime.clock)
@@ -184,15 +187,17 @@ class JobCommit:
         if batch is not None:
             batches.refuse_unconditional(self.job)
         beside_record = isinstance(results, list) and len(results) == 1
-        with patient(), interrupted(self.job, "unread"):
+        self._stage = "unread"
+        with self._guarded():
             try:
                 with self._listing(beside_record) as self._listed:
                     seen = self._own_record()
                     if seen is None or next_step(seen.record.state) is not Step.DECIDE:
                         return self._obey(seen)
-                    with interrupted(self.job, "undecided"):
-                        return self._decide(seen, results, expect)
+                    self._stage = "undecided"
+                    return self._decide(seen, results, expect)
             except JobNotRunning as error:  # another run of the batch may have settled this one
+                self._stage = "unread"
                 told = self._published(error.outcome) if batch is not None else None
                 if told is None:
                     raise
@@ -220,7 +225,8 @@ class JobCommit:
         """Abort a running job; undo a committing one, if told to; finish one that is being aborted
         or undone. Repeatable. ``leave_visible``: abort also a Hadoop job with visible files: they
         stay. See `Job.abort` for what it raises."""
-        with patient(), interrupted(self.job, "half aborted"):
+        self._stage = "half aborted"
+        with self._guarded():
             seen = self._own_record()
             if seen is None:
                 self._without_record()
@@ -262,6 +268,22 @@ class JobCommit:
                 return conflict.report
             raise
 
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Give all requests of the block one patience. If Ctrl-C interrupts it, add a note that
+        says what is known of the job at its `_stage`, and its report."""
+        with patient():
+            try:
+                yield
+            except Exception:
+                raise
+            except BaseException as error:
+                tell_interrupted(error, self.job, self._stage)
+                committed = self._stage == "committed"
+                report = self._report("committed", self._begun) if committed else None
+                error.report = report  # type: ignore[attr-defined]
+                raise
+
     # Obeying the record ---------------------------------------------------------------------------
 
     def _own_record(self) -> records.Seen | None:
@@ -278,16 +300,16 @@ class JobCommit:
 
     def _obey(self, seen: records.Seen | None) -> JobReport:
         """Do what the stored record asks for, or say what became of the job."""
-        with interrupted(self.job, "unread"):  # whoever obeys did not decide
-            if seen is None:
-                return self._without_record()
-            record = seen.record
-            batches.refuse_other_batch(record, self.batch)
-            if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
-                return self._publish_stored(seen)
-            if record.state is State.CLOSED and record.outcome == "committed":
-                return self._report("committed", State.CLOSED, record.decider)
-            raise ended_by_record(self.job.dest, record)
+        self._stage = "unread"  # whoever obeys did not decide
+        if seen is None:
+            return self._without_record()
+        record = seen.record
+        batches.refuse_other_batch(record, self.batch)
+        if next_step(record.state) in (Step.COMPLETE, Step.FINISH):
+            return self._publish_stored(seen)
+        if record.state is State.CLOSED and record.outcome == "committed":
+            return self._report("committed", State.CLOSED, record.decider)
+        raise ended_by_record(self.job.dest, record)
 
     def _without_record(self) -> JobReport:
         """The record is gone: only the marker may tell the outcome, and the ledger (I10)."""
@@ -329,9 +351,8 @@ class JobCommit:
                     publication, plan, announced = self._offer(seen, wanted, expect, spool)
                 if self.job.terms.committer == "v1":
                     self._publish_early(publication)
-                with interrupted(self.job, "deciding"):
-                    now = self._swap_to_committing(seen, publication, plan, announced)
-                    return self._publish(now, publication, self.may_remove)
+                now = self._swap_to_committing(seen, publication, plan, announced)
+                return self._publish(now, publication, self.may_remove)
             except _OvertakenError as overtaken:
                 left = overtaken.now
             return self._obey(left)
@@ -364,11 +385,8 @@ class JobCommit:
                 self._raise_unless_decided(seen, error)
         elif wanted is not None and len(accepted) < len(loaded.sets):
             problems.append("a pendingset is of another job")
-        checked = Checked()
-        if not problems:
-            with self._timed(stats.CHECK_UPLOADS):
-                checked = self._check(accepted, spool)
-            problems = checked.problems
+        checked = Checked() if problems else self._check(accepted, spool)
+        problems = problems or checked.problems
         if problems and self.job.adopted:  # nobody can run it again: a person decides
             self._raise_unless_decided(seen, refusal(self.job, problems))
         if problems:
@@ -430,10 +448,11 @@ class JobCommit:
         return choose_attempts(loaded, "" if self.job.adopted else self.job.uuid)
 
     def _check(self, accepted: Sequence[LoadedSet], spool: Spool) -> Checked:
-        return check_uploads(
-            self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept,
-            self._listed,
-        )  # fmt: skip
+        with self._timed(stats.CHECK_UPLOADS):
+            return check_uploads(
+                self.runtime, self.job, self.dest, accepted, spool, self.in_flight, self.accept,
+                self._listed,
+            )  # fmt: skip
 
     def _raise_unless_decided(self, seen: records.Seen, error: JobError) -> NoReturn:
         """Raise, unless a faster driver has swept what is missed."""
@@ -446,8 +465,8 @@ class JobCommit:
         """A check failed: decide *abort*, then raise the reason, unless another driver was faster:
         what looked wrong may have been its work."""
         try:
-            with interrupted(self.job, "half aborted"):
-                swapped = self._swap_to_aborting(seen, published.stays(self.runtime, self.job))
+            self._stage = "half aborted"
+            swapped = self._swap_to_aborting(seen, published.stays(self.runtime, self.job))
         except (StoreError, OutcomeUnknown) as error:
             error.add_note(f"The job was to be aborted, for it cannot be committed: {why}")
             raise
@@ -469,8 +488,8 @@ class JobCommit:
 
     def _skip(self, seen: records.Seen) -> JobReport:
         """The batch is published already: abort this run of it."""
-        with interrupted(self.job, "half aborted"):
-            swapped = self._swap_to_aborting(seen)
+        self._stage = "half aborted"
+        swapped = self._swap_to_aborting(seen)
         if not swapped.won:
             return self._obey(swapped.now)
         report = self._abandon(swapped.now, self.may_remove)
@@ -505,6 +524,7 @@ class JobCommit:
         self, seen: records.Seen, publication: Publication, plan: ObjectRef, announced: str
     ) -> records.Seen:
         """Step 4: decide *commit*. The loser of the swap deletes its plans."""
+        self._stage = "deciding"
         # If this raises, the plan stays: the swap may have won, or may still win.
         with self._timed(stats.DECIDE):
             swapped = self._swap(
@@ -550,7 +570,8 @@ class JobCommit:
                 return self._end(seen, "committed", decider=record.decider, look_first=True)
             return self._obey(self._own_now())
         source = StoredSource(self.runtime, self.job, plan, missing_is_fine=completed)
-        return self._publish(seen, self._publication(plan, source), decider=record.decider)
+        publication = self._publication(plan, source, KeySet())
+        return self._publish(seen, publication, decider=record.decider)
 
     def _stored_plan(self, seen: records.Seen) -> Plan:
         """The plan that the record names. NotFound: the plan is gone, and the record has moved on
@@ -570,12 +591,13 @@ class JobCommit:
                     raise
             raise failure from error
 
-    def _publication(self, plan: Plan, source: Source, names: KeySet | None = None) -> Publication:
+    def _publication(self, plan: Plan, source: Source, names: KeySet) -> Publication:
         return Publication(
-            self.runtime, self.job, plan, source, names,
-            in_flight=self.in_flight, accept=self.accept, statistics=self.statistics,
+            self.runtime, self.job, plan, source, names, self.in_flight, self.accept,
+            self.statistics,
         )  # fmt: skip
 
+    @patient(Kind.DECIDED)
     def _publish(
         self,
         seen: records.Seen,
@@ -587,24 +609,20 @@ class JobCommit:
         process alone decided, undisturbed, a job whose id was drawn; otherwise the record is left
         ``closed``. ``decider``: the process that decided; None: this one."""
         now: records.Seen | None = seen
-        begun = partial(self._report, "committed", seen.record.state)
-        with patient(Kind.DECIDED):
-            try:
-                with interrupted(self.job, "committed", begun):
-                    just_now = False
-                    if next_step(seen.record.state) is Step.COMPLETE:
-                        failure = publication.complete_all()
-                        if failure is None:
-                            swapped = self._swap_to_completed(seen)
-                            now, just_now = swapped.now, swapped.won
-                        else:
-                            now = self._moved_on(seen, failure)
-                    state, swept = self._go_on(now, publication, may_remove, just_now)
-            except Conflict as conflict:
-                return self._revert_after(str(conflict), seen, publication.source)
-            return self._report(
-                "committed", state, decider, swept, publication.warnings, publication
-            )
+        just_now = False
+        self._stage, self._begun = "committed", seen.record.state
+        try:
+            if next_step(seen.record.state) is Step.COMPLETE:
+                failure = publication.complete_all()
+                if failure is None:
+                    swapped = self._swap_to_completed(seen)
+                    now, just_now = swapped.now, swapped.won
+                else:
+                    now = self._moved_on(seen, failure)
+            state, swept = self._go_on(now, publication, may_remove, just_now)
+        except Conflict as conflict:
+            return self._revert_after(str(conflict), seen, publication.source)
+        return self._report("committed", state, decider, swept, publication.warnings, publication)
 
     def _moved_on(self, seen: records.Seen, failure: CommitIncomplete) -> records.Seen | None:
         """The record, if another process has moved it on: then what this one could not do says
@@ -650,20 +668,20 @@ class JobCommit:
 
     def _abandon(self, seen: records.Seen | None, may_remove: bool) -> JobReport:
         """From ``aborting``, ``reverting`` or ``reverted`` to the end."""
-        with interrupted(self.job, "half aborted"):
-            if seen is not None and seen.record.state is State.REVERTING:
-                seen = self._undo_stored(seen)
-            if seen is None:
-                raise unknown(self.job)
-            record = seen.record
-            if record.state is State.CLOSED and record.outcome in ("aborted", "reverted"):
-                return self._report(record.outcome, State.CLOSED, record.decider)
-            if record.state is State.ABORTING:
-                looks = bool(self.job.adopted)
-                return self._end(seen, "aborted", may_remove, look_first=looks)
-            if record.state is State.REVERTED:  # the uploads may have been completed before
-                return self._end(seen, "reverted", may_remove, look_first=True)
-            raise ended_by_record(self.job.dest, record)
+        self._stage = "half aborted"
+        if seen is not None and seen.record.state is State.REVERTING:
+            seen = self._undo_stored(seen)
+        if seen is None:
+            raise unknown(self.job)
+        record = seen.record
+        if record.state is State.CLOSED and record.outcome in ("aborted", "reverted"):
+            return self._report(record.outcome, State.CLOSED, record.decider)
+        if record.state is State.ABORTING:
+            looks = bool(self.job.adopted)
+            return self._end(seen, "aborted", may_remove, look_first=looks)
+        if record.state is State.REVERTED:  # the uploads may have been completed before
+            return self._end(seen, "reverted", may_remove, look_first=True)
+        raise ended_by_record(self.job.dest, record)
 
     def _undo_stored(self, seen: records.Seen) -> records.Seen | None:
         try:
@@ -699,6 +717,7 @@ class JobCommit:
     def _revert_after(self, key: str, seen: records.Seen, source: Source) -> JobReport:
         """Revert a job of mode ``fail``, because another writer's object is in the way. Nothing was
         there before, so undoing takes back everything (counterexamples.md, #12)."""
+        self._stage = "deciding"
         try:
             now = self._swap(seen, State.REVERTING).now
         except StoreError as error:

@@ -20,7 +20,7 @@ from magic_committer.errors import (
 )
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import FAILING
-from magic_committer.protocol.record import OUTCOMES, JobRecord, JobReport, StartedJob, State
+from magic_committer.protocol.record import OUTCOMES, JobRecord, StartedJob, State
 from magic_committer.remedy import DEAD_AFTER, Remedy, add_note
 
 HINTS = {
@@ -317,40 +317,9 @@ _TOLD_AT: Mapping[Stage, tuple[str, Callable[[str, str, str], Remedy], str]] = {
 }
 """For each stage of a commit or abort: what is known of the job if Ctrl-C interrupts it there, and
 what may be done."""
-_TOLD = "_magic_committer_told"
 
 
-@contextmanager
-def interrupted(
-    job: StartedJob, stage: Stage, report: Callable[[], JobReport] | None = None
-) -> Iterator[None]:
-    """If Ctrl-C interrupts the block, add a note that says what is known of the job, and its
-    report. If code inside the block has added one, that is closer to the truth: then add
-    nothing."""
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException as error:
-        if not hasattr(error, _TOLD):
-            setattr(error, _TOLD, True)
-            what, remedy, why = _TOLD_AT[stage]
-            add_note(error, what.format(id=job.id), remedy(job.dest, job.id, why))
-            if report is not None:
-                error.report = report()  # type: ignore[attr-defined]
-        raise
-
-
-@contextmanager
-def for_another_job() -> Iterator[None]:
-    """If Ctrl-C interrupts what is done for another job, its note stays; and whoever does it for a
-    job of his own adds what is known of that one."""
-    try:
-        yield
-    except Exception:
-        raise
-    except BaseException as error:
-        for name in (_TOLD, "report"):
-            if hasattr(error, name):
-                delattr(error, name)
-        raise
+def tell_interrupted(error: BaseException, job: StartedJob, stage: Stage) -> None:
+    """Add a note to a Ctrl-C that says what is known of the job."""
+    what, remedy, why = _TOLD_AT[stage]
+    add_note(error, what.format(id=job.id), remedy(job.dest, job.id, why))

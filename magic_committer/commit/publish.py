@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Progress, Runtime
@@ -47,40 +48,30 @@ class Conflict(Exception):
     """Another writer's object is at a key of a job of mode ``fail``. The argument is the key."""
 
 
+@dataclass(eq=False, slots=True)
 class Publication:
-    """One decided job, as one process publishes it. ``filenames``: the first paths that the job
-    publishes, for people. ``warnings``: what the job's report must tell."""
+    """One decided job, as one process publishes it. ``names``: the uploads of the plan, as far as
+    this process knows. ``filenames``: the first paths that the job publishes, for people.
+    ``warnings``: what the job's report must tell."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        job: StartedJob,
-        plan: Plan,
-        source: Source,
-        names: KeySet | None = None,
-        *,
-        in_flight: int,
-        accept: Collection[str],
-        statistics: Statistics,
-    ) -> None:
-        self.runtime = runtime
-        self.job = job
-        self.plan = plan
-        self.source = source
-        self.names = KeySet() if names is None else names
-        self._has_names = names is not None
-        self.in_flight = in_flight
-        self.accept = accept
-        self.statistics = statistics
-        self._visible = 0
-        """How many files this process has seen or made visible."""
-        self.dest = job.paths.dest
-        self.filenames: list[str] = []
-        self.warnings: list[str] = []
-        self._knows_all = False
-        """``names`` holds every upload of the plan: this process has completed them."""
-        if not plan.files:
-            gone = len(plan.deletes)
+    runtime: Runtime
+    job: StartedJob
+    plan: Plan
+    source: Source
+    names: KeySet
+    in_flight: int
+    accept: Collection[str]
+    statistics: Statistics
+    filenames: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    _visible: int = 0
+    """How many files this process has seen or made visible."""
+    _knows_all: bool = False
+    """``names`` holds every upload of the plan: this process has completed them."""
+
+    def __post_init__(self) -> None:
+        if not self.plan.files:
+            gone = len(self.plan.deletes)
             replaced = f", and deleted what was there: {counted(gone, 'file')}" if gone else ""
             self.warnings.append(f"the job published no file{replaced}")
 
@@ -185,10 +176,11 @@ class Publication:
             self.warnings.append(f"the upload of {upload.key} is aborted; {removed.why}")
 
     def _uploads(self) -> Iterator[ReadyUpload]:
+        stored = isinstance(self.source, StoredSource)
         for uploads, statistics in self.source.uploads():
             self.statistics.merge(statistics)
             for upload in uploads:
-                if not self._has_names:
+                if stored:
                     self.names.add(upload.name)
                 if len(self.filenames) < SUCCESS_FILENAMES_MAX:
                     self.filenames.append(f"/{upload.key}")
@@ -237,8 +229,9 @@ class Publication:
 
         False: the store failed, and the record and the plan stay, so that the process that finishes
         the job writes it. If the job has deleted the old marker, that is `CommitIncomplete`."""
-        if self.dest.success_key in self.accept:
-            self.warnings.append(f"{self.dest.success_key} was accepted as it is")
+        key = self.job.paths.dest.success_key
+        if key in self.accept:
+            self.warnings.append(f"{key} was accepted as it is")
             return True
         try:
             self._read_names()
@@ -247,14 +240,11 @@ class Publication:
                 self.job, self.plan, self.statistics, self.filenames, seen.record.started,
                 self.runtime.clock.now(),
             )  # fmt: skip
-            left = write_marker(
-                self.runtime, self.dest.success_key, seen, success, just_now=just_now
-            )
+            left = write_marker(self.runtime, key, seen, success, just_now=just_now)
         except StoreError as error:
             if self.plan.marker is not None:
                 what = "_SUCCESS could not be written, and the old one is deleted"
-                marker = (self.dest.success_key,)
-                raise incomplete(self.job, what, error, outstanding=marker) from error
+                raise incomplete(self.job, what, error, outstanding=(key,)) from error
             self.warnings.append(
                 f"_SUCCESS could not be written; commit() again writes it: {error}"
             )
@@ -279,14 +269,10 @@ class Publication:
 
     def sweep(self) -> Swept:
         """Step 8: abort and delete what is left of the job. Repeatable."""
+        looks = not self._knows_all or bool(self.job.adopted)
         swept = sweep(
-            self.runtime,
-            self.job,
-            spared=self.names.__contains__,
-            accepted={self.job.paths.tree + one.name: one.etag for one in self.plan.sets},
-            in_flight=self.in_flight,
-            look_first=not self._knows_all or bool(self.job.adopted),
-            accepted_attempts={planned.task: planned.attempt for planned in self.plan.sets},
-        )
+            self.runtime, self.job, self.plan, spared=self.names.__contains__,
+            in_flight=self.in_flight, look_first=looks,
+        )  # fmt: skip
         self.warnings += swept.warnings
         return swept

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
 from magic_committer._patience import Errand, was_interrupted
-from magic_committer._pool import THREADS_MAX, Future, result_of
+from magic_committer._pool import THREADS_MAX, Future
 from magic_committer._runtime import Clock, Runtime
 from magic_committer.errors import OptionError, StoreError
 from magic_committer.stores.base import (
@@ -285,12 +285,12 @@ class Ahead(Generic[P]):
         if not self._coming.done():
             self._errand.end(0.0)
             if self._working and not was_interrupted():
-                result_of(self._coming)
+                self._coming.result()
 
     def __iter__(self) -> Iterator[P]:
         while not self._ended or self._there:  # in this order: the last page comes before the end
             if not self._there or self._coming.done():
-                result_of(self._coming)
+                self._coming.result()
             page = self._there.popleft() if self._there else None
             if not self._ended and self._coming.done():
                 self._begin()

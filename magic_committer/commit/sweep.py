@@ -46,6 +46,7 @@ from magic_committer.hadoop.paths import (
     owner_of,
 )
 from magic_committer.protocol.keyset import KeySet
+from magic_committer.protocol.plan import Plan
 from magic_committer.protocol.record import (
     ATTEMPT_METADATA,
     JOB_METADATA,
@@ -103,25 +104,23 @@ class Swept:
 def sweep(
     runtime: Runtime,
     job: StartedJob,
+    plan: Plan | None = None,
     *,
     in_flight: int,
     spared: Spared = nothing_spared,
-    accepted: Mapping[str, str] | None = None,
     look_first: bool = False,
-    accepted_attempts: Mapping[str, str] | None = None,
     undone: bool = False,
 ) -> Swept:
     """Sweep a decided job, everything but its record. Repeatable; errors become warnings.
 
-    ``accepted``: the pendingsets that the plan names, key and ETag: they need not be read. Another
-    one at such a key is of another run: a given id may be in use again. ``look_first``: needed if
-    an upload may have been completed and this process does not know everything that the plan names.
-    ``accepted_attempts``: for a committed job, the attempt of each task that the plan names: files
-    that were saved but not published become warnings. ``undone``: what is visible of an aborted job
-    is told."""
-    swept, accepted = Swept(), accepted or {}
-    waits, tells = job.waits, accepted_attempts is not None
-    run = _Sweep(runtime, job, job.paths, spared, in_flight, swept, look_first, tells)
+    ``plan``: of a committed job. The pendingsets that it names need not be read. Another one at
+    such a key is of another run: a given id may be in use again. Files that were saved but not
+    published become warnings. ``look_first``: needed if an upload may have been completed and this
+    process does not know everything that the plan names. ``undone``: what is visible of an aborted
+    job is told."""
+    swept, waits, sets = Swept(), job.waits, plan.sets if plan is not None else ()
+    accepted = {job.paths.tree + one.name: one.etag for one in sets}
+    run = _Sweep(runtime, job, job.paths, spared, in_flight, swept, look_first, plan is not None)
     with run.listing() as listed:
         found = run.control_objects()
         known = {i.key for i in found if same_etag(accepted.get(i.key, ""), i.etag)}
@@ -134,8 +133,8 @@ def sweep(
         swept.aborted += run.clear(job.paths.task_attempts)
         if undone and (told := published.stays(runtime, job)):  # nobody publishes any more
             swept.warnings.append(told)
-    if accepted_attempts is not None:
-        swept.warnings += run.unpublished(accepted_attempts)
+    if plan is not None:
+        swept.warnings += run.unpublished({one.task: one.attempt for one in sets})
     for upload, removed in islice(swept.left.values(), NAMED_MAX):
         swept.failed(f"the upload of {upload.key} could not be aborted: {removed.why}")
     if len(swept.left) > NAMED_MAX:

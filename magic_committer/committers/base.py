@@ -12,13 +12,12 @@ one commit (`commit.job_commit`) and one recovery. A committer adds how its atte
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import ClassVar, Generic, Self, TypeVar
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
-from magic_committer.commit.fence import SignOfLife
 from magic_committer.commit.job_commit import JobCommit, settle_runs
 from magic_committer.commit.setup import join_job, setup_job
 from magic_committer.commit.steps import refuse_threads
@@ -28,7 +27,7 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Mode, Options, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, TaskCommit, Terms
-from magic_committer.stores.base import refusal_of, transport_of
+from magic_committer.stores.base import refusal_of
 from magic_committer.stores.unconditional import unconditional
 from magic_committer.upload import BlockSource
 
@@ -149,27 +148,17 @@ class Committer(ABC, Generic[A]):
     @abstractmethod
     def _make(self, task: str, attempt: str, *, shared: bool) -> A: ...
 
-    @property
-    def transport(self) -> str:
-        """What sends the requests: see `transport_of`."""
-        return transport_of(self.runtime.store)
-
-    def sign_of_life(self) -> Callable[[], bool]:
-        """See `SignOfLife`."""
-        return SignOfLife(self.runtime, self.job).give
-
     def commit_job(
         self,
         results: Iterable[TaskCommit] | None = None,
         expect: int | Iterable[str] | None = None,
         accept: Collection[str] = (),
-        role: str = "driver",
         batch: StreamBatch | None = None,
     ) -> JobReport:
         """Commit the job, or finish it: see `JobCommit.commit`. Repeatable."""
         if batch is not None and not self.batches:
             raise _no_batches(self.name)
-        return self.driver(role, accept).commit(results, expect, batch)
+        return self.driver(accept=accept).commit(results, expect, batch)
 
     def abort_job(
         self, *, revert: bool = False, leave_visible: bool = False, role: str = "driver"

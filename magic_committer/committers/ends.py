@@ -163,7 +163,7 @@ class TaskAttempt(ABC):
     ) -> None:
         self.job = job
         self.task = check_id("task id", task)
-        self.attempt = check_id("attempt", attempt)
+        self.attempt = attempt  # `AttemptSet` checks it
         self.result: TaskCommit | None = None
         self.statistics = Statistics()
         self._stop_clock = self.statistics.begin(TASK_ATTEMPT, runtime.clock)

@@ -15,7 +15,7 @@ success (a rename that took effect and failed), so a caller looks before it beli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
@@ -133,7 +133,7 @@ class FileTree(Protocol):
     def remove_directory(self, path: str) -> bool:
         """Delete an empty directory. False if it is not empty; a missing one is fine."""
 
-    def sync(self, files: Iterable[str], directories: Iterable[str]) -> None:
+    def sync(self, paths: Sequence[str]) -> None:
         """Make files and the entries of directories last through a power cut. Does nothing where a
         close does that."""
 

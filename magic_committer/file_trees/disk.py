@@ -20,13 +20,14 @@ import os
 import re
 import stat as modes
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO, cast
 from urllib.parse import quote
 
 import orjson
 
+from magic_committer._pool import once
 from magic_committer.errors import InvalidRequest, NotSupported
 from magic_committer.file_trees.base import EntryKind, MarkedFile, TreeEntry, TreePromises
 from magic_committer.file_trees.os_errors import telling, translated
@@ -51,23 +52,20 @@ class LocalTree:
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self._root = os.fspath(root).rstrip("/")
         self.url = f"file://{quote(self._root)}/"
-        self._promises: TreePromises | None = None
 
     def __repr__(self) -> str:
         return f"LocalTree({self._root!r})"
 
-    @property
+    @once
     def promises(self) -> TreePromises:
         """Known when the root is there."""
-        if self._promises is None:
-            kind, options = mount_options(self._root)
-            self._promises = TreePromises(
-                attributes=True,
-                syncs=True,
-                answers_at_once=not kind.startswith(_REMOTE),
-                refusal=_refusal_of(kind, options),
-            )
-        return self._promises
+        kind, options = mount_options(self._root)
+        return TreePromises(
+            attributes=True,
+            syncs=True,
+            answers_at_once=not kind.startswith(_REMOTE),
+            refusal=_refusal_of(kind, options),
+        )
 
     def at(self, path: str) -> str:
         """Where a path of the tree is on this machine."""
@@ -94,10 +92,8 @@ class LocalTree:
                     sync(directory)
 
     def stat(self, path: str) -> TreeEntry | None:
-        where = self.at(path)
         try:
-            # The root itself may be a link.
-            return _entry(path, os.lstat(where) if path else os.stat(where))
+            return _entry(path, os.lstat(f"{self._root}/{path}"))  # the root itself may be a link
         except NOT_THERE:
             return None
         except OSError as error:
@@ -119,26 +115,26 @@ class LocalTree:
             raise translated(error, "list", self.url, directory) from error
 
     def look(self, path: str, bytes_max: int | None = None, *, marked: bool) -> MarkedFile | None:
+        descriptor = -1
         try:
-            descriptor = os.open(self.at(path), os.O_RDONLY | NO_LINK)
+            descriptor = os.open(f"{self._root}/{path}", os.O_RDONLY | NO_LINK)
+            seen = _entry(path, os.fstat(descriptor))
+            if seen.kind == "directory":
+                return None
+            if seen.kind != "file":
+                raise InvalidRequest("it is no ordinary file", code="NoFile")
+            wanted = bytes_max is not None and seen.size <= bytes_max
+            body = b"".join(_pieces(descriptor, 0, seen.size)) if wanted else b""
+            return MarkedFile(seen, mark_of(descriptor), body)
         except NOT_THERE:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise InvalidRequest("it is a link", code="NoFile") from error
             raise translated(error, "read", self.url, path) from error
-        try:
-            seen = entry_of(path, descriptor)
-            if seen.kind == "directory":
-                return None
-            if seen.kind != "file":
-                raise InvalidRequest("it is no ordinary file", code="NoFile")
-            wanted = bytes_max is not None and seen.size <= bytes_max
-            with telling("read", self.url, path):
-                body = b"".join(_pieces(descriptor, 0, seen.size)) if wanted else b""
-                return MarkedFile(seen, mark_of(descriptor), body)
         finally:
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def make(self, path: str, mark: Mapping[str, Any] | None, body: bytes) -> TreeEntry:
         return self.make_of(path, mark, (body,) if body else ())
@@ -147,16 +143,19 @@ class LocalTree:
         self, path: str, mark: Mapping[str, Any] | None, pieces: Iterable[Any]
     ) -> TreeEntry:
         """`make` of bytes, or of ranges of open files."""
-        with telling("create", self.url, path):
-            descriptor = os.open(self.at(path), _NEW, 0o666)
-            try:
-                end = 0
-                for piece in pieces:
-                    end += write_at(descriptor, piece, end)
-                if mark is not None:
-                    set_mark(descriptor, mark)
-                return entry_of(path, descriptor)
-            finally:
+        descriptor = -1
+        try:
+            descriptor = os.open(f"{self._root}/{path}", _NEW, 0o666)
+            end = 0
+            for piece in pieces:
+                end += write_at(descriptor, piece, end)
+            if mark is not None:
+                set_mark(descriptor, mark)
+            return _entry(path, os.fstat(descriptor))
+        except OSError as error:
+            raise translated(error, "create", self.url, path) from error
+        finally:
+            if descriptor >= 0:
                 os.close(descriptor)
 
     def reader(self, path: str) -> BinaryIO:
@@ -200,31 +199,32 @@ class LocalTree:
             return True
 
     def remove(self, path: str) -> bool:
-        with telling("remove", self.url, path):
-            try:
-                os.unlink(self.at(path))
-            except NOT_THERE:
-                return False
-            return True
+        try:
+            os.unlink(f"{self._root}/{path}")
+        except NOT_THERE:
+            return False
+        except OSError as error:
+            raise translated(error, "remove", self.url, path) from error
+        return True
 
     def remove_directory(self, path: str) -> bool:
-        with telling("remove_directory", self.url, path):
-            try:
-                os.rmdir(self.at(path))
-            except NOT_THERE:
-                return True
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
-                return False
+        try:
+            os.rmdir(f"{self._root}/{path}")
+        except NOT_THERE:
             return True
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return False
+            raise translated(error, "remove_directory", self.url, path) from error
+        return True
 
-    def sync(self, files: Iterable[str], directories: Iterable[str]) -> None:
-        paths = [*files, *directories]
+    def sync(self, paths: Sequence[str]) -> None:
         whole = len(paths) > SYNC_EACH_MAX and syncs_file_systems()
         for path in [""] if whole else paths:
-            with telling("sync", self.url, path):
+            try:
                 sync(self.at(path), whole=whole)
+            except OSError as error:
+                raise translated(error, "sync", self.url, path) from error
 
     def mount_of(self, path: str) -> str:
         with telling("stat", self.url, path):

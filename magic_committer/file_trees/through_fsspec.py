@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO, cast
@@ -242,7 +242,7 @@ class FsspecTree:
                     return False
                 raise
 
-    def sync(self, files: Iterable[str], directories: Iterable[str]) -> None:
+    def sync(self, paths: Sequence[str]) -> None:
         """Do nothing: a close makes a file last, as far as its server does."""
 
     def mount_of(self, path: str) -> str:

@@ -51,6 +51,7 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 from magic_committer._hints import RELATIVE_NAME, S3_URL, TOKEN_OUT, swept_there
+from magic_committer._pool import once
 from magic_committer.errors import PathError, WrongType
 from magic_committer.stores.base import KEY_BYTES_MAX
 from magic_committer.stores.urls import is_tree, is_tree_url, tree_url, url_of
@@ -424,7 +425,7 @@ def is_hidden(relative: str) -> bool:
 # Values -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Destination:
     """The directory that a job writes to. ``prefix`` ends in "/", or is "" for a whole bucket.
 
@@ -456,20 +457,20 @@ class Destination:
         """Read a URL. With or without a trailing "/" it is the same destination."""
         return _destination(url_text(url))
 
-    @property
+    @once
     def url(self) -> str:
         return url_of(self.bucket, self.prefix)
 
-    @property
+    @once
     def alone(self) -> Destination:
         """This destination as its own jobs have it: on a file system it is a bucket of its own."""
         return Destination.parse(self.url) if is_tree(self.bucket) else self
 
-    @property
+    @once
     def success_key(self) -> str:
         return f"{self.prefix}{SUCCESS}"
 
-    @property
+    @once
     def streams_prefix(self) -> str:
         """The directory of the ledgers of streaming queries."""
         return f"{self.prefix}{MAGIC_STREAM}/"
@@ -479,12 +480,12 @@ class Destination:
         check_id("query id", query)
         return _check_fits(f"{self.streams_prefix}{HIDDEN}{query}{JSON}")
 
-    @property
+    @once
     def jobs_prefix(self) -> str:
         """The beginning of the directories of all jobs under this destination."""
         return f"{self.prefix}{MAGIC_JOB_PREFIX}"
 
-    @property
+    @once
     def older_jobs_prefix(self) -> str:
         """The same for Hadoop up to 3.3."""
         return f"{self.prefix}{MAGIC}/{JOB_PREFIX}"
@@ -531,7 +532,7 @@ def _destination(url: str) -> Destination:
     return Destination(location.bucket, f"{path}/" if location.key else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobPaths:
     """The keys of one job's control objects. All strings are keys; directories end in "/".
 
@@ -552,22 +553,22 @@ class JobPaths:
         if self.adopted and not re.fullmatch(rf"{MAGIC}(_{job})?/{job}/([0-9]+/)?", self.adopted):
             raise PathError(f"{shown(self.adopted)} is no directory of job {self.job_id!r}")
 
-    @property
+    @once
     def directory(self) -> str:
         return f"{self.dest.jobs_prefix}{self.job_id}/"
 
-    @property
+    @once
     def record(self) -> str:
         return _check_fits(f"{self.directory}{RECORD}")
 
     def plan(self, nonce: str) -> str:
         return _check_fits(f"{self.directory}{PLAN_PREFIX}{check_id('nonce', nonce)}{JSON}")
 
-    @property
+    @once
     def alive(self) -> str:
         return _check_fits(f"{self.directory}{ALIVE}")
 
-    @property
+    @once
     def job_attempt(self) -> str:
         """The directory of the pendingsets."""
         if self.waits:
@@ -575,7 +576,7 @@ class JobPaths:
         hadoops = f"{self.dest.prefix}{self.adopted}"
         return hadoops if self.adopted else f"{self.directory}{JOB_PREFIX}{self.job_id}/00/"
 
-    @property
+    @once
     def tree(self) -> str:
         """The directory of everything that the tasks left: `directory`, or the job's directory of
         Hadoop 3.3, or that of its waiting files."""
@@ -584,16 +585,16 @@ class JobPaths:
         older = self.adopted.startswith(f"{MAGIC}/")
         return f"{self.dest.older_jobs_prefix}{self.job_id}/" if older else self.directory
 
-    @property
+    @once
     def directories(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((self.directory, self.tree)))
 
-    @property
+    @once
     def control_directories(self) -> tuple[str, ...]:
         """Where control objects are: without the directory of waiting files."""
         return (self.directory, self.job_attempt) if self.waits else self.directories
 
-    @property
+    @once
     def task_attempts(self) -> str:
         return f"{self.tree}00/{TASKS}/" if self.waits else f"{self.job_attempt}{TASKS}/"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,9 +39,6 @@ SAVE_PLAN = "job_stage_save_plan"
 DECIDE = "job_stage_decide"
 DELETE_REPLACED = "job_stage_delete_replaced"
 
-NOTED_MAX = 1000
-"""So many durations of one name are noted before they are summed up."""
-
 
 class Statistics:
     """Counters and durations of one attempt or job."""
@@ -52,7 +49,6 @@ class Statistics:
         self._minimums: dict[str, int] = {}
         self._maximums: dict[str, int] = {}
         self._means: dict[str, tuple[int, int]] = {}  # samples and sum
-        self._durations: dict[str, list[int]] = {}  # not yet in the maps, in milliseconds
 
     def add(self, name: str, amount: int = 1) -> None:
         """Raise a counter."""
@@ -62,13 +58,12 @@ class Statistics:
     @contextmanager
     def timed(self, name: str, clock: Clock) -> Iterator[None]:
         """Count and time a block. An exception also counts under ``name.failures``."""
-        stop = self.begin(name, clock)
+        began, failed = clock.monotonic(), True
         try:
             yield
-        except BaseException:
-            stop(True)
-            raise
-        stop(False)
+            failed = False
+        finally:
+            self.took(name, clock.monotonic() - began, failed)
 
     def begin(self, name: str, clock: Clock) -> Callable[[bool], None]:
         """Begin a duration now. The result is a function that ends it, once. Its argument says
@@ -85,50 +80,38 @@ class Statistics:
 
     def took(self, name: str, seconds: float, failed: bool) -> None:
         """Note a duration."""
+        took = int(seconds * 1000)
+        least, most, mean = f"{name}.min", f"{name}.max", f"{name}.mean"
         with self._lock:
-            took = self._durations.setdefault(name, [])
-            took.append(int(seconds * 1000))
-            if failed:
-                self._merge({"counters": {f"{name}.failures": 1}})
-            if len(took) == NOTED_MAX:
-                self._sum_up()
-
-    def _sum_up(self) -> None:
-        """Put the durations that were noted into the maps. Under the lock."""
-        durations, self._durations = self._durations, {}
-        for name, took in durations.items():
-            mean = {"samples": len(took), "sum": sum(took)}
-            self._merge({
-                "counters": {name: len(took)},
-                "minimums": {f"{name}.min": min(took)},
-                "maximums": {f"{name}.max": max(took)},
-                "meanstatistics": {f"{name}.mean": mean},
-            })  # fmt: skip
+            for counter in (name, f"{name}.failures") if failed else (name,):
+                self._counters[counter] = self._counters.get(counter, 0) + 1
+            self._minimums[least] = min(took, self._minimums.get(least, took))
+            self._maximums[most] = max(took, self._maximums.get(most, took))
+            samples, total = self._means.get(mean, (0, 0))
+            self._means[mean] = samples + 1, total + took
 
     def merge(self, iostatistics: Mapping[str, Any]) -> None:
         """Add a document of this shape. Missing maps and values of other types are ignored, as in
         Hadoop."""
         with self._lock:
-            self._merge(iostatistics)
-
-    def _merge(self, iostatistics: Mapping[str, Any]) -> None:
-        for section, values, both in (
-            ("counters", self._counters, operator.add),
-            ("minimums", self._minimums, min),
-            ("maximums", self._maximums, max),
-        ):
-            for name, value in _integers(iostatistics.get(section)).items():
-                values[name] = both(values[name], value) if name in values else value
-        means = iostatistics.get("meanstatistics")
-        for name, mean in means.items() if isinstance(means, Mapping) else ():
-            if isinstance(mean, Mapping):
-                more, (samples, total) = _integers(mean), self._means.get(name, (0, 0))
-                self._means[name] = samples + more.get("samples", 0), total + more.get("sum", 0)
+            for section, values, both in (
+                ("counters", self._counters, operator.add),
+                ("minimums", self._minimums, min),
+                ("maximums", self._maximums, max),
+            ):
+                for name, value in _items(iostatistics, section):
+                    if type(value) is int:
+                        values[name] = both(values[name], value) if name in values else value
+            for name, mean in _items(iostatistics, "meanstatistics"):
+                if isinstance(mean, Mapping):
+                    told = [mean.get(key) for key in ("samples", "sum")]
+                    more = [number if type(number) is int else 0 for number in told]
+                    samples, total = self._means.get(name, (0, 0))
+                    self._means[name] = samples + more[0], total + more[1]
 
     def to_dict(self) -> dict[str, Any]:
         """Give the document, with sorted keys."""
         with self._lock:
-            self._sum_up()
             return {
                 "counters": dict(sorted(self._counters.items())),
                 "gauges": {},
@@ -141,6 +124,6 @@ class Statistics:
             }
 
 
-def _integers(values: object) -> dict[str, int]:
-    given = values if isinstance(values, Mapping) else {}
-    return {name: value for name, value in given.items() if type(value) is int}
+def _items(document: Mapping[str, Any], section: str) -> Iterable[tuple[str, Any]]:
+    found = document.get(section)
+    return found.items() if isinstance(found, Mapping) else ()

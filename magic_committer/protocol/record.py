@@ -34,6 +34,7 @@ from typing import Any, get_args
 
 import orjson
 
+from magic_committer._pool import once
 from magic_committer.errors import FormatError, OptionError
 from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths
 from magic_committer.options import (
@@ -269,7 +270,7 @@ def _job_paths(
 # Values that travel -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StartedJob:
     """A started job as its processes know it: plain data.
 
@@ -294,12 +295,12 @@ class StartedJob:
     adopted: str = ""
     said_mode: str = ""
 
-    @property
+    @once
     def paths(self) -> JobPaths:
         """The keys of the job's control objects."""
         return _job_paths(self.dest, self.id, self.adopted, self.terms.committer, self.uuid)
 
-    @property
+    @once
     def waits(self) -> str:
         """The job's UUID, if its tasks' files wait at the destination; else ""."""
         return "" if self.adopted else self.paths.waits

@@ -5,7 +5,7 @@ field, because it might be a field that must not be dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from enum import EnumType
 from functools import cache
@@ -43,7 +43,7 @@ def check_version(document: dict[str, Any], source: str, version: int, hint: str
     """Take the version out of a document, and refuse another one."""
     if "version" not in document:
         raise FormatError(source, "version", "is missing")
-    found = _value(document.pop("version"), (int,), source, "version", ())
+    found = _value(document.pop("version"), (int,), {}, source, "version", ())
     if found != version:
         reason = f"is {found}, this library knows {version}"
         raise FormatError(source, "version", reason, hint=hint)
@@ -75,11 +75,13 @@ def read_fields(
     document, for errors. ``optional``: dataclasses whose missing fields have their defaults. Raises
     FormatError: a field is missing, unknown, of the wrong type, or impossible."""
     table, found = _table(kind), dict[str, Any]()
-    for name, (attribute, kinds, is_late) in table.items():
+    for name, (attribute, kinds, words, is_late) in table.items():
         if name in values:
             value = values[name]
-            if type(value) is not kinds[0]:
-                value = _value(value, kinds, source, prefix + name, optional)
+            if isinstance(value, str) and value in words:
+                value = words[value]
+            elif type(value) not in kinds:
+                value = _value(value, kinds, words, source, prefix + name, optional)
             found[attribute] = value
         elif not is_late and kind not in optional:
             raise FormatError(source, prefix + name, "is missing")
@@ -93,23 +95,24 @@ def read_fields(
 
 
 def _value(
-    value: Any, kinds: tuple[Any, ...], source: str, where: str, optional: Collection[object]
+    value: Any,
+    kinds: Sequence[Any],
+    words: Collection[str],
+    source: str,
+    where: str,
+    optional: Collection[object],
 ) -> Any:
-    """A JSON value as one of the types that its field may have."""
+    """A JSON value as one of the types that its field may have; ``words``: the texts."""
     for kind in kinds:
-        if type(value) is kind or (isinstance(kind, tuple) and value in kind):
+        if type(value) is kind:
             return value
         if kind == _PAIRS:
             return _pairs(value, source, where)
         if hasattr(kind, "__dataclass_fields__"):
             if isinstance(value, dict):
                 return read_fields(kind, value, source, f"{where}.", optional=optional)
-        elif isinstance(kind, EnumType):
-            if value in kind.__members__.values():
-                return kind(value)
         elif kind is float and type(value) is int:
             return float(value)
-    words = [word for kind in kinds for word in _words(kind)]
     if words and isinstance(value, str):
         raise FormatError(source, where, f"is {value!r}, none of {', '.join(words)}", hint=UPGRADE)
     raise FormatError(source, where, f"has the wrong type: {type(value).__name__}")
@@ -124,35 +127,29 @@ def _pairs(value: Any, source: str, where: str) -> tuple[tuple[str, str], ...]:
     return tuple((pair[0], pair[1]) for pair in pairs)
 
 
-def _words(kind: Any) -> tuple[str, ...]:
-    """The texts that a type allows; none if it is not made of them."""
-    if isinstance(kind, EnumType):
-        return tuple(map(str, kind.__members__.values()))
-    return kind if isinstance(kind, tuple) else ()
-
-
 _PAIRS = tuple[tuple[str, str], ...]
 
 
-def _kinds(hint: Any) -> tuple[Any, ...]:
-    """The types of an annotation; a `Literal` as a tuple of its words."""
+def _kinds(hint: Any) -> list[Any]:
+    """The types of an annotation, and the texts of a `Literal` or of an enum."""
     if get_origin(hint) in (Union, UnionType):
-        return tuple(kind for one in get_args(hint) for kind in _kinds(one))
-    return (get_args(hint),) if get_origin(hint) is Literal else (hint,)
+        return [kind for one in get_args(hint) for kind in _kinds(one)]
+    if get_origin(hint) is Literal:
+        return list(get_args(hint))
+    return list(hint) if isinstance(hint, EnumType) else [hint]
 
 
 @cache
-def _table(kind: Any) -> dict[str, tuple[str, tuple[Any, ...], bool]]:
-    """For each name in JSON: the attribute, the types that it may have, and whether it is late."""
-    hints = get_type_hints(kind)
-    return {
-        one.metadata.get("name", one.name): (
-            one.name,
-            _kinds(hints[one.name]),
-            "late" in one.metadata,
-        )
-        for one in fields(kind)
-    }
+def _table(kind: Any) -> dict[str, tuple[str, list[Any], dict[str, Any], bool]]:
+    """For each name in JSON: the attribute, the types that it may have, the texts that it may have
+    with what they stand for, and whether it is late."""
+    hints, table = get_type_hints(kind), {}
+    for one in fields(kind):
+        kinds = _kinds(hints[one.name])
+        words = {str(word): word for word in kinds if isinstance(word, str)}
+        name = one.metadata.get("name", one.name)
+        table[name] = one.name, kinds, words, "late" in one.metadata
+    return table
 
 
 def plain(value: Any) -> Any:

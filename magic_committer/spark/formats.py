@@ -32,7 +32,7 @@ from pyspark.sql import types as spark_types
 from pyspark.sql.types import StructType
 
 from magic_committer import _wiring
-from magic_committer._pool import Future, result_of
+from magic_committer._pool import Future
 from magic_committer.errors import OptionError
 from magic_committer.spark.types import (
     NEVER,
@@ -171,7 +171,7 @@ class GroupedBody:
         running = self._encoding
         if running is not None:
             try:
-                result_of(running)
+                running.result()
             finally:
                 if running.done():  # not so after Ctrl-C
                     self._encoding = None

@@ -237,9 +237,6 @@ class TreeStore:
     def __repr__(self) -> str:
         return f"TreeStore({self._tree!r}, {self._bucket!r})"
 
-    def _now(self) -> float:
-        return self._clock.now()
-
     @property
     def bucket(self) -> str:
         return self._bucket
@@ -257,14 +254,14 @@ class TreeStore:
     # Objects --------------------------------------------------------------------------------------
 
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
-        with self._verb("get", key):
+        with _Verb(self, "get", key):
             file = self._object(key, max_bytes)
             if file.entry.size > max_bytes:
                 raise InvalidRequest(f"it has more than {max_bytes} bytes", code="TooLarge")
             return StoredObject(self._info(key, file.entry, file.mark), file.body)
 
     def head(self, key: str) -> ObjectInfo:
-        with self._verb("head", key):
+        with _Verb(self, "head", key):
             file = self._object(key)
             return self._info(key, file.entry, file.mark)
 
@@ -278,7 +275,7 @@ class TreeStore:
         if_none_match: bool = False,
         if_match: str | None = None,
     ) -> Written:
-        with self._verb("put", key):
+        with _Verb(self, "put", key):
             self._path(key)
             mark = self._mark_for(key, {"m": _metadata(metadata)})
             leaves = self._leaves(key, if_match) if if_match is not None else None
@@ -309,11 +306,10 @@ class TreeStore:
     def delete_one(
         self, key: str, *, if_match: str | None = None, version_id: str | None = None
     ) -> None:
-        with self._verb("delete", key):
+        with _Verb(self, "delete", key):
             try:
-                newest = self._newest(key)
-                if newest is not None and if_match is not None:
-                    newest = self._leaves(key, if_match)
+                self._path(key)
+                newest = self._leaves(key, if_match) if if_match is not None else self._newest(key)
             except (NotFound, _NoPath):
                 return
             if newest is None:
@@ -332,7 +328,7 @@ class TreeStore:
         objects: list[ObjectInfo] = []
         prefixes: list[str] = []
         base, _, rest = prefix.rpartition("/")
-        with self._verb("list", prefix):
+        with _Verb(self, "list", prefix):
             if delimiter not in ("", "/"):
                 raise NotSupported(f"keys are not grouped by {delimiter!r}", code="Delimiter")
             for key, seen in self._entries(base, rest, start_after, bool(delimiter)):
@@ -350,9 +346,9 @@ class TreeStore:
     def create_upload(
         self, key: str, *, attributes: Attributes, checksum: ChecksumAlgorithm | None = None
     ) -> CreatedUpload:
-        with self._verb("create_upload", key):
+        with _Verb(self, "create_upload", key):
             self._path(key)
-            mark = {"k": key, "m": _metadata(attributes.metadata), "t": self._now()}
+            mark = {"k": key, "m": _metadata(attributes.metadata), "t": self._clock.now()}
             if attributes != Attributes(metadata=attributes.metadata):
                 raise InvalidRequest(
                     f"a file has no such attributes: {attributes!r:.200}",
@@ -380,7 +376,7 @@ class TreeStore:
         *,
         checksum: Checksum | None = None,
     ) -> Part:
-        with self._verb("put_part", key):
+        with _Verb(self, "put_part", key):
             if not 1 <= number <= PART_NUMBER_MAX:
                 raise InvalidRequest(f"there is no part {number}", code="InvalidArgument")
             piece = self._slice(body) if isinstance(body, ObjectSlice) else body
@@ -400,7 +396,7 @@ class TreeStore:
             return Part(number, f'"{etag}"', size, checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
-        with self._verb("list_parts", key):
+        with _Verb(self, "list_parts", key):
             if (waiting := self._waits(key, upload_id)) is not None:
                 return (_whole(self._waiting_file(*waiting)),)
             rows = self._rows(*self._seen(key, upload_id))
@@ -416,7 +412,7 @@ class TreeStore:
         checksum: Checksum | None = None,
         if_none_match: bool = False,
     ) -> Written:
-        with self._verb("complete_upload", key):
+        with _Verb(self, "complete_upload", key):
             self._path(key)
             if (waiting := self._waits(key, upload_id)) is not None:
                 found = self._waiting_file(*waiting)
@@ -460,7 +456,7 @@ class TreeStore:
         self._unsynced.directories[parent_of(key)] = object()
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        with self._verb("abort_upload", key):
+        with _Verb(self, "abort_upload", key):
             if (waiting := self._waits(key, upload_id)) is not None:
                 with suppress(NotFound):
                     self._waiting_file(*waiting)
@@ -477,7 +473,7 @@ class TreeStore:
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         found: list[UploadInfo] = []
-        with self._verb("list_uploads", prefix):
+        with _Verb(self, "list_uploads", prefix):
             for entry in self._tree.list(UPLOADS):
                 name, upload_id = entry.name, entry.name[1:]
                 if not _ID.match(upload_id) or entry.kind == "directory":
@@ -491,11 +487,11 @@ class TreeStore:
         found += self._waiting_uploads(prefix)
         found.sort(key=lambda one: (one.key, one.initiated or 0.0))
         for at in range(0, max(1, len(found)), PAGE_KEYS_MAX):
-            yield UploadPage(tuple(found[at : at + PAGE_KEYS_MAX]), self._now())
+            yield UploadPage(tuple(found[at : at + PAGE_KEYS_MAX]), self._clock.now())
 
     def _remove_stale(self, entry: TreeEntry, owner: str) -> None:
         """Remove what a process that died a day ago has left, and its owner has not."""
-        if self._now() - entry.modified < STALE_SECONDS or (owner and self._tree.stat(owner)):
+        if self._clock.now() - entry.modified < STALE_SECONDS or (owner and self._tree.stat(owner)):
             return
         if entry.kind != "directory":
             self._tree.remove(entry.path)
@@ -622,7 +618,7 @@ class TreeStore:
 
     def clear(self, directory: str) -> int:
         """See `stores.base.DirectoryStore`."""
-        with self._verb("clear", directory):
+        with _Verb(self, "clear", directory):
             if not _IN_JOB.match(directory) or self._has_link(f"{directory}x"):
                 raise InvalidRequest("it is no directory of a job", code="NoDirectory")
             removed, at = 0, directory.rstrip("/")
@@ -677,7 +673,6 @@ class TreeStore:
     # Versions of an object ------------------------------------------------------------------------
 
     def _newest(self, key: str) -> _Version | None:
-        self._path(key)
         seen = self._tree.stat(key)
         if seen is None or seen.kind == "directory" or self._has_link(key):
             return None
@@ -687,15 +682,16 @@ class TreeStore:
             if file is None:
                 return None
             first = file.entry.etag
-        while _is_control(key) and self._tree.stat(_beside(key, first, number + 1)) is not None:
-            number += 1
-        return _Version(_beside(key, first, number) if number > 1 else key, number, first)
+        newest, control = key, _is_control(key)
+        while control and self._tree.stat(after := _beside(key, first, number + 1)) is not None:
+            newest, number = after, number + 1
+        return _Version(newest, number, first)
 
     def _object(self, key: str, bytes_max: int | None = None) -> MarkedFile:
         """The newest version of an object, with its bytes if they are wanted and not too many."""
+        self._path(key)
         if _is_control(key):
             return self._found(key, bytes_max)[1]
-        self._path(key)
         file = self._tree.look(key, bytes_max, marked=self._is_marked(key))
         if file is None or self._has_link(key):
             raise _no_key()
@@ -758,8 +754,7 @@ class TreeStore:
     def _remove(self, path: str, newest: _Version, *, only: bool = True) -> None:
         """Remove an object, its first version first, and the directories that it leaves empty;
         ``only``: if it is still that one."""
-        first = self._first_of(path)
-        if first is not None and (not only or first == newest.first):
+        if not only or self._first_of(path) == newest.first:
             self._tree.remove(path)
         self._remove_versions(path, newest)
         self._remove_empty(parent_of(path))
@@ -973,17 +968,18 @@ class TreeStore:
         control = _is_control(f"{directory}/")
         stale: dict[str, list[TreeEntry]] = {}
         for entry in self._tree.list(directory):
-            if not _is_text(entry.name):
+            name = entry.name
+            if not _is_text(name):
                 raise InvalidRequest(
                     f"{os.fsencode(entry.path)!r} is not UTF-8", code="NoText", hint="Rename it"
                 )
             if entry.kind == "directory":
-                if entry.name != UPLOADS:
-                    found.append((f"{entry.name}/", None, False))
+                if name != UPLOADS:
+                    found.append((f"{name}/", None, False))
             elif entry.kind == "file":
-                match = _VERSION.match(entry.name) if control else None
+                match = _VERSION.match(name) if control else None
                 if match is None:
-                    found.append((entry.name, entry, False))
+                    found.append((name, entry, False))
                 else:
                     stale.setdefault(match[1], []).append(entry)
         if stale:
@@ -1075,7 +1071,7 @@ class TreeStore:
         Raises:
             InvalidRequest: it cannot; the message says what is in the way.
         """
-        with self._verb("look", key):
+        with _Verb(self, "look", key):
             self._path(key)
             self._check_home(key)
 
@@ -1171,7 +1167,7 @@ class TreeStore:
         at_once = len(paths) > disk.SYNC_EACH_MAX
         for some in [paths] if at_once else [[path] for path in paths]:
             try:
-                self._tree.sync(some, ())
+                self._tree.sync(some)
             except NotFound:  # it was removed meanwhile
                 continue
             except StoreError as error:
@@ -1197,36 +1193,33 @@ class TreeStore:
         if not isinstance(metadata, dict | None):
             metadata = {}
         etag = f'"{seen.etag}"'
-        return ObjectInfo(key, seen.size, etag, seen.modified, self._now(), metadata)
-
-    def _verb(self, verb: str, key: str) -> _Verb:
-        return _Verb(self._tree.url, self._bucket, verb, key)
+        return ObjectInfo(key, seen.size, etag, seen.modified, self._clock.now(), metadata)
 
 
 class _Verb:
     """Gives each error of a verb its place, and translates those of the system."""
 
-    __slots__ = ("bucket", "key", "url", "verb")
+    __slots__ = ("key", "store", "verb")
 
-    def __init__(self, url: str, bucket: str, verb: str, key: str) -> None:
-        self.url = url
-        self.bucket = bucket
-        self.verb = verb
-        self.key = key
+    def __init__(self, store: TreeStore, verb: str, key: str) -> None:
+        self.store, self.verb, self.key = store, verb, key
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        url, bucket = self.store.tree.url, self.store.bucket
         if isinstance(error, OSError) and not isinstance(error, StoreError):
-            told = translated(error, self.verb, self.url, self.key)
-            told.bucket, told.status = self.bucket, _STATUS.get(type(told), 0)
+            told = translated(error, self.verb, url, self.key)
+            told.bucket, told.status = bucket, _STATUS.get(type(told), 0)
             raise told from error
-        if isinstance(error, StoreError) and error.bucket in ("", self.url):
+        if isinstance(error, StoreError) and error.bucket in ("", url):
             told_so = error.message.partition(": ")[2] if error.bucket else error.message
-            error.message = f"{self.verb} of {self.url}{self.key:.200}: {told_so}"
+            error.message = f"{self.verb} of {url}{self.key:.200}: {told_so}"
             error.args = (error.message,)
-            error.operation, error.bucket, error.key = self.verb, self.bucket, self.key
+            error.operation, error.bucket, error.key = self.verb, bucket, self.key
             error.status = next((_STATUS[kind] for kind in _STATUS if isinstance(error, kind)), 0)
             if error.code == "EISDIR":
                 error.code = "KeyIsNoPath"

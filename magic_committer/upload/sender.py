@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 
 from magic_committer._hints import SOURCE_CHANGED
 from magic_committer._patience import GRACE_SECONDS, LEAVE_SECONDS, Errand, ending, hurried
-from magic_committer._pool import LOOK_SECONDS, Future, result_of
+from magic_committer._pool import LOOK_SECONDS, Future
 from magic_committer._runtime import Runtime, SystemClock
 from magic_committer.errors import NotFound, PreconditionFailed, Unanswered, UploadFailed
 from magic_committer.hadoop.statistics import BYTES_UPLOADED, PUT_PART, Statistics
@@ -154,7 +154,7 @@ class PartSender:
     def await_end(self) -> None:
         """Wait for the work of `end_beside`."""
         if self._end is not None:
-            result_of(self._end)
+            self._end.result()
 
     @property
     def in_flight(self) -> int:
@@ -183,7 +183,7 @@ class PartSender:
         if not self._creating:
             self.begin()
         if self._create is not None:
-            result_of(self._create)
+            self._create.result()
         self.check()
         assert self._created is not None
         return self._created
@@ -202,7 +202,7 @@ class PartSender:
         ``in_flight_max`` parts are in flight."""
         collected = []
         while self._flying and (self.in_flight > in_flight_max or self._flying[0].done()):
-            answer = result_of(self._flying[0])
+            answer = self._flying[0].result()
             self._flying.popleft()
             if answer is None:
                 break

@@ -362,9 +362,9 @@ def test_what_a_manifest_names_lasts_before_it() -> None:
     synced: list[set[str]] = []
     real = watched.tree.sync
 
-    def sync(files: list[str], directories: list[str]) -> None:
-        synced.append({*files, *directories})
-        real(files, directories)
+    def sync(paths: list[str]) -> None:
+        synced.append(set(paths))
+        real(paths)
 
     watched.tree.sync = sync  # type: ignore[attr-defined]
     attempt = world.again(job, watched).attempt("1")

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
-from magic_committer._pool import Outcome, room_of
+from magic_committer._pool import Outcome
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -339,7 +339,8 @@ class StrandFuture:
         return True
 
     def result(self) -> Any:
-        """What it has returned. Raises what it has raised."""
+        """What it has returned, at its end. Raises what it has raised."""
+        self._scheduler.wait(self._ended)
         if self._error is not None:
             raise self._error
         return self._result
@@ -367,7 +368,7 @@ class StrandPool:
         function: Callable[[T], R],
         items: Iterable[T],
         *,
-        in_flight: int | Callable[[], int],
+        in_flight: int,
         weigh: Callable[[T], int] | None = None,
         weight_max: int = 0,
     ) -> Generator[Outcome[T, R], None, None]:
@@ -394,10 +395,9 @@ class StrandPool:
 
         source = iter(items)
         exhausted = False
-        room = room_of(in_flight)
         try:
             while True:
-                while not exhausted and flying < room():
+                while not exhausted and flying < max(1, in_flight):
                     try:
                         item = next(source)
                     except StopIteration:

@@ -185,7 +185,7 @@ def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
         signal.setitimer(signal.ITIMER_REAL, 0.2)
         with pytest.raises(kind, match="the caller's"):
             if wait == "a result":
-                _pool.result_of(future)
+                future.result()
             else:
                 list(pool.each(lambda _: may_end.wait(PATIENCE_SECONDS), [1], in_flight=1))
     finally:
@@ -255,9 +255,9 @@ def test_a_long_wait_for_a_result_looks_up(monkeypatch: pytest.MonkeyPatch) -> N
             raise error("its own")
         return 7
 
-    assert _pool.result_of(pool.submit(lambda: slow(None))) == 7
+    assert pool.submit(lambda: slow(None)).result() == 7
     with pytest.raises(TimeoutError, match="its own"):
-        _pool.result_of(pool.submit(lambda: slow(TimeoutError)))
+        pool.submit(lambda: slow(TimeoutError)).result()
     assert [o.result for o in pool.each(lambda n: slow(None) + n, [1, 2], in_flight=1)] == [8, 9]
     pool.close()
 
@@ -383,3 +383,30 @@ def test_a_thread_of_a_pool_does_itself_what_it_asks_the_pool_for() -> None:
         done = sorted(number for outcome in outcomes for number, _ in outcome.unwrap())
     assert done == [outer * 10 + inner for outer in range(8) for inner in range(3)]
     pool.close()
+
+
+def test_a_forked_child_computes_what_another_thread_was_computing() -> None:
+    """No lock that the fork has copied keeps it from that."""
+    begun, may_go_on, parent = threading.Event(), threading.Event(), os.getpid()
+
+    class Place:
+        @_pool.once
+        def key(self) -> str:
+            if os.getpid() == parent:
+                begun.set()
+                assert may_go_on.wait(PATIENCE_SECONDS)
+            return "a/b"
+
+    one = Place()
+    other = threading.Thread(target=lambda: one.key)
+    other.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # if it hangs
+        os._exit(7 if one.key == Place().key == "a/b" else 1)
+    may_go_on.set()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    other.join(PATIENCE_SECONDS)
+    assert one.__dict__ == {"key": "a/b"}

@@ -51,6 +51,7 @@ class LazyFuture:
         return True
 
     def result(self) -> Any:
+        self.wait(0.0)
         return self._value
 
     def exception(self) -> None:

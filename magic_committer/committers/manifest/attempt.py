@@ -458,7 +458,7 @@ class TreeAttempt(TaskAttempt):
         for path in paths:
             add_parents(directories, path)
         try:
-            self._again(lambda: self._tree.sync(paths, sorted(directories)))
+            self._again(lambda: self._tree.sync([*paths, *sorted(directories)]))
         except NotFound as error:
             raise self._fence.must_undo() or TaskFailed(  # perhaps the job has ended
                 f"attempt {self.attempt!r}: its directory was removed: {error.message}",
