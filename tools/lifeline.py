@@ -79,7 +79,7 @@ def run(
         ParentGone: our parent died first.
         KeyboardInterrupt: after the command has ended on it.
     """
-    _look_for_parent()
+    look_for_parent()
     with _warden() as tell:
         # preexec_fn is safe here: this process has one thread. It runs in the child, after setsid.
         process = subprocess.Popen(
@@ -112,7 +112,7 @@ def _wait(process: subprocess.Popen[bytes], silent_seconds_max: float | None) ->
                 heard = time.monotonic()
             elif silent_seconds_max is not None and time.monotonic() - heard > silent_seconds_max:
                 return HUNG
-            _look_for_parent()
+            look_for_parent()
         return process.returncode
     except KeyboardInterrupt:
         os.killpg(process.pid, signal.SIGINT)
@@ -146,7 +146,7 @@ def _pass_on(output: IO[bytes]) -> bool:
     return bool(said)
 
 
-def _look_for_parent() -> None:
+def look_for_parent() -> None:
     gone = os.getppid() != _PARENT
     if _MAKE and not gone:
         try:

@@ -5,6 +5,9 @@
     python -m tools.suites nightly        all of them, whole: `make nightly`
     python -m tools.suites NAME…          some of them
 
+Two run side by side, the longest first, each as a process of its own that prints when it has ended:
+most wait more than they compute. One that is named alone prints as it goes.
+
 A suite that fails does not stop the next. None fails for being slow: a cap is a figure, for a
 machine with two cores, and its line says when it was passed. Only a suite that hangs is ended: one
 that has printed nothing, not a test's dot, for ten minutes.
@@ -14,12 +17,14 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from tools import lifeline
 
@@ -35,6 +40,9 @@ PYTEST = (
     *(("--color=yes",) if sys.stdout.isatty() else ()),
 )
 """Its output passes through a pipe (`lifeline`), so it must be told of a terminal."""
+LANES = 2
+"""Suites at once."""
+LOOK_SECONDS = 0.2
 PROCESSES = "--numprocesses=2"
 """For suites that are spread. What they share, as a server, each of the two starts for itself."""
 DEALT = {"tests": "--dist=worksteal", "files": "--dist=loadfile", "groups": "--dist=loadgroup"}
@@ -197,32 +205,81 @@ def choose(names: Sequence[str]) -> list[Suite]:
     Raises:
         SystemExit: there is no such suite.
     """
+    suites: tuple[Suite, ...] = SUITES
     if names == ["nightly"]:
         os.environ[NIGHTLY] = "1"
-        return [
+    if os.environ.get(NIGHTLY):
+        suites = tuple(
             replace(suite, share=1.0, commands=WHOLE.get(suite.name, suite.commands))
             for suite in SUITES
-        ]
+        )
+    if names == ["nightly"]:
+        return list(suites)
     if names in (["test"], ["ci"]):
-        return [suite for suite in SUITES if suite.slow == (names == ["ci"])]
-    known = {suite.name: suite for suite in SUITES}
+        return [suite for suite in suites if suite.slow == (names == ["ci"])]
+    known = {suite.name: suite for suite in suites}
     if not names or (unknown := set(names) - known.keys()):
         wrong = f"no suite {', '.join(sorted(unknown))}; " if names else ""
         sys.exit(f"{wrong}suites: test, ci, nightly, or some of {', '.join(known)}")
     return [known[name] for name in names]
 
 
+def side_by_side(suites: Sequence[Suite]) -> dict[str, tuple[bool, str]]:
+    """Run suites, each in a process of its own, `LANES` at once; print what each has said when it
+    ends. Gives whether each failed, and its last line."""
+    waiting = sorted(suites, key=lambda suite: suite.cap)
+    running: dict[subprocess.Popen[bytes], tuple[Suite, IO[bytes]]] = {}
+    ended: dict[str, tuple[bool, str]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < LANES:
+                suite = waiting.pop()
+                said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+                command = (sys.executable, "-m", "tools.suites", suite.name)
+                process = subprocess.Popen(
+                    command, cwd=ROOT, stdout=said, stderr=said, start_new_session=True
+                )
+                running[process] = suite, said
+            time.sleep(LOOK_SECONDS)
+            lifeline.look_for_parent()
+            for process in [one for one in running if one.poll() is not None]:
+                suite, said = running.pop(process)
+                last = _printed(said).rpartition("\n")[2]
+                failed = process.returncode != 0
+                told = "FAILED" in last or not failed  # not if a signal has ended it
+                ended[suite.name] = failed, last if told else f"{suite.name:<12}FAILED"
+    finally:
+        for process in running:  # we were interrupted: each ends what it runs, and then itself
+            process.terminate()
+        for process, (_, said) in running.items():
+            process.wait()
+            _printed(said)
+    return ended
+
+
+def _printed(said: IO[bytes]) -> str:
+    """Print what a suite has said."""
+    with said:
+        said.seek(0)
+        text = said.read().decode(errors="replace").rstrip()
+    print(text, flush=True)
+    return text
+
+
 def main() -> int:
     """Run the suites of the command line; 0 if all passed."""
-    outcomes = []
-    for suite in choose(sys.argv[1:]):
-        outcomes.append(run(suite))
-        print(f"--- {outcomes[-1]}", flush=True)
+    suites = choose(sys.argv[1:])
+    if len(suites) == 1:
+        outcome = run(suites[0])
+        print(f"--- {outcome}", flush=True)
+        return 1 if outcome.failed else 0
+    started = time.monotonic()
+    ended = side_by_side(suites)
     print(f"\n--- all (Python {sys.version.split()[0]}, {os.cpu_count()} cores)")
-    for outcome in outcomes:
-        print(outcome)
-    print(f"{'together':<20}{sum(outcome.seconds for outcome in outcomes):>6.0f} s", flush=True)
-    return 1 if any(outcome.failed for outcome in outcomes) else 0
+    for suite in suites:
+        print(ended[suite.name][1].removeprefix("--- "))
+    print(f"{'together':<20}{time.monotonic() - started:>6.0f} s", flush=True)
+    return 1 if any(failed for failed, _ in ended.values()) else 0
 
 
 if __name__ == "__main__":

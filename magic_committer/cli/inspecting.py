@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import click
 import orjson
+from msgspec import Raw, Struct, json, structs
 
 from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli import exits
@@ -49,8 +50,10 @@ from magic_committer.protocol.strict import plain
 from magic_committer.stores.urls import local_path, scheme_of
 
 STDIN = "-"
-NOT_TOLD = ("commits", "sets", "etags", "unknown", "order")
-"""Fields that are rows of their own, or of no meaning outside of a reader."""
+NOT_TOLD = ("commits", "sets", "etags")
+"""Fields that are rows of their own."""
+HADOOPS = ("version", "name", "part_count", "iostatistics")
+"""Fields of Hadoop's files that are told otherwise, or always the same."""
 
 PENDING_FIELDS = ("key", "upload_id", "parts", "bytes", "created", "job", "task", "checksum")
 PENDING_COLUMNS = (
@@ -284,15 +287,20 @@ def _print(output: Output, file: str, kind: str, content: File) -> None:
 def _document(content: File | PlannedSet) -> dict[str, Any]:
     """The fields of a file as its reader has them, with times in seconds."""
     told: dict[str, Any] = plain(content)
+    if isinstance(content, Struct):  # of Hadoop's
+        told = {n: v for n, v in structs.asdict(content).items() if n not in HADOOPS}
+        statistics = content.iostatistics
+        if isinstance(statistics, Raw):
+            statistics = json.decode(statistics)
+        told["statistics"] = (statistics or {}).get("counters")
+        told |= {name: "" for name in ("date", "text") if told.get(name, "") is None}
     told = {name: value for name, value in told.items() if name not in NOT_TOLD}
-    if "iostatistics" in told:
-        told["statistics"] = told.pop("iostatistics").get("counters")
     told |= {
         name.removesuffix("_id"): told.pop(name) for name in ("job_id", "task_id") if name in told
     }
     match content:
         case Pending():
-            checksums = {part.checksum_algorithm or "" for part in content.etags} - {""}
+            checksums = {part.checksum_algorithm or "" for part in content.parts} - {""}
             told |= {"key": told.pop("destination_key"), "bytes": told.pop("length")}
             told |= {"parts": len(content.etags), "checksum": "+".join(sorted(checksums))}
         case PendingSet():
@@ -311,14 +319,13 @@ def _measure(content: File) -> str:
             return f"{counted(len(content.etags), 'part')}, {bytes_words(content.length)}"
         case PendingSet():
             files = counted(len(content.commits), "file")
-            seal = ", sealed" if content.sealed else ""
-            return f"{files}, {bytes_words(sum(c.length for c in content.commits))}{seal}"
+            return f"{files}, {bytes_words(sum(c.length for c in content.commits))}"
         case Plan():
             files = counted(content.files, "file")
             sets = counted(len(content.sets), "set")
             return f"{sets}, {files}, {bytes_words(content.data_bytes)}"
+        case SuccessData():
+            return f"committer: {content.committer}"
     told = plain(content)
-    whose = next(
-        f"{name}: {told[name]}" for name in ("committer", "id", "job", "query") if name in told
-    )
+    whose = next(f"{name}: {told[name]}" for name in ("id", "job", "query") if name in told)
     return whose.replace("_", " ")

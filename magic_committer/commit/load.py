@@ -29,11 +29,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
 from magic_committer._pool import Outcome
 from magic_committer._runtime import Progress, Runtime
-from magic_committer.commit.plain import PlainSet, plain_set, waiting_set
 from magic_committer.commit.ready import (
     EXTRA_ATTEMPT,
     EXTRA_JOB,
@@ -41,7 +40,6 @@ from magic_committer.commit.ready import (
     ReadyUpload,
     Row,
     RowCheck,
-    from_pending,
     is_tombstone,
     pack,
     row_of,
@@ -50,12 +48,13 @@ from magic_committer.commit.ready import (
     upload_of,
 )
 from magic_committer.errors import FormatError, InvalidRequest, NotFound, StoreError
-from magic_committer.hadoop.formats import PENDINGSET_BYTES_MAX, PendingSet
-from magic_committer.hadoop.manifests import decode_set
+from magic_committer.hadoop.formats import PENDINGSET_BYTES_MAX, SIZE_ONLY, decode_pendingset
+from magic_committer.hadoop.manifests import decode_set, extra_of, is_manifest, manifest_at
 from magic_committer.hadoop.paths import (
     Destination,
     owner_of,
     set_name,
+    waiting_id,
 )
 from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet, check_plan
 from magic_committer.protocol.record import (
@@ -401,15 +400,14 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     key, info = ref.key, stored.info
     if ref.etag and not same_etag(info.etag, ref.etag):
         raise FormatError(key, "", "is not the version that the task wrote: its ETag differs")
-    either: PlainSet | PendingSet | None = waiting_set(stored.body, key, bucket)
-    either = either or plain_set(stored.body, bucket) or decode_set(stored.body, key, bucket)
-    if is_tombstone(either.extra_data):
+    content = _content(stored.body, key, bucket)
+    if is_tombstone(content.extra):
         if listed:
             raise _PassedOverError
         raise FormatError(key, "extraData", "says that the attempt was aborted")
-    if either.job_id not in ("", job_id):
-        raise FormatError(key, "jobId", f"is {either.job_id!r}, the job is {job_id!r}")
-    extra, metadata = either.extra_data or {}, info.metadata or {}
+    if content.job_id not in ("", job_id):
+        raise FormatError(key, "jobId", f"is {content.job_id!r}, the job is {job_id!r}")
+    extra, metadata = content.extra, info.metadata or {}
     told, kept = extra.get(EXTRA_JOB, ""), metadata.get(JOB_METADATA, "")
     if told and kept and told != kept:
         raise FormatError(
@@ -420,32 +418,54 @@ def _parse(stored: StoredObject, ref: SetRef, job_id: str, bucket: str, *, liste
     for name, wanted, found in (("task", ref.task, task), ("attempt", ref.attempt, attempt)):
         if wanted and found and wanted != found:
             raise FormatError(key, f"extraData.{name}", f"is {found!r}, not {wanted!r}")
-    rows = either.rows if isinstance(either, PlainSet) else _strict_rows(either, key, bucket)
     uuid = told or kept
     if uuid and not (task and attempt):
         raise FormatError(key, "extraData", "names a job of ours, but no task or no attempt")
     if not uuid:  # Hadoop's set: named for the task; its uploads name the attempt
         uuid = owner_of("", key) or ""
         task = task or ref.task or set_name(key)
-        attempt = attempt or _first_attempt(either)
-    return _Read(info, task, attempt, uuid, rows, either.iostatistics)
+        attempt = attempt or content.attempt
+    return _Read(info, task, attempt, uuid, content.rows, content.statistics)
 
 
-def _first_attempt(either: PlainSet | PendingSet) -> str:
-    if isinstance(either, PlainSet):
-        return either.task_id
-    return next((pending.task_id for pending in either.commits), "")
+class _Content(NamedTuple):
+    """What a set says, as far as a commit needs it. ``attempt`` is that of its first upload."""
+
+    job_id: str
+    extra: Mapping[str, str]
+    statistics: Mapping[str, Any]
+    attempt: str
+    rows: list[Row]
 
 
-def _strict_rows(pendingset: PendingSet, key: str, bucket: str) -> list[Row]:
-    """The uploads of a set that is not plain."""
-    uploads = [from_pending(p, f"{key}: commits[{n}]") for n, p in enumerate(pendingset.commits)]
-    for n, pending in enumerate(pendingset.commits):
-        if pending.bucket != bucket:
-            raise FormatError(
-                key, f"commits[{n}].bucket", f"is {pending.bucket!r}, the job's is {bucket!r}"
+def _content(data: bytes, key: str, bucket: str) -> _Content:
+    """Read a `.pendingset`; or a task manifest as the set that it is."""
+    if is_manifest(key, bucket):
+        manifest, home = manifest_at(data, key, bucket)
+        rows: list[Row] = [
+            (
+                file.name,
+                waiting_id(f"{home}/{file.name}", file.etag),
+                "",
+                1,
+                file.size,
+                file.etag or f"{SIZE_ONLY}{file.size}",
+                None,
+                [(file.etag, file.size, None)],
             )
-    return [row_of(upload) for upload in uploads]
+            for file in manifest.files
+        ]
+        return _Content("", extra_of(manifest), manifest.statistics, manifest.attempt, rows)
+    pendingset = decode_pendingset(data, key)
+    commits, rows = pendingset.commits, []
+    for n, pending in enumerate(commits):
+        if pending.bucket != bucket:
+            reason = f"is {pending.bucket!r}, the job's is {bucket!r}"
+            raise FormatError(key, f"commits[{n}].bucket", reason)
+        rows.append(row_of(pending, f"{key}: commits[{n}]"))
+    attempt = commits[0].task_id if commits else ""
+    extra, statistics = pendingset.extra_data or {}, pendingset.iostatistics or {}
+    return _Content(pendingset.job_id, extra, statistics, attempt, rows)
 
 
 def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
 from magic_committer._runtime import Runtime
 from magic_committer.commit import ready
-from magic_committer.commit.plain import is_plain
 from magic_committer.commit.steps import again
 from magic_committer.errors import (
     NotFound,
@@ -104,13 +103,7 @@ class AttemptSet:
             extra_data=self._extra,
             iostatistics=statistics.to_dict(),
         )
-        bucket = self._runtime.store.bucket
-        return encode_pendingset(
-            pendingset,
-            self._job.terms.etag_form,
-            source=self.key,
-            is_plain=lambda document, data: is_plain(document, data, bucket),
-        )
+        return encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
 
     def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
         """Store the set, once: ``If-None-Match: *``. A stored set with the same files is as good:

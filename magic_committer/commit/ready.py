@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, get_args
 
 import orjson
 
@@ -114,26 +114,8 @@ def to_pending(
 
 
 def from_pending(pending: Pending, source: str) -> ReadyUpload:
-    """Read a validated `.pending` for completing."""
-    extra = pending.extra_data or {}
-    whole = str(pending.length) if is_tree(pending.bucket) else ""  # a file that waits
-    told = extra.get(EXTRA_PART_BYTES, whole)
-    sizes = part_sizes(told, len(pending.etags), pending.length, source)
-    parts = tuple(
-        Part(number, etag.etag, size, _checksum(etag.checksum_algorithm, etag.checksum))
-        for number, (etag, size) in enumerate(zip(pending.etags, sizes, strict=True), 1)
-    )
-    algorithm, _, value = extra.get(EXTRA_CHECKSUM, "").partition(":")
-    token = extra.get(EXTRA_TOKEN, "")
-    return ReadyUpload(
-        key=pending.destination_key,
-        upload_id=pending.upload_id,
-        parts=parts,
-        length=pending.length,
-        checksum=_checksum(algorithm, value),
-        token=token,
-        multipart_etag="" if token else pending.multipart_etag() or "",
-    )
+    """Read a checked `.pending` for completing."""
+    return upload_of(row_of(pending, source))
 
 
 class RowCheck:
@@ -193,21 +175,7 @@ class RowCheck:
 
 
 def _etag(part: Part) -> UploadEtag:
-    if part.checksum is None:
-        return UploadEtag(part.etag, None, None)
-    return UploadEtag(part.etag, part.checksum.algorithm, part.checksum.value)
-
-
-def is_algorithm(name: str) -> bool:
-    """Whether S3 has a checksum of that name. Pure."""
-    return name in _ALGORITHMS
-
-
-def _checksum(algorithm: str | None, value: str | None) -> Checksum | None:
-    # Algorithms that S3 does not have are dropped, as Hadoop does: the ETag alone decides then.
-    if not value or algorithm not in _ALGORITHMS:
-        return None
-    return Checksum(cast(ChecksumAlgorithm, algorithm), value)
+    return UploadEtag(part.etag, *(_pair(part.checksum) or ()))
 
 
 def _runs(sizes: Iterable[int]) -> str:
@@ -272,18 +240,35 @@ def unpack_checked(data: bytes) -> Iterator[tuple[str, str, str, int]]:
     return zip(*orjson.loads(data[: data.index(b"\n")]), strict=True)
 
 
-def row_of(upload: ReadyUpload) -> Row:
-    """An upload as JSON."""
+def row_of(pending: Pending, source: str) -> Row:
+    """The row of a checked `.pending`. Errors call it ``source``."""
+    extra, etags = pending.extra_data or {}, pending.etags
+    whole = str(pending.length) if is_tree(pending.bucket) else ""  # a file that waits
+    told = extra.get(EXTRA_PART_BYTES, whole)
+    sizes = part_sizes(told, len(etags), pending.length, source)
+    parts = [
+        (etag.etag, size, _known(etag.checksum_algorithm, etag.checksum))
+        if isinstance(etag, UploadEtag)
+        else (etag, size, None)
+        for etag, size in zip(etags, sizes, strict=True)
+    ]
+    algorithm, _, value = extra.get(EXTRA_CHECKSUM, "").partition(":")
+    token = extra.get(EXTRA_TOKEN, "")
     return (
-        upload.key,
-        upload.upload_id,
-        upload.token,
-        len(upload.parts),
-        upload.length,
-        upload.multipart_etag,
-        _pair(upload.checksum),
-        [(part.etag, part.size, _pair(part.checksum)) for part in upload.parts],
+        pending.destination_key,
+        pending.upload_id,
+        token,
+        len(etags),
+        pending.length,
+        "" if token else pending.multipart_etag() or "",
+        _known(algorithm, value),
+        parts,
     )
+
+
+def _known(algorithm: str | None, value: str | None) -> tuple[str, str] | None:
+    # Algorithms that S3 does not have are dropped, as Hadoop does: the ETag alone decides then.
+    return (algorithm, value) if algorithm and value and algorithm in _ALGORITHMS else None
 
 
 def upload_of(row: Row) -> ReadyUpload:

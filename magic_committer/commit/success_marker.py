@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records

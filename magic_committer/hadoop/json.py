@@ -1,17 +1,18 @@
-"""Strict JSON objects: `magic_committer.hadoop.formats` reads and writes them, field by field.
+"""Strict JSON objects: `magic_committer.hadoop.formats` says what each holds, msgspec reads and
+writes them.
 
 Invariants:
 
-* For any bytes, `parse` and the field readers raise only `Invalid`, which names field and reason.
-  Size, depth and the number of values have limits.
+* For any bytes, `parse` raises only `Invalid`, which names field and reason. Size, depth and the
+  number of values have limits.
 * While it is read, a document takes at most some 18 times its size in memory (measured:
   docs/security.md). It has at most one value for every `BYTES_A_VALUE_MIN` bytes; this is counted
   before it is parsed. ``[],[],[]`` would take 37 times its size.
 * What `parse` accepts has one meaning: no field appears twice (readers disagree on which one
-  counts), and no number lost digits.
-* A *sealed* document ends in the SHA-256 of all its other fields, written compactly. Every change
-  is refused, even one that leaves the document well-formed: a missing commit, a changed letter of
-  an upload id. Hadoop ignores the field, and its own files have none.
+  counts), and no number lost digits. A document that is written again as it was read has one.
+* A *sealed* document ends in the SHA-256 of what is before it. Every change is refused, even one
+  that leaves the document well-formed: a missing commit, a changed letter of an upload id. Hadoop
+  ignores the field, and its own files have none.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from operator import attrgetter
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, TypeVar
 
-import orjson
+import msgspec
+
+T = TypeVar("T")
+Document = dict[str, Any]
+"""A JSON object of any kind."""
 
 DEPTH_MAX = 16
 """How deep objects and lists may be nested. Hadoop's deepest file, a pendingset, has six levels."""
@@ -37,44 +42,29 @@ INT64_MAX = 2**63 - 1
 UINT64_MAX = 2**64 - 1
 SEAL = "contentSha256"
 _SEAL_BYTES = len(f',"{SEAL}":""}}') + 64
-"""Bytes of a seal that comes last, with the bracket behind it."""
+"""Bytes of a seal, which comes last, with the bracket behind it."""
+_MARK = f',"{SEAL}":'.encode()
+_SEALED = re.compile(rb'"%s"\s*:' % SEAL.encode())
 
 # Up to the beginning of the next value. Possessive: no input makes it try again what it has passed.
 _VALUE = re.compile(rb'(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^",\[{])*+[,\[{]', re.DOTALL)
 
-_ESCAPE = re.compile(rb'\\[^"]')
 
-Document = dict[str, Any]
-Unknown = tuple[tuple[str, Any], ...]
-REQUIRED: Any = object()
-"""The default of a field that must be there, and not null."""
-IF_THERE: Any = object()
-"""The default of a field that may be missing, but not null."""
-
-
-class Rule(NamedTuple):
-    """What a field of a document may hold.
-
-    Attributes:
-        attribute: its name in Python; "": it is checked, but its value is not kept.
-        kind: the type of its value.
-        default: the value if it is missing or null.
-        read: checks the value, and gives it as it is kept. Raises `Invalid`.
-    """
-
-    attribute: str
-    kind: type
-    default: Any = REQUIRED
-    read: Callable[[Any], Any] | None = None
+def _plain(value: object) -> str | int:
+    """What msgspec does not know: a text or number of a class of its own, as numpy's."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    raise TypeError(f"{type(value).__name__} is no value of JSON")
 
 
-class Fields(dict[str, Rule]):
-    """A kind of document: the rule of each field, in the order of writing. ``values_of``: the
-    fields of a value in that order; for one whose value is not kept, anything."""
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
-    def __init__(self, **rules: Rule) -> None:
-        super().__init__(rules)
-        self.values_of = attrgetter(*(rule.attribute or "order" for rule in rules.values()))
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
 
 
 class Invalid(Exception):
@@ -95,68 +85,76 @@ class Invalid(Exception):
         return Invalid(f"{parent}{dot}{self.field}", self.reason)
 
 
-# Bytes --------------------------------------------------------------------------------------------
-
-
-def parse(data: bytes, bytes_max: int) -> tuple[Document, bool]:
-    """Read one JSON object. Gives the object without its seal, and whether it had one. Raises
-    Invalid: it is too large, too deep, has too many values, is not UTF-8, not JSON, not an object,
-    or ambiguous, or its seal does not match."""
+def parse(data: bytes, kind: type[T], bytes_max: int) -> T:
+    """Read one JSON object of a kind. Raises Invalid: it is too large, too deep, has too many
+    values, is not UTF-8, not JSON, not of the kind, or ambiguous, or its seal does not match."""
     if len(data) > bytes_max:
         raise Invalid("", f"has {len(data)} bytes, at most {bytes_max} are read")
     if not data:
         raise Invalid("", "has no data (0 bytes)")
     refuse_crowded(data)
-    try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise Invalid("", f"is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise Invalid("", f"is {_kind(document)}, not an object")
-    check_depth(document)
-    # If writing a document gives the same bytes, it holds no name twice and no inexact number. Only
-    # other documents (pretty-printed, other escapes) need the slower look.
-    if orjson.dumps(document) != data:
-        _check_unambiguous(data, document)
-    if SEAL not in document:
-        return document, False
+    body = _unsealed(data)
+    value = _read(body, kind)
+    if kind is Document or _ENCODER.encode(value) != body:
+        document = _unambiguous(body)
+        if SEAL in document:
+            raise Invalid(SEAL, "is not the last field, or stands twice")
+    return value
+
+
+def _unsealed(data: bytes) -> bytes:
+    if not (data[-_SEAL_BYTES:].startswith(_MARK) or _SEALED.search(data)):
+        return data
+    body = data[:-_SEAL_BYTES] + b"}"
+    if data[-_SEAL_BYTES:] == _seal(body) and body != b"{}":
+        return body
+    document = _unambiguous(data)  # perhaps somebody has changed its white space
+    if not isinstance(document, dict) or SEAL not in document:
+        return data  # the name of the field is a text in it
     seal = document.pop(SEAL)
-    if seal != _digest(orjson.dumps(document)):
+    body = _ENCODER.encode(document)
+    if seal != hashlib.sha256(body).hexdigest():
         raise Invalid(SEAL, "does not match: the document was changed after it was written")
-    return document, True
+    return body
 
 
-def parse_plain(data: bytes, bytes_max: int) -> tuple[Document, bool] | None:
-    """Read one JSON object quickly, if it is plain: as this library and Hadoop write it. None: use
-    `parse`, which accepts it or says what is wrong.
-
-    Plain means: compact; ASCII; no escapes but ``\\"``, so no text has a control character or a
-    backslash; no name twice and no inexact number; the seal, if there is one, comes last and
-    matches. **The depth is not checked**: the caller must know each level that it accepts.
-    """
-    if not 0 < len(data) <= bytes_max or not has_plain_texts(data):
-        return None
+def convert(document: Document, kind: type[T]) -> T:
+    """Read a document that `parse` has read as one of another kind. Raises `Invalid`."""
     try:
-        refuse_crowded(data)
-        document = orjson.loads(data)
-        if type(document) is not dict or orjson.dumps(document) != data:
-            return None
-    except (Invalid, orjson.JSONDecodeError, orjson.JSONEncodeError):  # the last one: too deep
-        return None
-    if SEAL not in document:
-        return document, False
-    if next(reversed(document)) != SEAL:
-        return None
-    seal = document.pop(SEAL)
-    digest = hashlib.sha256(memoryview(data)[:-_SEAL_BYTES])
-    digest.update(b"}")
-    return (document, True) if seal == digest.hexdigest() else None
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise _wrong(str(error), document) from None
 
 
-def has_plain_texts(data: bytes) -> bool:
-    """Whether a compact document is ASCII, and no text in it has a control character or a
-    backslash."""
-    return data.isascii() and b"\x7f" not in data and not _ESCAPE.search(data)
+def serialise(value: object, bytes_max: int, *, sealed: bool) -> bytes:
+    """Write one JSON object compactly, with its seal if ``sealed``. NaN becomes null. Raises
+    Invalid: it is what `parse` would refuse, or holds something that JSON cannot hold."""
+    try:
+        body = _ENCODER.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise Invalid("", f"cannot be written as JSON: {error}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    data = body[:-1] + _seal(body) if sealed else body
+    if len(data) > bytes_max:
+        raise Invalid("", f"would have {len(data)} bytes, at most {bytes_max} are read")
+    refuse_crowded(data)
+    _read(body, type(value))
+    return data
+
+
+def _seal(body: bytes) -> bytes:
+    return b'%s"%s"}' % (_MARK, hashlib.sha256(body).hexdigest().encode())
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    try:
+        value: T = _decoder(kind).decode(body)  # type: ignore[arg-type]
+        return value
+    except msgspec.ValidationError as error:
+        raise _wrong(str(error), _unambiguous(body)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid("", f"is not JSON: {error}") from None
 
 
 def refuse_crowded(data: bytes) -> None:
@@ -179,44 +177,45 @@ def _values_at_most(data: bytes) -> int:
     return 1 + len(data) - len(data.translate(None, b",[{"))
 
 
-def serialise(document: Document, bytes_max: int, *, sealed: bool, shallow: bool = False) -> bytes:
-    """Write one JSON object compactly, with its seal if ``sealed``. NaN becomes null. ``shallow``:
-    the caller looks at its depth. Raises Invalid: it is too large, too deep, or holds something
-    that JSON cannot hold."""
-    if not shallow:
-        check_depth(document)
-    try:
-        data = orjson.dumps(document)
-        if sealed:
-            data = b'%s,"%s":"%s"}' % (data[:-1], SEAL.encode(), _digest(data).encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise Invalid("", f"cannot be written as JSON: {error}") from None
-    if len(data) > bytes_max:
-        raise Invalid("", f"would have {len(data)} bytes, at most {bytes_max} are read")
-    refuse_crowded(data)
-    return data
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def check_depth(document: Document) -> None:
-    """Refuse what is nested deeper than `DEPTH_MAX` (`Invalid`)."""
+def check_map(document: object, above: int = 1) -> None:
+    """Refuse what is nested deeper than `DEPTH_MAX`, ``above`` levels of the whole document being
+    above it, or has a number beyond 64 bits (`Invalid`)."""
     level: list[Any] = [document]
-    for _ in range(DEPTH_MAX):
+    for _ in range(DEPTH_MAX + 1 - above):
+        for one in level:
+            if type(one) is int and not INT64_MIN <= one <= UINT64_MAX:
+                raise Invalid("", f"has the number {one:.8g}, which is beyond 64 bits")
+        level = [one for one in level if isinstance(one, (dict, list))]
+        if not level:
+            return
         level = [
             child
             for parent in level
             for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, (dict, list))
         ]
-        if not level:
-            return
-    raise Invalid("", f"is nested deeper than {DEPTH_MAX} levels")
+    raise _too_deep()
 
 
-def _check_unambiguous(data: bytes, document: Document) -> None:
+def check_raw(data: msgspec.Raw, above: int) -> None:
+    """`check_map` for a part that was not read: a map or null, which has one meaning."""
+    if not isinstance(_unambiguous(bytes(data), above), dict | None):
+        raise Invalid("", "is not an object")
+
+
+def _too_deep() -> Invalid:
+    return Invalid("", f"is nested deeper than {DEPTH_MAX} levels")
+
+
+# What is wrong ------------------------------------------------------------------------------------
+
+
+def _unambiguous(body: bytes, above: int = 0) -> Any:
+    """The values of a document, which has one meaning."""
+    try:
+        document = _decoder(Any).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Invalid("", f"is not JSON: {error}") from None
+
     def once(pairs: list[tuple[str, Any]]) -> None:
         names = set()
         for name, _ in pairs:
@@ -224,92 +223,67 @@ def _check_unambiguous(data: bytes, document: Document) -> None:
                 raise Invalid(name, "appears twice in one object")
             names.add(name)
 
-    def exact(digits: str) -> int:
+    def exact(digits: str) -> None:
         # Longer ones are not converted: the time for that grows with the square of their length.
-        value = int(digits) if len(digits) <= 20 else UINT64_MAX + 1
-        if not INT64_MIN <= value <= UINT64_MAX:
-            field = next(_fields_holding(document, float(digits), ""), "")
-            raise Invalid(field, f"is a number beyond 64 bits ({digits[:24]})")
-        return value
+        if len(digits) > 20 or not INT64_MIN <= int(digits) <= UINT64_MAX:
+            field = next(_beyond(document, ""), "")
+            raise Invalid(field, f"is a number beyond 64 bits ({digits:.24})")
 
-    json.loads(data.decode(), object_pairs_hook=once, parse_int=exact)
-
-
-def _fields_holding(value: Any, number: float, field: str) -> Iterator[str]:
-    """The JSON paths of a number that was too large for an integer."""
-    if isinstance(value, float) and value == number:
-        yield field
-    elif isinstance(value, dict):
-        for name, child in value.items():
-            yield from _fields_holding(child, number, f"{field}.{name}" if field else name)
-    elif isinstance(value, list):
-        for index, child in enumerate(value):
-            yield from _fields_holding(child, number, f"{field}[{index}]")
-
-
-# Objects ------------------------------------------------------------------------------------------
-
-
-def read_fields(fields: Fields, document: Document) -> dict[str, Any]:
-    """The values of a document by their names in Python. Also ``unknown`` (fields that no rule
-    names) and ``order`` (of the fields in the document, () for the rules' order)."""
-    values: dict[str, Any] = {}
-    for name, (attribute, kind, default, read) in fields.items():
-        value = document.get(name)
-        if value is None:
-            if default is REQUIRED or (default is IF_THERE and name in document):
-                raise _wrong(document, name, kind)
-            value = default
-        elif type(value) is not kind and (kind is int or not isinstance(value, kind)):
-            raise _wrong(document, name, kind)
-        elif read is not None:
-            try:
-                value = read(value)
-            except Invalid as error:
-                raise error.within(name) from None
-        if attribute:
-            values[attribute] = value
-    order = tuple(document)
-    if order != tuple(fields):
-        values["order"] = order
-        values["unknown"] = tuple((n, v) for n, v in document.items() if n not in fields)
-    return values
-
-
-def write_fields(fields: Fields, value: Any, computed: Mapping[str, Any]) -> Document:
-    """The document of a value that `read_fields` could have made. ``computed`` are the fields that
-    are derived, or are written in another form. A field that was missing is added only if its value
-    says more than its absence."""
-    known = dict(zip(fields, fields.values_of(value), strict=True))
-    known.update(computed)
-    if not value.order:
-        return known | dict(value.unknown) if value.unknown else known
-    every = known | dict(value.unknown)
-    document = {name: every.pop(name) for name in value.order if name in every}
-    for name, content in every.items():
-        if name not in computed and (name not in fields or content != fields[name].default):
-            document[name] = content
+    json.loads(body, object_pairs_hook=once, parse_int=exact)
+    check_map(document, above)
     return document
 
 
+def _beyond(value: Any, field: str) -> Iterator[str]:
+    """The JSON paths of numbers that nobody can keep."""
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield from _beyond(child, f"{field}.{name}" if field else name)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _beyond(child, f"{field}[{index}]")
+    elif type(value) is int and not INT64_MIN <= value <= UINT64_MAX:
+        yield field
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_int64(value: object) -> bool:
+    return type(value) is int and INT64_MIN <= value <= INT64_MAX
+
+
 _WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    str: "a string",
-    list: "a list",
-    dict: "an object",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a fraction",
+    "str": "a string",
+    "array": "a list",
+    "object": "an object",
 }
+_PLACE = re.compile(r"(.*) - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])*)`", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
 
 
-def _wrong(document: Mapping[str, Any], name: str, kind: type) -> Invalid:
-    if name not in document:
-        return Invalid(name, "is missing")
-    return Invalid(name, f"is {_kind(document[name])}, not {_WORDS[kind]}")
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    return (_WORDS | {int: "a number", float: "a fraction"}).get(
-        type(value), f"a Python {type(value).__name__}"
-    )
+def _wrong(message: str, document: Any) -> Invalid:
+    """What msgspec says of a document, as field and reason. Its paths do not name what is wrong in
+    a map, of texts or of numbers."""
+    found = _PLACE.fullmatch(message)  # the last one: an unknown word is quoted before
+    what, path = found.groups() if found else (message, "")
+    field, value = "", document
+    for name, index, anything in _STEP.findall(path):
+        if anything:
+            right = _is_text if "Expected `str`" in what else _is_int64
+            name = next((n for n, v in value.items() if not right(v)), "")
+        field += f"[{index}]" if index else f".{name}"
+        value = value[int(index)] if index else value.get(name)
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", what):
+        return Invalid(f"{field}.{missing[1]}".removeprefix("."), "is missing")
+    reason = re.search(r"\(\?#(.+?)\)", what) or re.match("(.+?)(?:, got|$)", what)
+    assert reason is not None
+    wanted = re.sub(r"\w+", lambda one: _WORDS.get(one[0], one[0]), reason[1]).replace("`", "")
+    told = f"is {msgspec.json.encode(value).decode():.64}"
+    if wanted.startswith("Invalid enum"):
+        wanted = "which this library does not know"
+    return Invalid(field.removeprefix("."), f"{told}, {wanted[:1].lower()}{wanted[1:]}")

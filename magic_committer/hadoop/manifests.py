@@ -11,17 +11,19 @@ written (docs/security.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import quote, unquote
 
-import orjson
+from msgspec import Struct
 
 from magic_committer.errors import FormatError, PathError
+from magic_committer.hadoop import json
+from magic_committer.hadoop.fields import Length, Text
 from magic_committer.hadoop.formats import Pending, PendingSet, UploadEtag, decode_pendingset
-from magic_committer.hadoop.json import Invalid, refuse_crowded
+from magic_committer.hadoop.json import Invalid
 from magic_committer.hadoop.paths import (
     MANIFEST_SUFFIX,
     TEMPORARY,
@@ -32,8 +34,9 @@ from magic_committer.hadoop.paths import (
 )
 from magic_committer.stores.urls import is_tree, url_of
 
-TYPE = "org.apache.hadoop.mapreduce.lib.output.committer.manifest.files.TaskManifest/1"
-VERSION = 1
+ManifestType = Literal[
+    "org.apache.hadoop.mapreduce.lib.output.committer.manifest.files.TaskManifest/1"
+]
 MANIFEST_BYTES_MAX = 256 * 1024**2
 """Bytes of a manifest: one million files with long names."""
 EXTRA_JOB = "magic-committer.job"
@@ -43,8 +46,16 @@ EXTRA_ATTEMPT = "magic-committer.attempt"
 _SAFE = "/!$&'()*+,;=:@-._~"
 """What Java's URI leaves as it is in a path; it leaves non-ASCII letters too, and we encode them:
 both read the same."""
-FILE, DIRECTORY, ABSENT = 2, 1, 0
-"""``EntryStatus`` of Hadoop: what was at a directory's place when the task was committed."""
+_HADOOPS = {
+    "extra_data": "extraData",
+    "job_id": "jobId",
+    "job_attempt_number": "jobAttemptNumber",
+    "task": "taskID",
+    "attempt": "taskAttemptID",
+    "directory": "taskAttemptDir",
+}
+ABSENT = 0
+"""Hadoop's ``EntryStatus``: nothing was at a directory's place when the task was committed."""
 
 
 class ManifestFile(NamedTuple):
@@ -76,36 +87,68 @@ class TaskManifest:
     statistics: Mapping[str, Any] = field(default_factory=dict)
 
 
+class _File(Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where a file is, where it goes, its bytes and its ETag."""
+
+    s: Text
+    d: Text
+    z: Length
+    e: str | None = ""
+
+
+class _Directory(Struct, frozen=True, gc=False):
+    """A directory to be made, what was there, and how deep it is."""
+
+    d: Text
+    t: Any = None
+    l: Any = None  # noqa: E741 (Hadoop's name)
+
+
+class _Document(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
+    """A manifest as it is written."""
+
+    extra_data: dict[str, Any] | None = None
+    type: ManifestType
+    version: Literal[1]
+    job_id: Text
+    job_attempt_number: int = 0
+    task: Text
+    attempt: Text
+    directory: str | None = None
+    files: list[_File] | None = None
+    directories: list[_Directory] | None = None
+    iostatistics: dict[str, Any] | None = None
+
+
 def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -> bytes:
     """Write a manifest as Hadoop's committer reads it. ``root``: the destination's URL, with a
-    ``/`` at its end."""
-    base = uri_of(root, attempt_directory)
-    files, home = [], _bare(root)
+    ``/`` at its end. Raises FormatError: it would not be read."""
+    base, home = uri_of(root, attempt_directory), _bare(root)
+    files = []
     for file in manifest.files:
         path = quote(file.name, safe=_SAFE)
-        entry: dict[str, Any] = {"s": f"{base}/{path}", "d": f"{home}{path}", "z": file.size}
-        if file.etag:
-            entry["e"] = file.etag
-        files.append(entry)
-    document = {
-        "extraData": {
+        files.append(_File(f"{base}/{path}", f"{home}{path}", file.size, file.etag))
+    document = _Document(
+        extra_data={
             EXTRA_JOB: manifest.uuid, EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt,
         },
-        "type": TYPE,
-        "version": VERSION,
-        "jobId": manifest.job_id,
-        "jobAttemptNumber": 0,
-        "taskID": manifest.task,
-        "taskAttemptID": manifest.attempt,
-        "taskAttemptDir": base,
-        "files": files,
-        "directories": [
-            {"d": uri_of(root, path), "t": ABSENT, "l": path.count("/") + 1}
+        type=get_args(ManifestType)[0],
+        version=1,
+        job_id=manifest.job_id,
+        task=manifest.task,
+        attempt=manifest.attempt,
+        directory=base,
+        files=files,
+        directories=[
+            _Directory(uri_of(root, path), ABSENT, path.count("/") + 1)
             for path in manifest.directories
         ],
-        "iostatistics": manifest.statistics,
-    }  # fmt: skip
-    return orjson.dumps(document)
+        iostatistics=dict(manifest.statistics),
+    )  # fmt: skip
+    try:
+        return json.serialise(document, MANIFEST_BYTES_MAX, sealed=False)
+    except Invalid as error:
+        raise FormatError("its manifest", error.field, error.reason) from None
 
 
 def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskManifest:
@@ -119,42 +162,31 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
 
 
 def _read(data: bytes, root: str, tasks: str) -> TaskManifest:
-    refuse_crowded(data)
-    try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        raise Invalid("", f"is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise Invalid("", "is not a JSON object")
-    if _text(document, "type") != TYPE:
-        raise Invalid("type", f"is {document['type']!r}, not {TYPE!r}")
-    if document.get("version") != VERSION:
-        raise Invalid("version", f"is {document.get('version')!r}, not {VERSION}")
-    attempt = _text(document, "taskAttemptID")
+    document = json.parse(data, _Document, MANIFEST_BYTES_MAX)
+    for some in (document.extra_data, document.iostatistics):
+        json.check_map(some)
+    attempt = document.attempt
     _checked("taskAttemptID", check_id, "attempt", attempt)
-    extra = document.get("extraData") or {}
-    uuid = extra.get(EXTRA_JOB, "") if isinstance(extra, Mapping) else ""
-    statistics = document.get("iostatistics")
     prefix = f"{tasks}/{attempt}/"
     base, home = uri_of(root, prefix), _bare(root)
-    job_id, task = _text(document, "jobId"), _text(document, "taskID")
     files = tuple(
         _file(entry, number, root, prefix, base, home)
-        for number, entry in enumerate(_entries(document, "files"))
+        for number, entry in enumerate(document.files or ())
     )
     directories = []
-    for number, entry in enumerate(_entries(document, "directories")):
+    for number, entry in enumerate(document.directories or ()):
         place = f"directories[{number}].d"
-        directories.append(path_of(root, _text(entry, "d"), place))
+        directories.append(path_of(root, entry.d, place))
         _checked(place, check_file_name, directories[-1])
+    uuid = (document.extra_data or {}).get(EXTRA_JOB, "")
     return TaskManifest(
-        job_id,
+        document.job_id,
         uuid if isinstance(uuid, str) else "",
-        task,
+        document.task,
         attempt,
         files,
         tuple(directories),
-        statistics if isinstance(statistics, dict) else {},
+        document.iostatistics or {},
     )
 
 
@@ -188,22 +220,6 @@ def _plain(uri: str) -> str:
 _plain_root = lru_cache(maxsize=64)(_plain)
 
 
-def _entries(document: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
-    values = document.get(name)
-    if values is None:
-        return ()
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise Invalid(name, "is not a list of objects")
-    return values
-
-
-def _text(document: Mapping[str, Any], name: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str) or not value:
-        raise Invalid(name, f"is {value!r}, not a text")
-    return value
-
-
 def _checked(field: str, check: Callable[..., object], *values: str) -> None:
     try:
         check(*values)
@@ -211,24 +227,16 @@ def _checked(field: str, check: Callable[..., object], *values: str) -> None:
         raise Invalid(field, error.message) from error
 
 
-def _file(
-    entry: Mapping[str, Any], number: int, root: str, prefix: str, base: str, home: str
-) -> ManifestFile:
-    came, uri = entry.get("s"), entry.get("d")
-    name = uri[len(home) :] if type(uri) is str and uri.startswith(home) else ""
-    if not is_plain_name(name) or came != f"{base}{name}":  # most are so: nothing is encoded
+def _file(entry: _File, number: int, root: str, prefix: str, base: str, home: str) -> ManifestFile:
+    name = entry.d[len(home) :] if entry.d.startswith(home) else ""
+    if not is_plain_name(name) or entry.s != f"{base}{name}":  # most are so: nothing is encoded
         field = f"files[{number}]"
-        name = path_of(root, _text(entry, "d"), f"{field}.d")
-        written = path_of(root, _text(entry, "s"), f"{field}.s")
+        name = path_of(root, entry.d, f"{field}.d")
+        written = path_of(root, entry.s, f"{field}.s")
         if written != prefix + name:
             raise Invalid(field, f"moves {written!r} to {name!r}: it is not the attempt's own file")
         _checked(field, check_file_name, name)
-    size, etag = entry.get("z"), entry.get("e") or ""
-    if type(size) is not int or size < 0:
-        raise Invalid(f"files[{number}].z", f"is {size!r}, not a size")
-    if type(etag) is not str:
-        raise Invalid(f"files[{number}].e", "is no text")
-    return ManifestFile(name, size, etag)
+    return ManifestFile(name, entry.z, entry.e or "")
 
 
 def check_file_name(name: str, *, uuid: str = "") -> None:
@@ -277,10 +285,11 @@ def decode_set(data: bytes, key: str, bucket: str) -> PendingSet:
                 destination_key=file.name,
                 etags=(UploadEtag(file.etag),),
                 length=file.size,
+                job_id="",
                 task_id=manifest.attempt,
             )
             for file in manifest.files
         ),
         extra_data=extra_of(manifest),
-        iostatistics=manifest.statistics,
+        iostatistics=dict(manifest.statistics),
     )

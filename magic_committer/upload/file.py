@@ -15,9 +15,10 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, BinaryIO, NoReturn, Self
+
+from msgspec import Struct
 
 from magic_committer._patience import cleaning_up
 from magic_committer.errors import UploadFailed, WrongProcess
@@ -42,8 +43,7 @@ class FileState(StrEnum):
     ABORTED = "aborted"
 
 
-@dataclass(frozen=True, slots=True)
-class PendingFile:
+class PendingFile(Struct, frozen=True, gc=False):
     """What is left of a file that was closed, when nobody writes it any more: as long as its job
     lasts, some 50 bytes instead of the 5 KiB of its stream. ``root``: the URL of the bucket, with a
     ``/`` at its end."""

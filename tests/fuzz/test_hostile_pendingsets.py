@@ -262,8 +262,8 @@ def meaning(read: PendingSet) -> Meaning:
                 commit.length,
                 commit.job_id,
                 commit.task_id,
-                tuple((e.etag, e.checksum_algorithm, e.checksum) for e in commit.etags),
-                tuple(sorted(commit.extra_data.items())),
+                tuple((e.etag, e.checksum_algorithm, e.checksum) for e in commit.parts),
+                tuple(sorted((commit.extra_data or {}).items())),
             )
             for commit in read.commits
         ),
@@ -366,7 +366,7 @@ def about_the_whole(reason: str) -> bool:
 
 def form(read: PendingSet) -> formats.EtagForm:
     """The form of etags that loses nothing of a set."""
-    plain = all(e.checksum is None for commit in read.commits for e in commit.etags)
+    plain = all(e.checksum is None for commit in read.commits for e in commit.parts)
     return "strings" if plain else "objects"
 
 

@@ -8,12 +8,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
@@ -30,7 +30,6 @@ from magic_committer.commit.load import (
 )
 from magic_committer.errors import FormatError
 from magic_committer.hadoop import formats, json
-from magic_committer.hadoop.fields import EMPTY_STATISTICS
 from magic_committer.hadoop.json import BYTES_A_VALUE_MIN, VALUES_FREE
 from magic_committer.options import Options
 from magic_committer.stores.memory import MemoryStore
@@ -42,12 +41,12 @@ SET = formats.new_pendingset(
     commits=[
         formats.new_pending(
             uri="s3a://bucket/t/a.csv", upload_id="u", bucket="bucket", destination_key="t/a.csv",
-            created_ms=0, etags=[formats.UploadEtag('"e"')], length=1, extra_data={}, job_id="j",
+            created_ms=0, etags=(formats.UploadEtag('"e"'),), length=1, extra_data={}, job_id="j",
             task_id="a",
         )
     ],
     extra_data={"magic-committer.task": "1", "magic-committer.attempt": "a"},
-    iostatistics=EMPTY_STATISTICS,
+    iostatistics={},
 )  # fmt: skip
 
 FILLINGS = {
@@ -172,7 +171,7 @@ def runtime() -> Iterator[Runtime]:
 
 def stored(runtime: Runtime, number: int, size: int) -> list[str]:
     """So many sets of at least so many bytes; their keys."""
-    padded = replace(SET, extra_data={**SET.extra_data, "padding": "x" * size})
+    padded = replace(SET, extra_data={**(SET.extra_data or {}), "padding": "x" * size})
     data = formats.encode_pendingset(padded)
     keys = [f"{n}.pendingset" for n in range(number)]
     for key in keys:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_JOB, EXTRA_TASK
@@ -125,7 +125,9 @@ def test_what_a_handle_has_saved_it_need_not_read(s3: MemoryStore, options: mc.O
     s3.requests.clear()
     remembered = attempt_of(mine._attempt)._saved.pendings()
     assert s3.requests["get"] == 0
-    assert remembered == attempt_of(other._attempt)._saved.pendings()
+    read = attempt_of(other._attempt)._saved.pendings()
+    known, found = ([replace(p, etags=tuple(p.parts)) for p in one] for one in (remembered, read))
+    assert known == found
     assert s3.requests["get"] == 1
 
 

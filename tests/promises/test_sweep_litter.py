@@ -4,10 +4,10 @@ they go."""
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit import sweep

@@ -76,6 +76,7 @@ def test_the_lowest_are_those_that_the_project_declares() -> None:
     assert bound == {
         "boto3",
         "httptools",
+        "msgspec",
         "botocore",
         "s3transfer",
         "orjson",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -42,18 +44,60 @@ def test_a_suite_that_hangs_is_ended_and_fails(
     assert "stuck: ended: nothing printed for 0 min" in capsys.readouterr().out
 
 
+@pytest.fixture
+def of_scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Suites ``one``, ``two`` and ``three``, each of which runs a shell script with its name."""
+
+    def given(script: str) -> None:
+        program = tmp_path / "python"
+        program.write_text(f'#!/bin/sh\nname="$3"\n{script}\n')
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+        several = tuple(Suite(name, cap) for cap, name in enumerate(("three", "two", "one")))
+        monkeypatch.setattr(suites, "SUITES", several)
+        monkeypatch.setattr(sys, "argv", ["suites", "test"])
+
+    return given
+
+
 def test_the_whole_fails_with_one_suite(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    of_scripts: Callable[[str], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All suites run and are listed; the exit code says that one failed."""
-    monkeypatch.setattr(
-        suites, "SUITES", (Suite("one", 9, commands=(BAD,)), Suite("two", 9, commands=(OK,)))
-    )
-    monkeypatch.setattr(sys, "argv", ["suites", "test"])
+    """All suites run and are listed, also one that was killed; the exit code says that one
+    failed."""
+    of_scripts('[ $name = one ] && kill -9 $$; echo "--- $name ok"')
     assert suites.main() == 1
     told = capsys.readouterr().out
-    assert "one         FAILED" in told
-    assert "two         ok" in told
+    _, table = told.split("--- all")
+    assert "one         FAILED" in table
+    assert "two ok" in table
+    assert "three ok" in table
+
+
+def test_two_suites_run_at_once(
+    of_scripts: Callable[[str], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The two longest wait for each other; what one prints stands together."""
+    of_scripts(
+        f'[ $name = three ] && exit; echo "from $name"; touch {tmp_path}/$name\n'
+        f"while [ ! -e {tmp_path}/one ] || [ ! -e {tmp_path}/two ]; do sleep 0.1; done\n"
+        'echo "--- $name ok"'
+    )
+    assert suites.main() == 0
+    told = capsys.readouterr().out
+    assert "from one\n--- one ok\n" in told
+    assert "from two\n--- two ok\n" in told
+
+
+def test_ctrl_c_ends_both(of_scripts: Callable[[str], None], tmp_path: Path) -> None:
+    """Each suite hears of it, and is waited for."""
+    of_scripts(
+        f"trap 'touch {tmp_path}/$name; exit 1' TERM\n"
+        "sleep 1; [ $name = one ] && kill -INT $PPID; sleep 600 & wait"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        suites.main()
+    assert (tmp_path / "one").exists()
 
 
 def test_tests_are_dealt_out_as_their_suite_says() -> None:

@@ -13,7 +13,6 @@ from magic_committer.commit.ready import (
     ReadyUpload,
     RowCheck,
     from_pending,
-    row_of,
 )
 from magic_committer.commit.upload_state import UploadName, became
 from magic_committer.errors import FormatError
@@ -29,14 +28,19 @@ JOB = StartedJob("j", UUID, DEST.url, Terms(), False, "", False)
 UPLOAD = ReadyUpload("t/a.csv", "id", (Part(1, '"a"', 1),), 1, None, f"{UUID}.a.0", "")
 
 
+def checked(upload: ReadyUpload) -> tuple[str, str, str, int]:
+    """What of an upload is checked."""
+    return upload.key, upload.upload_id, upload.token, len(upload.parts)
+
+
 def wrong(job: StartedJob = JOB, **changes: object) -> str:
     """What is wrong with an upload that is changed so. Whether its directory was found right before
     makes no difference."""
-    row = row_of(UPLOAD._replace(**changes))[:4]  # type: ignore[arg-type]
+    row = checked(UPLOAD._replace(**changes))  # type: ignore[arg-type]
     alone, after = RowCheck(job, DEST), RowCheck(job, DEST)
     directory = row[0].rpartition("/")[0]
     after.problem(f"{directory}/other", "id", UPLOAD.token, 1)
-    after.problem(*row_of(UPLOAD)[:4])
+    after.problem(*checked(UPLOAD))
     problem = alone.problem(*row)
     assert after.problem(*row) == problem
     return problem or ""

@@ -16,8 +16,8 @@ import magic_committer
 from magic_committer.cli.app import LATER, WORDS, Later, load_all, root
 
 HEAVY = {
-    "awscrt", "boto3", "botocore", "httptools", "jinja2", "orjson", "rich", "s3transfer",
-    "tenacity", "urllib3",
+    "awscrt", "boto3", "botocore", "httptools", "jinja2", "msgspec", "orjson", "rich",
+    "s3transfer", "tenacity", "urllib3",
 }  # fmt: skip
 """Each costs 10 to 300 ms of CPU."""
 OF_HELP = {"", "_patience", "cli", "cli.app", "cli.exits", "cli.main", "version"}
@@ -62,7 +62,7 @@ def test_a_writer_loads_no_maintenance() -> None:
     assert "job" in ours(modules)
     others = {"cli", "doctor", "file_trees", "maintenance", "manifest", "spark"}
     assert not {m for m in ours(modules) if others & set(m.split("."))}
-    assert not modules & (HEAVY - {"orjson"})
+    assert not modules & (HEAVY - {"msgspec", "orjson"})
 
 
 @pytest.mark.parametrize("word", ["--help", "--version"])

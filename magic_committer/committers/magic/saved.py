@@ -26,7 +26,8 @@ import logging
 import threading
 from collections.abc import Generator, Iterable
 from contextlib import closing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from magic_committer._hints import ANOTHER_ATTEMPT, CLOSE_FIRST, OWN_NAME
 from magic_committer._pool import Outcome

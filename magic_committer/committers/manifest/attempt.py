@@ -34,6 +34,7 @@ from magic_committer.committers.ends import TaskAttempt
 from magic_committer.committers.magic.abort import settle_undo
 from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import (
+    FormatError,
     MagicError,
     NotFound,
     OptionError,
@@ -51,7 +52,6 @@ from magic_committer.file_trees.base import (
 )
 from magic_committer.file_trees.disk import LocalTree
 from magic_committer.hadoop.manifests import (
-    MANIFEST_BYTES_MAX,
     ManifestFile,
     TaskManifest,
     check_file_name,
@@ -472,12 +472,11 @@ class TreeAttempt(TaskAttempt):
             self.job.id, self.job.uuid, self.task, self.attempt, self._named,
             statistics=self.statistics.to_dict(),
         )  # fmt: skip
-        data = encode_manifest(manifest, self._tree.url, self._root)
-        if len(data) > MANIFEST_BYTES_MAX:
+        try:
+            return encode_manifest(manifest, self._tree.url, self._root)
+        except FormatError as error:
             raise TaskFailed(
-                f"attempt {self.attempt!r}: its manifest has {len(data)} bytes, more than"
-                f" {MANIFEST_BYTES_MAX}",
+                f"attempt {self.attempt!r}: {error.message}",
                 job_id=self.job.id,
-                hint="Write fewer files in each task",
-            )
-        return data
+                hint="If it is too large: write fewer files in each task",
+            ) from error
