@@ -647,6 +647,24 @@ def run(work: Generator[A, B, R], ask: Callable[[A], B]) -> R:
         return result
 
 
+def working(
+    work: Generator[A, B, R], ask: Callable[[A], Generator[T, Any, B]]
+) -> Generator[T, Any, R]:
+    """`run`, where ``ask`` is a generator itself."""
+    try:
+        asked = next(work)
+        while True:
+            try:
+                answer = yield from ask(asked)
+            except Exception as error:
+                asked = work.throw(error)
+            else:
+                asked = work.send(answer)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
 def looked(
     store: ObjectStore, key: str, look: A, page: Callable[[], A], shows: Callable[[B], bool]
 ) -> Generator[A, B, B]:

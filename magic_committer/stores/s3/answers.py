@@ -132,8 +132,11 @@ _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
 
 def read(operation: str, answer: Answer) -> Reply:
-    """Read the answer to an operation. Raises `Refused`: the store's error; `NoAnswer`: it is not
+    """Read the answer to an operation; of a rare one the SDK has, and its ``Document`` is beside.
+    Raises `Refused`: the store's error; `NoAnswer`: it is not
     S3's (`Cause.UNREADABLE`), or it is, and its body was not read (`Cause.LARGE`)."""
+    if answer.parsed is not None:
+        return {**answer.parsed, "Document": answer.body}
     try:
         if answer.status >= 300:
             raise _refusal(operation, answer)

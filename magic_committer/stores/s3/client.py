@@ -3,9 +3,8 @@ or by boto3 (`via_boto3`), which is chosen once, when the store is made.
 
 Invariants:
 
-* Each request goes through `S3Store._ask` or, of many at once, `many.ask_each`: one retry layer,
-  one translation of errors. The verbs that can be asked many at once are written once, as
-  generators of requests, for both.
+* Each request goes through `S3Store._asking`: one retry layer, one translation of errors. A verb
+  that can be asked many at once is written once, as a generator of requests.
 * No value of the SDK leaves this package. A body is opened again for each attempt.
 * Listings are paged here and filtered again by prefix: some stores ignore it (stores.md). A page
   that says "more" without saying where is an error, never the end.
@@ -69,6 +68,7 @@ from magic_committer.stores.base import (
     found_on,
     looked,
     run,
+    working,
 )
 from magic_committer.stores.s3.answers import Reply
 from magic_committer.stores.s3.config import (
@@ -80,14 +80,20 @@ from magic_committer.stores.s3.config import (
 )
 from magic_committer.stores.s3.errors import per_key
 from magic_committer.stores.s3.fast import Fast
-from magic_committer.stores.s3.many import Work, ask_each
+from magic_committer.stores.s3.http import Exchange, Waits, waited
+from magic_committer.stores.s3.many import Loop, each_result
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call
-from magic_committer.stores.s3.retry import Attempts, ask
+from magic_committer.stores.s3.retry import ask
 
 if TYPE_CHECKING:
     from magic_committer.stores.s3.via_boto3 import ViaBoto3
 
+R = TypeVar("R")
 T = TypeVar("T")
+
+Work = Generator[Call, tuple[Reply, int], R]
+"""What one verb asks: it yields requests, is sent each reply with how often it was asked for, or is
+thrown the error, and returns the verb's result."""
 
 _log = logging.getLogger("magic_committer")
 
@@ -449,22 +455,26 @@ class S3Store:
         look_seconds: float = SLICE_SECONDS,
     ) -> Generator[tuple[T, Answer], None, None]:
         """Implements `magic_committer.stores.base.Many`."""
-        way = self._way
-        assert isinstance(way, Fast)
+        assert isinstance(self._way, Fast)
+        loop: Loop[T] = Loop(self._way.http, self._clock, in_flight)
+        asking = partial(self._asking, exchange=loop.exchange)
 
-        def next_work() -> tuple[T, Work[Answer]] | None:
-            asked = next_ask()
-            return None if asked is None else (asked[0], _WORKS[type(asked[1])](self, asked[1]))
+        def next_work() -> tuple[T, Waits[Answer]] | None:
+            if (new := next_ask()) is None:
+                return None
+            return new[0], working(_WORKS[type(new[1])](self, new[1]), asking)
 
-        attempts = partial(Attempts, self._options, self._clock, way, self._bucket)
-        return ask_each(way, self._clock, next_work, attempts, in_flight, look_seconds)
+        return each_result(loop, next_work, look_seconds)
 
     # The way of a request ------------------------------------------------------------------------
 
     def _ask(self, call: Call) -> tuple[Reply, int]:
-        """Send a request until it is answered. Gives the reply, and how often the request was
-        sent."""
-        return ask(self._options, self._clock, self._way, self._bucket, call)
+        """Send a request until it is answered, in this thread. Gives the reply, and how often the
+        request was sent."""
+        return waited(self._asking(call), self._clock.sleep)
+
+    def _asking(self, call: Call, exchange: Exchange | None = None) -> Waits[tuple[Reply, int]]:
+        return ask(self._options, self._clock, self._way, self._bucket, call, exchange)
 
     def _make(self) -> Fast | ViaBoto3:
         options = self._options

@@ -10,9 +10,18 @@ Invariants:
 from __future__ import annotations
 
 from magic_committer._runtime import Clock
-from magic_committer.stores.s3.answers import Refused, Reply, read
+from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.config import NotPlain, Setup
-from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer
+from magic_committer.stores.s3.http import (
+    Answer,
+    Cause,
+    Deadline,
+    Exchange,
+    Http,
+    HttpRequest,
+    NoAnswer,
+    Waits,
+)
 from magic_committer.stores.s3.requests import (
     CHECKSUM_FIELDS,
     BucketPlace,
@@ -50,9 +59,12 @@ class Fast:
         except NoAnswer as error:
             return error.cause is not Cause.CREDENTIALS
 
-    def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a request once, and read its answer. Raises `Failure`."""
-        return read(call.operation, self.http.send(self.request(call), deadline))
+    def ask(
+        self, call: Call, deadline: Deadline, exchange: Exchange | None = None
+    ) -> Waits[Answer]:
+        """Send a request once. Raises `Failure`. ``exchange``: over other connections than those of
+        threads."""
+        return (exchange or self.http.exchange)(self.request(call), deadline)
 
     def request(self, call: Call) -> HttpRequest:
         """Write and sign a request. Raises `NoAnswer`: it cannot be."""

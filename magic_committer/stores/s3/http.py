@@ -1,9 +1,9 @@
 """HTTP/1.1 over connections of our own: one state machine, and what waits for its socket.
 
 `Connection.exchange` is one request and its answer, from the connection to the last byte. It is a
-generator: it yields what its socket must be ready for, and never waits by itself. Two things drive
-it: `Http.send` in the calling thread, for one request, and `Loop` for many requests of one thread.
-llhttp (httptools) reads the answer.
+generator: it yields what it waits for (`Waits`), and never waits by itself. Two things drive it:
+`waited` in the calling thread, and `many.Loop` for many works of one thread. llhttp (httptools)
+reads the answer.
 
 Invariants:
 
@@ -25,28 +25,28 @@ from __future__ import annotations
 import base64
 import errno
 import os
-import select
 import selectors
 import socket
 import ssl
 import struct
 import sys
 import weakref
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
-from time import monotonic
-from typing import Any, NamedTuple
+from time import monotonic, sleep
+from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import httptools
 
 from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
-from magic_committer._pool import BESIDE, Future
+from magic_committer._pool import BESIDE, Future, renewed_in_children
 from magic_committer.stores.base import FileSlice, PartBody
+
+R = TypeVar("R")
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -73,6 +73,7 @@ SIGN_OF_LIFE_BYTES = 256 * 1024
 """After this many moved bytes the store counts as not silent."""
 
 _SLICE = struct.pack("ll", 0, int(SLICE_SECONDS * 1e6))  # a `timeval`
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # Windows has no poll
 _NOT_YET = (BlockingIOError, ssl.SSLWantReadError)
 _HUNG_UP = (BrokenPipeError, ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _BODILESS = (204, 304)
@@ -186,6 +187,7 @@ class Answer:
     status: int  # never 1xx
     headers: Mapping[str, str]  # names in lower case; repeated ones are joined by ", "
     body: bytes  # decoded from chunks; never from an encoding
+    parsed: Mapping[str, Any] | None = None  # what the SDK read in it, of a rare operation
     until_close: bool = False  # it ended where the connection did: nothing else says it is whole
     excess: str = ""  # how long the body is, in words, if it was too long: then it was not read
 
@@ -270,14 +272,16 @@ class Network:
 
 
 Address = tuple[socket.AddressFamily, Any]
-_addresses: dict[tuple[str, int], tuple[float, list[Address]]] = {}
-_lookups: dict[tuple[str, int], Future[None]] = {}
+Place = tuple[str, int, int]
+"""Host, port, and the process: in a forked child no thread of its parent looks up anything."""
+_addresses: dict[Place, tuple[float, list[Address]]] = {}
+_lookups: dict[Place, Future[None]] = {}
 
 
 def _addresses_of(origin: Origin, deadline: Deadline) -> list[Address]:
     """Where a host listens. Another thread asks: neither a signal nor a deadline ends a lookup, and
     a loop has other requests. Meanwhile what was found before serves, unless it is old."""
-    place = (origin.host, origin.port)
+    place = (origin.host, origin.port, os.getpid())
     at, found = _addresses.get(place, (0.0, []))
     age = monotonic() - at
     if found and age < ADDRESS_SECONDS:
@@ -294,8 +298,8 @@ def _addresses_of(origin: Origin, deadline: Deadline) -> list[Address]:
     return _addresses[place][1]
 
 
-def _look_up(place: tuple[str, int]) -> None:
-    found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
+def _look_up(place: Place) -> None:
+    found = socket.getaddrinfo(*place[:2], type=socket.SOCK_STREAM)
     _addresses[place] = monotonic(), [(family, address) for family, _, _, _, address in found]
 
 
@@ -355,7 +359,7 @@ class _Reading:
     def answer(self) -> Answer:
         """The whole answer."""
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        return Answer(self._status, self._headers, body, self._until_close, self._excess)
+        return Answer(self._status, self._headers, body, None, self._until_close, self._excess)
 
     @property
     def keeps_open(self) -> bool:
@@ -443,10 +447,11 @@ class _TooLong(ValueError):
 
 # Connections --------------------------------------------------------------------------------------
 
-Exchange = Generator[int, int, Answer]
-"""Yields what its socket must be ready for, and is sent what it is ready for: 0 after a slice."""
-Step = Generator[int, int, None]
-Outcome = Answer | Failure
+Waits = Generator["tuple[Connection, int] | float", int, R]
+"""A work that waits for connections, and for time. It yields a connection with what its socket must
+be ready for, and is sent what that is ready for: 0 after a slice; or it yields seconds."""
+Exchange = Callable[[HttpRequest, Deadline], Waits[Answer]]
+"""How a request is sent, and its answer received."""
 
 
 class _Tls:
@@ -519,36 +524,47 @@ class _Tls:
             self._left = self._left[self._sock.send(self._left) :]
 
 
+class Lender(Protocol):
+    """What lends connections, and gets each back when its request has ended.
+
+    Attributes:
+        may_block: nothing else waits in this thread: a large body then leaves in one call of the
+            kernel, `SLICE_SECONDS` at a time.
+    """
+
+    @property
+    def may_block(self) -> bool: ...
+
+    def give_back(self, connection: Connection, status: int) -> None:
+        """``status``: of the answer; 0: there was none."""
+
+
 class Connection:
     """One connection, for one request after the other.
 
     Attributes:
         is_open: it may be used for another request.
-        may_block: a thread sends by it, and nothing else: a large body then goes out in one call of
-            the kernel, `SLICE_SECONDS` at a time.
-        tag, work: in a loop: its request, and what the caller knows it by; None: it is idle.
-        watched, number, wanted: the socket as the loop's selector knows it, and for what.
+        watched, number, wanted, flight: of a loop: the socket as its selector knows it, for what,
+            and which work waits for it; None: it is idle.
     """
 
     __slots__ = (
-        "__weakref__", "_fails", "_given", "_mask", "_network", "_poll", "_since", "is_open",
-        "may_block", "number", "origin", "sock", "tag", "wanted", "watched", "work",
+        "__weakref__", "_fails", "_given", "_network", "_selector", "_since", "_waits_for",
+        "flight", "is_open", "number", "origin", "sock", "wanted", "watched",
     )  # fmt: skip
 
     def __init__(self, network: Network, origin: Origin) -> None:
         self._network = network
         self.origin = origin
-        self._poll: select.poll | None = None
-        self._mask = self._given = self.wanted = 0
+        self._selector: selectors.BaseSelector | None = None
+        self._given = self._waits_for = self.wanted = self.number = 0
         self._fails = Cause.BROKEN  # what it is if the present step fails
         self._since = 0.0
         self.sock: socket.socket | _Tls | None = None
         self.watched: socket.socket | _Tls | None = None
-        self.number = -1
-        self.is_open = self.may_block = False
-        self.tag: Any = None
-        self.work: Exchange | None = None
-        _made.add(self)
+        self.is_open = False
+        self.flight: Any = None
+        renewed_in_children(self, Connection.close)  # it is its parent's, idle or not
 
     @property
     def is_quiet(self) -> bool:
@@ -564,38 +580,30 @@ class Connection:
             pass
         return False
 
-    def wait(self, wanted: int, seconds: float) -> int:
+    def wait(self, wanted: int, seconds: float = SLICE_SECONDS) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
         assert self.sock is not None
-        if not hasattr(select, "poll"):  # Windows
-            number = self.sock.fileno()
-            reads, writes = ([number] if wanted & way else [] for way in (READ, WRITE))
-            reads, writes, fails = select.select(reads, writes, [number], seconds)
-            return (READ if reads else 0) | (WRITE if writes or fails else 0)
-        mask = (select.POLLIN if wanted & READ else 0) | (select.POLLOUT if wanted & WRITE else 0)
-        if self._poll is None:
-            self._poll, self._mask = select.poll(), -1
-        if mask != self._mask:  # to register a socket again changes what is waited for
-            self._poll.register(self.sock.fileno(), mask)
-            self._mask = mask
-        ready = self._poll.poll(seconds * 1000)
-        if not ready:
-            return 0
-        event = ready[0][1]
-        if event & ~(select.POLLIN | select.POLLOUT):  # an error: who uses the socket gets it
-            return wanted
-        return (READ if event & select.POLLIN else 0) | (WRITE if event & select.POLLOUT else 0)
+        if self._selector is None:
+            self._selector = _Selector()
+            self._selector.register(self.sock.fileno(), wanted)
+        elif wanted != self._waits_for:
+            self._selector.modify(self.sock.fileno(), wanted)
+        self._waits_for = wanted
+        ready = self._selector.select(seconds)
+        return ready[0][1] if ready else 0
 
     def close(self) -> None:
-        """Close it. Repeatable."""
+        """Close it, of which the server hears nothing in a forked child. Repeatable."""
         self.is_open = False
-        self._poll = None
+        self._selector = None
         sock, self.sock = self.sock, None
         if sock is not None:
             sock.close()
 
-    def exchange(self, request: HttpRequest, deadline: Deadline) -> Exchange:
-        """Send a request, at most once, and receive its answer. Raises `NoAnswer`."""
+    def exchange(self, request: HttpRequest, deadline: Deadline, lender: Lender) -> Waits[Answer]:
+        """Send a request, at most once, and receive its answer; then give this connection back.
+        Raises `NoAnswer`."""
+        status = 0
         pieces = self._pieces(request)
         reading = _Reading(request.method, request.bytes_max)
         self._given = 0
@@ -606,11 +614,12 @@ class Connection:
                 yield from self._open(deadline)
                 self._given = 0
             self._fails = Cause.BROKEN
-            whole = yield from self._send(pieces, deadline, reading)
+            whole = yield from self._send(pieces, deadline, reading, lender.may_block)
             deadline.receives()
             yield from self._receive(deadline, reading, waits=whole)
             answer = reading.answer()
-            if not whole and answer.status < 300:
+            status = answer.status
+            if not whole and status < 300:
                 raise ValueError("a success came for a part of the request")
             self.is_open = whole and reading.keeps_open
             self._since = monotonic()
@@ -625,6 +634,7 @@ class Connection:
                 pieces.close()
             if not self.is_open:
                 self.close()
+            lender.give_back(self, status)
 
     def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
         cause, why = self._fails, _words(error)
@@ -672,7 +682,7 @@ class Connection:
             return (memoryview(head + body if length else head),)
         return memoryview(head), memoryview(body)
 
-    def _open(self, deadline: Deadline) -> Step:
+    def _open(self, deadline: Deadline) -> Waits[None]:
         """Connect to the store or its proxy; tunnel and encrypt as the URL asks for it. Nothing of
         the request is sent."""
         proxy = self._network.proxy
@@ -687,7 +697,7 @@ class Connection:
             self._fails = Cause.TLS
             yield from self._encrypt(self.origin.host, deadline)
 
-    def _connect(self, place: Origin, deadline: Deadline) -> Step:
+    def _connect(self, place: Origin, deadline: Deadline) -> Waits[None]:
         code = 0
         addresses = _addresses_of(place, deadline)
         for number, (family, address) in enumerate(addresses, 1):
@@ -702,7 +712,7 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SLICE)
             code = sock.connect_ex(address)
             while code in (errno.EINPROGRESS, errno.EAGAIN, errno.EWOULDBLOCK):
-                if (yield WRITE):
+                if (yield self, WRITE):
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                     break
                 deadline.look()
@@ -715,7 +725,7 @@ class Connection:
             raise TimeoutError
         raise OSError(code, os.strerror(code)) if code else OSError("the name has no address")
 
-    def _tunnel(self, deadline: Deadline) -> Step:
+    def _tunnel(self, deadline: Deadline) -> Waits[None]:
         """Ask the proxy for a tunnel to the store."""
         place, port = self.origin.netloc, f":{self.origin.port}"
         place = place if place.endswith(port) else place + port
@@ -731,7 +741,7 @@ class Connection:
         finally:
             reading.close()
 
-    def _encrypt(self, host: str, deadline: Deadline) -> Step:
+    def _encrypt(self, host: str, deadline: Deadline) -> Waits[None]:
         until = monotonic() + self._network.connect_seconds_max
         tls = self._network.tls
         assert tls is not None
@@ -742,17 +752,21 @@ class Connection:
                 sock.do_handshake()
                 return
             except ssl.SSLWantReadError:
-                ready = yield READ
+                ready = yield self, READ
             except BlockingIOError:
-                ready = yield WRITE
+                ready = yield self, WRITE
             if not ready:
                 deadline.look()
                 if monotonic() >= until:
                     raise TimeoutError
 
     def _send(
-        self, pieces: Iterable[memoryview], deadline: Deadline, reading: _Reading
-    ) -> Generator[int, int, bool]:
+        self,
+        pieces: Iterable[memoryview],
+        deadline: Deadline,
+        reading: _Reading,
+        may_block: bool = False,
+    ) -> Waits[bool]:
         """Send a request. Gives whether all of it was sent: a server may answer early, and may hang
         up then. What it has said is read all the same."""
         sock = self.sock
@@ -761,14 +775,14 @@ class Connection:
         try:
             for piece in pieces:
                 view = piece
-                if self.may_block and len(view) > JOINED_BYTES_MAX:
+                if may_block and len(view) > JOINED_BYTES_MAX:
                     sock.setblocking(True)
                 while view:
                     try:
                         self._given += encrypted
                         count = sock.send(view)
                     except _NOT_YET:
-                        ready = yield READ | WRITE
+                        ready = yield self, READ | WRITE
                         if not ready & WRITE:
                             deadline.look()
                         if ready & READ and self._hear(reading):
@@ -782,7 +796,7 @@ class Connection:
                 raise
             return False
         finally:
-            if self.may_block:
+            if may_block:
                 sock.setblocking(False)
         return True
 
@@ -797,12 +811,12 @@ class Connection:
             reading.feed(piece)
         return not piece or not reading.in_head
 
-    def _receive(self, deadline: Deadline, reading: _Reading, *, waits: bool) -> Step:
+    def _receive(self, deadline: Deadline, reading: _Reading, *, waits: bool) -> Waits[None]:
         """Receive an answer to its end. ``waits``: nothing of it can be there yet."""
         sock = self.sock
         assert sock is not None
         while not reading.ended:
-            while waits and not (yield READ):
+            while waits and not (yield self, READ):
                 deadline.look()
             try:
                 piece = sock.recv(RECEIVE_BYTES)
@@ -850,7 +864,25 @@ def _words(error: Exception) -> str:
     return said[0].lower() + said[1:]
 
 
-# One request in the calling thread ----------------------------------------------------------------
+# Connections of a process -------------------------------------------------------------------------
+
+
+def waited(work: Waits[R], sleeps: Callable[[float], object] = sleep) -> R:
+    """Do a work, for which this thread waits."""
+    try:
+        wanted = next(work)
+        while True:
+            if isinstance(wanted, float):
+                sleeps(wanted)
+                ready = 0
+            else:
+                ready = wanted[0].wait(wanted[1])
+            wanted = work.send(ready)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    finally:
+        work.close()  # a signal's exception may have come
 
 
 class Http:
@@ -862,23 +894,14 @@ class Http:
         self._idle: dict[Origin, list[Connection]] = {}
         self.close = weakref.finalize(self, _close_all, self._idle)
 
-    def send(self, request: HttpRequest, deadline: Deadline) -> Answer:
-        """Send a request at most once, and wait for its answer in this thread. Raises as
+    @property
+    def may_block(self) -> bool:
+        return _Selector is not selectors.SelectSelector  # Windows has no `timeval`
+
+    def exchange(self, request: HttpRequest, deadline: Deadline) -> Waits[Answer]:
+        """Send a request at most once, in a thread that waits for nothing else. Raises as
         `Connection.exchange`."""
-        connection = self.take(request.origin)
-        connection.may_block = hasattr(select, "poll")  # Windows has no `timeval`
-        work = connection.exchange(request, deadline)
-        try:
-            wanted = next(work)
-            while True:
-                wanted = work.send(connection.wait(wanted, SLICE_SECONDS))
-        except StopIteration as end:
-            answer: Answer = end.value
-            return answer
-        finally:
-            work.close()  # a signal's exception may have come
-            connection.may_block = False
-            self.give_back(connection)
+        return self.take(request.origin).exchange(request, deadline, self)
 
     def take(self, origin: Origin) -> Connection:
         """A connection that may be used, or a new one."""
@@ -893,7 +916,7 @@ class Http:
             connection.close()
         return Connection(self._network, origin)
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: Connection, status: int = 0) -> None:
         """Keep a connection for later, if it is open and there are not too many. One that is too
         old, which nobody would use, is closed for it."""
         if not connection.is_open:
@@ -912,149 +935,3 @@ def _close_all(idle: dict[Origin, list[Connection]]) -> None:
     for connections in list(idle.values()):
         while connections:
             connections.pop().close()
-
-
-_made: weakref.WeakSet[Connection | Loop] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """A child must not use its parent's connections, idle or not. Closing them says nothing to the
-    server."""
-    for one in list(_made):
-        one.renew() if isinstance(one, Loop) else one.close()
-    _addresses.clear()
-    _lookups.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-# Many requests of one thread ----------------------------------------------------------------------
-
-
-class Loop:
-    """Sends many requests at once, in the thread that uses it, over connections that ``http``
-    lends. Nothing happens between two calls but what the kernel does."""
-
-    def __init__(self, http: Http) -> None:
-        self._http = http
-        try:
-            self._selector: selectors.BaseSelector = selectors.DefaultSelector()
-        except OSError:  # there is no descriptor left: this one needs none
-            self._selector = selectors.PollSelector()
-        self._busy: set[Connection] = set()
-        self._idle: dict[Origin, list[Connection]] = {}
-        self._ended: deque[tuple[Any, Outcome]] = deque()
-        self._look_at = 0.0
-        _made.add(self)
-
-    def renew(self) -> None:
-        """Begin again in a forked child: its requests, and its selector, are the parent's."""
-        self._selector.close()
-        self._selector = selectors.DefaultSelector()
-        self._idle.clear()
-        for connection in list(self._busy):
-            connection.close()
-            why = "the process that sent it has forked"
-            self._over(connection, NoAnswer(Cause.BROKEN, Sent.PERHAPS, why))
-
-    @property
-    def flying(self) -> int:
-        """How many requests are under way, or have an outcome that was not given yet."""
-        return len(self._busy) + len(self._ended)
-
-    def start(self, tag: Any, request: HttpRequest, deadline: Deadline) -> None:
-        """Begin a request; ``tag`` is what the caller knows it by."""
-        connection = self._take(request.origin)
-        connection.tag = tag
-        connection.work = connection.exchange(request, deadline)
-        self._busy.add(connection)
-        self._resume(connection, None)
-
-    def wait(self, seconds: float) -> Iterator[tuple[Any, Outcome]]:
-        """Wait, at most for that time, and give what has ended."""
-        if not self._ended:
-            for key, ready in self._selector.select(max(0.0, min(seconds, SLICE_SECONDS))):
-                connection: Connection = key.data
-                if connection.work is not None:
-                    self._resume(connection, ready)
-                else:  # the server has closed it
-                    self._idle[connection.origin].remove(connection)
-                    self._leave(connection)
-            now = monotonic()
-            if now >= self._look_at:
-                self._look_at = now + SLICE_SECONDS
-                for connection in list(self._busy):
-                    self._resume(connection, 0)
-        while self._ended:
-            yield self._ended.popleft()
-
-    def close(self) -> None:
-        """Give up what is under way, and give the idle connections back."""
-        for connection in list(self._busy):
-            if connection.work is not None:
-                connection.work.close()
-            self._leave(connection)
-        self._busy.clear()
-        for connections in self._idle.values():
-            for connection in connections:
-                self._forget(connection)
-                self._http.give_back(connection)
-        self._idle.clear()
-        self._selector.close()
-
-    def _take(self, origin: Origin) -> Connection:
-        idle = self._idle.get(origin)
-        while idle:
-            connection = idle.pop()
-            if connection.is_quiet:
-                return connection
-            self._leave(connection)
-        return self._http.take(origin)
-
-    def _resume(self, connection: Connection, ready: int | None) -> None:
-        """Let a request go on, until it must wait again or has ended."""
-        work = connection.work
-        assert work is not None
-        try:
-            wanted = work.send(ready)  # type: ignore[arg-type]  # a generator begins with None
-        except StopIteration as end:
-            self._over(connection, end.value)
-        except Failure as error:
-            self._over(connection, error.with_traceback(None))
-        else:
-            self._watch(connection, wanted)
-
-    def _watch(self, connection: Connection, wanted: int) -> None:
-        sock = connection.sock
-        if sock is connection.watched:
-            if wanted != connection.wanted:
-                self._selector.modify(connection.number, wanted, connection)
-        else:  # another address, or TLS
-            assert sock is not None
-            self._forget(connection)
-            connection.watched, connection.number = sock, sock.fileno()
-            self._selector.register(connection.number, wanted, connection)
-        connection.wanted = wanted
-
-    def _over(self, connection: Connection, outcome: Outcome) -> None:
-        self._busy.discard(connection)
-        self._ended.append((connection.tag, outcome))
-        connection.tag = connection.work = None
-        if connection.is_open:
-            self._watch(connection, READ)
-            self._idle.setdefault(connection.origin, []).append(connection)
-        else:
-            self._leave(connection)
-
-    def _leave(self, connection: Connection) -> None:
-        self._forget(connection)
-        connection.close()
-
-    def _forget(self, connection: Connection) -> None:
-        """Take a socket out of the selector. It may be closed, and have no number any more."""
-        if connection.watched is not None:
-            with suppress(KeyError):
-                self._selector.unregister(connection.number)
-            connection.watched = None

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from magic_committer._runtime import Clock, SystemClock
 from magic_committer.errors import FormatError, NotFound, NotSupported
 from magic_committer.options import S3Options
+from magic_committer.stores.s3.http import waited
 from magic_committer.stores.s3.requests import Call
 from magic_committer.stores.s3.retry import ask
 from magic_committer.stores.s3.via_boto3 import ViaBoto3
@@ -79,7 +80,8 @@ class S3Lifecycle:
 
     def _ask(self, verb: str, operation: str, **parameters: Any) -> dict[str, Any]:
         call = Call(verb, operation, "", parameters)
-        return ask(self._options, self._clock, self._way, self._bucket, call)[0]
+        asking = ask(self._options, self._clock, self._way, self._bucket, call)
+        return waited(asking, self._clock.sleep)[0]
 
 
 def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:

@@ -36,7 +36,7 @@ from magic_committer._pool import beside
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PartBody
 from magic_committer.stores.s3 import redact
-from magic_committer.stores.s3.answers import Refused, Reply, read
+from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.config import (
     REGION_DEFAULT,
     core_session,
@@ -45,17 +45,20 @@ from magic_committer.stores.s3.config import (
     no_client,
 )
 from magic_committer.stores.s3.http import (
+    Answer,
     Cause,
     Deadline,
+    Exchange,
     Failure,
     Http,
     HttpRequest,
     NoAnswer,
-    Outcome,
     Sent,
+    Waits,
     look_at_file,
     origin_of,
     unwritten,
+    waited,
 )
 from magic_committer.stores.s3.requests import OPERATIONS, Call
 
@@ -69,7 +72,7 @@ class _Turn:
 
     call: Call
     deadline: Deadline
-    outcome: Outcome | None = None
+    outcome: Answer | Failure | None = None
 
 
 _turns = threading.local()
@@ -108,9 +111,9 @@ class ViaBoto3:
             return True
         return beside(self._mine().core.get_credentials, Errand()) is not None
 
-    def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Ask once. The reply to an operation that is not in `OPERATIONS` is the SDK's, with the
-        document as it came under ``Document``. Raises as `fast.Fast.ask`."""
+    def ask(self, call: Call, deadline: Deadline, _: Exchange | None = None) -> Waits[Answer]:
+        """Ask once. Raises as `fast.Fast.ask`."""
+        yield from ()  # the SDK waits for its answer in this call
         deadline.errand = Errand()  # within the caller's
         # No lambda: the frame of one keeps what it has closed over, even when it is cleared.
         return beside(partial(self._ask, call, deadline), deadline.errand)
@@ -118,11 +121,12 @@ class ViaBoto3:
     def moves(self, error: Refused, region: str) -> bool:
         return False  # the SDK has gone there by itself
 
-    def _ask(self, call: Call, deadline: Deadline) -> Reply:
+    def _ask(self, call: Call, deadline: Deadline) -> Answer:
         turn = _turns.now = _Turn(call, deadline)
-        parsed = None
         try:
             parsed = self._send(call)
+            if isinstance(turn.outcome, Answer) and call.operation not in OPERATIONS:
+                turn.outcome.parsed = parsed
         except Failure as error:
             turn.outcome = error
         except Exception as error:  # whatever it is: an answer tells more
@@ -137,9 +141,7 @@ class ViaBoto3:
             finally:
                 del answer  # or it keeps this frame, which keeps it
         assert answer is not None
-        if parsed is not None and call.operation not in OPERATIONS:
-            return {**parsed, "Document": answer.body}
-        return read(call.operation, answer)
+        return answer
 
     def _send(self, call: Call) -> Any:
         operation = getattr(self.client, xform_name(call.operation))
@@ -228,7 +230,7 @@ def _before_send(http: Http, request: AWSPreparedRequest, **_: Any) -> AWSRespon
     origin, target = origin_of(f"{scheme}://{netloc}"), f"{slash or '/'}{target}"
     body = body.encode() if isinstance(body, str) else body
     ours = HttpRequest(request.method, origin, target, headers, body, call.bytes_max)
-    turn.outcome = answer = http.send(ours, turn.deadline)
+    turn.outcome = answer = waited(http.exchange(ours, turn.deadline))
     return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
 
 
