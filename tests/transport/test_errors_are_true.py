@@ -170,7 +170,8 @@ def test_a_way_that_does_not_exist_is_an_option_error(wrong: dict[str, str], nam
 
 CHECK = {
     Cause.CONNECT: "endpoint_url", Cause.PROXY: "NO_PROXY", Cause.TLS: "scheme",
-    Cause.CERTIFICATE: "AWS_CA_BUNDLE", Cause.FULL: "ulimit -n",
+    Cause.CERTIFICATE: "AWS_CA_BUNDLE", Cause.PROXY_CERTIFICATE: "AWS_CA_BUNDLE",
+    Cause.FULL: "ulimit -n",
 }  # fmt: skip
 
 

@@ -75,7 +75,6 @@ from magic_committer.stores.s3.config import (
     NotPlain,
     customer_key_headers,
     encryption_headers,
-    plain_setup,
     surroundings,
 )
 from magic_committer.stores.s3.errors import per_key
@@ -479,7 +478,7 @@ class S3Store:
     def _make(self) -> Fast | ViaBoto3:
         options = self._options
         try:
-            return Fast(plain_setup(self._bucket, options), self._clock)
+            return Fast(self._bucket, options, self._clock)
         except NotPlain as reason:
             if options.transport == "fast":
                 raise OptionError(

@@ -95,6 +95,7 @@ class Cause(Enum):
     PROXY = "proxy"  # the proxy refused, or could not be reached
     TLS = "tls"  # no encrypted connection, for another reason than the certificate
     CERTIFICATE = "certificate"  # the store's is not trusted, or is for another name
+    PROXY_CERTIFICATE = "proxy's certificate"  # the same of the proxy's
     FULL = "full"  # this process has no descriptor left for a connection
     TIME = "time"  # the request's time was over, or its errand has ended
     BROKEN = "broken"  # the connection ended, or what came is not HTTP
@@ -258,6 +259,7 @@ class Network:
     connect_seconds_max: float = 10.0  # for a connection to one address, and then for TLS
     idle_max: int = 64  # how many idle connections are kept
     tls: ssl.SSLContext | None = None  # None: no encrypted connections
+    bundle: str = ""  # the file of the authorities that ``tls`` trusts
     proxy: str = ""  # its URL, with user and password if it needs them; "": none
 
     @property
@@ -645,7 +647,9 @@ class Connection:
         if reading.began:
             sent = Sent.ANSWERED
         if isinstance(error, ssl.SSLCertVerificationError):
-            cause, why = Cause.CERTIFICATE, f"certificate verify failed: {error.verify_message}"
+            cause = Cause.PROXY_CERTIFICATE if cause is Cause.PROXY else Cause.CERTIFICATE
+            said = f"certificate verify failed: {error.verify_message}"
+            why = f"{said} (trusted are the authorities in {self._network.bundle})"
         elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             cause = Cause.FULL
         elif isinstance(error, EOFError):
