@@ -243,6 +243,7 @@ def test_a_system_without_poll_waits_by_select(
 ) -> None:
     """Windows has none."""
     monkeypatch.setattr(http, "_Selector", selectors.SelectSelector)
+    monkeypatch.setattr(Http, "may_block", False)
     with raw_server(OKS) as raw:
         assert [driver.ended(to(raw, "PUT", body)) for body in (b"x", BIG)] == [(200, b"ok")] * 2
     assert driver.ended(to("http://127.0.0.1:9")) == (Cause.CONNECT, Sent.NEVER)

@@ -138,6 +138,8 @@ def read(operation: str, answer: Answer) -> Reply:
     if answer.parsed is not None:
         return {**answer.parsed, "Document": answer.body}
     try:
+        if answer.excess and answer.status != 200:
+            raise _Strange(answer.excess)
         if answer.status >= 300:
             raise _refusal(operation, answer)
         if answer.status == _PARTIAL:

@@ -20,7 +20,6 @@ from magic_committer.stores.s3.http import (
     Answer,
     Cause,
     Deadline,
-    Exchange,
     Http,
     HttpRequest,
     NoAnswer,
@@ -75,12 +74,10 @@ class Fast:
         except NoAnswer as error:
             return error.cause is not Cause.CREDENTIALS
 
-    def ask(
-        self, call: Call, deadline: Deadline, exchange: Exchange | None = None
-    ) -> Waits[Answer]:
-        """Send a request once. Raises `Failure`. ``exchange``: over other connections than those of
-        threads."""
-        return (exchange or self.http.exchange)(self.request(call), deadline)
+    def ask(self, call: Call, deadline: Deadline, over: Http | None = None) -> Waits[Answer]:
+        """Send a request once. Raises `Failure`. ``over``: other connections
+        than those of threads."""
+        return (over or self.http).exchange(self.request(call), deadline)
 
     def request(self, call: Call) -> HttpRequest:
         """Write and sign a request. Raises `NoAnswer`: it cannot be."""

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
 from time import monotonic, sleep
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import httptools
@@ -186,11 +186,11 @@ class Answer:
     """A whole answer."""
 
     status: int  # never 1xx
-    headers: Mapping[str, str]  # names in lower case; repeated ones are joined by ", "
+    headers: dict[str, str]  # names in lower case; repeated ones are joined by ", "
     body: bytes  # decoded from chunks; never from an encoding
-    parsed: Mapping[str, Any] | None = None  # what the SDK read in it, of a rare operation
     until_close: bool = False  # it ended where the connection did: nothing else says it is whole
     excess: str = ""  # how long the body is, in words, if it was too long: then it was not read
+    parsed: Mapping[str, Any] | None = None  # what the SDK read in it, of a rare operation
 
 
 class Deadline:
@@ -312,22 +312,15 @@ class _Reading:
     """One answer, as llhttp reads it. ``began``: a byte of it has come; ``in_head``: its head, that
     of what is no 1xx, is not whole; ``ended``: it is whole; ``spoilt``: bytes stand behind it."""
 
-    __slots__ = (
-        "_bodiless", "_bytes", "_bytes_max", "_excess", "_goes_on", "_head_bytes", "_headers",
-        "_parser", "_pieces", "_said", "_status", "_until_close", "began", "ended", "in_head",
-        "spoilt",
-    )  # fmt: skip
-
     def __init__(self, method: str, bytes_max: int) -> None:
         self._parser: Any = httptools.HttpResponseParser(self)
         self._bodiless = method in ("HEAD", "CONNECT")
         self._bytes_max = bytes_max
-        self._bytes = self._head_bytes = self._status = 0
+        self._bytes = self._head_bytes = 0
         self._said: list[tuple[bytes, bytes]] = []
-        self._headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
-        self._excess = ""
-        self._goes_on = self._until_close = False
+        self._goes_on = False
+        self._answer = Answer(0, {}, b"")
         self.in_head = True
         self.began = self.ended = self.spoilt = False
 
@@ -342,7 +335,7 @@ class _Reading:
             raise ValueError("what came is not HTTP/1.1 any more") from None
         except httptools.HttpParserError as error:
             why = error.__context__ or error
-            if isinstance(why, _TooLong) or not isinstance(why, Exception):  # Ctrl-C in a callback
+            if not isinstance(why, Exception):  # Ctrl-C in a callback
                 raise why.with_traceback(None) from None
             raise ValueError(f"what came is not HTTP: {str(why)[:80]}") from None
         if self.in_head and self._head_bytes > HEAD_BYTES_MAX:
@@ -350,7 +343,7 @@ class _Reading:
 
     def hangs_up(self) -> None:
         """Note that the server has closed its side. Raises `ValueError`: the answer is cut."""
-        if self._until_close:
+        if self._answer.until_close:
             self.ended = True
             return
         if not self.began:
@@ -360,8 +353,9 @@ class _Reading:
 
     def answer(self) -> Answer:
         """The whole answer."""
-        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        return Answer(self._status, self._headers, body, None, self._until_close, self._excess)
+        pieces = self._pieces
+        self._answer.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self._answer
 
     @property
     def keeps_open(self) -> bool:
@@ -385,8 +379,8 @@ class _Reading:
     def on_headers_complete(self) -> None:
         if self.ended:
             return
-        parser = self._parser
-        status = self._status = parser.get_status_code()
+        parser, answer = self._parser, self._answer
+        status = answer.status = parser.get_status_code()
         version = parser.get_http_version()
         if version not in ("1.1", "1.0") or not 100 <= status <= 599:
             raise ValueError(f"HTTP/{version} {status}")
@@ -395,7 +389,7 @@ class _Reading:
             return
         self.in_head = False
         self._goes_on = parser.should_keep_alive()
-        headers = self._headers
+        headers = answer.headers
         for said, value in self._said:
             name, text = _named(said), value.decode("latin-1")
             headers[name] = f"{headers[name]}, {text}" if name in headers else text
@@ -404,12 +398,12 @@ class _Reading:
             self._goes_on = "close" not in kept and (version == "1.1" or "keep-alive" in kept)
             self.ended = True
             return
+        if status != 200:
+            self._bytes_max = max(self._bytes_max, DOCUMENT_BYTES_MAX)
         length = int(headers.get("content-length", 0))
-        limit = self._bytes_max if status == 200 else max(self._bytes_max, DOCUMENT_BYTES_MAX)
-        if length > limit:
-            self._is_too_long(f"{length} bytes, over {limit}")
-        self._bytes_max = limit
-        self._until_close = (
+        if length > self._bytes_max:
+            self._is_too_long(f"it has {length} bytes, over {self._bytes_max}")
+        answer.until_close = (
             "content-length" not in headers
             and "chunked" not in headers.get("transfer-encoding", "").lower()
             and status not in _BODILESS
@@ -420,16 +414,13 @@ class _Reading:
             self.spoilt = True
             return
         self._bytes += len(body)
-        if self._bytes > self._bytes_max:
-            self._is_too_long(f"more than {self._bytes_max} bytes")
-            return
         self._pieces.append(body)
+        if self._bytes > self._bytes_max:
+            self._is_too_long(f"it has more than {self._bytes_max} bytes")
 
     def _is_too_long(self, why: str) -> None:
         """The body is not read on, and the connection not used again."""
-        if self._status != 200:
-            raise _TooLong(f"the answer has {why}")
-        self._excess = f"it has {why}"
+        self._answer.excess = why
         self.ended = self.spoilt = True
         self._pieces = []
 
@@ -444,7 +435,7 @@ def _named(said: bytes) -> str:
 
 
 class _TooLong(ValueError):
-    """Head or body are over their limits."""
+    """The head is over its limit."""
 
 
 # Connections --------------------------------------------------------------------------------------
@@ -452,17 +443,11 @@ class _TooLong(ValueError):
 Waits = Generator["tuple[Connection, int] | float", int, R]
 """A work that waits for connections, and for time. It yields a connection with what its socket must
 be ready for, and is sent what that is ready for: 0 after a slice; or it yields seconds."""
-Exchange = Callable[[HttpRequest, Deadline], Waits[Answer]]
-"""How a request is sent, and its answer received."""
 
 
 class _Tls:
     """A socket that encrypts. Many records leave in one send: `ssl.SSLSocket` gives each record of
     16 KiB to the kernel by itself, and lets other threads run between them."""
-
-    __slots__ = (
-        "_from", "_left", "_sealed", "_sock", "_tls", "_to", "close", "fileno", "setblocking",
-    )  # fmt: skip
 
     def __init__(self, sock: socket.socket | _Tls, context: ssl.SSLContext, host: str) -> None:
         self._sock = sock
@@ -479,6 +464,7 @@ class _Tls:
         while True:
             try:
                 self._tls.do_handshake()
+                return self._flush()
             except ssl.SSLWantReadError:
                 self._flush()
                 self._fill()
@@ -486,9 +472,6 @@ class _Tls:
                 with suppress(OSError):
                     self._flush()  # tells the server why
                 raise
-            else:
-                self._flush()
-                return
 
     def send(self, view: memoryview) -> int:
         """Encrypt and send the first bytes of ``view``; give how many. Raises `BlockingIOError`: it
@@ -526,21 +509,6 @@ class _Tls:
             self._left = self._left[self._sock.send(self._left) :]
 
 
-class Lender(Protocol):
-    """What lends connections, and gets each back when its request has ended.
-
-    Attributes:
-        may_block: nothing else waits in this thread: a large body then leaves in one call of the
-            kernel, `SLICE_SECONDS` at a time.
-    """
-
-    @property
-    def may_block(self) -> bool: ...
-
-    def give_back(self, connection: Connection, status: int) -> None:
-        """``status``: of the answer; 0: there was none."""
-
-
 class Connection:
     """One connection, for one request after the other.
 
@@ -560,7 +528,7 @@ class Connection:
         self.origin = origin
         self._selector: selectors.BaseSelector | None = None
         self._given = self._waits_for = self.wanted = self.number = 0
-        self._fails = Cause.BROKEN  # what it is if the present step fails
+        self._fails: Cause | None = None  # while it opens: what it is if the present step fails
         self._since = 0.0
         self.sock: socket.socket | _Tls | None = None
         self.watched: socket.socket | _Tls | None = None
@@ -602,20 +570,19 @@ class Connection:
         if sock is not None:
             sock.close()
 
-    def exchange(self, request: HttpRequest, deadline: Deadline, lender: Lender) -> Waits[Answer]:
+    def exchange(self, request: HttpRequest, deadline: Deadline, lender: Http) -> Waits[Answer]:
         """Send a request, at most once, and receive its answer; then give this connection back.
         Raises `NoAnswer`."""
-        status = 0
         pieces = self._pieces(request)
         reading = _Reading(request.method, request.bytes_max)
-        self._given = 0
+        status = self._given = 0
         before = sys.exception()
         is_new, self.is_open = not self.is_open, False  # until the answer is whole
         try:
             if is_new:
                 yield from self._open(deadline)
                 self._given = 0
-            self._fails = Cause.BROKEN
+            self._fails = None
             whole = yield from self._send(pieces, deadline, reading, lender.may_block)
             deadline.receives()
             yield from self._receive(deadline, reading, waits=whole)
@@ -632,17 +599,15 @@ class Connection:
             raise self._no_answer(error, reading) from None
         finally:
             reading.close()
-            if not isinstance(pieces, tuple):
-                pieces.close()
+            pieces.close()
             if not self.is_open:
                 self.close()
             lender.give_back(self, status)
 
     def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
-        cause, why = self._fails, _words(error)
-        opens = cause is not Cause.BROKEN
-        place = origin_of(self._network.proxy) if cause is Cause.PROXY else self.origin
-        where = place.url
+        cause, why = self._fails or Cause.BROKEN, _words(error)
+        opens = self._fails is not None
+        where = (origin_of(self._network.proxy) if cause is Cause.PROXY else self.origin).url
         sent = Sent.NEVER if opens or not self._given else Sent.PERHAPS
         if reading.began:
             sent = Sent.ANSWERED
@@ -660,10 +625,9 @@ class Connection:
             cause, why = (cause, "no connection in time") if opens else (Cause.TIME, why)
         return NoAnswer(cause, sent, why, where)
 
-    def _pieces(
-        self, request: HttpRequest
-    ) -> tuple[memoryview, ...] | Generator[memoryview, None, None]:
-        """The bytes of a request, piece by piece: its head first, with a small body."""
+    def _pieces(self, request: HttpRequest) -> Generator[memoryview, None, None]:
+        """The bytes of a request, its head first. Raises `EOFError`, as `look_at_file`; and
+        `NoAnswer`: a header would be something else."""
         body, method = request.body, request.method
         length = body.length if isinstance(body, FileSlice) else len(body)
         target, extra = request.target, ""
@@ -681,10 +645,14 @@ class Connection:
             raise unwritten("the request's head has a character that is not ASCII")
         head = text.encode("ascii")
         if isinstance(body, FileSlice):
-            return pieces_of_file(body, head)
-        if length <= JOINED_BYTES_MAX:
-            return (memoryview(head + body if length else head),)
-        return memoryview(head), memoryview(body)
+            look_at_file(body)
+            yield memoryview(head)
+            yield from _pieces_of_file(body)
+        elif length <= JOINED_BYTES_MAX:
+            yield memoryview(head + body if length else head)
+        else:
+            yield memoryview(head)
+            yield memoryview(body)
 
     def _open(self, deadline: Deadline) -> Waits[None]:
         """Connect to the store or its proxy; tunnel and encrypt as the URL asks for it. Nothing of
@@ -715,13 +683,11 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SLICE)
             code = sock.connect_ex(address)
-            while code in (errno.EINPROGRESS, errno.EAGAIN, errno.EWOULDBLOCK):
-                if (yield self, WRITE):
+            if code in (errno.EINPROGRESS, errno.EAGAIN, errno.EWOULDBLOCK):
+                in_time = yield from self._ready(WRITE, until, deadline)
+                code = errno.ETIMEDOUT
+                if in_time:
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                    break
-                deadline.look()
-                if monotonic() >= until:
-                    code = errno.ETIMEDOUT
             if not code:
                 return
             self.close()
@@ -747,22 +713,27 @@ class Connection:
 
     def _encrypt(self, host: str, deadline: Deadline) -> Waits[None]:
         until = monotonic() + self._network.connect_seconds_max
-        tls = self._network.tls
+        tls, raw = self._network.tls, self.sock
         assert tls is not None
-        assert self.sock is not None
-        sock = self.sock = _Tls(self.sock, tls, host)
+        assert raw is not None
+        sock = self.sock = _Tls(raw, tls, host)
         while True:
             try:
-                sock.do_handshake()
-                return
+                return sock.do_handshake()
             except ssl.SSLWantReadError:
-                ready = yield self, READ
+                wanted = READ
             except BlockingIOError:
-                ready = yield self, WRITE
-            if not ready:
-                deadline.look()
-                if monotonic() >= until:
-                    raise TimeoutError
+                wanted = WRITE
+            if not (yield from self._ready(wanted, until, deadline)):
+                raise TimeoutError
+
+    def _ready(self, wanted: int, until: float, deadline: Deadline) -> Waits[bool]:
+        """Wait for the socket until that time, at most."""
+        while not (yield self, wanted):
+            deadline.look()
+            if monotonic() >= until:
+                return False
+        return True
 
     def _send(
         self,
@@ -831,8 +802,7 @@ class Connection:
                 piece = b""
             waits = False
             if not piece:
-                reading.hangs_up()
-                return
+                return reading.hangs_up()
             deadline.moved(len(piece))
             reading.feed(piece)
 
@@ -847,10 +817,7 @@ def look_at_file(body: FileSlice) -> None:
         raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
 
 
-def pieces_of_file(body: FileSlice, head: bytes = b"") -> Generator[memoryview, None, None]:
-    """Head and slice of a file. Raises `EOFError`, as `look_at_file`."""
-    look_at_file(body)
-    yield memoryview(head)
+def _pieces_of_file(body: FileSlice) -> Generator[memoryview, None, None]:
     left = body.length
     try:
         for piece in body.pieces():
@@ -891,20 +858,26 @@ def waited(work: Waits[R], sleeps: Callable[[float], object] = sleep) -> R:
 
 class Http:
     """The connections of one process to one store. Safe for many threads; only lists are shared,
-    whose methods need no lock."""
+    whose methods need no lock.
+
+    Attributes:
+        may_block: nothing else waits in the thread that sends: a large body leaves in one call of
+            the kernel, `SLICE_SECONDS` at a time.
+    """
+
+    may_block = _Selector is not selectors.SelectSelector  # Windows has no `timeval`
 
     def __init__(self, network: Network) -> None:
-        self._network = network
+        self.network = network
         self._idle: dict[Origin, list[Connection]] = {}
-        self.close = weakref.finalize(self, _close_all, self._idle)
+        self._end = weakref.finalize(self, _close_all, self._idle)
 
-    @property
-    def may_block(self) -> bool:
-        return _Selector is not selectors.SelectSelector  # Windows has no `timeval`
+    def close(self) -> None:
+        """Close what is idle, and from now on what comes back."""
+        self._end()
 
     def exchange(self, request: HttpRequest, deadline: Deadline) -> Waits[Answer]:
-        """Send a request at most once, in a thread that waits for nothing else. Raises as
-        `Connection.exchange`."""
+        """Send a request at most once, as `Connection.exchange`."""
         return self.take(request.origin).exchange(request, deadline, self)
 
     def take(self, origin: Origin) -> Connection:
@@ -917,22 +890,27 @@ class Http:
                 break
             if connection.is_quiet:
                 return connection
-            connection.close()
-        return Connection(self._network, origin)
+            self.leave(connection)
+        return Connection(self.network, origin)
 
     def give_back(self, connection: Connection, status: int = 0) -> None:
         """Keep a connection for later, if it is open and there are not too many. One that is too
-        old, which nobody would use, is closed for it."""
+        old, which nobody would use, is closed for it. ``status``: of the answer; 0: there was
+        none."""
         if not connection.is_open:
             return
         idle = self._idle.setdefault(connection.origin, [])
         with suppress(IndexError):  # none, or another thread was faster
             if monotonic() - idle[0]._since >= IDLE_SECONDS_MAX:
                 idle.pop(0).close()
-        if len(idle) < self._network.idle_max and self.close.alive:
+        if len(idle) < self.network.idle_max and self._end.alive:
             idle.append(connection)
         else:
             connection.close()
+
+    def leave(self, connection: Connection) -> None:
+        """Close a connection that may not be used again."""
+        connection.close()
 
 
 def _close_all(idle: dict[Origin, list[Connection]]) -> None:

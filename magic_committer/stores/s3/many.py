@@ -28,11 +28,8 @@ from magic_committer.errors import StoreError
 from magic_committer.stores.s3.http import (
     READ,
     WRITE,
-    Answer,
     Connection,
-    Deadline,
     Http,
-    HttpRequest,
     Origin,
     Waits,
     unwritten,
@@ -93,7 +90,7 @@ class _Flight(Generic[T]):
         self.connection: Connection
 
 
-class Loop(Generic[T]):
+class Loop(Http, Generic[T]):
     """Does works at once, in the thread that uses it, over connections that ``http`` lends. Nothing
     happens between two calls but what the kernel does.
 
@@ -106,6 +103,7 @@ class Loop(Generic[T]):
     may_block = False
 
     def __init__(self, http: Http, clock: Clock, in_flight: int) -> None:
+        super().__init__(http.network)
         self._http = http
         self._clock = clock
         self._in_flight = max(1, in_flight)
@@ -114,7 +112,6 @@ class Loop(Generic[T]):
             self._selector: selectors.BaseSelector = selectors.DefaultSelector()
         except OSError:  # there is no descriptor left: this one needs none
             self._selector = selectors.PollSelector()
-        self._idle: dict[Origin, list[Connection]] = {}
         self._busy: set[_Flight[T]] = set()
         self._asleep: list[tuple[float, int, _Flight[T]]] = []
         self._numbers = itertools.count()
@@ -165,7 +162,7 @@ class Loop(Generic[T]):
                 self._resume(connection.flight, ready)
             else:  # the server has closed it
                 self._idle[connection.origin].remove(connection)
-                self._leave(connection)
+                self.leave(connection)
         now = monotonic()
         if now >= self._look_at:
             self._look_at = now + SLICE_SECONDS
@@ -184,20 +181,18 @@ class Loop(Generic[T]):
         self._idle.clear()
         self._selector.close()
 
-    def exchange(self, request: HttpRequest, deadline: Deadline) -> Waits[Answer]:
-        """Send a request at most once, as `Http.exchange`."""
+    def take(self, origin: Origin) -> Connection:
         if self.leaves:
             raise unwritten("nobody waits for its answer")
-        return self._take(request.origin).exchange(request, deadline, self)
+        return super().take(origin) if self._idle.get(origin) else self._http.take(origin)
 
-    def give_back(self, connection: Connection, status: int) -> None:
-        """Implements `http.Lender`."""
+    def give_back(self, connection: Connection, status: int = 0) -> None:
         self._window.answered(status)
         if connection.is_open:
             self._watch(connection, READ, None)
             self._idle.setdefault(connection.origin, []).append(connection)
         else:
-            self._leave(connection)
+            self.leave(connection)
 
     def _resume(self, flight: _Flight[T], ready: int | None) -> None:
         """Let a work go on, until it must wait again or has ended."""
@@ -222,15 +217,6 @@ class Loop(Generic[T]):
         self.held -= 1
         self.ended.append((flight.tag, result))
 
-    def _take(self, origin: Origin) -> Connection:
-        idle = self._idle.get(origin)
-        while idle:
-            connection = idle.pop()
-            if connection.is_quiet:
-                return connection
-            self._leave(connection)
-        return self._http.take(origin)
-
     def _watch(self, connection: Connection, wanted: int, flight: _Flight[T] | None) -> None:
         sock = connection.sock
         if sock is None:  # closed in a forked child
@@ -244,7 +230,7 @@ class Loop(Generic[T]):
             self._selector.register(connection.number, wanted, connection)
         connection.wanted, connection.flight = wanted, flight
 
-    def _leave(self, connection: Connection) -> None:
+    def leave(self, connection: Connection) -> None:
         self._forget(connection)
         connection.close()
 

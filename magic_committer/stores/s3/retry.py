@@ -39,7 +39,7 @@ from magic_committer.stores.s3.errors import (
     reason,
     translate,
 )
-from magic_committer.stores.s3.http import Deadline, Exchange, Failure, Waits
+from magic_committer.stores.s3.http import Deadline, Failure, Http, Waits
 from magic_committer.stores.s3.requests import Call
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ _log = logging.getLogger("magic_committer")
 
 def seconds_max(options: S3Options, now: Patience | None) -> float:
     """For how many seconds a request is tried now, and its phase accepts silence."""
-    phase = now.kind if now is not None else Kind.USUAL
+    if now is None:
+        return options.retry_seconds_max
+    phase = now.kind
     if phase is Kind.DECIDED:
         return options.decided_seconds_max
     if phase is Kind.CLEANING:
@@ -101,7 +103,7 @@ class _Attempts:
         self._count = 0
         self._sent = False  # whether a try may have reached the store
 
-    def ask(self, exchange: Exchange | None) -> Waits[tuple[Reply, int]]:
+    def ask(self, over: Http | None) -> Waits[tuple[Reply, int]]:
         """Send it until it is answered or given up."""
         left = self._left()
         if left <= 2 * self._last_try_seconds or self._broken_off:
@@ -120,7 +122,7 @@ class _Attempts:
             region = self._way.region
             try:
                 deadline = self._deadline(left)
-                answer = yield from self._way.ask(self._call, deadline, exchange)
+                answer = yield from self._way.ask(self._call, deadline, over)
                 reply = read(self._call.operation, answer)
             except Failure as error:
                 # No variable keeps what is raised: it would keep itself by its traceback, and the
@@ -242,12 +244,12 @@ def ask(
     way: Fast | ViaBoto3,
     bucket: str,
     call: Call,
-    exchange: Exchange | None = None,
+    over: Http | None = None,
 ) -> Waits[tuple[Reply, int]]:
     """Send a request until it is answered. Gives the reply, and how often it was sent.
-    ``exchange``: as of `fast.Fast.ask`.
+    ``over``: as of `fast.Fast.ask`.
 
     Raises:
         StoreError: the meaning of the last failure; or that it was not even sent.
     """
-    return _Attempts(options, clock, way, bucket, call).ask(exchange)
+    return _Attempts(options, clock, way, bucket, call).ask(over)

@@ -48,7 +48,6 @@ from magic_committer.stores.s3.http import (
     Answer,
     Cause,
     Deadline,
-    Exchange,
     Failure,
     Http,
     HttpRequest,
@@ -111,7 +110,7 @@ class ViaBoto3:
             return True
         return beside(self._mine().core.get_credentials, Errand()) is not None
 
-    def ask(self, call: Call, deadline: Deadline, _: Exchange | None = None) -> Waits[Answer]:
+    def ask(self, call: Call, deadline: Deadline, _: Http | None = None) -> Waits[Answer]:
         """Ask once. Raises as `fast.Fast.ask`."""
         yield from ()  # the SDK waits for its answer in this call
         deadline.errand = Errand()  # within the caller's
