@@ -21,6 +21,7 @@ from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.errors import READS, never_sent, translate
 from magic_committer.stores.s3.http import Cause, NoAnswer, Sent, waited
 from magic_committer.stores.s3.requests import Call
+from magic_committer.stores.s3.retry import Attempts
 from tests.certificates import Authority
 from tests.servers import HurriedClock, Reply, document, error
 from tests.transport import lab as verbs
@@ -327,7 +328,7 @@ def test_one_try_that_was_sent_is_enough(tries: tuple[bool, ...]) -> None:
     options, call = S3Options(retry_attempts_max=2), Call("put", "PutObject", "k", {})
     way: Any = Failing()
     with pytest.raises(errors.Unanswered) as caught:
-        waited(retry.ask(options, clock := HurriedClock(), way, "b", call), clock.sleep)
+        waited(Attempts(options, clock := HurriedClock(), way, "b", call).ask(None), clock.sleep)
     assert (caught.value.sent, caught.value.attempts) == (any(tries), 2)
     assert ("may have taken effect" in str(caught.value)) is any(tries)
 

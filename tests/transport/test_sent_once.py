@@ -500,7 +500,7 @@ def test_a_forked_child_leaves_its_parents_answers() -> None:
     with raw_server(playing("ask", may_answer.wait, OK)) as raw:
         loop: Loop[str] = Loop(client, SystemClock(), 1)
         loop.start("mine", sending(loop, to(raw), Deadline(SECONDS, SECONDS)))
-        while not any(one.connection._given for one in loop._busy):
+        while not any(one.connection and one.connection._given for one in loop._busy):
             loop.wait(0.1)
         child = os.fork()
         if child == 0:

@@ -66,48 +66,41 @@ class _Strange(Exception):
 
 
 class _Document(NamedTuple):
-    """What is read of a document."""
+    """What a success says."""
 
-    root: str  # without ``Result`` or ``Response``
-    top: frozenset[str] = frozenset()  # the elements that are read
-    needs: tuple[str, ...] = ()  # of these, which must be there
+    root: str  # of its document, without ``Result`` or ``Response``; "": its head says it all
+    needs: tuple[str, ...] = ()  # what must be there
+    more: tuple[str, ...] = ()  # what else is read of a document
     lists: Mapping[str, tuple[str, ...]] = {}  # what may be there often, and must have of its own
 
 
-_PAGE = frozenset(
-    ("IsTruncated", "EncodingType", "NextContinuationToken", "NextKeyMarker", "NextUploadIdMarker",
-     "NextPartNumberMarker")
+_PAGE = (
+    "IsTruncated", "EncodingType", "NextContinuationToken", "NextKeyMarker", "NextUploadIdMarker",
+    "NextPartNumberMarker",
 )  # fmt: skip
-_DOCUMENTS: Mapping[str, _Document] = {
-    "CreateMultipartUpload": _Document(
-        "InitiateMultipartUpload", frozenset(("UploadId",)), ("UploadId",)
-    ),
+_ANSWERS: Mapping[str, _Document] = {
+    "CreateMultipartUpload": _Document("InitiateMultipartUpload", ("UploadId",)),
     # Complete's answer may lack its ETag (Ceph RGW): HEAD has it.
-    "CompleteMultipartUpload": _Document("CompleteMultipartUpload", frozenset(("ETag",))),
-    "UploadPartCopy": _Document(
-        "CopyPart", frozenset(("ETag", *CHECKSUM_FIELDS.values())), ("ETag",)
-    ),
-    "ListParts": _Document("ListParts", _PAGE, (), {"Part": ("PartNumber", "Size", "ETag")}),
+    "CompleteMultipartUpload": _Document("CompleteMultipartUpload", (), ("ETag",)),
+    "UploadPartCopy": _Document("CopyPart", ("ETag",), tuple(CHECKSUM_FIELDS.values())),
+    "ListParts": _Document("ListParts", (), _PAGE, {"Part": ("PartNumber", "Size", "ETag")}),
     "ListMultipartUploads": _Document(
-        "ListMultipartUploads", _PAGE, (), {"Upload": ("Key", "UploadId")}
+        "ListMultipartUploads", (), _PAGE, {"Upload": ("Key", "UploadId")}
     ),
     "ListObjectsV2": _Document(
         "ListBucket",
-        _PAGE,
         (),
+        _PAGE,
         {"Contents": ("Key", "Size", "LastModified"), "CommonPrefixes": ("Prefix",)},
     ),
-    "DeleteObjects": _Document("Delete", frozenset(), (), {"Error": ("Key",)}),
+    "DeleteObjects": _Document("Delete", (), (), {"Error": ("Key",)}),
+    "PutObject": _Document("", ("ETag",)),
+    "UploadPart": _Document("", ("ETag",)),
+    "DeleteObject": _Document(""),
+    "AbortMultipartUpload": _Document(""),
+    "HeadObject": _Document("", ("ETag", "LastModified", "ContentLength")),
+    "GetObject": _Document("", ("ETag", "LastModified")),
 }
-_BARE = {
-    "PutObject": ("ETag",),
-    "UploadPart": ("ETag",),
-    "DeleteObject": (),
-    "AbortMultipartUpload": (),
-    "HeadObject": ("ETag", "LastModified", "ContentLength"),
-    "GetObject": ("ETag", "LastModified"),
-}
-"""Successes without a document, and what their heads must say."""
 _HEADS: Mapping[str, str] = {
     "etag": "ETag",
     "x-amz-version-id": "VersionId",
@@ -144,9 +137,9 @@ def read(operation: str, answer: Answer) -> Reply:
             raise _refusal(operation, answer)
         if answer.status == _PARTIAL:
             raise _Strange("a part of an object came where the whole was asked for")
-        wanted = _DOCUMENTS.get(operation)
-        reply = _read_head(operation, answer) if wanted is None else _read_document(wanted, answer)
-        for name in _BARE[operation] if wanted is None else wanted.needs:
+        wanted = _ANSWERS[operation]
+        reply = _read_document(wanted, answer) if wanted.root else _read_head(operation, answer)
+        for name in wanted.needs:
             _demand(reply, name, "the answer")
     except _Strange as error:
         raise _not_read(Cause.UNREADABLE, answer, str(error)) from None
@@ -227,7 +220,7 @@ def _read_document(wanted: _Document, answer: Answer) -> Reply:
             for need in needs:
                 _demand(entry, need, f"an entry of {name}")
             reply.setdefault(name, []).append(entry)
-        elif name in wanted.top:
+        elif name in wanted.needs or name in wanted.more:
             _put(reply, name, one)
     reply["IsTruncated"] = reply.get("IsTruncated") == "true"
     if reply.get("EncodingType") == "url":

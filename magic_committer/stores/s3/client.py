@@ -81,7 +81,7 @@ from magic_committer.stores.s3.fast import Fast
 from magic_committer.stores.s3.http import Http, Waits, waited
 from magic_committer.stores.s3.many import Loop, each_result
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call
-from magic_committer.stores.s3.retry import ask
+from magic_committer.stores.s3.retry import Attempts
 
 if TYPE_CHECKING:
     from magic_committer.stores.s3.via_boto3 import ViaBoto3
@@ -474,7 +474,7 @@ class S3Store:
         return waited(self._asking(call), self._clock.sleep)
 
     def _asking(self, call: Call, over: Http | None = None) -> Waits[tuple[Reply, int]]:
-        return ask(self._options, self._clock, self._way, self._bucket, call, over)
+        return Attempts(self._options, self._clock, self._way, self._bucket, call).ask(over)
 
     def _make(self) -> Fast | ViaBoto3:
         options = self._options

@@ -18,6 +18,7 @@ import itertools
 import selectors
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
@@ -79,15 +80,13 @@ class Window:
             self._successes = 0
 
 
+@dataclass(eq=False, slots=True)
 class _Flight(Generic[T]):
     """A work that is under way, and the connection that it waits for."""
 
-    __slots__ = ("connection", "tag", "work")
-
-    def __init__(self, tag: T, work: Waits[Any]) -> None:
-        self.tag = tag
-        self.work = work
-        self.connection: Connection
+    tag: T
+    work: Waits[Any]
+    connection: Connection | None = None
 
 
 class Loop(Http, Generic[T]):
@@ -167,8 +166,9 @@ class Loop(Http, Generic[T]):
         if now >= self._look_at:
             self._look_at = now + SLICE_SECONDS
             for flight in list(self._busy):
+                assert flight.connection is not None
                 # A forked child has closed its connection, of which the work hears now.
-                self._resume(flight, 0 if flight.connection.sock is not None else READ | WRITE)
+                self._resume(flight, READ | WRITE if flight.connection.sock is None else 0)
 
     def close(self) -> None:
         """Give up what is under way, and give the idle connections back."""

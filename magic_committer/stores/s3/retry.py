@@ -17,8 +17,8 @@ answer on, it has all the time there is.
 the phase has met only silence for so long (`magic_committer._patience`). The last wait is
 shortened, so that the time is used. A try ends with the time, answered or not.
 
-`ask` says what is next; who waits is not its matter: a thread sleeps, a loop goes on with other
-requests meanwhile.
+`Attempts` says what is next; who waits is not its matter: a thread sleeps, a loop goes on with
+other requests meanwhile.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def seconds_max(options: S3Options, now: Patience | None) -> float:
     return options.retry_seconds_max
 
 
-class _Attempts:
+class Attempts:
     """One request of a store. ``bucket`` is "" if it is about the account."""
 
     def __init__(
@@ -104,7 +104,12 @@ class _Attempts:
         self._sent = False  # whether a try may have reached the store
 
     def ask(self, over: Http | None) -> Waits[tuple[Reply, int]]:
-        """Send it until it is answered or given up."""
+        """Send it until it is answered. Gives the reply, and how often it was sent. ``over``: as of
+        `fast.Fast.ask`.
+
+        Raises:
+            StoreError: the meaning of the last failure; or that it was not even sent.
+        """
         left = self._left()
         if left <= 2 * self._last_try_seconds or self._broken_off:
             raise Unanswered(
@@ -236,20 +241,3 @@ class _Attempts:
         if self._patience is not None:
             left = min(left, self._patience.left(self._call.verb, now, self._seconds_max))
         return left
-
-
-def ask(
-    options: S3Options,
-    clock: Clock,
-    way: Fast | ViaBoto3,
-    bucket: str,
-    call: Call,
-    over: Http | None = None,
-) -> Waits[tuple[Reply, int]]:
-    """Send a request until it is answered. Gives the reply, and how often it was sent.
-    ``over``: as of `fast.Fast.ask`.
-
-    Raises:
-        StoreError: the meaning of the last failure; or that it was not even sent.
-    """
-    return _Attempts(options, clock, way, bucket, call).ask(over)

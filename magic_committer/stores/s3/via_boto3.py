@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import boto3
 from botocore import UNSIGNED, xform_name
@@ -78,14 +78,6 @@ _turns = threading.local()
 """``now``: what this thread has asked for."""
 
 
-class _Made(NamedTuple):
-    """The client of one process, and the SDK's session that it is of."""
-
-    pid: int
-    client: Any
-    core: Any
-
-
 class ViaBoto3:
     """Sends the requests of one bucket by the SDK's client. Safe for many threads, and after a
     fork. ``bucket`` is "" for what is about the account. Raises `OptionError`: no client can be
@@ -101,14 +93,17 @@ class ViaBoto3:
 
     @property
     def client(self) -> Any:
-        return self._mine().client
+        """The client of this process."""
+        if self._made[0] != os.getpid():  # threads that meet here make several, and use any
+            self._made = self._make()
+        return self._made[1]
 
     @property
     def has_credentials(self) -> bool:
         """Whether there is something to sign with, or nothing is signed."""
         if self._options.anonymous:
             return True
-        return beside(self._mine().core.get_credentials, Errand()) is not None
+        return beside(self._made[2].get_credentials, Errand()) is not None
 
     def ask(self, call: Call, deadline: Deadline, _: Http | None = None) -> Waits[Answer]:
         """Ask once. Raises as `fast.Fast.ask`."""
@@ -157,12 +152,8 @@ class ViaBoto3:
 
     # The client -----------------------------------------------------------------------------------
 
-    def _mine(self) -> _Made:
-        if self._made.pid != os.getpid():  # threads that meet here make several, and use any
-            self._made = self._make()
-        return self._made
-
-    def _make(self) -> _Made:
+    def _make(self) -> tuple[int, Any, Any]:
+        """The process, its client, and the SDK's session that it is of."""
         options = self._options
         core = core_session(options)
         try:
@@ -194,7 +185,7 @@ class ViaBoto3:
         # collector comes.
         events.register_last("before-send.s3", partial(_before_send, http))
         weakref.finalize(self, http.close).atexit = False  # it has its own end
-        return _Made(os.getpid(), client, core)
+        return os.getpid(), client, core
 
     def _config(self) -> Config:
         options = self._options
