@@ -97,7 +97,7 @@ class Attempts:
         self._patience = patience()
         self._errand = call.errand or errand()
         self._seconds_max = seconds_max(options, self._patience)
-        self._started = clock.monotonic()
+        self._started = 0.0
         self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)
         self._moved = False
         self._count = 0
@@ -110,7 +110,8 @@ class Attempts:
         Raises:
             StoreError: the meaning of the last failure; or that it was not even sent.
         """
-        left = self._left()
+        self._started = self._clock.monotonic()
+        left = self._left(self._started)
         if left <= 2 * self._last_try_seconds or self._broken_off:
             raise Unanswered(
                 f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s"
@@ -144,7 +145,7 @@ class Attempts:
                         attempts=self._count,
                         sent=self._sent,
                     ) from error
-                left = self._left()
+                left = self._left(self._clock.monotonic())
             else:
                 self._answered()
                 return reply, self._count
@@ -187,10 +188,11 @@ class Attempts:
         from tenacity import wait_random  # late: most requests do not fail
 
         wait = wait_random(longest / 2, longest)(None)  # type: ignore[arg-type]  # it takes none
-        left = self._left()
+        now = self._clock.monotonic()
+        left = self._left(now)
         if stranger and self._count > 1:
-            tried = self._clock.monotonic() - self._started
-            left = min(left, FIRST_SECONDS + 2 * self._last_try_seconds - tried)
+            first_ends = self._started + FIRST_SECONDS + 2 * self._last_try_seconds
+            left = min(left, first_ends - now)
         if left > 2 * self._last_try_seconds:  # the wait is cut: the time is used
             wait = min(wait, left - 2 * self._last_try_seconds)
         if left < self._last_try_seconds + wait:
@@ -219,10 +221,12 @@ class Attempts:
 
     def _sleep(self, seconds: float) -> Waits[None]:
         """Wait; for an errand, not after its end."""
-        slice_seconds = seconds if self._errand is None else SLICE_SECONDS
+        if self._errand is None:
+            yield seconds
+            return
         ends = self._clock.monotonic() + seconds
-        while not self._broken_off and (left := ends - self._clock.monotonic()) > 0:
-            yield min(left, slice_seconds)
+        while not self._errand.ended and (left := ends - self._clock.monotonic()) > 0:
+            yield min(left, SLICE_SECONDS)
 
     @property
     def _broken_off(self) -> bool:
@@ -234,9 +238,8 @@ class Attempts:
         where = f" s3://{self._bucket}/{self._call.key}" if self._bucket else ""
         return f"{self._call.verb}{where}"
 
-    def _left(self) -> float:
+    def _left(self, now: float) -> float:
         """Seconds for which it may still be tried. 0 or less: give it up."""
-        now = self._clock.monotonic()
         left = self._seconds_max - (now - self._started)
         if self._patience is not None:
             left = min(left, self._patience.left(self._call.verb, now, self._seconds_max))
