@@ -91,7 +91,8 @@ class PlainSettings:
     Attributes:
         endpoint: the store's URL, without the bucket.
         region: where the bucket is, as far as is known.
-        signs_bodies: the SDK's ``payload_signing_enabled``; None: it says nothing.
+        signs_bodies, ca_bundle: the SDK's ``payload_signing_enabled`` and ``ca_bundle``; None: it
+            says nothing.
 
     Raises:
         NotPlain: how to reach the bucket is not known here.
@@ -103,22 +104,22 @@ class PlainSettings:
         self._bucket = bucket
         self._options = options
         self._session: Any = None if self._are_all_variables() else core_session(options)
+        said = _of_environment() if self._session is None else _of_session(self._session)
         for name in ("sigv4a_signing_region_set", "auth_scheme_preference"):
-            if self.get(name):
+            if said[name]:
                 raise NotPlain(f"the SDK's configuration has {name}")
-        s3 = self._s3
+        s3 = said["s3"] or {}
         if _truth(s3.get("use_accelerate_endpoint")):
             raise NotPlain("the endpoint is S3's accelerated one")
-        self.region = options.region or self.get("region") or REGION_DEFAULT
+        self.region = options.region or said["region"] or REGION_DEFAULT
         if not _ANY_REGION.fullmatch(self.region):
             raise NotPlain("the region is the SDK's matter")
         self._style = s3.get("addressing_style")
         if options.path_style is not None:
             self._style = "path" if options.path_style else "virtual"
-        self._url = options.endpoint_url or self._configured_url
-        fips, dualstack = (
-            _truth(self.get(f"use_{name}_endpoint")) for name in ("fips", "dualstack")
-        )
+        ignored = _truth(said["ignore_configured_endpoint_urls"])
+        self._url = options.endpoint_url or ("" if ignored else said["endpoint_url"]) or ""
+        fips, dualstack = (_truth(said[f"use_{name}_endpoint"]) for name in ("fips", "dualstack"))
         if self._url and (fips or dualstack):
             raise NotPlain("FIPS and dual-stack have endpoints of their own")
         legacy = s3.get("us_east_1_regional_endpoint") != "regional"
@@ -128,6 +129,7 @@ class PlainSettings:
         self.endpoint = self._url.rstrip("/") or self._aws(self.region)
         asked = s3.get("payload_signing_enabled")
         self.signs_bodies = None if asked is None else _truth(asked)
+        self.ca_bundle = said["ca_bundle"]
 
     def place(self, region: str) -> BucketPlace:
         """Where the bucket is, if it is in that region. Raises `NotPlain`: nobody here knows."""
@@ -145,36 +147,6 @@ class PlainSettings:
         files = (variable(name, usual) for name, usual in _FILES.items())
         return not any(os.path.exists(os.path.expanduser(file)) for file in files)
 
-    def get(self, name: str) -> Any:
-        if self._session is None:
-            return os.environ.get(_VARIABLES[name])
-        return self._session.get_config_variable(name)
-
-    @property
-    def _s3(self) -> Mapping[str, Any]:
-        """The section ``s3``."""
-        if self._session is None:
-            found = os.environ.get("AWS_S3_US_EAST_1_REGIONAL_ENDPOINT")
-            return {"us_east_1_regional_endpoint": found}
-        return self._session.get_config_variable("s3") or {}
-
-    @property
-    def _configured_url(self) -> str:
-        """The endpoint that is configured; "": none."""
-        if _truth(self.get("ignore_configured_endpoint_urls")):
-            return ""
-        if self._session is None:
-            found = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-            return found or ""
-        from botocore.configprovider import ConfiguredEndpointProvider  # late: it loads the SDK
-
-        provider = ConfiguredEndpointProvider(
-            full_config=self._session.full_config,
-            scoped_config=self._session.get_scoped_config(),
-            client_name="s3",
-        )
-        return provider.provide() or ""
-
     def credentials(self) -> Callable[[], Credentials]:
         """What gives credentials."""
         options = self._options
@@ -188,6 +160,27 @@ class PlainSettings:
             key = Credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
         redact.know(*key)
         return lambda: key
+
+
+def _of_environment() -> dict[str, Any]:
+    given = os.environ.get
+    found: dict[str, Any] = {name: given(variable) for name, variable in _VARIABLES.items()}
+    found["s3"] = {"us_east_1_regional_endpoint": given("AWS_S3_US_EAST_1_REGIONAL_ENDPOINT")}
+    found["endpoint_url"] = given("AWS_ENDPOINT_URL_S3") or given("AWS_ENDPOINT_URL")
+    return found
+
+
+def _of_session(session: Any) -> dict[str, Any]:
+    from botocore.configprovider import ConfiguredEndpointProvider  # late: it loads the SDK
+
+    found = {name: session.get_config_variable(name) for name in (*_VARIABLES, "s3")}
+    provider = ConfiguredEndpointProvider(
+        full_config=session.full_config,
+        scoped_config=session.get_scoped_config(),
+        client_name="s3",
+    )
+    found["endpoint_url"] = provider.provide()
+    return found
 
 
 def _asking(session: Any) -> Callable[[], Credentials]:

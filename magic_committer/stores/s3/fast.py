@@ -51,7 +51,7 @@ class Fast:
     def __init__(self, bucket: str, options: S3Options, clock: Clock) -> None:
         settings = PlainSettings(bucket, options)
         self.endpoint = settings.endpoint
-        self.http = Http(network_for(options, self.endpoint, settings.get("ca_bundle")))
+        self.http = Http(network_for(options, self.endpoint, settings.ca_bundle))
         self._clock = clock
         self._signs_bodies = settings.signs_bodies
         self._credentials = None if options.anonymous else settings.credentials()
