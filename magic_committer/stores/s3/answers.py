@@ -139,8 +139,7 @@ def read(operation: str, answer: Answer) -> Reply:
             raise _Strange("a part of an object came where the whole was asked for")
         wanted = _ANSWERS[operation]
         reply = _read_document(wanted, answer) if wanted.root else _read_head(operation, answer)
-        for name in wanted.needs:
-            _demand(reply, name, "the answer")
+        _demand(reply, wanted.needs)
     except _Strange as error:
         raise _not_read(Cause.UNREADABLE, answer, str(error)) from None
     if answer.excess:
@@ -181,7 +180,7 @@ def _read_head(operation: str, answer: Answer) -> Reply:
         if "content-length" in headers:
             reply["ContentLength"] = _converted("Size", headers["content-length"])
         reply["Metadata"] = {
-            name.removeprefix(METADATA): value
+            name[len(METADATA) :]: value
             for name, value in headers.items()
             if name.startswith(METADATA)
         }
@@ -217,8 +216,7 @@ def _read_document(wanted: _Document, answer: Answer) -> Reply:
             entry: Reply = {}
             for value in one:
                 _put(entry, _name(value), value)
-            for need in needs:
-                _demand(entry, need, f"an entry of {name}")
+            _demand(entry, needs, name)
             reply.setdefault(name, []).append(entry)
         elif name in wanted.needs or name in wanted.more:
             _put(reply, name, one)
@@ -270,9 +268,10 @@ def _seconds(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _demand(reply: Mapping[str, Any], name: str, where: str) -> None:
-    if reply.get(name) in (None, ""):
-        raise _Strange(f"{where} has no {name}")
+def _demand(reply: Mapping[str, Any], needs: tuple[str, ...], entry: str = "") -> None:
+    for name in needs:
+        if reply.get(name) in (None, ""):
+            raise _Strange(f"{f'an entry of {entry}' if entry else 'the answer'} has no {name}")
 
 
 # Errors -------------------------------------------------------------------------------------------

@@ -900,9 +900,11 @@ class Http:
         if not connection.is_open:
             return
         idle = self._idle.setdefault(connection.origin, [])
-        with suppress(IndexError):  # none, or another thread was faster
-            if monotonic() - idle[0]._since >= IDLE_SECONDS_MAX:
-                idle.pop(0).close()
+        oldest = next(iter(idle), connection)
+        if monotonic() - oldest._since >= IDLE_SECONDS_MAX:
+            with suppress(ValueError):  # another thread was faster
+                idle.remove(oldest)
+                oldest.close()
         if len(idle) < self.network.idle_max and self._end.alive:
             idle.append(connection)
         else:

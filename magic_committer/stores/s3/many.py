@@ -68,7 +68,9 @@ class Window:
 
     def answered(self, status: int) -> None:
         """Note an answer; 0: there was none."""
-        before, self._sent_before = self._sent_before, max(0, self._sent_before - 1)
+        before = self._sent_before
+        if before:
+            self._sent_before -= 1
         if 200 <= status < 300 and self.size < self._most:
             self._successes += 1
             if self._successes >= self.size:
@@ -133,7 +135,7 @@ class Loop(Http, Generic[T]):
 
     @property
     def has_room(self) -> bool:
-        return self.held < self._in_flight and self.flying < self._window.size
+        return self.held < self._in_flight and len(self._busy) < self._window.size
 
     def start(self, tag: T, work: Waits[Any]) -> None:
         """Begin a work; ``tag`` is what the caller knows it by."""

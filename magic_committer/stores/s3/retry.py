@@ -123,11 +123,14 @@ class Attempts:
                 sent=False,
                 hint="Nothing took effect: try again when the store answers",
             )
+        options, waits = self._options, self._call.operation in _LONG
+        wait_seconds = options.complete_seconds_max if waits else options.read_seconds_max
+        alive = None if self._patience is None else self._answered
         while True:
             self._count += 1
             region = self._way.region
+            deadline = Deadline(wait_seconds, left, errand=self._errand, alive=alive)
             try:
-                deadline = self._deadline(left)
                 answer = yield from self._way.ask(self._call, deadline, over)
                 reply = read(self._call.operation, answer)
             except Failure as error:
@@ -149,16 +152,6 @@ class Attempts:
             else:
                 self._answered()
                 return reply, self._count
-
-    def _deadline(self, left: float) -> Deadline:
-        """When the next try ends."""
-        options, waits = self._options, self._call.operation in _LONG
-        return Deadline(
-            options.complete_seconds_max if waits else options.read_seconds_max,
-            left,
-            errand=self._errand,
-            alive=None if self._patience is None else self._answered,
-        )
 
     def _answered(self) -> None:
         """Note that the store has answered, or moves."""
