@@ -132,7 +132,7 @@ def read(operation: str, answer: Answer) -> Reply:
         return {**answer.parsed, "Document": answer.body}
     try:
         if answer.excess and answer.status != 200:
-            raise _Strange(answer.excess)
+            raise _Strange(f"the answer has {answer.excess}")
         if answer.status >= 300:
             raise _refusal(operation, answer)
         if answer.status == _PARTIAL:
@@ -143,7 +143,7 @@ def read(operation: str, answer: Answer) -> Reply:
     except _Strange as error:
         raise _not_read(Cause.UNREADABLE, answer, str(error)) from None
     if answer.excess:
-        raise _not_read(Cause.LARGE, answer, answer.excess)
+        raise _not_read(Cause.LARGE, answer, f"it has {answer.excess}")
     try:
         reply["SeenAt"] = _seconds(answer.headers["date"])  # HTTP demands it
     except (KeyError, ValueError):

@@ -402,7 +402,7 @@ class _Reading:
             self._bytes_max = max(self._bytes_max, DOCUMENT_BYTES_MAX)
         length = int(headers.get("content-length", 0))
         if length > self._bytes_max:
-            self._is_too_long(f"it has {length} bytes, over {self._bytes_max}")
+            self._is_too_long(f"{length} bytes, over {self._bytes_max}")
         answer.until_close = (
             "content-length" not in headers
             and "chunked" not in headers.get("transfer-encoding", "").lower()
@@ -416,7 +416,7 @@ class _Reading:
         self._bytes += len(body)
         self._pieces.append(body)
         if self._bytes > self._bytes_max:
-            self._is_too_long(f"it has more than {self._bytes_max} bytes")
+            self._is_too_long(f"more than {self._bytes_max} bytes")
 
     def _is_too_long(self, why: str) -> None:
         """The body is not read on, and the connection not used again."""
