@@ -200,18 +200,13 @@ class ObjectPage:
 
 @dataclass(frozen=True, slots=True)
 class WaitingFile:
-    """A file of a task that waits, as it was seen.
+    """A file of a task that waits, as it was seen."""
 
-    Attributes:
-        path: relative to the store's root.
-        regular: False: it is a link, a socket and so on, and cannot be published.
-    """
-
-    path: str
+    path: str  # relative to the store's root
     size: int
     etag: str
     modified: float
-    regular: bool
+    regular: bool  # False: it is a link, a socket and so on, and cannot be published
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,11 +528,7 @@ def found_on(page: UploadPage, ask: FindUpload) -> UploadPage | None:
 
 
 def ask_by_verb(store: ObjectStore, ask: Ask) -> Answer:
-    """Ask a store by its verb.
-
-    Raises:
-        StoreError: as the verb.
-    """
+    """Ask a store by its verb. Raises as the verb."""
     if isinstance(ask, CompleteUpload):
         return store.complete_upload(
             ask.key,
@@ -631,13 +622,30 @@ def transport_of(store: ObjectStore) -> str:
 
 
 def run(work: Generator[A, B, R], ask: Callable[[A], B]) -> R:
-    """Do a work that yields requests: ask for one after the other. Gives its result; raises what it
-    raises."""
+    """Do a work that yields requests: ask for one after the other. Gives its result."""
     try:
         asked = next(work)
         while True:
             try:
                 answer = ask(asked)
+            except Exception as error:
+                asked = work.throw(error)
+            else:
+                asked = work.send(answer)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+def working(
+    work: Generator[A, B, R], ask: Callable[[A], Generator[T, Any, B]]
+) -> Generator[T, Any, R]:
+    """`run`, where ``ask`` is a generator itself."""
+    try:
+        asked = next(work)
+        while True:
+            try:
+                answer = yield from ask(asked)
             except Exception as error:
                 asked = work.throw(error)
             else:
@@ -655,16 +663,13 @@ def looked(
     for some prefixes, that is everybody, for a GET names no prefix. So after a 403 the key is
     listed.
 
-    Args:
-        store, key: what is looked at.
-        look: the request.
-        page: gives the request for the listing.
-        shows: whether its answer shows the key.
+    ``look`` is the request, ``page`` gives the request for the listing, and ``shows`` says whether
+    its answer shows the key.
 
     Raises:
         NotFound: there is no object. Its ``status`` is 403 if only the listing told.
-        StoreError: as ``look`` is answered. A refusal stands if the key is listed, and a second
-            look is refused; or if the listing is refused as well.
+        StoreError: as ``look`` is answered. A refusal stands if the listing, or a second look at a
+            key that it shows, is refused as well.
     """
     try:
         return (yield look)
@@ -690,11 +695,7 @@ def looked(
 
 def listed(store: ObjectStore, key: str) -> ObjectInfo | None:
     """The object at a key as a listing shows it, without metadata; None if it shows none. One page:
-    with the key as prefix, the key comes first.
-
-    Raises:
-        StoreError: the key could not be listed.
-    """
+    with the key as prefix, the key comes first."""
     for page in store.list(key):
         return next((info for info in page.objects if info.key == key), None)
     return None
@@ -707,11 +708,8 @@ def same_etag(a: str, b: str) -> bool:
 
 
 def same_time(a: float, b: float) -> bool:
-    """Whether two Last-Modified may belong to the same write. Pure.
-
-    On S3 both are whole seconds. For one and the same write some stores give fractions in listings
-    and whole seconds in headers.
-    """
+    """Whether two Last-Modified may belong to the same write: some stores give fractions in
+    listings and whole seconds in headers."""
     return abs(a - b) < 1.0
 
 

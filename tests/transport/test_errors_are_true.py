@@ -19,8 +19,9 @@ from magic_committer.stores.base import FileSlice, PutPart, Written, many_of
 from magic_committer.stores.s3 import S3Store, retry
 from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.errors import READS, never_sent, translate
-from magic_committer.stores.s3.http import Cause, NoAnswer, Sent
+from magic_committer.stores.s3.http import Cause, NoAnswer, Sent, waited
 from magic_committer.stores.s3.requests import Call
+from magic_committer.stores.s3.retry import Attempts
 from tests.certificates import Authority
 from tests.servers import HurriedClock, Reply, document, error
 from tests.transport import lab as verbs
@@ -170,7 +171,8 @@ def test_a_way_that_does_not_exist_is_an_option_error(wrong: dict[str, str], nam
 
 CHECK = {
     Cause.CONNECT: "endpoint_url", Cause.PROXY: "NO_PROXY", Cause.TLS: "scheme",
-    Cause.CERTIFICATE: "AWS_CA_BUNDLE", Cause.FULL: "ulimit -n",
+    Cause.CERTIFICATE: "AWS_CA_BUNDLE", Cause.PROXY_CERTIFICATE: "AWS_CA_BUNDLE",
+    Cause.FULL: "ulimit -n",
 }  # fmt: skip
 
 
@@ -320,13 +322,13 @@ def test_one_try_that_was_sent_is_enough(tries: tuple[bool, ...]) -> None:
         def moves(self, *_: object) -> bool:
             return False
 
-        def ask(self, *_: object) -> dict[str, Any]:
+        def ask(self, *_: object) -> Any:
             raise waiting.pop(0)
 
     options, call = S3Options(retry_attempts_max=2), Call("put", "PutObject", "k", {})
     way: Any = Failing()
     with pytest.raises(errors.Unanswered) as caught:
-        retry.ask(options, HurriedClock(), way, "b", call)
+        waited(Attempts(options, clock := HurriedClock(), way, "b", call).ask(None), clock.sleep)
     assert (caught.value.sent, caught.value.attempts) == (any(tries), 2)
     assert ("may have taken effect" in str(caught.value)) is any(tries)
 

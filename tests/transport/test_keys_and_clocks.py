@@ -154,7 +154,7 @@ def test_midnight_among_many_at_once(world: World) -> None:
     if many_of(store) is None:
         pytest.skip("boto3 sends each request in a thread")
 
-    world.step = timedelta(seconds=12)  # 75 of these are not too many
+    world.step = timedelta(seconds=8)  # more than 110 of these are too many
     told = at_once(store, *[complete(f"k{number}") for number in range(750)], in_flight=4)
     assert set(told.values()) == {Written('"e-1"')}
     assert len(world.issued) >= 3

@@ -16,7 +16,7 @@ from botocore.credentials import Credentials
 
 from magic_committer.options import S3Options
 from magic_committer.stores.s3 import signing
-from magic_committer.stores.s3.config import customer_key_headers, encryption_headers, plain_setup
+from magic_committer.stores.s3.config import customer_key_headers, encryption_headers
 from magic_committer.stores.s3.fast import Fast
 from magic_committer.stores.s3.http import HttpRequest, NoAnswer, origin_of
 from magic_committer.stores.s3.requests import OPERATIONS, Call, build
@@ -179,7 +179,7 @@ def test_every_request_is_the_sdks_own(row: int, monkeypatch: pytest.MonkeyPatch
     clock = HurriedClock()
     monkeypatch.setattr(clock, "now", MOMENT.timestamp)
     theirs = ViaBoto3(bucket, options).client
-    ours = Fast(plain_setup(bucket, options), clock)
+    ours = Fast(bucket, options, clock)
     if "aws-global" not in theirs.meta.endpoint_url:  # no request goes there
         assert ours.endpoint == theirs.meta.endpoint_url.rstrip("/")
     payer = {"RequestPayer": "requester"} if options.requester_pays else {}
@@ -218,7 +218,7 @@ def test_what_cannot_be_written_is_not_sent(parameters: dict[str, Any]) -> None:
     """A padded value, text that is not ASCII in a header, what XML cannot hold, a parameter that is
     not known: no request is built."""
     with pytest.raises(NoAnswer):
-        build(Call("put", "PutObject", "k", parameters), plain_setup("b", BASE).place)
+        build(Call("put", "PutObject", "k", parameters), Fast("b", BASE, HurriedClock())._where[0])
 
 
 HEADERS = (("Content-Type", "a  b"), ("x-amz-meta-z", "1"), ("User-Agent", "not signed"))

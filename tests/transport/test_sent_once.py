@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-import select
+import selectors
 import signal
 import socket
 import threading
@@ -22,16 +22,43 @@ from typing import Any
 import pytest
 
 from magic_committer._patience import Errand
+from magic_committer._runtime import SystemClock
 from magic_committer.stores.base import FileSlice
 from magic_committer.stores.s3 import http
 from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer, Sent
+from magic_committer.stores.s3.many import Loop, each_result
 from tests.wire import Asked, Raw, Wire, playing, raw_server
 
+Outcome = http.Answer | NoAnswer
 SECONDS = 60.0
 """For a request that is to be answered, on a loaded machine."""
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 OKS = playing("ask", OK, again=True)
 BIG = memoryview(bytes(8 * 1024**2))
+
+
+def sending(loop: Loop[Any], request: HttpRequest, deadline: Deadline) -> http.Waits[Outcome]:
+    """Send a request by a loop; its failure is a value."""
+    try:
+        return (yield from loop.exchange(request, deadline))
+    except NoAnswer as error:
+        return error.with_traceback(None)
+
+
+def looped(
+    client: Http, requests: list[HttpRequest], at_once: int, deadline: Deadline | None = None
+) -> list[Outcome]:
+    """Send requests by one loop; what became of each."""
+    loop: Loop[int] = Loop(client, SystemClock(), at_once)
+    left = enumerate(requests)
+
+    def next_work() -> tuple[int, http.Waits[Outcome]] | None:
+        number, request = next(left, (0, None))
+        until = deadline or Deadline(SECONDS, SECONDS)
+        return None if request is None else (number, sending(loop, request, until))
+
+    told: dict[int, Any] = dict(each_result(loop, next_work, 1.0))
+    return [told[number] for number in range(len(requests))]
 
 
 class Driver:
@@ -45,21 +72,14 @@ class Driver:
         """Send a request once."""
         deadline = deadline or Deadline(SECONDS, SECONDS)
         if not self._by_loop:
-            return self.http.send(request, deadline)
-        loop = http.Loop(self.http)
+            return http.waited(self.http.exchange(request, deadline))
+        (outcome,) = looped(self.http, [request], 1, deadline)
         try:
-            loop.start("tag", request, deadline)
-            while True:
-                for tag, outcome in loop.wait(1.0):
-                    assert tag == "tag"
-                    if isinstance(outcome, http.Answer):
-                        return outcome
-                    try:
-                        raise outcome
-                    finally:
-                        del outcome  # or this frame and its traceback hold each other
+            if isinstance(outcome, NoAnswer):
+                raise outcome
+            return outcome
         finally:
-            loop.close()
+            del outcome  # or this frame and its traceback hold each other
 
     def ended(self, request: HttpRequest, seconds: float = SECONDS) -> Any:
         """What becomes of a request: status and body, or cause and whether it was sent."""
@@ -222,7 +242,8 @@ def test_a_system_without_poll_waits_by_select(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Windows has none."""
-    monkeypatch.delattr(select, "poll")
+    monkeypatch.setattr(http, "_Selector", selectors.SelectSelector)
+    monkeypatch.setattr(Http, "may_block", False)
     with raw_server(OKS) as raw:
         assert [driver.ended(to(raw, "PUT", body)) for body in (b"x", BIG)] == [(200, b"ok")] * 2
     assert driver.ended(to("http://127.0.0.1:9")) == (Cause.CONNECT, Sent.NEVER)
@@ -437,30 +458,18 @@ def test_a_request_that_has_ended_holds_nothing(driver: Driver) -> None:
         assert held() is None
 
 
-def looped(client: Http, requests: dict[str, HttpRequest], at_once: int) -> dict[str, bytes]:
-    """Send requests by one loop; the body that each was answered."""
-    loop, waiting = http.Loop(client), dict(requests)
-    told: dict[str, bytes] = {}
-    while len(told) < len(requests):
-        while waiting and loop.flying < at_once:
-            loop.start(*waiting.popitem(), Deadline(SECONDS, SECONDS))
-        told |= {tag: one.body for tag, one in loop.wait(1.0) if isinstance(one, http.Answer)}
-    loop.close()
-    return told
-
-
 def test_idle_connections_have_a_limit() -> None:
     """What is above it is closed; when the client is closed, or dropped, all are: nothing is left
     for the collector to warn of."""
     few = Http(http.Network(idle_max=2))
     with raw_server(OKS) as raw:
-        looped(few, {str(number): to(raw) for number in range(5)}, 5)
+        looped(few, [to(raw)] * 5, 5)
         idle = few._idle[http.origin_of(raw.url)]
         assert len(idle) == 2
         few.close()
         assert idle == []
         dropped = Http(http.Network())
-        dropped.send(to(raw), Deadline(SECONDS, SECONDS))
+        http.waited(dropped.exchange(to(raw), Deadline(SECONDS, SECONDS)))
         (connection,) = dropped._idle[http.origin_of(raw.url)]
         del dropped
         assert connection.sock is None
@@ -473,7 +482,7 @@ def test_old_idle_connections_are_closed_one_for_each_that_becomes_idle(
     a descriptor for each of them."""
     client = Http(http.Network())
     with raw_server(OKS) as raw:
-        looped(client, {str(number): to(raw) for number in range(5)}, 5)
+        looped(client, [to(raw)] * 5, 5)
         idle = client._idle[http.origin_of(raw.url)]
         old = list(idle)
         monkeypatch.setattr(http, "IDLE_SECONDS_MAX", time.monotonic() - max(c._since for c in old))
@@ -489,21 +498,20 @@ def test_a_forked_child_leaves_its_parents_answers() -> None:
     may_answer = threading.Event()
     client = Http(http.Network(connect_seconds_max=SECONDS))
     with raw_server(playing("ask", may_answer.wait, OK)) as raw:
-        loop = http.Loop(client)
-        loop.start("mine", to(raw), Deadline(SECONDS, SECONDS))
-        while not any(one._given for one in loop._busy):
-            assert not list(loop.wait(0.1))
+        loop: Loop[str] = Loop(client, SystemClock(), 1)
+        loop.start("mine", sending(loop, to(raw), Deadline(SECONDS, SECONDS)))
+        while not any(one.connection and one.connection._given for one in loop._busy):
+            loop.wait(0.1)
         child = os.fork()
         if child == 0:
-            told = [outcome for _, outcome in loop.wait(1.0)]
-            os._exit(0 if [type(one) for one in told] == [NoAnswer] else 1)
+            loop.wait(1.0)
+            os._exit(0 if [type(one) for _, one in loop.ended] == [NoAnswer] else 1)
         assert os.waitpid(child, 0)[1] == 0
         may_answer.set()
-        ended: list[Any] = []
-        while not ended:
-            ended = list(loop.wait(1.0))
+        while not loop.ended:
+            loop.wait(1.0)
         loop.close()
-    assert [(tag, answer.body) for tag, answer in ended] == [("mine", b"ok")]
+    assert [(tag, answer.body) for tag, answer in loop.ended] == [("mine", b"ok")]
     client.close()
 
 
@@ -518,7 +526,7 @@ def test_a_loop_has_each_answer_for_who_asked() -> None:
 
     with raw_server(serve) as raw:
         origin, paths = http.origin_of(raw.url), [f"/{number}" for number in range(200)]
-        asks = {path: HttpRequest("GET", origin, path, []) for path in paths}
-        told = looped(Http(http.Network()), asks, 16)
+        asks = [HttpRequest("GET", origin, path, []) for path in paths]
+        told: list[Any] = looped(Http(http.Network()), asks, 16)
         assert raw.serving.taken <= 16
-    assert told == {path: path.encode() for path in paths}
+    assert [one.body for one in told] == [path.encode() for path in paths]

@@ -200,6 +200,24 @@ def test_a_tunnel_does_not_replace_the_certificate(
     assert (caught.value.sent, caught.value.attempts, behind.asked) == (False, 1, [])
 
 
+def test_a_proxy_whose_certificate_is_not_trusted_is_told_from_the_store(
+    behind: ScriptedServer, authority: Authority, files: dict[str, str], monkeypatch: Any
+) -> None:
+    """Nothing is sent, by it or around it; the error names the proxy, the bundle that does not hold
+    its authority, and what to set."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", files["other"])
+    context = authority.server("127.0.0.1")
+    with proxied(behind, monkeypatch, context=context) as (proxy, make):
+        with pytest.raises(Unanswered) as caught:
+            make(retry_attempts_max=3).put("k", b"x")
+        said = f"could not reach {proxy.url}: certificate verify failed"
+        assert (proxy.asked, behind.asked) == ([], [])
+    told, text = caught.value, str(caught.value)
+    assert (told.sent, told.attempts) == (False, 1)
+    wanted = [said, files["other"], "The proxy itself", "AWS_CA_BUNDLE", "http://"]
+    assert [words for words in wanted if words not in text] == []
+
+
 def test_a_tunnel_names_an_address_of_ip_version_6_in_brackets(
     trusted: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:

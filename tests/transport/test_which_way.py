@@ -15,7 +15,7 @@ from magic_committer.options import S3Options
 from magic_committer.stores.base import AbortUpload, Written, many_of, transport_of
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3.answers import Refused
-from magic_committer.stores.s3.config import PLUGINS, plain_setup
+from magic_committer.stores.s3.config import PLUGINS
 from magic_committer.stores.s3.fast import Fast
 from magic_committer.stores.unconditional import unconditional
 from tests.servers import Asked, HurriedClock, Reply, error, moto_options, moto_server
@@ -117,7 +117,7 @@ def test_a_bucket_in_another_region_is_found(lab: Lab, among_many: bool) -> None
 def test_to_a_region_that_nobody_knows_no_request_moves() -> None:
     """Its endpoint is not guessed: the store's refusal stands, and the hint says what to set."""
     options = S3Options(region="eu-north-1", access_key="k", secret_key="s")
-    way = Fast(plain_setup("b", options), HurriedClock())
+    way = Fast("b", options, HurriedClock())
     for region, moves in (("zz-new-1", False), ("eu-west-3", True)):
         refused = Refused(301, "PermanentRedirect", "", region=region)
         assert way.moves(refused, "eu-north-1") is moves

@@ -66,48 +66,41 @@ class _Strange(Exception):
 
 
 class _Document(NamedTuple):
-    """What is read of a document."""
+    """What a success says."""
 
-    root: str  # without ``Result`` or ``Response``
-    top: frozenset[str] = frozenset()  # the elements that are read
-    needs: tuple[str, ...] = ()  # of these, which must be there
+    root: str  # of its document, without ``Result`` or ``Response``; "": its head says it all
+    needs: tuple[str, ...] = ()  # what must be there
+    more: tuple[str, ...] = ()  # what else is read of a document
     lists: Mapping[str, tuple[str, ...]] = {}  # what may be there often, and must have of its own
 
 
-_PAGE = frozenset(
-    ("IsTruncated", "EncodingType", "NextContinuationToken", "NextKeyMarker", "NextUploadIdMarker",
-     "NextPartNumberMarker")
+_PAGE = (
+    "IsTruncated", "EncodingType", "NextContinuationToken", "NextKeyMarker", "NextUploadIdMarker",
+    "NextPartNumberMarker",
 )  # fmt: skip
-_DOCUMENTS: Mapping[str, _Document] = {
-    "CreateMultipartUpload": _Document(
-        "InitiateMultipartUpload", frozenset(("UploadId",)), ("UploadId",)
-    ),
+_ANSWERS: Mapping[str, _Document] = {
+    "CreateMultipartUpload": _Document("InitiateMultipartUpload", ("UploadId",)),
     # Complete's answer may lack its ETag (Ceph RGW): HEAD has it.
-    "CompleteMultipartUpload": _Document("CompleteMultipartUpload", frozenset(("ETag",))),
-    "UploadPartCopy": _Document(
-        "CopyPart", frozenset(("ETag", *CHECKSUM_FIELDS.values())), ("ETag",)
-    ),
-    "ListParts": _Document("ListParts", _PAGE, (), {"Part": ("PartNumber", "Size", "ETag")}),
+    "CompleteMultipartUpload": _Document("CompleteMultipartUpload", (), ("ETag",)),
+    "UploadPartCopy": _Document("CopyPart", ("ETag",), tuple(CHECKSUM_FIELDS.values())),
+    "ListParts": _Document("ListParts", (), _PAGE, {"Part": ("PartNumber", "Size", "ETag")}),
     "ListMultipartUploads": _Document(
-        "ListMultipartUploads", _PAGE, (), {"Upload": ("Key", "UploadId")}
+        "ListMultipartUploads", (), _PAGE, {"Upload": ("Key", "UploadId")}
     ),
     "ListObjectsV2": _Document(
         "ListBucket",
-        _PAGE,
         (),
+        _PAGE,
         {"Contents": ("Key", "Size", "LastModified"), "CommonPrefixes": ("Prefix",)},
     ),
-    "DeleteObjects": _Document("Delete", frozenset(), (), {"Error": ("Key",)}),
+    "DeleteObjects": _Document("Delete", (), (), {"Error": ("Key",)}),
+    "PutObject": _Document("", ("ETag",)),
+    "UploadPart": _Document("", ("ETag",)),
+    "DeleteObject": _Document(""),
+    "AbortMultipartUpload": _Document(""),
+    "HeadObject": _Document("", ("ETag", "LastModified", "ContentLength")),
+    "GetObject": _Document("", ("ETag", "LastModified")),
 }
-_BARE = {
-    "PutObject": ("ETag",),
-    "UploadPart": ("ETag",),
-    "DeleteObject": (),
-    "AbortMultipartUpload": (),
-    "HeadObject": ("ETag", "LastModified", "ContentLength"),
-    "GetObject": ("ETag", "LastModified"),
-}
-"""Successes without a document, and what their heads must say."""
 _HEADS: Mapping[str, str] = {
     "etag": "ETag",
     "x-amz-version-id": "VersionId",
@@ -132,21 +125,25 @@ _ZONE = re.compile(r"(?:GMT|UTC|Z|[+-]\d\d:?\d\d)$")
 
 
 def read(operation: str, answer: Answer) -> Reply:
-    """Read the answer to an operation. Raises `Refused`: the store's error; `NoAnswer`: it is not
+    """Read the answer to an operation; of a rare one the SDK has, and its ``Document`` is beside.
+    Raises `Refused`: the store's error; `NoAnswer`: it is not
     S3's (`Cause.UNREADABLE`), or it is, and its body was not read (`Cause.LARGE`)."""
+    if answer.parsed is not None:
+        return {**answer.parsed, "Document": answer.body}
     try:
+        if answer.excess and answer.status != 200:
+            raise _Strange(f"the answer has {answer.excess}")
         if answer.status >= 300:
             raise _refusal(operation, answer)
         if answer.status == _PARTIAL:
             raise _Strange("a part of an object came where the whole was asked for")
-        wanted = _DOCUMENTS.get(operation)
-        reply = _read_head(operation, answer) if wanted is None else _read_document(wanted, answer)
-        for name in _BARE[operation] if wanted is None else wanted.needs:
-            _demand(reply, name, "the answer")
+        wanted = _ANSWERS[operation]
+        reply = _read_document(wanted, answer) if wanted.root else _read_head(operation, answer)
+        _demand(reply, wanted.needs)
     except _Strange as error:
         raise _not_read(Cause.UNREADABLE, answer, str(error)) from None
     if answer.excess:
-        raise _not_read(Cause.LARGE, answer, answer.excess)
+        raise _not_read(Cause.LARGE, answer, f"it has {answer.excess}")
     try:
         reply["SeenAt"] = _seconds(answer.headers["date"])  # HTTP demands it
     except (KeyError, ValueError):
@@ -183,7 +180,7 @@ def _read_head(operation: str, answer: Answer) -> Reply:
         if "content-length" in headers:
             reply["ContentLength"] = _converted("Size", headers["content-length"])
         reply["Metadata"] = {
-            name.removeprefix(METADATA): value
+            name[len(METADATA) :]: value
             for name, value in headers.items()
             if name.startswith(METADATA)
         }
@@ -219,10 +216,9 @@ def _read_document(wanted: _Document, answer: Answer) -> Reply:
             entry: Reply = {}
             for value in one:
                 _put(entry, _name(value), value)
-            for need in needs:
-                _demand(entry, need, f"an entry of {name}")
+            _demand(entry, needs, name)
             reply.setdefault(name, []).append(entry)
-        elif name in wanted.top:
+        elif name in wanted.needs or name in wanted.more:
             _put(reply, name, one)
     reply["IsTruncated"] = reply.get("IsTruncated") == "true"
     if reply.get("EncodingType") == "url":
@@ -272,9 +268,10 @@ def _seconds(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _demand(reply: Mapping[str, Any], name: str, where: str) -> None:
-    if reply.get(name) in (None, ""):
-        raise _Strange(f"{where} has no {name}")
+def _demand(reply: Mapping[str, Any], needs: tuple[str, ...], entry: str = "") -> None:
+    for name in needs:
+        if reply.get(name) in (None, ""):
+            raise _Strange(f"{f'an entry of {entry}' if entry else 'the answer'} has no {name}")
 
 
 # Errors -------------------------------------------------------------------------------------------

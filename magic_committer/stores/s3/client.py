@@ -3,9 +3,8 @@ or by boto3 (`via_boto3`), which is chosen once, when the store is made.
 
 Invariants:
 
-* Each request goes through `S3Store._ask` or, of many at once, `many.ask_each`: one retry layer,
-  one translation of errors. The verbs that can be asked many at once are written once, as
-  generators of requests, for both.
+* Each request goes through `S3Store._asking`: one retry layer, one translation of errors. A verb
+  that can be asked many at once is written once, as a generator of requests.
 * No value of the SDK leaves this package. A body is opened again for each attempt.
 * Listings are paged here and filtered again by prefix: some stores ignore it (stores.md). A page
   that says "more" without saying where is an error, never the end.
@@ -68,26 +67,31 @@ from magic_committer.stores.base import (
     Written,
     found_on,
     looked,
-    run,
+    working,
 )
 from magic_committer.stores.s3.answers import Reply
 from magic_committer.stores.s3.config import (
     NotPlain,
     customer_key_headers,
     encryption_headers,
-    plain_setup,
     surroundings,
 )
 from magic_committer.stores.s3.errors import per_key
 from magic_committer.stores.s3.fast import Fast
-from magic_committer.stores.s3.many import Work, ask_each
+from magic_committer.stores.s3.http import Http, Waits, waited
+from magic_committer.stores.s3.many import Loop, each_result
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call
-from magic_committer.stores.s3.retry import Attempts, ask
+from magic_committer.stores.s3.retry import Attempts
 
 if TYPE_CHECKING:
     from magic_committer.stores.s3.via_boto3 import ViaBoto3
 
+R = TypeVar("R")
 T = TypeVar("T")
+
+Work = Generator[Call, tuple[Reply, int], R]
+"""What one verb asks: it yields requests, is sent each reply with how often it was asked for, or is
+thrown the error, and returns the verb's result."""
 
 _log = logging.getLogger("magic_committer")
 
@@ -146,11 +150,11 @@ class S3Store:
     def get(self, key: str, *, max_bytes: int) -> StoredObject:
         wanted = {**self._named(key), **self._customer_key}
         call = Call("get", "GetObject", key, wanted, bytes_max=max_bytes)
-        reply = run(self._looking(call), self._ask)
+        reply = self._do(self._looking(call))
         return StoredObject(self._object(key, reply, size=len(reply["Body"])), reply["Body"])
 
     def head(self, key: str) -> ObjectInfo:
-        return run(self._heading(Head(key)), self._ask)
+        return self._do(self._heading(Head(key)))
 
     def _heading(self, asked: Head) -> Work[ObjectInfo]:
         wanted = {**self._named(asked.key), **self._customer_key}
@@ -256,7 +260,7 @@ class S3Store:
     # Uploads -------------------------------------------------------------------------------------
 
     def create_upload(self, key: str, **given: Any) -> CreatedUpload:
-        return run(self._creating(CreateUpload(key, **given)), self._ask)
+        return self._do(self._creating(CreateUpload(key, **given)))
 
     def _creating(self, asked: CreateUpload) -> Work[CreatedUpload]:
         attributes, checksum = asked.attributes, asked.checksum
@@ -291,7 +295,7 @@ class S3Store:
     ) -> Part:
         asked = PutPart(key, upload_id, number, body, checksum)
         del body
-        return run(self._putting_part(asked), self._ask)
+        return self._do(self._putting_part(asked))
 
     def _putting_part(self, asked: PutPart) -> Work[Part]:
         key, number, checksum = asked.key, asked.number, asked.checksum
@@ -321,7 +325,7 @@ class S3Store:
         return Part(number, reply["ETag"], size, _checksum_of(reply) or checksum)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
-        return run(self._listing_parts(ListParts(key, upload_id)), self._ask)
+        return self._do(self._listing_parts(ListParts(key, upload_id)))
 
     def _listing_parts(self, asked: ListParts) -> Work[tuple[Part, ...]]:
         parts: list[Part] = []
@@ -341,8 +345,7 @@ class S3Store:
     def complete_upload(
         self, key: str, upload_id: str, parts: Sequence[Part], **given: Any
     ) -> Written:
-        asked = CompleteUpload(key, upload_id, parts, **given)
-        return run(self._completing(asked), self._ask)
+        return self._do(self._completing(CompleteUpload(key, upload_id, parts, **given)))
 
     def _completing(self, asked: CompleteUpload) -> Work[Written]:
         parts = [
@@ -364,7 +367,7 @@ class S3Store:
         return Written(reply.get("ETag", ""), reply.get("VersionId"), attempts)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        run(self._aborting(AbortUpload(key, upload_id)), self._ask)
+        self._do(self._aborting(AbortUpload(key, upload_id)))
 
     def _aborting(self, asked: AbortUpload) -> Work[Written]:
         wanted = self._of_upload(asked)
@@ -375,7 +378,7 @@ class S3Store:
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
         place: _PageStart | None = _PageStart()
         while place is not None:
-            page, place = run(self._upload_page(prefix, place), self._ask)
+            page, place = self._do(self._upload_page(prefix, place))
             yield page
 
     def _finding(self, asked: FindUpload) -> Work[UploadPage]:
@@ -449,27 +452,34 @@ class S3Store:
         look_seconds: float = SLICE_SECONDS,
     ) -> Generator[tuple[T, Answer], None, None]:
         """Implements `magic_committer.stores.base.Many`."""
-        way = self._way
-        assert isinstance(way, Fast)
+        assert isinstance(self._way, Fast)
+        loop: Loop[T] = Loop(self._way.http, self._clock, in_flight)
+        asking = partial(self._asking, over=loop)
 
-        def next_work() -> tuple[T, Work[Answer]] | None:
-            asked = next_ask()
-            return None if asked is None else (asked[0], _WORKS[type(asked[1])](self, asked[1]))
+        def next_work() -> tuple[T, Waits[Answer]] | None:
+            if (new := next_ask()) is None:
+                return None
+            return new[0], working(_WORKS[type(new[1])](self, new[1]), asking)
 
-        attempts = partial(Attempts, self._options, self._clock, way, self._bucket)
-        return ask_each(way, self._clock, next_work, attempts, in_flight, look_seconds)
+        return each_result(loop, next_work, look_seconds)
 
     # The way of a request ------------------------------------------------------------------------
 
+    def _do(self, work: Work[R]) -> R:
+        return waited(working(work, self._asking), self._clock.sleep)
+
     def _ask(self, call: Call) -> tuple[Reply, int]:
-        """Send a request until it is answered. Gives the reply, and how often the request was
-        sent."""
-        return ask(self._options, self._clock, self._way, self._bucket, call)
+        """Send a request until it is answered, in this thread. Gives the reply, and how often the
+        request was sent."""
+        return waited(self._asking(call), self._clock.sleep)
+
+    def _asking(self, call: Call, over: Http | None = None) -> Waits[tuple[Reply, int]]:
+        return Attempts(self._options, self._clock, self._way, self._bucket, call).ask(over)
 
     def _make(self) -> Fast | ViaBoto3:
         options = self._options
         try:
-            return Fast(plain_setup(self._bucket, options), self._clock)
+            return Fast(self._bucket, options, self._clock)
         except NotPlain as reason:
             if options.transport == "fast":
                 raise OptionError(

@@ -16,7 +16,6 @@ import binascii
 import hashlib
 import ipaddress
 import os
-import platform
 import re
 import ssl
 import sys
@@ -24,7 +23,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 from magic_committer._patience import Errand
@@ -35,7 +34,6 @@ from magic_committer.stores.s3 import redact
 from magic_committer.stores.s3.http import Cause, Network, NoAnswer, Sent, origin_of
 from magic_committer.stores.s3.requests import BucketPlace
 from magic_committer.stores.s3.signing import Credentials
-from magic_committer.version import __version__
 
 CUSTOMER_KEY_VARIABLE = "MAGIC_COMMITTER_SSE_CUSTOMER_KEY"
 CUSTOMER_KEY_BYTES = 32
@@ -72,18 +70,6 @@ class NotPlain(Exception):
     """The requests go by boto3. The text says why."""
 
 
-class Setup(NamedTuple):
-    """A plain way to a bucket."""
-
-    endpoint: str  # the store's URL, without the bucket
-    place: BucketPlace
-    moved: Callable[[str], BucketPlace]  # where it is in another region
-    credentials: Callable[[], Credentials] | None  # what signs, asked before each signature
-    signs_bodies: bool | None  # by the SDK's ``payload_signing_enabled``; None: it says nothing
-    network: Network
-    agent: str  # the ``User-Agent``
-
-
 _loaders: dict[Any, Any] = {}
 """What has read the SDK's descriptions of services, 12 MiB in memory, for each path to them. There
 is no lock, which a fork could leave locked: setting a default is atomic."""
@@ -98,71 +84,57 @@ def surroundings() -> frozenset[tuple[str, str]]:
     )
 
 
-def plain_setup(bucket: str, options: S3Options) -> Setup:
-    """How to reach a bucket without boto3.
+class PlainSettings:
+    """The settings of AWS's tools for a bucket that is reached without boto3: the environment's,
+    where it is all there is; else the SDK's.
+
+    Attributes:
+        endpoint: the store's URL, without the bucket.
+        region: where the bucket is, as far as is known.
+        signs_bodies, ca_bundle: the SDK's ``payload_signing_enabled`` and ``ca_bundle``; None: it
+            says nothing.
 
     Raises:
-        NotPlain: it is not known here.
+        NotPlain: how to reach the bucket is not known here.
         OptionError: the settings cannot be used, by boto3 neither.
     """
-    _refuse_odd(bucket, options)
-    settings = _Settings(options)
-    for name in ("sigv4a_signing_region_set", "auth_scheme_preference"):
-        if settings.get(name):
-            raise NotPlain(f"the SDK's configuration has {name}")
-    s3 = settings.s3
-    if _truth(s3.get("use_accelerate_endpoint")):
-        raise NotPlain("the endpoint is S3's accelerated one")
-    region = options.region or settings.get("region") or REGION_DEFAULT
-    if not _ANY_REGION.fullmatch(region):
-        raise NotPlain("the region is the SDK's matter")
-    style = s3.get("addressing_style")
-    if options.path_style is not None:
-        style = "path" if options.path_style else "virtual"
-    url = options.endpoint_url or settings.endpoint_url
-    fips, dualstack = (
-        _truth(settings.get(f"use_{name}_endpoint")) for name in ("fips", "dualstack")
-    )
-    if url and (fips or dualstack):
-        raise NotPlain("FIPS and dual-stack have endpoints of their own")
-    legacy = s3.get("us_east_1_regional_endpoint") != "regional"
-    aws = partial(_aws_endpoint, fips=fips, dualstack=dualstack, legacy=legacy)
 
-    def place(region: str) -> BucketPlace:
-        if url:
-            return _place(_endpoint(url), bucket, region, style or "path")
-        return _place(aws(region), bucket, region, style or "auto")
-
-    endpoint = url.rstrip("/") if url else aws(region)
-    return Setup(
-        endpoint,
-        place(region),
-        place,
-        None if options.anonymous else settings.credentials(),
-        None if (asked := s3.get("payload_signing_enabled")) is None else _truth(asked),
-        network_for(options, _endpoint(endpoint), settings.get("ca_bundle")),
-        f"magic-committer/{__version__} python/{platform.python_version()} {sys.platform}"
-        f" {options.user_agent}".strip(),
-    )
-
-
-def _refuse_odd(bucket: str, options: S3Options) -> None:
-    if options.transport == "boto3":
-        raise NotPlain("transport='boto3'")
-    if os.environ.get(PLUGINS):
-        raise NotPlain(f"{PLUGINS} is set")
-    if bucket.endswith("--x-s3"):
-        raise NotPlain("an S3 Express bucket has sessions")
-    if not _BUCKET.fullmatch(bucket) or bucket.endswith("--op-s3"):
-        raise NotPlain("an access point, or no bucket's name")
-
-
-class _Settings:
-    """The settings of AWS's tools: the environment's, where it is all there is; else the SDK's."""
-
-    def __init__(self, options: S3Options) -> None:
+    def __init__(self, bucket: str, options: S3Options) -> None:
+        _refuse_odd(bucket, options)
+        self._bucket = bucket
         self._options = options
         self._session: Any = None if self._are_all_variables() else core_session(options)
+        said = _of_environment() if self._session is None else _of_session(self._session)
+        for name in ("sigv4a_signing_region_set", "auth_scheme_preference"):
+            if said[name]:
+                raise NotPlain(f"the SDK's configuration has {name}")
+        s3 = said["s3"] or {}
+        if _truth(s3.get("use_accelerate_endpoint")):
+            raise NotPlain("the endpoint is S3's accelerated one")
+        self.region = options.region or said["region"] or REGION_DEFAULT
+        if not _ANY_REGION.fullmatch(self.region):
+            raise NotPlain("the region is the SDK's matter")
+        self._style = s3.get("addressing_style")
+        if options.path_style is not None:
+            self._style = "path" if options.path_style else "virtual"
+        ignored = _truth(said["ignore_configured_endpoint_urls"])
+        self._url = options.endpoint_url or ("" if ignored else said["endpoint_url"]) or ""
+        fips, dualstack = (_truth(said[f"use_{name}_endpoint"]) for name in ("fips", "dualstack"))
+        if self._url and (fips or dualstack):
+            raise NotPlain("FIPS and dual-stack have endpoints of their own")
+        legacy = s3.get("us_east_1_regional_endpoint") != "regional"
+        self._aws = partial(_aws_endpoint, fips=fips, dualstack=dualstack, legacy=legacy)
+        if self._url:
+            _look_at_url(self._url)
+        self.endpoint = self._url.rstrip("/") or self._aws(self.region)
+        asked = s3.get("payload_signing_enabled")
+        self.signs_bodies = None if asked is None else _truth(asked)
+        self.ca_bundle = said["ca_bundle"]
+
+    def place(self, region: str) -> BucketPlace:
+        """Where the bucket is, if it is in that region. Raises `NotPlain`: nobody here knows."""
+        style = self._style or ("path" if self._url else "auto")
+        return _place(self._url or self._aws(region), self._bucket, region, style)
 
     def _are_all_variables(self) -> bool:
         options, variable = self._options, os.environ.get
@@ -174,36 +146,6 @@ class _Settings:
             return False
         files = (variable(name, usual) for name, usual in _FILES.items())
         return not any(os.path.exists(os.path.expanduser(file)) for file in files)
-
-    def get(self, name: str) -> Any:
-        if self._session is None:
-            return os.environ.get(_VARIABLES[name])
-        return self._session.get_config_variable(name)
-
-    @property
-    def s3(self) -> Mapping[str, Any]:
-        """The section ``s3``."""
-        if self._session is None:
-            found = os.environ.get("AWS_S3_US_EAST_1_REGIONAL_ENDPOINT")
-            return {"us_east_1_regional_endpoint": found}
-        return self._session.get_config_variable("s3") or {}
-
-    @property
-    def endpoint_url(self) -> str:
-        """The endpoint that is configured; "": none."""
-        if _truth(self.get("ignore_configured_endpoint_urls")):
-            return ""
-        if self._session is None:
-            found = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-            return found or ""
-        from botocore.configprovider import ConfiguredEndpointProvider  # late: it loads the SDK
-
-        provider = ConfiguredEndpointProvider(
-            full_config=self._session.full_config,
-            scoped_config=self._session.get_scoped_config(),
-            client_name="s3",
-        )
-        return provider.provide() or ""
 
     def credentials(self) -> Callable[[], Credentials]:
         """What gives credentials."""
@@ -218,6 +160,27 @@ class _Settings:
             key = Credentials(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], token)
         redact.know(*key)
         return lambda: key
+
+
+def _of_environment() -> dict[str, Any]:
+    given = os.environ.get
+    found: dict[str, Any] = {name: given(variable) for name, variable in _VARIABLES.items()}
+    found["s3"] = {"us_east_1_regional_endpoint": given("AWS_S3_US_EAST_1_REGIONAL_ENDPOINT")}
+    found["endpoint_url"] = given("AWS_ENDPOINT_URL_S3") or given("AWS_ENDPOINT_URL")
+    return found
+
+
+def _of_session(session: Any) -> dict[str, Any]:
+    from botocore.configprovider import ConfiguredEndpointProvider  # late: it loads the SDK
+
+    found = {name: session.get_config_variable(name) for name in (*_VARIABLES, "s3")}
+    provider = ConfiguredEndpointProvider(
+        full_config=session.full_config,
+        scoped_config=session.get_scoped_config(),
+        client_name="s3",
+    )
+    found["endpoint_url"] = provider.provide()
+    return found
 
 
 def _asking(session: Any) -> Callable[[], Credentials]:
@@ -298,6 +261,17 @@ def _truth(value: object) -> bool:
     return value is True or str(value).lower() == "true"
 
 
+def _refuse_odd(bucket: str, options: S3Options) -> None:
+    if options.transport == "boto3":
+        raise NotPlain("transport='boto3'")
+    if os.environ.get(PLUGINS):
+        raise NotPlain(f"{PLUGINS} is set")
+    if bucket.endswith("--x-s3"):
+        raise NotPlain("an S3 Express bucket has sessions")
+    if not _BUCKET.fullmatch(bucket) or bucket.endswith("--op-s3"):
+        raise NotPlain("an access point, or no bucket's name")
+
+
 # Endpoints ----------------------------------------------------------------------------------------
 
 
@@ -314,8 +288,8 @@ def _aws_endpoint(region: str, fips: bool, dualstack: bool, legacy: bool) -> str
     return f"https://{service}.{region}.{suffix}"
 
 
-def _endpoint(url: str) -> str:
-    """A URL, if it is one that is understood here."""
+def _look_at_url(url: str) -> None:
+    """Raise `NotPlain` if an endpoint's URL is none that is understood here."""
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -325,7 +299,6 @@ def _endpoint(url: str) -> str:
         raise NotPlain("the endpoint's URL is the SDK's matter")
     if "@" in parts.netloc:
         raise NotPlain("the endpoint's URL has a user")
-    return url
 
 
 def _place(endpoint: str, bucket: str, region: str, style: str) -> BucketPlace:
@@ -356,7 +329,7 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
         OptionError: the bundle of certificates is not there.
     """
     proxy = _proxy(endpoint)
-    context = None
+    context, bundle = None, ""
     if endpoint.startswith("https:") or proxy.startswith("https:"):
         bundle = ca_bundle or os.environ.get("REQUESTS_CA_BUNDLE") or _usual_bundle()
         try:
@@ -369,7 +342,7 @@ def network_for(options: S3Options, endpoint: str, ca_bundle: str | None) -> Net
                 hint="Check AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE, and ca_bundle in the AWS"
                 " configuration file: one of them names it",
             ) from None
-    return Network(options.connect_seconds_max, options.connections_max, context, proxy)
+    return Network(options.connect_seconds_max, options.connections_max, context, bundle, proxy)
 
 
 def _usual_bundle() -> str:

@@ -96,7 +96,14 @@ _CLASSES: Mapping[int | Kind | Cause, type[StoreError]] = {
 }
 """For a refusal's status its class, or else for its kind; for a cause: `Unanswered` if it is not
 here."""
-_FINAL = (Cause.CERTIFICATE, Cause.CREDENTIALS, Cause.PARAMETER, Cause.LARGE, Cause.BODY)
+_FINAL = (
+    Cause.CERTIFICATE,
+    Cause.PROXY_CERTIFICATE,
+    Cause.CREDENTIALS,
+    Cause.PARAMETER,
+    Cause.LARGE,
+    Cause.BODY,
+)
 """What will be so the next time."""
 _CODES_OF_HEAD = {404: "NoSuchKey", 403: "AccessDenied", 412: "PreconditionFailed"}
 
@@ -280,6 +287,9 @@ _HINTS: Mapping[Cause | str | int, str] = {
     Cause.PROXY: "Check HTTP_PROXY, HTTPS_PROXY and NO_PROXY",
     Cause.TLS: _TLS_HINT,
     Cause.CERTIFICATE: _TLS_HINT,
+    Cause.PROXY_CERTIFICATE: "The proxy itself is reached by TLS: put its authority, beside the"
+    " store's, into one file, and name that file by AWS_CA_BUNDLE; or reach the proxy by http://"
+    " (HTTP_PROXY, HTTPS_PROXY)",
     Cause.UNREADABLE: "What answered is not the store: check the endpoint, and proxies and load"
     " balancers on the way",
     "NoSuchBucket": "Check the bucket's name, the endpoint and the region; "

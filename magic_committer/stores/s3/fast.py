@@ -9,10 +9,22 @@ Invariants:
 
 from __future__ import annotations
 
+import platform
+import sys
+
 from magic_committer._runtime import Clock
-from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.config import NotPlain, Setup
-from magic_committer.stores.s3.http import Cause, Deadline, Http, HttpRequest, NoAnswer
+from magic_committer.options import S3Options
+from magic_committer.stores.s3.answers import Refused
+from magic_committer.stores.s3.config import NotPlain, PlainSettings, network_for
+from magic_committer.stores.s3.http import (
+    Answer,
+    Cause,
+    Deadline,
+    Http,
+    HttpRequest,
+    NoAnswer,
+    Waits,
+)
 from magic_committer.stores.s3.requests import (
     CHECKSUM_FIELDS,
     BucketPlace,
@@ -21,6 +33,7 @@ from magic_committer.stores.s3.requests import (
     sha256_of,
 )
 from magic_committer.stores.s3.signing import UNSIGNED_PAYLOAD, Signer, stamp
+from magic_committer.version import __version__
 
 _MOVED = frozenset((301, 307, 400))
 """Statuses with which S3 may say where a bucket is (S3 API, "Redirecting requests")."""
@@ -28,19 +41,30 @@ _CHECKSUMS = frozenset(CHECKSUM_FIELDS.values())
 
 
 class Fast:
-    """Sends the requests of one bucket. Safe for many threads, and after a fork."""
+    """Sends the requests of one bucket. Safe for many threads, and after a fork.
 
-    def __init__(self, setup: Setup, clock: Clock) -> None:
-        self.endpoint = setup.endpoint
-        self.http = Http(setup.network)
-        self._setup = setup
+    Raises:
+        NotPlain: how to reach the bucket is not known here.
+        OptionError: the settings cannot be used, by boto3 neither.
+    """
+
+    def __init__(self, bucket: str, options: S3Options, clock: Clock) -> None:
+        settings = PlainSettings(bucket, options)
+        self.endpoint = settings.endpoint
+        self.http = Http(network_for(options, self.endpoint, settings.ca_bundle))
         self._clock = clock
-        self._credentials = setup.credentials
-        self._go_to(setup.place)
+        self._signs_bodies = settings.signs_bodies
+        self._credentials = None if options.anonymous else settings.credentials()
+        self._place = settings.place
+        self._go_to(settings.region)
+        self._agent = (
+            f"magic-committer/{__version__} python/{platform.python_version()} {sys.platform}"
+            f" {options.user_agent}".strip()
+        )
 
-    def _go_to(self, place: BucketPlace) -> None:
-        self.region = place.region
-        self._where = (place, Signer(place.region))
+    def _go_to(self, region: str) -> None:
+        self._where = (self._place(region), Signer(region))
+        self.region = region
 
     @property
     def has_credentials(self) -> bool:
@@ -50,15 +74,16 @@ class Fast:
         except NoAnswer as error:
             return error.cause is not Cause.CREDENTIALS
 
-    def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Send a request once, and read its answer. Raises `Failure`."""
-        return read(call.operation, self.http.send(self.request(call), deadline))
+    def ask(self, call: Call, deadline: Deadline, over: Http | None = None) -> Waits[Answer]:
+        """Send a request once. Raises `Failure`. ``over``: other connections
+        than those of threads."""
+        return (over or self.http).exchange(self.request(call), deadline)
 
     def request(self, call: Call) -> HttpRequest:
         """Write and sign a request. Raises `NoAnswer`: it cannot be."""
         place, signer = self._where
         made = build(call, place)
-        made.headers.append(("User-Agent", self._setup.agent))
+        made.headers.append(("User-Agent", self._agent))
         if self._credentials is not None:
             payload = sha256_of(made.body) if self._signs(call, place) else UNSIGNED_PAYLOAD
             signer.sign(made, payload, self._credentials(), stamp(int(self._clock.now())))
@@ -71,7 +96,7 @@ class Fast:
             return False
         if error.region != self.region:  # else another request has moved us
             try:
-                self._go_to(self._setup.moved(error.region))
+                self._go_to(error.region)
             except NotPlain:  # nobody here knows that region's endpoint: the refusal stands
                 return False
         return True
@@ -81,8 +106,8 @@ class Fast:
         over plain HTTP, where nothing else shows that they were changed on the way; over TLS those
         without a checksum, which the store would check. What the SDK's configuration says comes
         first."""
-        if self._setup.signs_bodies is not None:
-            return self._setup.signs_bodies
+        if self._signs_bodies is not None:
+            return self._signs_bodies
         if call.operation != "UploadPart":
             return True
         return place.origin.scheme != "https" or _CHECKSUMS.isdisjoint(call.parameters)

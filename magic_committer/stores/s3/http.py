@@ -1,9 +1,9 @@
 """HTTP/1.1 over connections of our own: one state machine, and what waits for its socket.
 
 `Connection.exchange` is one request and its answer, from the connection to the last byte. It is a
-generator: it yields what its socket must be ready for, and never waits by itself. Two things drive
-it: `Http.send` in the calling thread, for one request, and `Loop` for many requests of one thread.
-llhttp (httptools) reads the answer.
+generator: it yields what it waits for (`Waits`), and never waits by itself. Two things drive it:
+`waited` in the calling thread, and `many.Loop` for many works of one thread. llhttp (httptools)
+reads the answer.
 
 Invariants:
 
@@ -25,28 +25,28 @@ from __future__ import annotations
 import base64
 import errno
 import os
-import select
 import selectors
 import socket
 import ssl
 import struct
 import sys
 import weakref
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
-from time import monotonic
-from typing import Any, NamedTuple
+from time import monotonic, sleep
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import httptools
 
 from magic_committer._patience import SLICE_SECONDS, Errand, of_handler
-from magic_committer._pool import BESIDE, Future
+from magic_committer._pool import BESIDE, Future, renewed_in_children
 from magic_committer.stores.base import FileSlice, PartBody
+
+R = TypeVar("R")
 
 READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
@@ -73,6 +73,7 @@ SIGN_OF_LIFE_BYTES = 256 * 1024
 """After this many moved bytes the store counts as not silent."""
 
 _SLICE = struct.pack("ll", 0, int(SLICE_SECONDS * 1e6))  # a `timeval`
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # Windows has no poll
 _NOT_YET = (BlockingIOError, ssl.SSLWantReadError)
 _HUNG_UP = (BrokenPipeError, ConnectionError, ssl.SSLEOFError, ssl.SSLZeroReturnError)
 _BODILESS = (204, 304)
@@ -94,6 +95,7 @@ class Cause(Enum):
     PROXY = "proxy"  # the proxy refused, or could not be reached
     TLS = "tls"  # no encrypted connection, for another reason than the certificate
     CERTIFICATE = "certificate"  # the store's is not trusted, or is for another name
+    PROXY_CERTIFICATE = "proxy's certificate"  # the same of the proxy's
     FULL = "full"  # this process has no descriptor left for a connection
     TIME = "time"  # the request's time was over, or its errand has ended
     BROKEN = "broken"  # the connection ended, or what came is not HTTP
@@ -184,10 +186,11 @@ class Answer:
     """A whole answer."""
 
     status: int  # never 1xx
-    headers: Mapping[str, str]  # names in lower case; repeated ones are joined by ", "
+    headers: dict[str, str]  # names in lower case; repeated ones are joined by ", "
     body: bytes  # decoded from chunks; never from an encoding
     until_close: bool = False  # it ended where the connection did: nothing else says it is whole
     excess: str = ""  # how long the body is, in words, if it was too long: then it was not read
+    parsed: Mapping[str, Any] | None = None  # what the SDK read in it, of a rare operation
 
 
 class Deadline:
@@ -256,6 +259,7 @@ class Network:
     connect_seconds_max: float = 10.0  # for a connection to one address, and then for TLS
     idle_max: int = 64  # how many idle connections are kept
     tls: ssl.SSLContext | None = None  # None: no encrypted connections
+    bundle: str = ""  # the file of the authorities that ``tls`` trusts
     proxy: str = ""  # its URL, with user and password if it needs them; "": none
 
     @property
@@ -270,14 +274,16 @@ class Network:
 
 
 Address = tuple[socket.AddressFamily, Any]
-_addresses: dict[tuple[str, int], tuple[float, list[Address]]] = {}
-_lookups: dict[tuple[str, int], Future[None]] = {}
+Place = tuple[str, int, int]
+"""Host, port, and the process: in a forked child no thread of its parent looks up anything."""
+_addresses: dict[Place, tuple[float, list[Address]]] = {}
+_lookups: dict[Place, Future[None]] = {}
 
 
 def _addresses_of(origin: Origin, deadline: Deadline) -> list[Address]:
     """Where a host listens. Another thread asks: neither a signal nor a deadline ends a lookup, and
     a loop has other requests. Meanwhile what was found before serves, unless it is old."""
-    place = (origin.host, origin.port)
+    place = (origin.host, origin.port, os.getpid())
     at, found = _addresses.get(place, (0.0, []))
     age = monotonic() - at
     if found and age < ADDRESS_SECONDS:
@@ -294,8 +300,8 @@ def _addresses_of(origin: Origin, deadline: Deadline) -> list[Address]:
     return _addresses[place][1]
 
 
-def _look_up(place: tuple[str, int]) -> None:
-    found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)
+def _look_up(place: Place) -> None:
+    found = socket.getaddrinfo(*place[:2], type=socket.SOCK_STREAM)
     _addresses[place] = monotonic(), [(family, address) for family, _, _, _, address in found]
 
 
@@ -306,22 +312,15 @@ class _Reading:
     """One answer, as llhttp reads it. ``began``: a byte of it has come; ``in_head``: its head, that
     of what is no 1xx, is not whole; ``ended``: it is whole; ``spoilt``: bytes stand behind it."""
 
-    __slots__ = (
-        "_bodiless", "_bytes", "_bytes_max", "_excess", "_goes_on", "_head_bytes", "_headers",
-        "_parser", "_pieces", "_said", "_status", "_until_close", "began", "ended", "in_head",
-        "spoilt",
-    )  # fmt: skip
-
     def __init__(self, method: str, bytes_max: int) -> None:
         self._parser: Any = httptools.HttpResponseParser(self)
         self._bodiless = method in ("HEAD", "CONNECT")
         self._bytes_max = bytes_max
-        self._bytes = self._head_bytes = self._status = 0
+        self._bytes = self._head_bytes = 0
         self._said: list[tuple[bytes, bytes]] = []
-        self._headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
-        self._excess = ""
-        self._goes_on = self._until_close = False
+        self._goes_on = False
+        self._answer = Answer(0, {}, b"")
         self.in_head = True
         self.began = self.ended = self.spoilt = False
 
@@ -336,7 +335,7 @@ class _Reading:
             raise ValueError("what came is not HTTP/1.1 any more") from None
         except httptools.HttpParserError as error:
             why = error.__context__ or error
-            if isinstance(why, _TooLong) or not isinstance(why, Exception):  # Ctrl-C in a callback
+            if not isinstance(why, Exception):  # Ctrl-C in a callback
                 raise why.with_traceback(None) from None
             raise ValueError(f"what came is not HTTP: {str(why)[:80]}") from None
         if self.in_head and self._head_bytes > HEAD_BYTES_MAX:
@@ -344,7 +343,7 @@ class _Reading:
 
     def hangs_up(self) -> None:
         """Note that the server has closed its side. Raises `ValueError`: the answer is cut."""
-        if self._until_close:
+        if self._answer.until_close:
             self.ended = True
             return
         if not self.began:
@@ -354,8 +353,9 @@ class _Reading:
 
     def answer(self) -> Answer:
         """The whole answer."""
-        body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
-        return Answer(self._status, self._headers, body, self._until_close, self._excess)
+        pieces = self._pieces
+        self._answer.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self._answer
 
     @property
     def keeps_open(self) -> bool:
@@ -379,8 +379,8 @@ class _Reading:
     def on_headers_complete(self) -> None:
         if self.ended:
             return
-        parser = self._parser
-        status = self._status = parser.get_status_code()
+        parser, answer = self._parser, self._answer
+        status = answer.status = parser.get_status_code()
         version = parser.get_http_version()
         if version not in ("1.1", "1.0") or not 100 <= status <= 599:
             raise ValueError(f"HTTP/{version} {status}")
@@ -389,7 +389,7 @@ class _Reading:
             return
         self.in_head = False
         self._goes_on = parser.should_keep_alive()
-        headers = self._headers
+        headers = answer.headers
         for said, value in self._said:
             name, text = _named(said), value.decode("latin-1")
             headers[name] = f"{headers[name]}, {text}" if name in headers else text
@@ -398,12 +398,12 @@ class _Reading:
             self._goes_on = "close" not in kept and (version == "1.1" or "keep-alive" in kept)
             self.ended = True
             return
+        if status != 200:
+            self._bytes_max = max(self._bytes_max, DOCUMENT_BYTES_MAX)
         length = int(headers.get("content-length", 0))
-        limit = self._bytes_max if status == 200 else max(self._bytes_max, DOCUMENT_BYTES_MAX)
-        if length > limit:
-            self._is_too_long(f"{length} bytes, over {limit}")
-        self._bytes_max = limit
-        self._until_close = (
+        if length > self._bytes_max:
+            self._is_too_long(f"{length} bytes, over {self._bytes_max}")
+        answer.until_close = (
             "content-length" not in headers
             and "chunked" not in headers.get("transfer-encoding", "").lower()
             and status not in _BODILESS
@@ -414,16 +414,13 @@ class _Reading:
             self.spoilt = True
             return
         self._bytes += len(body)
+        self._pieces.append(body)
         if self._bytes > self._bytes_max:
             self._is_too_long(f"more than {self._bytes_max} bytes")
-            return
-        self._pieces.append(body)
 
     def _is_too_long(self, why: str) -> None:
         """The body is not read on, and the connection not used again."""
-        if self._status != 200:
-            raise _TooLong(f"the answer has {why}")
-        self._excess = f"it has {why}"
+        self._answer.excess = why
         self.ended = self.spoilt = True
         self._pieces = []
 
@@ -438,24 +435,19 @@ def _named(said: bytes) -> str:
 
 
 class _TooLong(ValueError):
-    """Head or body are over their limits."""
+    """The head is over its limit."""
 
 
 # Connections --------------------------------------------------------------------------------------
 
-Exchange = Generator[int, int, Answer]
-"""Yields what its socket must be ready for, and is sent what it is ready for: 0 after a slice."""
-Step = Generator[int, int, None]
-Outcome = Answer | Failure
+Waits = Generator["tuple[Connection, int] | float", int, R]
+"""A work that waits for connections, and for time. It yields a connection with what its socket must
+be ready for, and is sent what that is ready for: 0 after a slice; or it yields seconds."""
 
 
 class _Tls:
     """A socket that encrypts. Many records leave in one send: `ssl.SSLSocket` gives each record of
     16 KiB to the kernel by itself, and lets other threads run between them."""
-
-    __slots__ = (
-        "_from", "_left", "_sealed", "_sock", "_tls", "_to", "close", "fileno", "setblocking",
-    )  # fmt: skip
 
     def __init__(self, sock: socket.socket | _Tls, context: ssl.SSLContext, host: str) -> None:
         self._sock = sock
@@ -472,6 +464,7 @@ class _Tls:
         while True:
             try:
                 self._tls.do_handshake()
+                return self._flush()
             except ssl.SSLWantReadError:
                 self._flush()
                 self._fill()
@@ -479,9 +472,6 @@ class _Tls:
                 with suppress(OSError):
                     self._flush()  # tells the server why
                 raise
-            else:
-                self._flush()
-                return
 
     def send(self, view: memoryview) -> int:
         """Encrypt and send the first bytes of ``view``; give how many. Raises `BlockingIOError`: it
@@ -524,31 +514,27 @@ class Connection:
 
     Attributes:
         is_open: it may be used for another request.
-        may_block: a thread sends by it, and nothing else: a large body then goes out in one call of
-            the kernel, `SLICE_SECONDS` at a time.
-        tag, work: in a loop: its request, and what the caller knows it by; None: it is idle.
-        watched, number, wanted: the socket as the loop's selector knows it, and for what.
+        watched, number, wanted, flight: of a loop: the socket as its selector knows it, for what,
+            and which work waits for it; None: it is idle.
     """
 
     __slots__ = (
-        "__weakref__", "_fails", "_given", "_mask", "_network", "_poll", "_since", "is_open",
-        "may_block", "number", "origin", "sock", "tag", "wanted", "watched", "work",
+        "__weakref__", "_fails", "_given", "_network", "_selector", "_since", "_waits_for",
+        "flight", "is_open", "number", "origin", "sock", "wanted", "watched",
     )  # fmt: skip
 
     def __init__(self, network: Network, origin: Origin) -> None:
         self._network = network
         self.origin = origin
-        self._poll: select.poll | None = None
-        self._mask = self._given = self.wanted = 0
-        self._fails = Cause.BROKEN  # what it is if the present step fails
+        self._selector: selectors.BaseSelector | None = None
+        self._given = self._waits_for = self.wanted = self.number = 0
+        self._fails: Cause | None = None  # while it opens: what it is if the present step fails
         self._since = 0.0
         self.sock: socket.socket | _Tls | None = None
         self.watched: socket.socket | _Tls | None = None
-        self.number = -1
-        self.is_open = self.may_block = False
-        self.tag: Any = None
-        self.work: Exchange | None = None
-        _made.add(self)
+        self.is_open = False
+        self.flight: Any = None
+        renewed_in_children(self, Connection.close)  # it is its parent's, idle or not
 
     @property
     def is_quiet(self) -> bool:
@@ -564,53 +550,45 @@ class Connection:
             pass
         return False
 
-    def wait(self, wanted: int, seconds: float) -> int:
+    def wait(self, wanted: int, seconds: float = SLICE_SECONDS) -> int:
         """Wait until the socket is ready. Gives for what; 0: for nothing in that time."""
         assert self.sock is not None
-        if not hasattr(select, "poll"):  # Windows
-            number = self.sock.fileno()
-            reads, writes = ([number] if wanted & way else [] for way in (READ, WRITE))
-            reads, writes, fails = select.select(reads, writes, [number], seconds)
-            return (READ if reads else 0) | (WRITE if writes or fails else 0)
-        mask = (select.POLLIN if wanted & READ else 0) | (select.POLLOUT if wanted & WRITE else 0)
-        if self._poll is None:
-            self._poll, self._mask = select.poll(), -1
-        if mask != self._mask:  # to register a socket again changes what is waited for
-            self._poll.register(self.sock.fileno(), mask)
-            self._mask = mask
-        ready = self._poll.poll(seconds * 1000)
-        if not ready:
-            return 0
-        event = ready[0][1]
-        if event & ~(select.POLLIN | select.POLLOUT):  # an error: who uses the socket gets it
-            return wanted
-        return (READ if event & select.POLLIN else 0) | (WRITE if event & select.POLLOUT else 0)
+        if self._selector is None:
+            self._selector = _Selector()
+            self._selector.register(self.sock.fileno(), wanted)
+        elif wanted != self._waits_for:
+            self._selector.modify(self.sock.fileno(), wanted)
+        self._waits_for = wanted
+        ready = self._selector.select(seconds)
+        return ready[0][1] if ready else 0
 
     def close(self) -> None:
-        """Close it. Repeatable."""
+        """Close it, of which the server hears nothing in a forked child. Repeatable."""
         self.is_open = False
-        self._poll = None
+        self._selector = None
         sock, self.sock = self.sock, None
         if sock is not None:
             sock.close()
 
-    def exchange(self, request: HttpRequest, deadline: Deadline) -> Exchange:
-        """Send a request, at most once, and receive its answer. Raises `NoAnswer`."""
+    def exchange(self, request: HttpRequest, deadline: Deadline, lender: Http) -> Waits[Answer]:
+        """Send a request, at most once, and receive its answer; then give this connection back.
+        Raises `NoAnswer`."""
         pieces = self._pieces(request)
         reading = _Reading(request.method, request.bytes_max)
-        self._given = 0
+        status = self._given = 0
         before = sys.exception()
         is_new, self.is_open = not self.is_open, False  # until the answer is whole
         try:
             if is_new:
                 yield from self._open(deadline)
                 self._given = 0
-            self._fails = Cause.BROKEN
-            whole = yield from self._send(pieces, deadline, reading)
+            self._fails = None
+            whole = yield from self._send(pieces, deadline, reading, lender.may_block)
             deadline.receives()
             yield from self._receive(deadline, reading, waits=whole)
             answer = reading.answer()
-            if not whole and answer.status < 300:
+            status = answer.status
+            if not whole and status < 300:
                 raise ValueError("a success came for a part of the request")
             self.is_open = whole and reading.keeps_open
             self._since = monotonic()
@@ -621,21 +599,22 @@ class Connection:
             raise self._no_answer(error, reading) from None
         finally:
             reading.close()
-            if not isinstance(pieces, tuple):
-                pieces.close()
+            pieces.close()
             if not self.is_open:
                 self.close()
+            lender.give_back(self, status)
 
     def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
-        cause, why = self._fails, _words(error)
-        opens = cause is not Cause.BROKEN
-        place = origin_of(self._network.proxy) if cause is Cause.PROXY else self.origin
-        where = place.url
+        cause, why = self._fails or Cause.BROKEN, _words(error)
+        opens = self._fails is not None
+        where = (origin_of(self._network.proxy) if cause is Cause.PROXY else self.origin).url
         sent = Sent.NEVER if opens or not self._given else Sent.PERHAPS
         if reading.began:
             sent = Sent.ANSWERED
         if isinstance(error, ssl.SSLCertVerificationError):
-            cause, why = Cause.CERTIFICATE, f"certificate verify failed: {error.verify_message}"
+            cause = Cause.PROXY_CERTIFICATE if cause is Cause.PROXY else Cause.CERTIFICATE
+            said = f"certificate verify failed: {error.verify_message}"
+            why = f"{said} (trusted are the authorities in {self._network.bundle})"
         elif isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             cause = Cause.FULL
         elif isinstance(error, EOFError):
@@ -646,10 +625,9 @@ class Connection:
             cause, why = (cause, "no connection in time") if opens else (Cause.TIME, why)
         return NoAnswer(cause, sent, why, where)
 
-    def _pieces(
-        self, request: HttpRequest
-    ) -> tuple[memoryview, ...] | Generator[memoryview, None, None]:
-        """The bytes of a request, piece by piece: its head first, with a small body."""
+    def _pieces(self, request: HttpRequest) -> Generator[memoryview, None, None]:
+        """The bytes of a request, its head first. Raises `EOFError`, as `look_at_file`; and
+        `NoAnswer`: a header would be something else."""
         body, method = request.body, request.method
         length = body.length if isinstance(body, FileSlice) else len(body)
         target, extra = request.target, ""
@@ -667,12 +645,16 @@ class Connection:
             raise unwritten("the request's head has a character that is not ASCII")
         head = text.encode("ascii")
         if isinstance(body, FileSlice):
-            return pieces_of_file(body, head)
-        if length <= JOINED_BYTES_MAX:
-            return (memoryview(head + body if length else head),)
-        return memoryview(head), memoryview(body)
+            look_at_file(body)
+            yield memoryview(head)
+            yield from _pieces_of_file(body)
+        elif length <= JOINED_BYTES_MAX:
+            yield memoryview(head + body if length else head)
+        else:
+            yield memoryview(head)
+            yield memoryview(body)
 
-    def _open(self, deadline: Deadline) -> Step:
+    def _open(self, deadline: Deadline) -> Waits[None]:
         """Connect to the store or its proxy; tunnel and encrypt as the URL asks for it. Nothing of
         the request is sent."""
         proxy = self._network.proxy
@@ -687,7 +669,7 @@ class Connection:
             self._fails = Cause.TLS
             yield from self._encrypt(self.origin.host, deadline)
 
-    def _connect(self, place: Origin, deadline: Deadline) -> Step:
+    def _connect(self, place: Origin, deadline: Deadline) -> Waits[None]:
         code = 0
         addresses = _addresses_of(place, deadline)
         for number, (family, address) in enumerate(addresses, 1):
@@ -701,13 +683,11 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SLICE)
             code = sock.connect_ex(address)
-            while code in (errno.EINPROGRESS, errno.EAGAIN, errno.EWOULDBLOCK):
-                if (yield WRITE):
+            if code in (errno.EINPROGRESS, errno.EAGAIN, errno.EWOULDBLOCK):
+                in_time = yield from self._ready(WRITE, until, deadline)
+                code = errno.ETIMEDOUT
+                if in_time:
                     code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                    break
-                deadline.look()
-                if monotonic() >= until:
-                    code = errno.ETIMEDOUT
             if not code:
                 return
             self.close()
@@ -715,7 +695,7 @@ class Connection:
             raise TimeoutError
         raise OSError(code, os.strerror(code)) if code else OSError("the name has no address")
 
-    def _tunnel(self, deadline: Deadline) -> Step:
+    def _tunnel(self, deadline: Deadline) -> Waits[None]:
         """Ask the proxy for a tunnel to the store."""
         place, port = self.origin.netloc, f":{self.origin.port}"
         place = place if place.endswith(port) else place + port
@@ -731,28 +711,37 @@ class Connection:
         finally:
             reading.close()
 
-    def _encrypt(self, host: str, deadline: Deadline) -> Step:
+    def _encrypt(self, host: str, deadline: Deadline) -> Waits[None]:
         until = monotonic() + self._network.connect_seconds_max
-        tls = self._network.tls
+        tls, raw = self._network.tls, self.sock
         assert tls is not None
-        assert self.sock is not None
-        sock = self.sock = _Tls(self.sock, tls, host)
+        assert raw is not None
+        sock = self.sock = _Tls(raw, tls, host)
         while True:
             try:
-                sock.do_handshake()
-                return
+                return sock.do_handshake()
             except ssl.SSLWantReadError:
-                ready = yield READ
+                wanted = READ
             except BlockingIOError:
-                ready = yield WRITE
-            if not ready:
-                deadline.look()
-                if monotonic() >= until:
-                    raise TimeoutError
+                wanted = WRITE
+            if not (yield from self._ready(wanted, until, deadline)):
+                raise TimeoutError
+
+    def _ready(self, wanted: int, until: float, deadline: Deadline) -> Waits[bool]:
+        """Wait for the socket until that time, at most."""
+        while not (yield self, wanted):
+            deadline.look()
+            if monotonic() >= until:
+                return False
+        return True
 
     def _send(
-        self, pieces: Iterable[memoryview], deadline: Deadline, reading: _Reading
-    ) -> Generator[int, int, bool]:
+        self,
+        pieces: Iterable[memoryview],
+        deadline: Deadline,
+        reading: _Reading,
+        may_block: bool = False,
+    ) -> Waits[bool]:
         """Send a request. Gives whether all of it was sent: a server may answer early, and may hang
         up then. What it has said is read all the same."""
         sock = self.sock
@@ -761,14 +750,14 @@ class Connection:
         try:
             for piece in pieces:
                 view = piece
-                if self.may_block and len(view) > JOINED_BYTES_MAX:
+                if may_block and len(view) > JOINED_BYTES_MAX:
                     sock.setblocking(True)
                 while view:
                     try:
                         self._given += encrypted
                         count = sock.send(view)
                     except _NOT_YET:
-                        ready = yield READ | WRITE
+                        ready = yield self, READ | WRITE
                         if not ready & WRITE:
                             deadline.look()
                         if ready & READ and self._hear(reading):
@@ -782,7 +771,7 @@ class Connection:
                 raise
             return False
         finally:
-            if self.may_block:
+            if may_block:
                 sock.setblocking(False)
         return True
 
@@ -797,12 +786,12 @@ class Connection:
             reading.feed(piece)
         return not piece or not reading.in_head
 
-    def _receive(self, deadline: Deadline, reading: _Reading, *, waits: bool) -> Step:
+    def _receive(self, deadline: Deadline, reading: _Reading, *, waits: bool) -> Waits[None]:
         """Receive an answer to its end. ``waits``: nothing of it can be there yet."""
         sock = self.sock
         assert sock is not None
         while not reading.ended:
-            while waits and not (yield READ):
+            while waits and not (yield self, READ):
                 deadline.look()
             try:
                 piece = sock.recv(RECEIVE_BYTES)
@@ -813,8 +802,7 @@ class Connection:
                 piece = b""
             waits = False
             if not piece:
-                reading.hangs_up()
-                return
+                return reading.hangs_up()
             deadline.moved(len(piece))
             reading.feed(piece)
 
@@ -829,10 +817,7 @@ def look_at_file(body: FileSlice) -> None:
         raise EOFError(f"the file holds {max(held, 0)} of the slice's {body.length} bytes")
 
 
-def pieces_of_file(body: FileSlice, head: bytes = b"") -> Generator[memoryview, None, None]:
-    """Head and slice of a file. Raises `EOFError`, as `look_at_file`."""
-    look_at_file(body)
-    yield memoryview(head)
+def _pieces_of_file(body: FileSlice) -> Generator[memoryview, None, None]:
     left = body.length
     try:
         for piece in body.pieces():
@@ -850,35 +835,50 @@ def _words(error: Exception) -> str:
     return said[0].lower() + said[1:]
 
 
-# One request in the calling thread ----------------------------------------------------------------
+# Connections of a process -------------------------------------------------------------------------
+
+
+def waited(work: Waits[R], sleeps: Callable[[float], object] = sleep) -> R:
+    """Do a work, for which this thread waits."""
+    try:
+        wanted = next(work)
+        while True:
+            if isinstance(wanted, float):
+                sleeps(wanted)
+                ready = 0
+            else:
+                ready = wanted[0].wait(wanted[1])
+            wanted = work.send(ready)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    finally:
+        work.close()  # a signal's exception may have come
 
 
 class Http:
     """The connections of one process to one store. Safe for many threads; only lists are shared,
-    whose methods need no lock."""
+    whose methods need no lock.
+
+    Attributes:
+        may_block: nothing else waits in the thread that sends: a large body leaves in one call of
+            the kernel, `SLICE_SECONDS` at a time.
+    """
+
+    may_block = _Selector is not selectors.SelectSelector  # Windows has no `timeval`
 
     def __init__(self, network: Network) -> None:
-        self._network = network
+        self.network = network
         self._idle: dict[Origin, list[Connection]] = {}
-        self.close = weakref.finalize(self, _close_all, self._idle)
+        self._end = weakref.finalize(self, _close_all, self._idle)
 
-    def send(self, request: HttpRequest, deadline: Deadline) -> Answer:
-        """Send a request at most once, and wait for its answer in this thread. Raises as
-        `Connection.exchange`."""
-        connection = self.take(request.origin)
-        connection.may_block = hasattr(select, "poll")  # Windows has no `timeval`
-        work = connection.exchange(request, deadline)
-        try:
-            wanted = next(work)
-            while True:
-                wanted = work.send(connection.wait(wanted, SLICE_SECONDS))
-        except StopIteration as end:
-            answer: Answer = end.value
-            return answer
-        finally:
-            work.close()  # a signal's exception may have come
-            connection.may_block = False
-            self.give_back(connection)
+    def close(self) -> None:
+        """Close what is idle, and from now on what comes back."""
+        self._end()
+
+    def exchange(self, request: HttpRequest, deadline: Deadline) -> Waits[Answer]:
+        """Send a request at most once, as `Connection.exchange`."""
+        return self.take(request.origin).exchange(request, deadline, self)
 
     def take(self, origin: Origin) -> Connection:
         """A connection that may be used, or a new one."""
@@ -890,171 +890,32 @@ class Http:
                 break
             if connection.is_quiet:
                 return connection
-            connection.close()
-        return Connection(self._network, origin)
+            self.leave(connection)
+        return Connection(self.network, origin)
 
-    def give_back(self, connection: Connection) -> None:
+    def give_back(self, connection: Connection, status: int = 0) -> None:
         """Keep a connection for later, if it is open and there are not too many. One that is too
-        old, which nobody would use, is closed for it."""
+        old, which nobody would use, is closed for it. ``status``: of the answer; 0: there was
+        none."""
         if not connection.is_open:
             return
         idle = self._idle.setdefault(connection.origin, [])
-        with suppress(IndexError):  # none, or another thread was faster
-            if monotonic() - idle[0]._since >= IDLE_SECONDS_MAX:
-                idle.pop(0).close()
-        if len(idle) < self._network.idle_max and self.close.alive:
+        oldest = next(iter(idle), connection)
+        if monotonic() - oldest._since >= IDLE_SECONDS_MAX:
+            with suppress(ValueError):  # another thread was faster
+                idle.remove(oldest)
+                oldest.close()
+        if len(idle) < self.network.idle_max and self._end.alive:
             idle.append(connection)
         else:
             connection.close()
+
+    def leave(self, connection: Connection) -> None:
+        """Close a connection that may not be used again."""
+        connection.close()
 
 
 def _close_all(idle: dict[Origin, list[Connection]]) -> None:
     for connections in list(idle.values()):
         while connections:
             connections.pop().close()
-
-
-_made: weakref.WeakSet[Connection | Loop] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    """A child must not use its parent's connections, idle or not. Closing them says nothing to the
-    server."""
-    for one in list(_made):
-        one.renew() if isinstance(one, Loop) else one.close()
-    _addresses.clear()
-    _lookups.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-# Many requests of one thread ----------------------------------------------------------------------
-
-
-class Loop:
-    """Sends many requests at once, in the thread that uses it, over connections that ``http``
-    lends. Nothing happens between two calls but what the kernel does."""
-
-    def __init__(self, http: Http) -> None:
-        self._http = http
-        try:
-            self._selector: selectors.BaseSelector = selectors.DefaultSelector()
-        except OSError:  # there is no descriptor left: this one needs none
-            self._selector = selectors.PollSelector()
-        self._busy: set[Connection] = set()
-        self._idle: dict[Origin, list[Connection]] = {}
-        self._ended: deque[tuple[Any, Outcome]] = deque()
-        self._look_at = 0.0
-        _made.add(self)
-
-    def renew(self) -> None:
-        """Begin again in a forked child: its requests, and its selector, are the parent's."""
-        self._selector.close()
-        self._selector = selectors.DefaultSelector()
-        self._idle.clear()
-        for connection in list(self._busy):
-            connection.close()
-            why = "the process that sent it has forked"
-            self._over(connection, NoAnswer(Cause.BROKEN, Sent.PERHAPS, why))
-
-    @property
-    def flying(self) -> int:
-        """How many requests are under way, or have an outcome that was not given yet."""
-        return len(self._busy) + len(self._ended)
-
-    def start(self, tag: Any, request: HttpRequest, deadline: Deadline) -> None:
-        """Begin a request; ``tag`` is what the caller knows it by."""
-        connection = self._take(request.origin)
-        connection.tag = tag
-        connection.work = connection.exchange(request, deadline)
-        self._busy.add(connection)
-        self._resume(connection, None)
-
-    def wait(self, seconds: float) -> Iterator[tuple[Any, Outcome]]:
-        """Wait, at most for that time, and give what has ended."""
-        if not self._ended:
-            for key, ready in self._selector.select(max(0.0, min(seconds, SLICE_SECONDS))):
-                connection: Connection = key.data
-                if connection.work is not None:
-                    self._resume(connection, ready)
-                else:  # the server has closed it
-                    self._idle[connection.origin].remove(connection)
-                    self._leave(connection)
-            now = monotonic()
-            if now >= self._look_at:
-                self._look_at = now + SLICE_SECONDS
-                for connection in list(self._busy):
-                    self._resume(connection, 0)
-        while self._ended:
-            yield self._ended.popleft()
-
-    def close(self) -> None:
-        """Give up what is under way, and give the idle connections back."""
-        for connection in list(self._busy):
-            if connection.work is not None:
-                connection.work.close()
-            self._leave(connection)
-        self._busy.clear()
-        for connections in self._idle.values():
-            for connection in connections:
-                self._forget(connection)
-                self._http.give_back(connection)
-        self._idle.clear()
-        self._selector.close()
-
-    def _take(self, origin: Origin) -> Connection:
-        idle = self._idle.get(origin)
-        while idle:
-            connection = idle.pop()
-            if connection.is_quiet:
-                return connection
-            self._leave(connection)
-        return self._http.take(origin)
-
-    def _resume(self, connection: Connection, ready: int | None) -> None:
-        """Let a request go on, until it must wait again or has ended."""
-        work = connection.work
-        assert work is not None
-        try:
-            wanted = work.send(ready)  # type: ignore[arg-type]  # a generator begins with None
-        except StopIteration as end:
-            self._over(connection, end.value)
-        except Failure as error:
-            self._over(connection, error.with_traceback(None))
-        else:
-            self._watch(connection, wanted)
-
-    def _watch(self, connection: Connection, wanted: int) -> None:
-        sock = connection.sock
-        if sock is connection.watched:
-            if wanted != connection.wanted:
-                self._selector.modify(connection.number, wanted, connection)
-        else:  # another address, or TLS
-            assert sock is not None
-            self._forget(connection)
-            connection.watched, connection.number = sock, sock.fileno()
-            self._selector.register(connection.number, wanted, connection)
-        connection.wanted = wanted
-
-    def _over(self, connection: Connection, outcome: Outcome) -> None:
-        self._busy.discard(connection)
-        self._ended.append((connection.tag, outcome))
-        connection.tag = connection.work = None
-        if connection.is_open:
-            self._watch(connection, READ)
-            self._idle.setdefault(connection.origin, []).append(connection)
-        else:
-            self._leave(connection)
-
-    def _leave(self, connection: Connection) -> None:
-        self._forget(connection)
-        connection.close()
-
-    def _forget(self, connection: Connection) -> None:
-        """Take a socket out of the selector. It may be closed, and have no number any more."""
-        if connection.watched is not None:
-            with suppress(KeyError):
-                self._selector.unregister(connection.number)
-            connection.watched = None

@@ -9,14 +9,15 @@ error, and nothing is written.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
-from magic_committer._runtime import Clock, SystemClock
+from magic_committer._runtime import Clock
 from magic_committer.errors import FormatError, NotFound, NotSupported
 from magic_committer.options import S3Options
+from magic_committer.stores.s3.client import S3Store
 from magic_committer.stores.s3.requests import Call
-from magic_committer.stores.s3.retry import ask
 from magic_committer.stores.s3.via_boto3 import ViaBoto3
 
 NONE = "NoSuchLifecycleConfiguration"
@@ -35,9 +36,8 @@ class S3Lifecycle:
         self, bucket: str, options: S3Options | None = None, *, clock: Clock | None = None
     ) -> None:
         self._bucket = bucket
-        self._options = options or S3Options()
-        self._clock = clock or SystemClock()
-        self._way = ViaBoto3(bucket, self._options)
+        by_sdk = replace(options or S3Options(), transport="boto3")
+        self._store = S3Store(bucket, by_sdk, clock=clock)
 
     def lifecycle(self) -> dict[str, Any]:
         try:
@@ -48,7 +48,9 @@ class S3Lifecycle:
             raise
         reply.pop("ResponseMetadata", None)
         document = self._read_document(reply.pop("Document"))
-        shape = self._way.client.meta.service_model.operation_model(_READ).output_shape
+        way = self._store._way
+        assert isinstance(way, ViaBoto3)
+        shape = way.client.meta.service_model.operation_model(_READ).output_shape
         source = f"the lifecycle of s3://{self._bucket}"
         for path in _unknown(document, shape, ""):
             raise FormatError(
@@ -78,8 +80,7 @@ class S3Lifecycle:
         self._ask("put_lifecycle", _WRITE, LifecycleConfiguration=rules, **beside)
 
     def _ask(self, verb: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        call = Call(verb, operation, "", parameters)
-        return ask(self._options, self._clock, self._way, self._bucket, call)[0]
+        return self._store._ask(Call(verb, operation, "", parameters))[0]
 
 
 def _unknown(element: ElementTree.Element, shape: Any, path: str) -> Iterator[str]:

@@ -15,25 +15,29 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import selectors
 from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from magic_committer._patience import GRACE_SECONDS, SLICE_SECONDS, was_interrupted
+from magic_committer._pool import renewed_in_children
 from magic_committer._runtime import Clock
 from magic_committer.errors import StoreError
-from magic_committer.stores.s3.answers import Refused, Reply, read
-from magic_committer.stores.s3.fast import Fast
-from magic_committer.stores.s3.http import Answer, Failure, Loop, Outcome
-from magic_committer.stores.s3.requests import Call
-from magic_committer.stores.s3.retry import Attempts
+from magic_committer.stores.s3.http import (
+    READ,
+    WRITE,
+    Connection,
+    Http,
+    Origin,
+    Waits,
+    unwritten,
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-Work = Generator[Call, tuple[Reply, int], R]
-"""What one verb asks: it yields requests, is sent each reply with how often it was asked for, or is
-thrown the error, and returns the verb's result."""
 
 _SLOWER = frozenset((429, 503))
 """Statuses by which a store asks for fewer requests (RFC 9110, RFC 6585; S3: ``SlowDown``)."""
@@ -62,156 +66,203 @@ class Window:
         self._sent_before = 0
         """Answers that are still to come to requests that were sent before it was halved."""
 
-    def answered(self, failure: BaseException | None) -> None:
-        """Note an answer; None: a success."""
-        before, self._sent_before = self._sent_before, max(0, self._sent_before - 1)
-        if failure is None and self.size < self._most:
+    def answered(self, status: int) -> None:
+        """Note an answer; 0: there was none."""
+        before = self._sent_before
+        if before:
+            self._sent_before -= 1
+        if 200 <= status < 300 and self.size < self._most:
             self._successes += 1
             if self._successes >= self.size:
                 self.size += 1
                 self._successes = 0
-        elif isinstance(failure, Refused) and failure.status in _SLOWER and not before:
+        elif status in _SLOWER and not before:
             self._sent_before = self.size - 1  # this one has been answered
             self.size = max(1, self.size // 2)
             self._successes = 0
 
 
+@dataclass(eq=False, slots=True)
 class _Flight(Generic[T]):
-    """A work that is under way, with its present request."""
+    """A work that is under way, and the connection that it waits for."""
 
-    __slots__ = ("attempts", "call", "tag", "work")
-
-    def __init__(self, tag: T, work: Work[Any]) -> None:
-        self.tag = tag
-        self.work = work
-        self.call: Call
-        self.attempts: Attempts
+    tag: T
+    work: Waits[Any]
+    connection: Connection | None = None
 
 
-class _Doing(Generic[T]):
-    """Works that are under way, and the results that were not given yet (``ended``)."""
+class Loop(Http, Generic[T]):
+    """Does works at once, in the thread that uses it, over connections that ``http`` lends. Nothing
+    happens between two calls but what the kernel does.
 
-    def __init__(
-        self, way: Fast, clock: Clock, attempts_of: Callable[[Call], Attempts], in_flight: int
-    ) -> None:
-        self._way = way
+    Attributes:
+        held: how many works have begun and not ended.
+        ended: the results, or errors, of works that were not given yet.
+        leaves: nothing new is sent.
+    """
+
+    may_block = False
+
+    def __init__(self, http: Http, clock: Clock, in_flight: int) -> None:
+        super().__init__(http.network)
+        self._http = http
         self._clock = clock
-        self._attempts_of = attempts_of
         self._in_flight = max(1, in_flight)
         self._window = Window(self._in_flight)
+        try:
+            self._selector: selectors.BaseSelector = selectors.DefaultSelector()
+        except OSError:  # there is no descriptor left: this one needs none
+            self._selector = selectors.PollSelector()
+        self._busy: set[_Flight[T]] = set()
+        self._asleep: list[tuple[float, int, _Flight[T]]] = []
         self._numbers = itertools.count()
-        self._waiting: list[tuple[float, int, _Flight[T], Failure]] = []
-        self.loop = Loop(way.http)
+        self._look_at = 0.0
         self.held = 0
         self.ended: list[tuple[T, Any]] = []
+        self.leaves = False
+        renewed_in_children(self, Loop._begin_again)
+
+    def _begin_again(self) -> None:
+        """In a forked child: the selector is the parent's, and all connections are closed."""
+        self._selector.close()
+        self._selector = selectors.DefaultSelector()
+        self._idle.clear()
+
+    @property
+    def flying(self) -> int:
+        """How many works wait for connections."""
+        return len(self._busy)
 
     @property
     def has_room(self) -> bool:
-        return self.held < self._in_flight and self.loop.flying < self._window.size
+        return self.held < self._in_flight and len(self._busy) < self._window.size
 
-    def begin(self, tag: T, work: Work[Any]) -> None:
+    def start(self, tag: T, work: Waits[Any]) -> None:
+        """Begin a work; ``tag`` is what the caller knows it by."""
         self.held += 1
-        self._go_on(_Flight(tag, work), next, work)
+        self._resume(_Flight(tag, work), None)
 
-    def try_again(self) -> None:
-        """Send what has waited long enough."""
-        waiting = self._waiting
-        while waiting and self.loop.flying < self._window.size:
-            due, _, flight, error = waiting[0]
-            ended = flight.attempts.broken_off
-            if not ended and due > self._clock.monotonic():
+    def wake(self) -> None:
+        """Go on with works that have slept long enough, as far as there is room."""
+        asleep = self._asleep
+        while asleep and self.flying < self._window.size:
+            if asleep[0][0] > self._clock.monotonic():
                 return
-            heapq.heappop(waiting)
-            if ended:
-                self._go_on(flight, flight.work.throw, flight.attempts.error(error))
-            else:
-                self._send(flight)
+            self._resume(heapq.heappop(asleep)[2], 0)
 
     def wait(self, seconds: float) -> None:
-        """Wait so long for an answer, or until something is to be sent again."""
-        if self._waiting:
-            seconds = min(seconds, max(0.0, self._waiting[0][0] - self._clock.monotonic()))
-            if not self.loop.flying:
-                self._waiting[0][2].attempts.sleep(seconds)
+        """Wait so long for connections, or until a work has slept."""
+        if self._asleep:
+            seconds = min(seconds, max(0.0, self._asleep[0][0] - self._clock.monotonic()))
+            if not self._busy:
+                self._clock.sleep(seconds)
                 return
-        for flight, outcome in self.loop.wait(seconds):
-            self._answered(flight, outcome)
+        for key, ready in self._selector.select(max(0.0, min(seconds, SLICE_SECONDS))):
+            connection: Connection = key.data
+            if connection.flight is not None:
+                self._resume(connection.flight, ready)
+            else:  # the server has closed it
+                self._idle[connection.origin].remove(connection)
+                self.leave(connection)
+        now = monotonic()
+        if now >= self._look_at:
+            self._look_at = now + SLICE_SECONDS
+            for flight in list(self._busy):
+                assert flight.connection is not None
+                # A forked child has closed its connection, of which the work hears now.
+                self._resume(flight, READ | WRITE if flight.connection.sock is None else 0)
 
-    def _send(self, flight: _Flight[T]) -> None:
-        try:
-            deadline = flight.attempts.begin()
-        except StoreError as refused:
-            self._go_on(flight, flight.work.throw, refused)
-            return
-        try:
-            request = self._way.request(flight.call)
-        except Failure as error:
-            self._failed(flight, error)
+    def close(self) -> None:
+        """Give up what is under way, and give the idle connections back."""
+        for flight in [*self._busy, *(flight for _, _, flight in self._asleep)]:
+            flight.work.close()
+        for connections in self._idle.values():
+            for connection in connections:
+                self._forget(connection)
+                self._http.give_back(connection)
+        self._idle.clear()
+        self._selector.close()
+
+    def take(self, origin: Origin) -> Connection:
+        if self.leaves:
+            raise unwritten("nobody waits for its answer")
+        return super().take(origin) if self._idle.get(origin) else self._http.take(origin)
+
+    def give_back(self, connection: Connection, status: int = 0) -> None:
+        self._window.answered(status)
+        if connection.is_open:
+            self._watch(connection, READ, None)
+            self._idle.setdefault(connection.origin, []).append(connection)
         else:
-            self.loop.start(flight, request, deadline)
+            self.leave(connection)
 
-    def _answered(self, flight: _Flight[T], outcome: Outcome) -> None:
-        try:
-            if not isinstance(outcome, Answer):
-                raise outcome
-            reply = read(flight.call.operation, outcome)
-        except Failure as error:
-            self._window.answered(error)
-            self._failed(flight, error)
-        else:
-            self._window.answered(None)
-            flight.attempts.answered()
-            self._go_on(flight, flight.work.send, (reply, flight.attempts.count))
-
-    def _failed(self, flight: _Flight[T], error: Failure) -> None:
-        if (wait := flight.attempts.failed(error)) is None:
-            self._go_on(flight, flight.work.throw, flight.attempts.error(error))
-        else:
-            due = self._clock.monotonic() + wait
-            heapq.heappush(self._waiting, (due, next(self._numbers), flight, error))
-
-    def _go_on(self, flight: _Flight[T], step: Callable[[Any], Call], given: Any) -> None:
-        """Let a work go on, to its next request or to its end."""
+    def _resume(self, flight: _Flight[T], ready: int | None) -> None:
+        """Let a work go on, until it must wait again or has ended."""
         result: Any
         try:
-            flight.call = step(given)
+            wanted = flight.work.send(ready)  # type: ignore[arg-type]  # it begins with None
         except StopIteration as end:
             result = end.value
         except StoreError as error:
             result = error.with_traceback(None)
         else:
-            flight.attempts = self._attempts_of(flight.call)
-            self._send(flight)
+            if isinstance(wanted, float):
+                self._busy.discard(flight)
+                due = self._clock.monotonic() + wanted
+                heapq.heappush(self._asleep, (due, next(self._numbers), flight))
+            else:
+                self._busy.add(flight)
+                flight.connection = wanted[0]
+                self._watch(*wanted, flight)
             return
+        self._busy.discard(flight)
         self.held -= 1
         self.ended.append((flight.tag, result))
 
+    def _watch(self, connection: Connection, wanted: int, flight: _Flight[T] | None) -> None:
+        sock = connection.sock
+        if sock is None:  # closed in a forked child
+            return
+        if sock is connection.watched:
+            if wanted != connection.wanted:
+                self._selector.modify(connection.number, wanted, connection)
+        else:  # another address, or TLS
+            self._forget(connection)
+            connection.watched, connection.number = sock, sock.fileno()
+            self._selector.register(connection.number, wanted, connection)
+        connection.wanted, connection.flight = wanted, flight
 
-def ask_each(
-    way: Fast,
-    clock: Clock,
-    next_work: Callable[[], tuple[T, Work[R]] | None],
-    attempts_of: Callable[[Call], Attempts],
-    in_flight: int,
-    look_seconds: float,
+    def leave(self, connection: Connection) -> None:
+        self._forget(connection)
+        connection.close()
+
+    def _forget(self, connection: Connection) -> None:
+        """Take a socket out of the selector. It may be closed, and have no number any more."""
+        connection.flight = None
+        if connection.watched is not None:
+            with suppress(KeyError):
+                self._selector.unregister(connection.number)
+            connection.watched = None
+
+
+def each_result(
+    loop: Loop[T], next_work: Callable[[], tuple[T, Waits[R]] | None], look_seconds: float
 ) -> Generator[tuple[T, R | StoreError], None, None]:
-    """Do many works at once, as `magic_committer.stores.base.Many.ask_each` says of requests.
-    ``attempts_of`` gives the tries of a request."""
-    doing: _Doing[T] = _Doing(way, clock, attempts_of, in_flight)
+    """Do many works at once, as `magic_committer.stores.base.Many.ask_each` says of requests."""
     try:
         while True:
-            doing.try_again()
-            while doing.has_room and (new := next_work()) is not None:
-                doing.begin(*new)
-            if not doing.ended:
-                if not doing.held:
+            loop.wake()
+            while loop.has_room and (new := next_work()) is not None:
+                loop.start(*new)
+            if not loop.ended:
+                if not loop.held:
                     return
-                doing.wait(look_seconds)
-            ended, doing.ended = doing.ended, []
+                loop.wait(look_seconds)
+            ended, loop.ended = loop.ended, []
             yield from ended
     finally:
+        loop.leaves = True
         until = monotonic() + GRACE_SECONDS if was_interrupted() else None
-        while doing.loop.flying and (until is None or monotonic() < until):
-            for _ in doing.loop.wait(SLICE_SECONDS):
-                continue
-        doing.loop.close()
+        while loop.flying and (until is None or monotonic() < until):
+            loop.wait(SLICE_SECONDS)
+        loop.close()

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 
 from magic_committer._patience import SLICE_SECONDS, Kind, Patience, errand, patience
 from magic_committer._runtime import Clock
-from magic_committer.errors import StoreError, Unanswered
+from magic_committer.errors import Unanswered
 from magic_committer.options import S3Options
-from magic_committer.stores.s3.answers import Refused, Reply
+from magic_committer.stores.s3.answers import Refused, Reply, read
 from magic_committer.stores.s3.errors import (
     kind,
     never_sent,
@@ -39,7 +39,7 @@ from magic_committer.stores.s3.errors import (
     reason,
     translate,
 )
-from magic_committer.stores.s3.http import Deadline, Failure
+from magic_committer.stores.s3.http import Deadline, Failure, Http, Waits
 from magic_committer.stores.s3.requests import Call
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ _log = logging.getLogger("magic_committer")
 
 def seconds_max(options: S3Options, now: Patience | None) -> float:
     """For how many seconds a request is tried now, and its phase accepts silence."""
-    phase = now.kind if now is not None else Kind.USUAL
+    if now is None:
+        return options.retry_seconds_max
+    phase = now.kind
     if phase is Kind.DECIDED:
         return options.decided_seconds_max
     if phase is Kind.CLEANING:
@@ -82,13 +84,7 @@ def seconds_max(options: S3Options, now: Patience | None) -> float:
 
 
 class Attempts:
-    """One request of a store, sent until it is answered or given up. ``bucket`` is "" if it is
-    about the account.
-
-    Attributes:
-        count: how often it was tried.
-        sent: whether a try may have reached the store; False only if none can have reached it.
-    """
+    """One request of a store. ``bucket`` is "" if it is about the account."""
 
     def __init__(
         self, options: S3Options, clock: Clock, way: Fast | ViaBoto3, bucket: str, call: Call
@@ -103,27 +99,20 @@ class Attempts:
         self._seconds_max = seconds_max(options, self._patience)
         self._started = 0.0
         self._last_try_seconds = min(LAST_TRY_SECONDS, self._seconds_max / 10)
-        self._moved, self._region = False, ""
-        self.count = 0
-        self.sent = False
+        self._moved = False
+        self._count = 0
+        self._sent = False  # whether a try may have reached the store
 
-    @property
-    def broken_off(self) -> bool:
-        """Whether its errand has ended: it is not tried again."""
-        return self._errand is not None and self._errand.ended
-
-    def begin(self) -> Deadline:
-        """Begin a try: its deadline.
+    def ask(self, over: Http | None) -> Waits[tuple[Reply, int]]:
+        """Send it until it is answered. Gives the reply, and how often it was sent. ``over``: as of
+        `fast.Fast.ask`.
 
         Raises:
-            Unanswered: it is not even tried once, because other requests of its phase have waited
-                too long.
+            StoreError: the meaning of the last failure; or that it was not even sent.
         """
-        is_first = not self.count and not self._moved
-        if is_first:
-            self._started = self._clock.monotonic()
-        left = self._left()
-        if is_first and (left <= 2 * self._last_try_seconds or self.broken_off):
+        self._started = self._clock.monotonic()
+        left = self._left(self._started)
+        if left <= 2 * self._last_try_seconds or self._broken_off:
             raise Unanswered(
                 f"{self._name} was not sent: the store has not answered for {self._seconds_max:g} s"
                 ", or the work was interrupted",
@@ -134,122 +123,117 @@ class Attempts:
                 sent=False,
                 hint="Nothing took effect: try again when the store answers",
             )
-        self.count += 1
-        self._region = self._way.region
         options, waits = self._options, self._call.operation in _LONG
-        return Deadline(
-            options.complete_seconds_max if waits else options.read_seconds_max,
-            left,
-            errand=self._errand,
-            alive=None if self._patience is None else self.answered,
-        )
+        wait_seconds = options.complete_seconds_max if waits else options.read_seconds_max
+        alive = None if self._patience is None else self._answered
+        while True:
+            self._count += 1
+            region = self._way.region
+            deadline = Deadline(wait_seconds, left, errand=self._errand, alive=alive)
+            try:
+                answer = yield from self._way.ask(self._call, deadline, over)
+                reply = read(self._call.operation, answer)
+            except Failure as error:
+                # No variable keeps what is raised: it would keep itself by its traceback, and the
+                # body.
+                wait = self._wait_after(error, region)
+                if wait is not None:
+                    yield from self._sleep(wait)
+                if wait is None or self._broken_off:
+                    raise translate(
+                        error,
+                        self._call.verb,
+                        self._bucket,
+                        self._call.key,
+                        attempts=self._count,
+                        sent=self._sent,
+                    ) from error
+                left = self._left(self._clock.monotonic())
+            else:
+                self._answered()
+                return reply, self._count
 
-    def answered(self) -> None:
+    def _answered(self) -> None:
         """Note that the store has answered, or moves."""
         _met.add(self._way.endpoint)
         if self._patience is not None:
             self._patience.answered(self._call.verb)
 
-    def failed(self, error: Failure) -> float | None:
-        """Note that a try has failed. Gives the seconds to wait before the next one; None: there is
-        none, `error` says why. Who is told where the bucket is asks there, once, at once: the first
-        try has done nothing, and is not counted."""
-        if isinstance(error, Refused) and not self._moved and self._way.moves(error, self._region):
+    def _wait_after(self, error: Failure, region: str) -> float | None:
+        """The seconds to wait after a failure, before the next try; None: there is none. Who is
+        told where the bucket is asks there, once, at once: the try has done nothing, and is not
+        counted. ``region``: the one that was asked."""
+        if isinstance(error, Refused) and not self._moved and self._way.moves(error, region):
             self._moved = True
-            self.count -= 1
+            self._count -= 1
             return 0.0
-        self.sent = self.sent or not never_sent(error)
+        self._sent = self._sent or not never_sent(error)
         found = kind(error)
         if error.status:
             _met.add(self._way.endpoint)
             if found not in ("throttled", "transient"):
-                self.answered()
-        if self.broken_off or not self._again(error):
+                self._answered()
+        stranger = self._stranger(error)
+        if self._broken_off or not self._again(error, found, stranger):
             return None
         first = THROTTLED_SECONDS if found == "throttled" else TRANSIENT_SECONDS
-        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self.count - 1, 20))
+        longest = min(WAIT_SECONDS_MAX, first * 2.0 ** min(self._count - 1, 20))
         from tenacity import wait_random  # late: most requests do not fail
 
         wait = wait_random(longest / 2, longest)(None)  # type: ignore[arg-type]  # it takes none
-        left, stranger = self._left(), self._stranger(error)
-        if stranger and self.count > 1:
-            tried = self._clock.monotonic() - self._started
-            left = min(left, FIRST_SECONDS + 2 * self._last_try_seconds - tried)
+        now = self._clock.monotonic()
+        left = self._left(now)
+        if stranger and self._count > 1:
+            first_ends = self._started + FIRST_SECONDS + 2 * self._last_try_seconds
+            left = min(left, first_ends - now)
         if left > 2 * self._last_try_seconds:  # the wait is cut: the time is used
             wait = min(wait, left - 2 * self._last_try_seconds)
         if left < self._last_try_seconds + wait:
             return None
         level, until = logging.INFO, ""
-        if stranger and self.count == 1:
+        if stranger and self._count == 1:
             level = logging.WARNING
             until = f", for some {FIRST_SECONDS:g} s in all: this store has not answered yet"
         said = "%s: attempt %d failed (%s), again in %.2f s%s"
-        _log.log(level, said, self._name, self.count, reason(error), wait, until)
+        _log.log(level, said, self._name, self._count, reason(error), wait, until)
         return wait
 
-    def error(self, error: Failure) -> StoreError:
-        """What the caller is told of the last failure."""
-        asked = self._call.verb, self._bucket, self._call.key
-        return translate(error, *asked, attempts=self.count, sent=self.sent)
-
-    @property
-    def _name(self) -> str:
-        where = f" s3://{self._bucket}/{self._call.key}" if self._bucket else ""
-        return f"{self._call.verb}{where}"
-
-    def _left(self) -> float:
-        """Seconds for which it may still be tried. 0 or less: give it up."""
-        now = self._clock.monotonic()
-        left = self._seconds_max - (now - self._started)
-        if self._patience is not None:
-            left = min(left, self._patience.left(self._call.verb, now, self._seconds_max))
-        return left
+    def _again(self, error: Failure, found: str, stranger: bool) -> bool:
+        if self._count >= (1 if self._call.once else self._options.retry_attempts_max):
+            return False
+        if found == "skewed":
+            return self._count < SKEWED_ATTEMPTS_MAX
+        if stranger and not_tls(error):
+            return False  # another scheme or port never heals
+        return found != "final" and not (found == "conflict" and self._call.conflict_final)
 
     def _stranger(self, error: Failure) -> bool:
         """Whether the store may well be none: it never answered, and now nobody is there."""
         decided = self._patience is not None and self._patience.kind is Kind.DECIDED
         return not decided and self._way.endpoint not in _met and nobody_there(error)
 
-    def _again(self, error: Failure) -> bool:
-        if self.count >= (1 if self._call.once else self._options.retry_attempts_max):
-            return False
-        found = kind(error)
-        if found == "skewed":
-            return self.count < SKEWED_ATTEMPTS_MAX
-        if not_tls(error) and self._stranger(error):
-            return False  # another scheme or port never heals
-        return found != "final" and not (found == "conflict" and self._call.conflict_final)
-
-    def sleep(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> Waits[None]:
         """Wait; for an errand, not after its end."""
         if self._errand is None:
-            self._clock.sleep(seconds)
+            yield seconds
             return
         ends = self._clock.monotonic() + seconds
         while not self._errand.ended and (left := ends - self._clock.monotonic()) > 0:
-            self._clock.sleep(min(left, SLICE_SECONDS))
+            yield min(left, SLICE_SECONDS)
 
+    @property
+    def _broken_off(self) -> bool:
+        """Whether its errand has ended: it is not tried again."""
+        return self._errand is not None and self._errand.ended
 
-def ask(
-    options: S3Options, clock: Clock, way: Fast | ViaBoto3, bucket: str, call: Call
-) -> tuple[Reply, int]:
-    """Send a request, in this thread, until it is answered. Gives the reply, and how often it was
-    sent.
+    @property
+    def _name(self) -> str:
+        where = f" s3://{self._bucket}/{self._call.key}" if self._bucket else ""
+        return f"{self._call.verb}{where}"
 
-    Raises:
-        StoreError: the meaning of the last failure; or that it was not even sent.
-    """
-    attempts = Attempts(options, clock, way, bucket, call)
-    while True:
-        deadline = attempts.begin()
-        try:
-            reply = way.ask(call, deadline)
-        except Failure as error:
-            # No variable keeps what is raised: it would keep itself by its traceback, and the body.
-            if (wait := attempts.failed(error)) is not None:
-                attempts.sleep(wait)
-            if wait is None or attempts.broken_off:
-                raise attempts.error(error) from error
-        else:
-            attempts.answered()
-            return reply, attempts.count
+    def _left(self, now: float) -> float:
+        """Seconds for which it may still be tried. 0 or less: give it up."""
+        left = self._seconds_max - (now - self._started)
+        if self._patience is not None:
+            left = min(left, self._patience.left(self._call.verb, now, self._seconds_max))
+        return left

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import boto3
 from botocore import UNSIGNED, xform_name
@@ -36,7 +36,7 @@ from magic_committer._pool import beside
 from magic_committer.options import S3Options
 from magic_committer.stores.base import FileSlice, PartBody
 from magic_committer.stores.s3 import redact
-from magic_committer.stores.s3.answers import Refused, Reply, read
+from magic_committer.stores.s3.answers import Refused
 from magic_committer.stores.s3.config import (
     REGION_DEFAULT,
     core_session,
@@ -45,17 +45,19 @@ from magic_committer.stores.s3.config import (
     no_client,
 )
 from magic_committer.stores.s3.http import (
+    Answer,
     Cause,
     Deadline,
     Failure,
     Http,
     HttpRequest,
     NoAnswer,
-    Outcome,
     Sent,
+    Waits,
     look_at_file,
     origin_of,
     unwritten,
+    waited,
 )
 from magic_committer.stores.s3.requests import OPERATIONS, Call
 
@@ -69,19 +71,11 @@ class _Turn:
 
     call: Call
     deadline: Deadline
-    outcome: Outcome | None = None
+    outcome: Answer | Failure | None = None
 
 
 _turns = threading.local()
 """``now``: what this thread has asked for."""
-
-
-class _Made(NamedTuple):
-    """The client of one process, and the SDK's session that it is of."""
-
-    pid: int
-    client: Any
-    core: Any
 
 
 class ViaBoto3:
@@ -99,18 +93,21 @@ class ViaBoto3:
 
     @property
     def client(self) -> Any:
-        return self._mine().client
+        """The client of this process."""
+        if self._made[0] != os.getpid():  # threads that meet here make several, and use any
+            self._made = self._make()
+        return self._made[1]
 
     @property
     def has_credentials(self) -> bool:
         """Whether there is something to sign with, or nothing is signed."""
         if self._options.anonymous:
             return True
-        return beside(self._mine().core.get_credentials, Errand()) is not None
+        return beside(self._made[2].get_credentials, Errand()) is not None
 
-    def ask(self, call: Call, deadline: Deadline) -> Reply:
-        """Ask once. The reply to an operation that is not in `OPERATIONS` is the SDK's, with the
-        document as it came under ``Document``. Raises as `fast.Fast.ask`."""
+    def ask(self, call: Call, deadline: Deadline, _: Http | None = None) -> Waits[Answer]:
+        """Ask once. Raises as `fast.Fast.ask`."""
+        yield from ()  # the SDK waits for its answer in this call
         deadline.errand = Errand()  # within the caller's
         # No lambda: the frame of one keeps what it has closed over, even when it is cleared.
         return beside(partial(self._ask, call, deadline), deadline.errand)
@@ -118,11 +115,12 @@ class ViaBoto3:
     def moves(self, error: Refused, region: str) -> bool:
         return False  # the SDK has gone there by itself
 
-    def _ask(self, call: Call, deadline: Deadline) -> Reply:
+    def _ask(self, call: Call, deadline: Deadline) -> Answer:
         turn = _turns.now = _Turn(call, deadline)
-        parsed = None
         try:
             parsed = self._send(call)
+            if isinstance(turn.outcome, Answer) and call.operation not in OPERATIONS:
+                turn.outcome.parsed = parsed
         except Failure as error:
             turn.outcome = error
         except Exception as error:  # whatever it is: an answer tells more
@@ -137,9 +135,7 @@ class ViaBoto3:
             finally:
                 del answer  # or it keeps this frame, which keeps it
         assert answer is not None
-        if parsed is not None and call.operation not in OPERATIONS:
-            return {**parsed, "Document": answer.body}
-        return read(call.operation, answer)
+        return answer
 
     def _send(self, call: Call) -> Any:
         operation = getattr(self.client, xform_name(call.operation))
@@ -156,12 +152,8 @@ class ViaBoto3:
 
     # The client -----------------------------------------------------------------------------------
 
-    def _mine(self) -> _Made:
-        if self._made.pid != os.getpid():  # threads that meet here make several, and use any
-            self._made = self._make()
-        return self._made
-
-    def _make(self) -> _Made:
+    def _make(self) -> tuple[int, Any, Any]:
+        """The process, its client, and the SDK's session that it is of."""
         options = self._options
         core = core_session(options)
         try:
@@ -193,7 +185,7 @@ class ViaBoto3:
         # collector comes.
         events.register_last("before-send.s3", partial(_before_send, http))
         weakref.finalize(self, http.close).atexit = False  # it has its own end
-        return _Made(os.getpid(), client, core)
+        return os.getpid(), client, core
 
     def _config(self) -> Config:
         options = self._options
@@ -228,7 +220,7 @@ def _before_send(http: Http, request: AWSPreparedRequest, **_: Any) -> AWSRespon
     origin, target = origin_of(f"{scheme}://{netloc}"), f"{slash or '/'}{target}"
     body = body.encode() if isinstance(body, str) else body
     ours = HttpRequest(request.method, origin, target, headers, body, call.bytes_max)
-    turn.outcome = answer = http.send(ours, turn.deadline)
+    turn.outcome = answer = waited(http.exchange(ours, turn.deadline))
     return AWSResponse(request.url, answer.status, dict(answer.headers), _Raw(answer.body))
 
 
