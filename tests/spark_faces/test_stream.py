@@ -15,7 +15,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import magic_committer as mc
 from magic_committer.spark import foreach_batch, write_dataframe
-from magic_committer.spark.batches import RUN_PROPERTY
+from magic_committer.spark.driver import RUN_PROPERTY
 from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Gate, Lake, until
 from tests.spark_faces.feed import ROWS, Feed, magic
