@@ -140,18 +140,36 @@ def test_the_recipe_of_its_page(memory_s3: MemoryStore) -> None:
 
 # On a cluster -------------------------------------------------------------------------------------
 
+NO_WORKERS = "distributed.scheduler.no-workers-timeout"
+PATIENT = {NO_WORKERS: "300s", "distributed.comm.timeouts.connect": "300s"}
+
 
 @pytest.fixture(scope="module")
 def cluster(server: Bucket) -> Iterator[Bucket]:
-    """Two worker processes, and the bucket that they write to."""
+    """Two worker processes, and the bucket that they write to. A worker that does not come back in
+    time on a busy machine is lost for good; then nothing may wait for one for ever."""
     distributed = pytest.importorskip("distributed", reason="distributed is not installed")
     with (
+        dask.config.set(PATIENT),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
         ) as workers,
         distributed.Client(workers),
     ):
         yield server
+
+
+def test_a_call_that_no_worker_is_left_for_ends(memory_s3: MemoryStore) -> None:
+    """As soon as Dask gives it up: the job is aborted."""
+    distributed = pytest.importorskip("distributed", reason="distributed is not installed")
+    with (
+        dask.config.set({NO_WORKERS: "1s"}),
+        distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None) as none,
+        distributed.Client(none),
+        pytest.raises(distributed.scheduler.NoWorkerError),
+    ):
+        write_delayed([1], TABLE, write_text)
+    assert memory_s3.keys() == ()
 
 
 def test_workers_write_a_frame(cluster: Bucket) -> None:

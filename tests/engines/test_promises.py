@@ -1,5 +1,5 @@
-"""What is promised of every engine, by one parameter: `run`, Dask, Ray's sink, Spark's calls
-and its data source. Each is driven here without its cluster; the other files of this folder, tests/spark,
+"""What is promised of every engine, by one parameter: `run`, Dask, Ray's sink, Spark's calls and
+its data source. Each is driven here without its cluster; the other tests here, tests/spark,
 tests/cluster and tests/running meet the real ones."""
 
 from __future__ import annotations

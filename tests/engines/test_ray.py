@@ -22,7 +22,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore
-from tests.engines.seen import Bucket, killed_once, until_open
+from tests.engines.seen import PATIENCE_SECONDS, Bucket, killed_once, until_open
 
 ray = pytest.importorskip("ray.data", reason="Ray is not installed: magic-committer[ray]")
 
@@ -259,7 +259,8 @@ def test_a_driver_that_died_is_recovered_by_the_jobs_id(
     script.write_text(DRIVER)
     ran = subprocess.run(
         [sys.executable, str(script), when],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=110, capture_output=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=PATIENCE_SECONDS,
+        capture_output=True, check=False,
     )  # fmt: skip
     assert ran.returncode == -9, ran.stderr.decode()[-2000:]
     dest = f"s3://bucket/driver-{when}"
