@@ -22,7 +22,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore
-from tests.engines.seen import PATIENCE_SECONDS, Bucket, killed_once, until_open
+from tests.engines.seen import PATIENCE_SECONDS, Bucket, killed_once, start_ray, until_open
 
 ray = pytest.importorskip("ray.data", reason="Ray is not installed: magic-committer[ray]")
 
@@ -38,10 +38,7 @@ def cluster(server: Bucket) -> Iterator[Bucket]:
     """A cluster of Ray with two workers, and the bucket that they write to."""
     import ray
 
-    ray.init(
-        num_cpus=2, include_dashboard=False, object_store_memory=100 * 1024**2,
-        configure_logging=False,
-    )  # fmt: skip
+    start_ray(cpus=2)
     try:
         yield server
     finally:
@@ -224,10 +221,9 @@ import os, signal, sys
 import ray
 import magic_committer as mc
 from magic_committer.ray import MagicDatasink
-from tests.engines.seen import until_open
+from tests.engines.seen import start_ray, until_open
 
-ray.init(num_cpus=1, include_dashboard=False, object_store_memory=80 * 1024**2,
-         configure_logging=False)
+start_ray(cpus=1)
 driver, when = os.getpid(), sys.argv[1]
 
 def write(task, tables):
