@@ -265,6 +265,13 @@ FORMAT_OPTIONS: Mapping[str, Sequence[str]] = {
 CHECKPOINT = "checkpointLocation"
 """What Spark itself adds to the options of a stream."""
 REPLACES = ("replace", "replace_partitions")
+OWN = {
+    **dict.fromkeys(("path", "fileFormat", "if_exists", "partition_by", "time_zone"), str),
+    "max_records_per_file": int,
+    "mark_success": bool,
+    "committer": str,
+}
+"""The options that are not of a format, nor of a field, with the types of their values."""
 BY_FIELD = {"s3.": S3Options, "options.": Options}
 """What options are named by: ``s3.endpoint_url``, ``options.block_bytes``."""
 
@@ -288,24 +295,23 @@ def read_options(
     path is missing, an option is unknown, given twice, or has a value that cannot be used."""
     named = {_plain(key): value for key, value in given.items()}.get("fileformat", "parquet")
     of_format = FORMAT_OPTIONS.get(named.lower(), ("compression",))
-    readers = {**_OWN, **dict.fromkeys((*of_format, *([CHECKPOINT] if streams else ())), _text)}
-    for prefix, kind in BY_FIELD.items():
-        for name, of in get_type_hints(kind).items():
-            readers[prefix + name] = _reader_of(name, of)
-    known = {_plain(name): name for name in readers}
+    kinds = {**OWN, **dict.fromkeys((*of_format, *([CHECKPOINT] if streams else ())), str)}
+    for prefix, fields in BY_FIELD.items():
+        kinds |= {prefix + name: kind for name, kind in get_type_hints(fields).items()}
+    known = {_plain(name): name for name in kinds}
     read: dict[str, Any] = {}
     for key, text in given.items():
         name = known.get(_plain(key), "")
         field = name.rpartition(".")[2]
         if not name:
-            raise _unknown(key, list(readers))
+            raise _unknown(key, list(kinds))
         if field in SECRET_FIELDS or (field == "endpoint_url" and "@" in text):
             raise _secret(key)
         if name in read:
             raise OptionError(
                 f"option {key!r} is given twice, in two spellings", hint="Leave one out"
             )
-        read[name] = readers[name](name, text)
+        read[name] = _value(name, kinds[name], text)
 
     def fields_of(prefix: str) -> dict[str, Any]:
         names = [name for name in read if name.startswith(prefix)]
@@ -396,20 +402,6 @@ def _secret(key: str) -> OptionError:
     )
 
 
-Reader = Callable[[str, str], Any]
-"""Reads the text of a named option."""
-
-
-def _reader(read: Callable[[str], Any], wanted: str) -> Reader:
-    def reading(name: str, text: str) -> Any:
-        try:
-            return read(text)
-        except (ValueError, LookupError):
-            raise OptionError(f"option {name!r}: {text!r:.80} is not {wanted}") from None
-
-    return reading
-
-
 def _columns(text: str) -> tuple[str, ...]:
     """``"a, b"``; as JSON for names that hold a comma: ``'["a,b"]'``."""
     is_json = text.lstrip().startswith("[")
@@ -432,26 +424,24 @@ def _rows(text: str) -> int | None:
     return number if number > 0 else None
 
 
-def _text(name: str, text: str) -> str:
+READERS: Mapping[Any, tuple[Callable[[str], Any], str]] = {
+    "tags": (_tags, 'names and texts as JSON; write {"team": "data"}'),
+    "partition_by": (_columns, 'names of columns; write a,b or, as JSON, ["a", "b"]'),
+    "max_records_per_file": (_rows, "a whole number"),
+    bool: (lambda text: {"true": True, "false": False}[text.strip().lower()], "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+}
+"""What reads a field, by its name or its type, and what it wants. Other fields are text."""
+
+
+def _value(name: str, kind: Any, text: str) -> Any:
+    for one in (name.rpartition(".")[2], *get_args(kind), kind):
+        if one in READERS:
+            read, wanted = READERS[one]
+            try:
+                return read(text)
+            except (ValueError, LookupError):
+                told = f"option {name!r}: {text!r:.80} is not {wanted}"
+                raise OptionError(told) from None
     return text
-
-
-_flag = _reader(lambda text: {"true": True, "false": False}[text.strip().lower()], "true or false")
-_READERS: Mapping[Any, Reader] = {
-    bool: _flag,
-    int: _reader(int, "a whole number"),
-    float: _reader(float, "a number"),
-    "tags": _reader(_tags, 'names and texts as JSON; write {"team": "data"}'),
-}
-"""What reads a field, by its name or its type. Other fields are text."""
-_OWN: Mapping[str, Reader] = {
-    **dict.fromkeys(("path", "fileFormat", "if_exists", "time_zone", "committer"), _text),
-    "partition_by": _reader(_columns, 'names of columns; write a,b or, as JSON, ["a", "b"]'),
-    "max_records_per_file": _reader(_rows, "a whole number"),
-    "mark_success": _flag,
-}
-
-
-def _reader_of(name: str, kind: Any) -> Reader:
-    found = (_READERS[one] for one in (name, *get_args(kind), kind) if one in _READERS)
-    return next(found, _text)
