@@ -7,8 +7,8 @@ that it has. Then a second Spark job uploads the files, and our job commits. Inv
 * What is uploaded is what Spark's writer committed. A directory that an executor does not share
   loses that executor's files, and Spark tells no error. Therefore the number of files that are
   there, and their bytes, must be what Spark's tasks counted.
-* A file is uploaded as it was listed, or not at all: size and time are compared before and after it
-  is read.
+* A file is uploaded as it was listed, or not at all: it may not change while it is read, and then
+  its size and time are compared.
 * Files of an attempt that failed are never in the listing: Spark's writer is told to move files
   into place when a task commits and when the job commits (Hadoop's algorithm 1), not before.
 * Nobody but the owner of the job's processes can read the directory. It goes when the files are
@@ -52,8 +52,6 @@ GROUP_BYTES = 1024**3
 """Bytes that a task uploads at most, unless one file has more: what a failed task does again."""
 GROUP_FILES = 500
 """Files that a task uploads at most."""
-READ_BYTES = 4 * 1024**2
-"""Bytes that are read from a file at a time."""
 REMOVE_TRIES = 3
 """How often a removal is tried: a JVM task that Spark gave up may write meanwhile."""
 
@@ -253,27 +251,21 @@ def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> Non
     here."""
     for data, file in ((data, file) for data, group in groups for file in group):
         path = f"{data}/{file.name}"
-        _refuse_changed(path, file)
-        name = final_name(file.name, task._job.uuid)
-        with open(path, "rb") as source, task.open(name, unique=True) as upload:
-            shutil.copyfileobj(source, upload, READ_BYTES)
-            _refuse_changed(path, file)
-
-
-def _refuse_changed(path: str, file: ViaFile) -> None:
-    try:
-        seen = os.stat(path)
-        if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
-            return
-        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
-    except OSError as error:
-        found = f"{socket.gethostname()} sees none ({error})"
-    raise MagicError(
-        f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes, changed"
-        f" at {file.mtime_ns} ns",
-        hint="Driver and executors must share the directory, as one user, and nobody else may write"
-        " into it: pass another via",
-    )
+        try:  # to put a file compares it before and after
+            task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
+            seen = os.stat(path)
+        except OSError as error:
+            found = f"{socket.gethostname()} sees none ({error})"
+        else:
+            found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
+            if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
+                continue
+        raise MagicError(
+            f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
+            f" changed at {file.mtime_ns} ns",
+            hint="Driver and executors must share the directory, as one user, and nobody else may"
+            " write into it: pass another via",
+        )
 
 
 def final_name(name: str, uuid: str) -> str:
