@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,11 +82,12 @@ class FrameFiles:
         name = format_name(format)
         names = spark_schema.names
         exact = conf(CASE_SENSITIVE) == "true"
+        refuse_columns(names, exact=exact)
         parts = resolve(partition_by, names, exact=exact, what="partition_by")
         sort = resolve(sort_by, names, exact=exact, what="sort_by")
-        refuse_hidden(names[place] for place in parts)
-        for why, hint in _refusals(name, spark_schema, parts, exact, prepared):
-            raise OptionError(why, hint=hint)
+        if not prepared:
+            refuse_unprepared(name, spark_schema)
+        refuse_partitions([spark_schema[place] for place in parts], len(names), prepared)
         data = [place for place in range(len(names)) if place not in parts]
         kinds = StructType([spark_schema[place] for place in data])
         encoder = FORMATS[name](kinds, options, conf)
@@ -236,54 +237,59 @@ def refuse_hidden(names: Iterable[str]) -> None:
         )
 
 
-def _refusals(
-    format: str, schema: StructType, parts: Sequence[int], exact: bool, prepared: bool
-) -> Iterator[tuple[str, str]]:
-    """What cannot be written, and what to do about it."""
-    names = schema.names
+def refuse_columns(names: Sequence[str], *, exact: bool) -> None:
+    """Refuse a DataFrame without columns, or with two of one name (`OptionError`)."""
     if not names:
-        yield "the DataFrame has no columns", ""
+        raise OptionError("the DataFrame has no columns")
     folded = Counter(name if exact else name.casefold() for name in names)
     twice = sorted({name for name in names if folded[name if exact else name.casefold()] > 1})
     if twice:
-        yield (
+        raise OptionError(
             f"the DataFrame has two columns of one name: {', '.join(twice)}",
-            f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
+            hint=f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
         )
-    if format in ENCODED_BY_JVM and not prepared:
-        yield (
-            f"format {format!r} is encoded by the JVM, which a data source cannot ask for",
-            f"Call write_dataframe(df, dest, {format!r})",
+
+
+def refuse_unprepared(name: str, schema: StructType) -> None:
+    """Refuse what needs a DataFrame that can be changed (`OptionError`)."""
+    if name in ENCODED_BY_JVM:
+        raise OptionError(
+            f"format {name!r} is encoded by the JVM, which a data source cannot ask for",
+            hint=f"Call write_dataframe(df, dest, {name!r})",
         )
     for field in schema:
-        if is_months(field.dataType) and not prepared:
-            yield (
+        if is_months(field.dataType):
+            raise OptionError(
                 f"column {field.name}: a year-month interval cannot be written here",
-                "Call write_dataframe, or cast it to a number of months",
+                hint="Call write_dataframe, or cast it to a number of months",
             )
-    if parts and len(parts) == len(names):
-        yield (
+
+
+def refuse_partitions(
+    fields: Sequence[spark_types.StructField], columns: int, prepared: bool
+) -> None:
+    """Refuse partition columns that no path can tell (`OptionError`)."""
+    if fields and len(fields) == columns:
+        raise OptionError(
             "partition_by names all columns: no column would be left for the files",
-            "Leave one out",
+            hint="Leave one out",
         )
-    for field in (schema[place] for place in parts):
-        kind, name = field.dataType, field.dataType.simpleString()
-        told = f"partition_by: the column {field.name!r} has"
+    refuse_hidden(field.name for field in fields)
+    for field in fields:
+        kind = field.dataType
+        name = kind.simpleString()
+        why = hint = ""
         if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, UNTOLD):
-            yield (
-                f"{told} the type {name}, which no path can tell",
-                "Make a column of text or numbers of it",
-            )
-        if " collate " in name:
-            yield (
-                f"{told} a collation: texts that are equal would be different directories",
-                "Cast it to STRING COLLATE UTF8_BINARY",
-            )
-        if not prepared and not isinstance(kind, CERTAIN):
-            yield (
-                f"{told} the type {name}, whose text only the JVM knows",
-                "Cast it to string before, or call write_dataframe",
-            )
+            why = f"has the type {name}, which no path can tell"
+            hint = "Make a column of text or numbers of it"
+        elif " collate " in name:
+            why = "has a collation: texts that are equal would be different directories"
+            hint = "Cast it to STRING COLLATE UTF8_BINARY"
+        elif not prepared and not isinstance(kind, CERTAIN):
+            why = f"has the type {name}, whose text only the JVM knows"
+            hint = "Cast it to string before, or call write_dataframe"
+        if why:
+            raise OptionError(f"partition_by: the column {field.name!r} {why}", hint=hint)
 
 
 UNTOLD = (VariantType, GeometryType, GeographyType)

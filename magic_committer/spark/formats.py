@@ -403,9 +403,10 @@ def column_files(
 ) -> ColumnFiles:
     """Plan ORC or Arrow files. Options: ``compression``, by default the first of the codecs."""
     name = kind.extension[1:]
-    codec = known_options(name, options).get("compression") or conf(CODEC_CONF.format(name))
-    packed = _codec(name, codec or next(iter(kind.codecs)), kind.codecs)
-    return kind(file_schema(schema, kind.refusals), {"compression": packed})
+    default = conf(CODEC_CONF.format(name)) or next(iter(kind.codecs))
+    codec = known_options(name, options).get("compression", default)
+    packed = {"compression": _codec(name, codec, kind.codecs)}
+    return kind(file_schema(schema, kind.refusals), packed)
 
 
 # Lines --------------------------------------------------------------------------------------------
