@@ -133,7 +133,7 @@ class MagicSource(DataSource):
 
 
 @dataclass(frozen=True)
-class Written(WriterCommitMessage):
+class WrittenPartition(WriterCommitMessage):
     """What a task sends to the process that commits: its result; of a stream also the id of the
     query, and the job."""
 
@@ -151,18 +151,18 @@ class MagicWriter(DataSourceArrowWriter):
     files: FrameFiles
     ignores: bool
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> WrittenPartition:
         """Write one partition's files as pending uploads. Called in a task, for each attempt."""
         if self.sink is None:
-            return Written()
+            return WrittenPartition()
         write = partial(self.files.write, batches=iterator)
-        return Written(self.sink.attempt(spark_attempt, write))
+        return WrittenPartition(self.sink.attempt(spark_attempt, write))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all files visible."""
         if self.sink is None:
             return
-        sent = [one.text for one in messages if isinstance(one, Written)]
+        sent = [one.text for one in messages if isinstance(one, WrittenPartition)]
         tasks = map(str, range(len(messages)))
         try:
             self.sink.complete(sent, tasks, last=partial(schema_task, self.files))
@@ -186,7 +186,7 @@ class MagicStreamWriter(_StreamWriter):  # type: ignore[misc]
     files: FrameFiles
     sink: EngineSink | None
 
-    def write(self, iterator: Iterator[Any]) -> Written:
+    def write(self, iterator: Iterator[Any]) -> WrittenPartition:
         """Write one partition's files as pending uploads. Called in a task, for each attempt."""
         if self.sink is None:
             raise MagicError("this writer was made to commit, not to write")
@@ -195,11 +195,11 @@ class MagicStreamWriter(_StreamWriter):  # type: ignore[misc]
         if not query:
             raise MagicError(f"this task is not a stream's: it has no {QUERY_PROPERTY}")
         write = partial(self.files.write, batches=iterator)
-        return Written(self.sink.attempt(spark_attempt, write), query, self.sink)
+        return WrittenPartition(self.sink.attempt(spark_attempt, write), query, self.sink)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make the files of a batch visible, unless this or a later batch has been published."""
-        sent = [message for message in messages if isinstance(message, Written)]
+        sent = [message for message in messages if isinstance(message, WrittenPartition)]
         if not sent:
             raise MagicError(f"no task has sent its result: batch {batchId} cannot be committed")
         assert sent[0].sink is not None
@@ -212,7 +212,7 @@ class MagicStreamWriter(_StreamWriter):  # type: ignore[misc]
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make sure that nothing of this run of a batch becomes visible, unless it is decided."""
         for message in messages:
-            if isinstance(message, Written) and message.sink is not None:
+            if isinstance(message, WrittenPartition) and message.sink is not None:
                 message.sink.failed()
                 return
         said = self.said

@@ -27,7 +27,7 @@ from magic_committer.spark.source import (
     MagicSource,
     MagicWriter,
     SourceOptions,
-    Written,
+    WrittenPartition,
     read_options,
 )
 from magic_committer.stores.memory import MemoryStore, Request
@@ -197,7 +197,7 @@ def elsewhere(writer: MagicWriter) -> MagicWriter:
     return copy
 
 
-def run(writer: MagicWriter, attempts: list[str], rows: Sequence[int]) -> list[Written]:
+def run(writer: MagicWriter, attempts: list[str], rows: Sequence[int]) -> list[WrittenPartition]:
     """Run one task for each number of rows, each with a writer of its own."""
     messages = []
     for number, count in enumerate(rows):
