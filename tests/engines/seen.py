@@ -68,25 +68,6 @@ def until_open(start: str) -> None:
         time.sleep(0.05)
 
 
-def start_ray(cpus: int) -> None:
-    """Start a cluster of Ray. It gives up by itself after 30 s (``node.py``), which a busy machine
-    may need."""
-    import ray
-
-    end = time.monotonic() + PATIENCE_SECONDS / 2
-    while True:
-        try:
-            ray.init(
-                num_cpus=cpus, include_dashboard=False, object_store_memory=100 * 1024**2,
-                configure_logging=False,
-            )  # fmt: skip
-            return
-        except Exception:
-            ray.shutdown()
-            if time.monotonic() > end:
-                raise
-
-
 def killed_once(mark: str) -> None:
     """Kill this process by SIGKILL, the first time. ``mark`` is a file that is not there yet."""
     try:
