@@ -116,7 +116,7 @@ def test_every_mode_of_a_dataframe(spark: SparkSession, disk: Disk) -> None:
     assert [name for name in disk.names() if name.startswith("_")] == ["_SUCCESS"]
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "text", "arrow"])
+@pytest.mark.parametrize("format", ["csv", "json", "text", "orc", "arrow"])
 def test_other_formats_are_written_too(spark: SparkSession, disk: Disk, format: str) -> None:
     """What is encoded here and what the JVM encodes; without rows, a file that holds none."""
     df = spark.range(0, 4, 1, 2).select(col("id").cast("string").alias("line"))

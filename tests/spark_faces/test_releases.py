@@ -86,7 +86,7 @@ def test_a_dataframe_is_there_once(
         write_dataframe(rows, lake.dest)
 
 
-@pytest.mark.parametrize("format", ["parquet", "csv", "json", "text", "arrow"])
+@pytest.mark.parametrize("format", ["parquet", "csv", "json", "text", "orc", "arrow"])
 def test_each_format_takes_partitions(plain: DataFrame, lake: Lake, format: str) -> None:
     """One file of each task in each directory, as Spark names them."""
     kept = plain.select("text", "day")
