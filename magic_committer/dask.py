@@ -18,6 +18,8 @@ that is installed:
   there if its result is needed and lost. If more workers die below a call than
   ``distributed.scheduler.allowed-failures`` (3), it raises ``KilledWorker`` (``scheduler.py``). A
   call that raises is tried again only if ``retries`` was given.
+* A worker that dies and cannot be started again in time is lost for good (``nanny.py``). Without
+  any worker a call waits for ever, unless ``distributed.scheduler.no-workers-timeout`` is set.
 * The schedulers of this machine try nothing again, and raise the first error at once; threads that
   run then go on to the end of their call (``local.py``).
 """

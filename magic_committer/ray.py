@@ -33,6 +33,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 
@@ -145,9 +146,18 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         committer_for(dest, committer).destination(dest)
         mode_of(mode)
         if write is None:
-            self._files = table_files(format, partition_by, of_format, rows_per_file_max)
-        else:
-            self._files = _own_function(write, format, partition_by, of_format, rows_per_file_max)
+            write = TableFiles(format, partition_by, of_format, rows_per_file_max)
+        elif not callable(write):
+            raise WrongType(
+                f"write is a function, not {shown(write)}", hint="Pass write=my_function"
+            )
+        elif format != "parquet" or any((partition_by, of_format, rows_per_file_max)):
+            raise OptionError(
+                "format, partition_by, of_format and rows_per_file_max are not for a function of"
+                " yours",
+                hint="Leave them out: the function given as write makes the files",
+            )
+        self._files = write
         if rows_per_file_min is not None:
             whole_number("rows_per_file_min", rows_per_file_min, "1_000_000")
         self._rows_min = rows_per_file_min
@@ -298,77 +308,62 @@ def write_datasink(
 # Files --------------------------------------------------------------------------------------------
 
 
-def table_files(
-    format: object, partition_by: object, of_format: Mapping[str, Any] | None, rows_max: object
-) -> WriteTables:
-    """Check what the user said. Give what writes the files of a task."""
-    if format not in FORMATS:
-        raise OptionError(
-            f"there is no format {format!r:.80} here; there is {', '.join(FORMATS)}",
-            hint="Or write the files yourself: MagicDatasink(dest, write=fn)",
+@dataclass
+class TableFiles:
+    """What writes the tables of a write task by ``pyarrow.dataset``. ``rows_max`` None: any number
+    of rows in a file."""
+
+    format: str
+    partition_by: Sequence[str]
+    of_format: Mapping[str, Any] | None
+    rows_max: int | None
+
+    def __post_init__(self) -> None:
+        if self.format not in FORMATS:
+            raise OptionError(
+                f"there is no format {self.format!r:.80} here; there is {', '.join(FORMATS)}",
+                hint="Or write the files yourself: MagicDatasink(dest, write=fn)",
+            )
+        self.partition_by = tuple(map(str, column_names("partition_by", self.partition_by)))
+        if self.rows_max is not None:
+            whole_number("rows_per_file_max", self.rows_max, "1_000_000")
+        try:
+            self._options()
+        except TypeError as error:
+            raise OptionError(
+                f"of_format of {self.format!r}: {error}",
+                hint="It takes what make_write_options of pyarrow's file format takes",
+            ) from error
+
+    def _options(self) -> Any:
+        return FORMATS[self.format][1]().make_write_options(**dict(self.of_format or {}))
+
+    def __call__(self, task: Task, tables: Iterable[pyarrow.Table]) -> None:
+        whole = [table for table in tables if table.num_rows]
+        if not whole:
+            return
+        # Blocks differ in their order of columns, and a column of one may hold nulls only.
+        table = pyarrow.concat_tables(whole, promote_options="permissive")
+        if set(table.column_names) <= set(self.partition_by):
+            raise OptionError(
+                f"partition_by has all columns, {', '.join(table.column_names)}: the files would"
+                " have none, and no rows",
+                hint="Leave a column out of partition_by",
+            )
+        options = self._options()
+        pyarrow.dataset.write_dataset(
+            table,
+            "/",
+            filesystem=task.filesystem(unique=True, keep_bytes_max=0),
+            format=options.format,
+            file_options=options,
+            basename_template=f"part-{int(task.task_id):05d}-{{i}}.{FORMATS[self.format][0]}",
+            partitioning=list(self.partition_by) or None,
+            partitioning_flavor="hive" if self.partition_by else None,
+            existing_data_behavior="overwrite_or_ignore",
+            max_rows_per_file=self.rows_max or 0,
+            max_rows_per_group=min(self.rows_max or ROWS_PER_GROUP_MAX, ROWS_PER_GROUP_MAX),
         )
-    columns = tuple(map(str, column_names("partition_by", partition_by)))
-    most = 0 if rows_max is None else whole_number("rows_per_file_max", rows_max, "1_000_000")
-    given = dict(of_format or {})
-    try:
-        FORMATS[str(format)][1]().make_write_options(**given)
-    except TypeError as error:
-        raise OptionError(
-            f"of_format of {format!r}: {error}",
-            hint="It takes what make_write_options of pyarrow's file format takes",
-        ) from error
-    return partial(
-        _write_tables, format=str(format), partition_by=columns, of_format=given, rows_max=most
-    )
-
-
-def _write_tables(
-    task: Task,
-    tables: Iterable[pyarrow.Table],
-    *,
-    format: str,
-    partition_by: Sequence[str],
-    of_format: Mapping[str, Any],
-    rows_max: int,
-) -> None:
-    """Write the rows of a write task by ``pyarrow.dataset``. ``rows_max`` 0: any number."""
-    whole = [table for table in tables if table.num_rows]
-    if not whole:
-        return
-    # Blocks differ in their order of columns, and a column of one may hold nulls only.
-    table = pyarrow.concat_tables(whole, promote_options="permissive")
-    if set(table.column_names) <= set(partition_by):
-        raise OptionError(
-            f"partition_by has all columns, {', '.join(table.column_names)}: the files would have"
-            " none, and no rows",
-            hint="Leave a column out of partition_by",
-        )
-    extension, kind = FORMATS[format]
-    options = kind().make_write_options(**of_format)
-    pyarrow.dataset.write_dataset(
-        table,
-        "/",
-        filesystem=task.filesystem(unique=True, keep_bytes_max=0),
-        format=options.format,
-        file_options=options,
-        basename_template=f"part-{int(task.task_id):05d}-{{i}}.{extension}",
-        partitioning=list(partition_by) or None,
-        partitioning_flavor="hive" if partition_by else None,
-        existing_data_behavior="overwrite_or_ignore",
-        max_rows_per_file=rows_max,
-        max_rows_per_group=min(rows_max or ROWS_PER_GROUP_MAX, ROWS_PER_GROUP_MAX),
-    )
-
-
-def _own_function(write: object, format: str, *others: object) -> WriteTables:
-    if not callable(write):
-        raise WrongType(f"write is a function, not {shown(write)}", hint="Pass write=write_tables")
-    if format != "parquet" or any(others):
-        raise OptionError(
-            "format, partition_by, of_format and rows_per_file_max are not for a function of yours",
-            hint="Leave them out: the function given as write makes the files",
-        )
-    return write
 
 
 def _leaves_out() -> OptionError:

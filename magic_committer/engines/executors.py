@@ -36,7 +36,6 @@ from magic_committer.engines.items import (
     AcceptResult,
     ItemWriter,
     RunReport,
-    TryResult,
     commit_items,
     refuse_lazy_function,
 )
@@ -115,8 +114,9 @@ def run(
         retry: a policy of tenacity, ``tenacity.Retrying(wait=…, retry=…, stop=…)``, which says
             which errors are tried again, and when. None (default): every error, after 0.5 s, then
             twice as long each time, 30 s at most. ``tries_max`` holds in any case.
-        speculate: when no item is left to begin, a try that takes this many times the median is
-            tried a second time; the first to end counts. 3.0 is usual. None (default): never.
+        speculate: when no item is left to begin, and no try ends for this many times the median,
+            those in flight are tried a second time; the first to end counts. 3.0 is usual. None
+            (default): never.
         quiet_seconds_max: the call gives up if no try ends for so many seconds. 24 h by default.
         mode, committer, mark_success, s3, options, place: as for `start`.
         progress: as for `start`; also called for each item that is done (phase ``"run"``).
@@ -140,10 +140,11 @@ def run(
         themselves: they publish nothing, and abort their uploads when they commit.
     """
     refuse_lazy_function(fn)
+    make: Callable[[], Executor] | None = None
     made: Executor | None = None
     # Dask's executor only looks like one.
     if callable(getattr(executor, "submit", None)) and not isinstance(executor, type):
-        make, made = None, cast(Executor, executor)
+        made = cast(Executor, executor)
     elif callable(executor):
         make = executor
     else:
@@ -154,18 +155,17 @@ def run(
     tries = _tries(items, in_flight, tries_max, retry, speculate)
     quiet = seconds("quiet_seconds_max", quiet_seconds_max)
     total = len(items) if isinstance(items, Sized) else None
-    harmless = _wiring.harmless(progress)
+    report = _wiring.harmless(progress)
     engine = Executors(
-        make, made, tries, quiet, lambda done: harmless(Progress("run", done, total, "items"))
+        make, made, tries, quiet, lambda done: report(Progress("run", done, total, "items"))
     )
     try:
         job = start(
             dest, mode=mode, committer=committer, accept="results", track="memory",
             mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
         )  # fmt: skip
-        work = ItemWriter(job, fn)
-        report = commit_items(job, engine.run, work, tries=lambda: tries.begun)
-        return cast(RunReport[Returned], report)
+        done = commit_items(job, engine.run, ItemWriter(job, fn), tries=lambda: tries.begun)
+        return cast(RunReport[Returned], done)
     finally:
         engine.close(wait=not tries.flying)
 
@@ -209,19 +209,32 @@ class Executors(Generic[Item]):
     def run(self, work: ItemWriter, accept: AcceptResult) -> int:
         """Run all items. Raises when one has failed for good; then nothing runs that could be
         stopped."""
-        self._work, self._accept = work, accept
+        self._job_id = work.job.id
         try:
             heard = monotonic()
             while True:
-                self._begin()
+                self._begin(work)
                 if self.tries.done:
                     break
-                heard = self._hear(heard)
+                wait = max(0.001, self.tries.wait_seconds(monotonic(), LOOK_SECONDS))
+                one = taken(self._ended, wait)
+                if one is not None:
+                    self._hear(one, accept)
+                if one is not None or not self.tries.flying:
+                    heard = monotonic()
+                elif monotonic() - heard > self.quiet:
+                    there = sorted({one.of.number for one in self.tries.flying})
+                    raise TaskFailed(
+                        f"no try has ended for {self.quiet:,.0f} s; in flight: items"
+                        f" {name_some([str(number) for number in there])}",
+                        job_id=self._job_id,
+                        hint="If they may take longer, give quiet_seconds_max",
+                    )
             if not self.tries.taken:
                 raise IncompleteJob(
                     "there is no item to run: a job without tasks would publish nothing, or empty"
                     " what it replaces",
-                    job_id=work.job.id,
+                    job_id=self._job_id,
                     hint="Check the items; if none is right, do not call run()",
                 )
         except BaseException:
@@ -236,74 +249,53 @@ class Executors(Generic[Item]):
             executor, self.executor = self.executor, None
             executor.shutdown(wait=wait)  # loky's knows no `cancel_futures`; nothing is left
 
-    def _begin(self) -> None:
+    def _begin(self, work: ItemWriter) -> None:
         while (one := self.tries.next(monotonic())) is not None:
             try:
                 if self.executor is None:
                     assert self.make is not None
                     self.executor = self.make()
                 one.executor = self.executor
-                one.future = self.executor.submit(self._work, one.of.number, one.of.item)
+                one.future = self.executor.submit(work, one.of.number, one.of.item)
             except BrokenExecutor as broken:
                 self._broke(one, broken)
             else:
                 one.future.add_done_callback(lambda _, one=one: self._ended.put(one))
 
-    def _hear(self, heard: float) -> float:
-        """Wait until a try ends, or there is something else to do. Gives when the last ended."""
-        now = monotonic()
-        wait = max(0.001, self.tries.wait_seconds(now, LOOK_SECONDS))
-        if (one := taken(self._ended, wait)) is None:
-            if self.tries.flying and now - heard > self.quiet:
-                there = sorted({one.of.number for one in self.tries.flying})
-                raise self._given_up(
-                    f"no try has ended for {self.quiet:,.0f} s; in flight: items"
-                    f" {name_some([str(number) for number in there])}",
-                    "If they may take longer, give quiet_seconds_max",
-                )
-            return heard if self.tries.flying else now
-        now = monotonic()
+    def _hear(self, one: Try[Item], accept: AcceptResult) -> None:
         future, one.future = one.future, None
         try:
             error = future.exception()
         except BaseException as cancelled:  # by somebody else: `CancelledError`
             error = cancelled
-        if error is None:
-            self._well(one, future.result(), now)
-        elif isinstance(error, BrokenExecutor):
+        if isinstance(error, BrokenExecutor):
             self._broke(one, error)
-        else:
-            self._failed(one, error, now)
-        return now
+        elif error is not None:
+            self._failed(one, error)
+        elif self.tries.ended_well(one, future.result().seconds, monotonic()):
+            for other in self.tries.flying:
+                if other.of is one.of:
+                    other.future.cancel()
+            accept(one.of.number, future.result())
+            self.tell(self.tries.accepted)
 
-    def _well(self, one: Try[Item], written: TryResult, now: float) -> None:
-        if not self.tries.ended_well(one, written.seconds, now):
-            return
-        for other in self.tries.flying:
-            if other.of is one.of:
-                other.future.cancel()
-        self._accept(one.of.number, written)
-        self.tell(self.tries.accepted)
-
-    def _failed(self, one: Try[Item], error: BaseException, now: float) -> None:
+    def _failed(self, one: Try[Item], error: BaseException) -> None:
         item = one.of
-        if isinstance(error, JobNotRunning) and error.job_id == self._work.job.id:
-            if item.accepted:
-                self.tries.ended_badly(one, error, now, ask=False)
-                return
-            raise error  # somebody else has ended the job
-        if isinstance(error, KeyboardInterrupt):
-            raise error  # Ctrl-C reaches the workers of a terminal, too, perhaps before us
+        ended = isinstance(error, JobNotRunning) and error.job_id == self._job_id
+        if isinstance(error, KeyboardInterrupt) or (ended and not item.accepted):
+            # Ctrl-C reaches the workers of a terminal, perhaps before us; or the job was ended.
+            raise error
         unsendable = _cannot_travel(error)
-        goes_on = self.tries.ended_badly(one, error, now, ask=True)
+        goes_on = self.tries.ended_badly(one, error, monotonic(), ask=not ended)
         if item.accepted or (goes_on and isinstance(error, Exception) and not unsendable):
             return
         times = "once" if item.failures == 1 else f"{item.failures} times"
-        raise self._given_up(
+        raise TaskFailed(
             f"item {item.number} ({shown(item.item)}) failed {times}:"
             f" {type(error).__name__}: {error}",
-            "Functions and items are pickled on their way to a process: write fn at the top of a"
-            " module, not inside another function"
+            job_id=self._job_id,
+            hint="Functions and items are pickled on their way to a process: write fn at the top of"
+            " a module, not inside another function"
             if unsendable
             else "Nothing was published. Repair the cause and call run() again",
         ) from error
@@ -312,25 +304,19 @@ class Executors(Generic[Item]):
         """The executor broke while a try was in flight: one of its workers was killed."""
         if one.executor is self.executor:  # each call of the broken one says so
             self.close(wait=False)
+        item = one.of
         goes_on = self.tries.ended_badly(one, broken, monotonic(), ask=False)
-        if (goes_on and self.make is not None) or (one.of.accepted and self.tries.done):
+        if (goes_on and self.make is not None) or (item.accepted and self.tries.done):
             return
-        why, hint = (
-            "the executor broke: a worker was killed or could not start",
-            "Look for the reason (too little memory, a crash in a library); or pass a function"
-            " that makes executors, executor=lambda: ProcessPoolExecutor(8), and a new one goes on",
-        )
-        if self.make is not None:
-            why, hint = (
-                f"item {one.of.number} ({shown(one.of.item)}) was in flight {one.of.failures} times"
-                " when a worker was killed or could not start",
-                "Look for the reason: too little memory, a crash in a library",
-            )
+        why = f"item {item.number} ({shown(item.item)}) was in flight {item.failures} times when"
+        why += " a worker was killed or could not start"
+        hint = "Look for the reason: too little memory, a crash in a library"
+        if self.make is None:
+            why = "the executor broke: a worker was killed or could not start"
+            hint += "; or pass a function that makes executors, executor=lambda:"
+            hint += " ProcessPoolExecutor(8), and a new one goes on"
         why = f"{why}: {type(broken).__name__}: {broken}".rstrip(": ")
-        raise self._given_up(why, hint) from broken
-
-    def _given_up(self, why: str, hint: str) -> TaskFailed:
-        return TaskFailed(why, job_id=self._work.job.id, hint=hint)
+        raise TaskFailed(why, job_id=self._job_id, hint=hint) from broken
 
     def _stop(self, most: float) -> None:
         """Cancel what has not begun, and wait for what runs, ``most`` seconds."""

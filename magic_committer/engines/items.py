@@ -25,7 +25,7 @@ import pickle
 import traceback
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from magic_committer._runtime import SystemClock
@@ -74,8 +74,6 @@ class TryResult(NamedTuple):
 
 AcceptResult = Callable[[int, TryResult], None]
 """Takes the one result of an item that counts. Raises when all that was returned is too large."""
-
-
 Engine = Callable[["ItemWriter", AcceptResult], int | Iterable[str]]
 """Calls ``work(number, item)`` for each of its items, wherever; accepts one result of each. Gives
 the tasks that there must be: their ids, or how many."""
@@ -97,47 +95,40 @@ def commit_items(
 
         What the engine and `Job.commit` raise.
     """
-    accepted = _Accepted(work)
+    results: list[TaskCommit] = []
+    returned: dict[int, object] = {}
+    size = 0
+
+    def accept(number: int, one: TryResult) -> None:
+        nonlocal size
+        size += len(one.returned)
+        if size > RETURNED_BYTES_MAX:
+            raise too_large(work.caller, f"{size:,} bytes")
+        returned[number] = pickle.loads(one.returned) if one.returned else None
+        results.append(one.result)
+
+    def reported(report: JobReport) -> JobReport:
+        if work.bytes_max == 0:
+            return report
+        return with_returned(report, (returned[number] for number in sorted(returned)), tries())
+
     try:
         with job:
-            expect = engine(work, accepted)
-            report = job.commit(accepted.results, expect=expect, batch=batch)
+            expect = engine(work, accept)
+            report = job.commit(results, expect=expect, batch=batch)
     except CommitIncomplete as error:
         if error.report is not None:
-            error.report = accepted.reported(error.report, tries())
+            error.report = reported(error.report)
         raise
-    return accepted.reported(report, tries())
+    return reported(report)
 
 
 def with_returned(
     report: JobReport, returned: Iterable[Any] = (), tries: int = 0
 ) -> RunReport[Any]:
-    """The report of a job, with what the function returned. Pure."""
+    """The report of a job, with what the function returned."""
     told = {field.name: getattr(report, field.name) for field in fields(JobReport)}
     return RunReport(**told, returned=tuple(returned), tries=tries)
-
-
-@dataclass(eq=False)
-class _Accepted:
-    """The results that count, and what the function returned with them."""
-
-    work: ItemWriter
-    results: list[TaskCommit] = field(default_factory=list)
-    returned: dict[int, object] = field(default_factory=dict)
-    size: int = 0
-
-    def __call__(self, number: int, one: TryResult) -> None:
-        self.size += len(one.returned)
-        if self.size > RETURNED_BYTES_MAX:
-            raise too_large(self.work.caller, f"{self.size:,} bytes")
-        self.returned[number] = pickle.loads(one.returned) if one.returned else None
-        self.results.append(one.result)
-
-    def reported(self, report: JobReport, tries: int) -> JobReport:
-        if self.work.bytes_max == 0:
-            return report
-        returned = (self.returned[number] for number in sorted(self.returned))
-        return with_returned(report, returned, tries)
 
 
 # In a worker --------------------------------------------------------------------------------------
@@ -160,23 +151,24 @@ class ItemWriter:
         try:
             return self._write(number, item)
         except Exception as error:
-            unreadable = _unreadable(error, self.dumps)
-            if not unreadable:
+            try:
+                pickle.loads(self.dumps(error))
+            except Exception as refusal:
+                told = TaskFailed(
+                    f"{type(error).__name__}: {error} (an error that cannot be sent as it is:"
+                    f" {type(refusal).__name__}: {refusal})",
+                    job_id=self.job.id,
+                )
+                told.add_note("".join(traceback.format_exception(error)))
+            else:
                 raise
-            lines = "".join(traceback.format_exception(error))
-            told = TaskFailed(
-                f"{type(error).__name__}: {error} (an error that cannot be sent as it is:"
-                f" {unreadable})",
-                job_id=self.job.id,
-            )
-            told.add_note(lines)
         raise told
 
     def _write(self, number: int, item: object) -> TryResult:
         if self.job.uuid in _interrupted:
             raise KeyboardInterrupt
-        clock = SystemClock()
-        began = clock.monotonic()
+        monotonic = SystemClock().monotonic
+        began = monotonic()
         try:
             with self.attempt(self.job, number) as task:
                 returned = self.fn(task, item)
@@ -186,7 +178,7 @@ class ItemWriter:
         except KeyboardInterrupt:
             _interrupted.append(self.job.uuid)
             raise
-        return TryResult(task.result, pickled, clock.monotonic() - began)
+        return TryResult(task.result, pickled, monotonic() - began)
 
     def _pickled(self, returned: object) -> bytes:
         if self.bytes_max == 0:
@@ -234,12 +226,3 @@ def lazy(caller: str, kind: str) -> WrongType:
         f"the function given to {caller} returns a {kind}, whose body nobody runs",
         hint="Write the files inside the function, without yield or await",
     )
-
-
-def _unreadable(error: Exception, dumps: Callable[[Any], bytes]) -> str:
-    """Why an error does not come through a pipe as it is; "" if it does."""
-    try:
-        pickle.loads(dumps(error))
-    except Exception as refusal:
-        return f"{type(refusal).__name__}: {refusal}"
-    return ""

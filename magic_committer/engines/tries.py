@@ -10,11 +10,9 @@ Invariants:
   from the iterable only when there is room. So items may be a generator of millions.
 * An item has at most ``tries_max`` failed tries, whatever the policy says.
 * A try is doubled only when no item is left to begin, at most once for each item, and not before
-  enough others have ended to tell what is slow. A wrong guess costs one run, and nothing else.
-
-Nobody tells when an executor begins a try. It is estimated, for doubling only: an executor begins
-tries in their order, so a try that was handed over before one that has ended began no later than
-that one; and one that is still there after the last end began no later than then.
+  enough others have ended to say what is slow. A wrong guess costs one run, and nothing else.
+  Nobody says when an executor begins a try. So all that are in flight are slow when for a while
+  none has ended, and none was handed over: what waits in a queue is then no longer behind another.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ DURATIONS_KEPT = 1000
 @dataclass(eq=False, slots=True)
 class OpenItem(Generic[Item]):
     """An item, by its place in the iterable: what the policy knows of it (``state``), how many
-    tries have failed and are in flight, whether a slow one was doubled, and one has ended well."""
+    tries have failed and are in flight, whether one was doubled, and whether one has ended well."""
 
     number: int
     item: Item
@@ -54,21 +52,18 @@ class OpenItem(Generic[Item]):
 
 @dataclass(eq=False, slots=True)
 class Try(Generic[Item]):
-    """One try of an item, in flight, handed to the executor in this ``order``, and begun there no
-    later than ``begun_by``, as far as one can tell. Its future and executor are the caller's."""
+    """One try of an item, in flight. Its future and executor are the caller's."""
 
     of: OpenItem[Item]
-    order: int
-    begun_by: float = float("inf")
     future: Any = None
     executor: Any = None
 
 
 @dataclass(eq=False)
 class Tries(Generic[Item]):
-    """All tries of a run. A try that takes ``slow`` times the median is doubled; None: no try is.
-    ``taken`` counts the items that were taken from the iterable, ``accepted`` those that are done,
-    ``begun`` the tries."""
+    """All tries of a run. They are doubled when nothing moves for ``slow`` times the median; None:
+    never. ``taken`` counts the items that were taken from the iterable, ``accepted`` those that are
+    done, ``begun`` the tries."""
 
     items: Iterable[Item]
     in_flight: int
@@ -82,7 +77,7 @@ class Tries(Generic[Item]):
     _due: list[tuple[float, int, OpenItem[Item]]] = field(default_factory=list)
     _exhausted: bool = False
     _durations: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
-    _last_end: float = float("inf")
+    _moved: float = 0.0
 
     def __post_init__(self) -> None:
         self._source = iter(self.items)
@@ -100,7 +95,8 @@ class Tries(Generic[Item]):
         if len(self.flying) >= self.in_flight:
             return None
         if self._due and self._due[0][0] <= now:
-            return self._begin(heappop(self._due)[2], now)
+            self._moved = now
+            return self._begin(heappop(self._due)[2])
         if not self._exhausted and len(self.flying) + len(self._due) < self.in_flight:
             try:
                 item = next(self._source)
@@ -109,57 +105,43 @@ class Tries(Generic[Item]):
             else:
                 state = tenacity.RetryCallState(self.policy, None, (item,), {})
                 self.taken += 1
-                return self._begin(OpenItem(self.taken - 1, item, state), now)
-        return self._double(now)
-
-    def _begin(self, item: OpenItem[Item], now: float) -> Try[Item]:
-        self.begun += 1
-        item.flying += 1
-        begun = Try(item, self.begun)
-        self.flying.append(begun)
-        return begun
-
-    def _double(self, now: float) -> Try[Item] | None:
-        limit = self._slow_seconds()
-        if limit is None or self._due:  # no room for items, but what waits for its pause: not now
-            return None
-        for one in self.flying:
-            alone = one.of.flying == 1 and not one.of.doubled and not one.of.accepted
-            if alone and now - self._begun_by(one) > limit:
-                one.of.doubled = True
-                return self._begin(one.of, now)
+                self._moved = now
+                return self._begin(OpenItem(self.taken - 1, item, state))
+        # No room for items, but what waits for its pause: nothing is doubled now.
+        if not self._due and now - self._moved > self._slow_seconds():
+            for one in self.flying:
+                if one.of.flying == 1 and not one.of.doubled and not one.of.accepted:
+                    one.of.doubled = True
+                    return self._begin(one.of)
         return None
 
-    def _slow_seconds(self) -> float | None:
-        if self.slow is None or len(self._durations) < DOUBLE_AFTER:
-            return None
-        return max(DOUBLE_SECONDS_MIN, self.slow * median(self._durations))
+    def _begin(self, item: OpenItem[Item]) -> Try[Item]:
+        self.begun += 1
+        item.flying += 1
+        self.flying.append(Try(item))
+        return self.flying[-1]
 
-    def _begun_by(self, one: Try[Item]) -> float:
-        return min(one.begun_by, self._last_end)
+    def _slow_seconds(self) -> float:
+        if self.slow is None or len(self._durations) < DOUBLE_AFTER:
+            return float("inf")
+        return max(DOUBLE_SECONDS_MIN, self.slow * median(self._durations))
 
     def wait_seconds(self, now: float, longest: float) -> float:
         """For how long there is nothing to hand out if no try ends, ``longest`` at most."""
-        seconds = longest
+        until = now + longest
         if self._due:
-            seconds = min(seconds, self._due[0][0] - now)
-        limit = self._slow_seconds()
-        if limit is not None and self._exhausted:
-            alone = [one for one in self.flying if not one.of.doubled]
-            seconds = min([seconds, *(self._begun_by(one) + limit - now for one in alone)])
-        return max(0.0, seconds)
+            until = min(until, self._due[0][0])
+        elif len(self.flying) < self.in_flight and not all(one.of.doubled for one in self.flying):
+            until = min(until, self._moved + self._slow_seconds())
+        return max(0.0, until - now)
 
     # What has ended -------------------------------------------------------------------------------
 
     def ended_well(self, one: Try[Item], seconds: float, now: float) -> bool:
         """Note that a try has ended well, after so many seconds of work. Whether it counts: another
         try of its item may have been faster."""
-        self._end(one)
-        self._last_end = now
+        self._end(one, now)
         self._durations.append(seconds)
-        for other in self.flying:
-            if other.order < one.order:
-                other.begun_by = min(other.begun_by, now - seconds)
         if one.of.accepted:
             return False
         one.of.accepted = True
@@ -170,7 +152,7 @@ class Tries(Generic[Item]):
         """Note that a try has failed. Whether its item goes on: it is tried again, another try of
         it is in flight, or it is accepted already. Without ``ask`` the failure says nothing about
         the item: the policy is not asked, it is tried again at once, as often as it may fail."""
-        self._end(one)
+        self._end(one, now)
         item = one.of
         if item.accepted:
             return True
@@ -185,7 +167,8 @@ class Tries(Generic[Item]):
         heappush(self._due, (now + seconds, item.number, item))
         return True
 
-    def _end(self, one: Try[Item]) -> None:
+    def _end(self, one: Try[Item], now: float) -> None:
+        self._moved = now
         self.flying.remove(one)
         one.of.flying -= 1
 

@@ -15,9 +15,8 @@ When the JVM side of a task dies, its Python iterator *ends normally*: a task ca
 its input from a cut. Only the driver may publish: what Spark accepted, one result for each
 partition. Speculative losers and zombies change nothing, and need no lock.
 
-`write` holds two public functions (engines of `items`), `via` what Spark's own writer encodes,
-`source` and `source_options` the data source ``format("magic")``, of streams too, `batches` the
-micro-batches of ``foreachBatch``, `java_session` a Spark without a Java.
+`write` holds the public functions (engines of `items`), `via` what Spark's own writer encodes,
+`source` the data source ``format("magic")``, of streams too, `java_session` a Spark without a Java.
 """
 
 try:
@@ -35,12 +34,12 @@ if (*map(int, pyspark.__version__.split(".")[:2]),) < (3, 5):
         name="pyspark",
     )
 
-from magic_committer.spark.batches import foreach_batch
 from magic_committer.spark.driver import SaveMode, register
 from magic_committer.spark.java_session import session
 from magic_committer.spark.write import (
     PartitionsReport,
     WriteRows,
+    foreach_batch,
     write_dataframe,
     write_partitions,
 )

@@ -8,10 +8,21 @@ Invariants:
   for the action: that fails, and the action would run on (PySpark 4.3).
 * Spark's UI names our Spark jobs. The caller's own description and tags are as before when the
   action has ended.
-* A look at how far an action is never fails it: Spark may forget its stages, or not tell.
+* A look at how far an action is never fails it: Spark may forget its stages, or say nothing.
 * A worker is killed by SIGKILL or just stops: it runs no ``finally``, no signal handler, no
   ``atexit``. So correctness needs nothing of a task after its attempt: the leftovers of an attempt
   are invisible, and the driver's sweep finds them.
+
+Of streams: Spark runs a batch again when it is not sure that it was written.
+
+* Each run of a batch is a job of its own. Whether a batch is published is decided by the ledger of
+  its query, at the destination (`magic_committer.StreamBatch`), and not by Spark's checkpoint.
+* A batch is named by its query's id, which stays the same as long as the checkpoint location does.
+* A killed driver aborts nothing. So the first batch after each start of a query, of either face,
+  aborts what earlier runs of the query have left running (`end_earlier_runs`), also those of
+  another driver that ran it in between. Of one driver, no two batches of a query run at once: it
+  hits no live run but another driver's, which fails then, and is right to. Later batches do not
+  look: a driver that was paused and wakes would abort the one that took its place.
 """
 
 from __future__ import annotations
@@ -48,6 +59,7 @@ from magic_committer.engines.items import (
 from magic_committer.errors import DestinationExists, MagicError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.job import Job, Task
+from magic_committer.maintenance.api import abort_stream
 from magic_committer.options import Mode, Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, State
@@ -59,8 +71,6 @@ T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
 """How often Spark is asked how far an action is."""
-LOG_SECONDS = 30.0
-"""How often the log is told."""
 WAIT_SECONDS = 0.2
 """How long the caller's thread waits before it looks for Ctrl-C again."""
 CANCEL_SECONDS = 10.0
@@ -122,32 +132,6 @@ class Order:
             return any(True for _ in found)
 
 
-QUERY_PROPERTY = "sql.streaming.queryId"
-"""The local property in which Spark tells the driver's thread and the tasks of a stream the id of
-its query."""
-
-
-def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
-    """Give what all runs of a batch's query have in common: its name, and where its checkpoint is.
-    A copied checkpoint has the query id of its original, and other rows. Spark Connect does not say
-    where the checkpoint is; there the name is all."""
-    name = f"query:{batch.query}"
-    if not (query_id := local_property(df, QUERY_PROPERTY)):
-        return name  # the rows of a batch, and no function of foreachBatch: the caller counts
-    spark = df.sparkSession
-    # The session of a batch is a copy; only what all sessions share knows the query.
-    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
-    java = cast(Any, spark._jvm).java
-    query = queries.get(java.util.UUID.fromString(query_id))
-    return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
-
-
-def local_property(df: DataFrame, name: str) -> str:
-    """A local property of the thread in which Spark calls a function of foreachBatch; "" in Spark
-    Connect, which has none, and runs each start of a query in a process of its own."""
-    return ("" if is_remote() else df.sparkSession.sparkContext.getLocalProperty(name)) or ""
-
-
 def write_job(
     order: Order,
     engine: Engine,
@@ -200,14 +184,61 @@ def register(spark: SparkSession) -> None:
             raise
 
 
-def warn_of_idle_kill(setting: str | None) -> None:
+def warn_of_idle_kill(conf: Any) -> None:
     """Warn of a setting by which Spark kills workers that send nothing for a while, as ours do
     until their last file is uploaded."""
-    if setting == "true":
+    if conf.get(IDLE_KILL, None) == "true":
         logger.warning(
-            "spark.python.worker.killOnIdleTimeout is on: Spark may kill tasks while they upload."
-            " Turn it off if tasks are killed"
+            "%s is on: Spark may kill tasks while they upload. Turn it off if tasks are killed",
+            IDLE_KILL,
         )
+
+
+# Streams ------------------------------------------------------------------------------------------
+
+QUERY_PROPERTY = "sql.streaming.queryId"
+"""The local property of a stream's tasks, and of the driver's thread, that is its query's id."""
+RUN_PROPERTY = "spark.jobGroup.id"
+"""The same for the id of the run, another one after each start: Spark cancels a query's jobs by
+it."""
+LOOKED_MAX = 1000
+"""Runs of queries that a process remembers to have looked for earlier ones."""
+_LOOKED: set[tuple[str, str, str]] = set()
+"""Destination, checkpoint and run of queries whose earlier runs this process has ended."""
+
+
+def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
+    """Give what all runs of a batch's query have in common: its name, and where its checkpoint is.
+    A copied checkpoint has the query id of its original, and other rows. Spark Connect does not say
+    where the checkpoint is; there the name is all."""
+    name = f"query:{batch.query}"
+    if not (query_id := local_property(df, QUERY_PROPERTY)):
+        return name  # the rows of a batch, and no function of foreachBatch: the caller counts
+    spark = df.sparkSession
+    # The session of a batch is a copy; only what all sessions share knows the query.
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    java = cast(Any, spark._jvm).java
+    query = queries.get(java.util.UUID.fromString(query_id))
+    return name if query is None else f"{name} at {query.resolvedCheckpointRoot()}"
+
+
+def local_property(df: DataFrame, name: str) -> str:
+    """A local property of the thread in which Spark calls a function of foreachBatch; "" in Spark
+    Connect, which has none, and runs each start of a query in a process of its own."""
+    return ("" if is_remote() else df.sparkSession.sparkContext.getLocalProperty(name)) or ""
+
+
+def end_earlier_runs(
+    dest: str, checkpoint: str, s3: S3Options | None, options: Options | None, *, run: str = ""
+) -> None:
+    """Abort the jobs that earlier runs of a query have left running, once in this process for each
+    ``run``. "": nobody tells which run it is, or this process has only one."""
+    looked = (dest, checkpoint, run)
+    if looked not in _LOOKED:
+        abort_stream(dest, checkpoint, s3=s3, options=options)
+        if len(_LOOKED) >= LOOKED_MAX:
+            _LOOKED.clear()
+        _LOOKED.add(looked)
 
 
 # A Spark action -----------------------------------------------------------------------------------
@@ -233,16 +264,15 @@ def run_action(spark: Any, job: Job, action: Callable[[], T], progress: Progress
     # A daemon thread, so that an action that cannot be cancelled does not keep the process alive.
     of = {} if classic else {"session": spark}  # Spark 3.5 knows no such argument
     thread = InheritableThread(run, daemon=True, **of)
-    watch = _watch(spark, tag, f"job {job.id}", progress) if classic else iter(())
+    watch = _watch(spark, tag, progress) if classic else iter(())
     thread.start()
     try:
         while thread.is_alive():
             next(watch, None)
             thread.join(WAIT_SECONDS)
     except BaseException as error:
-        _cancel(
-            thread, partial(spark.cancelJobsWithTag if classic else spark.interruptTag, tag), error
-        )
+        cancel = spark.cancelJobsWithTag if classic else spark.interruptTag
+        _cancel(thread, partial(cancel, tag), error)
         raise
     return ended.result()
 
@@ -251,16 +281,21 @@ def run_action(spark: Any, job: Job, action: Callable[[], T], progress: Progress
 def _named(spark: Any, classic: bool, tag: str, description: str) -> Iterator[None]:
     """Give Spark's jobs of this thread a tag, and in classic Spark a description. Afterwards all is
     as before: where PySpark does not pin threads, this thread shares the JVM's with others."""
-    before = spark.getLocalProperty(DESCRIPTION) if classic else None
-    (spark.addJobTag if classic else spark.addTag)(tag)
-    if classic:
-        spark.setLocalProperty(DESCRIPTION, f"{before}: {description}" if before else description)
+    if not classic:
+        spark.addTag(tag)
+        try:
+            yield
+        finally:
+            spark.removeTag(tag)
+        return
+    before = spark.getLocalProperty(DESCRIPTION)
+    spark.addJobTag(tag)
+    spark.setLocalProperty(DESCRIPTION, f"{before}: {description}" if before else description)
     try:
         yield
     finally:
-        (spark.removeJobTag if classic else spark.removeTag)(tag)
-        if classic:
-            spark.setLocalProperty(DESCRIPTION, cast(str, before))  # None: there was none
+        spark.removeJobTag(tag)
+        spark.setLocalProperty(DESCRIPTION, before)
 
 
 def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) -> None:
@@ -277,40 +312,30 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
     why.add_note(f"the Spark action still runs, {CANCEL_SECONDS} s after it was cancelled")
 
 
-def _watch(spark: SparkContext, tag: str, what: str, progress: ProgressFunction) -> Iterator[None]:
-    """Report how far the Spark jobs of an action are, to ``progress`` and to the log, whenever the
-    next value is drawn and the last look is `LOOK_SECONDS` old."""
+def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterator[None]:
+    """Report how many tasks of an action have ended well, as far as Spark says, whenever the next
+    value is drawn and the last look is `LOOK_SECONDS` old."""
     report = _wiring.harmless(progress)
-    before = -1
-    looked = logged = time.monotonic()
+    tracker, before, looked = spark.statusTracker(), -1, time.monotonic()
     while True:
         yield
-        now = time.monotonic()
-        if now - looked < LOOK_SECONDS:
+        if time.monotonic() - looked < LOOK_SECONDS:
             continue
-        looked = now
+        looked = time.monotonic()
         try:
-            done, total = _tasks(spark, tag)
+            # PySpark's own tracker knows no tags.
+            jobs = map(tracker.getJobInfo, spark._jsc.sc().statusTracker().getJobIdsForTag(tag))
+            stages = [
+                tracker.getStageInfo(number) for job in jobs if job for number in job.stageIds
+            ]
         except Exception:  # of py4j or of a restricted Spark: nobody needs the look
-            logger.debug("Spark does not tell how far it is", exc_info=True)
+            logger.debug("Spark does not say how far it is", exc_info=True)
             return
+        done = sum(one.numCompletedTasks for one in stages if one)
+        total = sum(one.numTasks for one in stages if one)
         if done != before and total:
             report(Progress("write", done, total, "tasks"))
         before = done
-        if now - logged > LOG_SECONDS:
-            logged = now
-            logger.info("%s: %d of %d Spark tasks have ended", what, done, total)
-
-
-def _tasks(spark: SparkContext, tag: str) -> tuple[int, int]:
-    """How many tasks have ended well, and how many there are, as far as Spark tells."""
-    tracker = spark.statusTracker()
-    # PySpark's own tracker knows no tags.
-    jobs = spark._jsc.sc().statusTracker().getJobIdsForTag(tag)
-    infos = [tracker.getJobInfo(number) for number in jobs]
-    stages = [number for info in infos if info is not None for number in info.stageIds]
-    told = [stage for number in stages if (stage := tracker.getStageInfo(number)) is not None]
-    return sum(one.numCompletedTasks for one in told), sum(one.numTasks for one in told)
 
 
 # In a task ----------------------------------------------------------------------------------------

@@ -4,9 +4,9 @@ Invariants:
 
 * An encoder is a value: immutable, and pickled into each task.
 * An option is honoured or refused before the job starts; so is a type that a format cannot keep.
-* Parquet and Arrow are encoded by pyarrow, in groups of `ROW_GROUP_BYTES`, not of Spark's batches
-  of 10,000 rows. A thread of the pool encodes a group while the task takes Spark's next batches:
-  at most two groups of a file are in memory, and one thread at a time uses the file.
+* Parquet, ORC and Arrow are encoded by pyarrow, in groups of `ROW_GROUP_BYTES`, not of Spark's
+  batches of 10,000 rows. A thread of the pool encodes a group while the task takes Spark's next
+  batches: at most two groups of a file are in memory, and one thread at a time uses the file.
 * A Parquet footer holds the schema in Spark's words, so that Spark reads back the types that it
   wrote. Codec, decimals as integers and the index of pages are as Spark's own writer has them.
 * A line of CSV or JSON is what Spark's own writer writes, to the byte: the plan makes it with
@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import bz2
 import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from io import BytesIO
 from math import exp
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import pyspark
 from pyspark.sql import types as spark_types
@@ -39,6 +38,7 @@ from magic_committer.spark.types import (
     ROW_METADATA,
     SPARK_VERSION,
     Refusals,
+    TimeType,
     VariantType,
     as_months,
     file_schema,
@@ -77,17 +77,14 @@ class FileBody(Protocol):
     def give_up(self, why: BaseException) -> None: ...
 
 
-class FileEncoder(ABC):
-    """How the rows of one schema become a file of a format."""
+class FileEncoder(Protocol):
+    """How the rows of one schema become a file of a format. ``extension`` is what names end with:
+    ``.parquet``, ``.csv.gz``."""
 
     @property
-    @abstractmethod
-    def extension(self) -> str:
-        """What names end with: ``.parquet``, ``.csv.gz``."""
+    def extension(self) -> str: ...
 
-    @abstractmethod
-    def begin(self, file: Any) -> FileBody:
-        """Begin a file, which stays open."""
+    def begin(self, file: Any) -> FileBody: ...
 
     def without_rows(self) -> bytes:
         """The bytes of a file without rows."""
@@ -116,12 +113,14 @@ class ColumnFiles(FileEncoder):
     row_group_bytes: int = ROW_GROUP_BYTES
 
     def begin(self, file: Any) -> GroupedBody:
-        """Begin a file."""
         return GroupedBody(self, file)
 
-    @abstractmethod
     def writer(self, sink: Any, first: Any) -> Any:
         """pyarrow's writer of a file whose first group is given; None: there are no rows."""
+        raise NotImplementedError
+
+    def write_group(self, writer: Any, table: Any) -> None:
+        writer.write(table)
 
 
 class GroupedBody:
@@ -136,22 +135,20 @@ class GroupedBody:
         self._encoding: Future[None] | None = None
 
     def add(self, batch: Any) -> None:
-        """Add rows. A group that is full is encoded beside the caller; what the encoding of the
-        one before raised is raised here, once."""
+        """A group that is full is encoded beside the caller; what the encoding of the one before
+        raised is raised here, once."""
         self._group.append(batch)
         self._gathered += batch.nbytes
         if self._gathered >= self._encoder.row_group_bytes:
             self._send()
 
     def end(self) -> None:
-        """Write what is left, and the footer."""
         if self._group:
             self._send()
         self._wait()
         self._begun(None).close()
 
     def give_up(self, why: BaseException) -> None:
-        """Leave the file as it is."""
         try:
             self._wait()
         except Exception as failed:
@@ -190,8 +187,7 @@ class GroupedBody:
         schema = self._encoder.schema
         table = pyarrow.Table.from_batches(group).rename_columns(schema.names).cast(schema)
         group.clear()  # so that its memory is freed where the cast made other arrays
-        # As one group: pyarrow's Parquet would begin another one after 1,048,576 narrow rows.
-        self._begun(table).write_table(table, table.num_rows or None)
+        self._encoder.write_group(self._begun(table), table)
 
 
 # Parquet ------------------------------------------------------------------------------------------
@@ -202,7 +198,7 @@ PARQUET_CODECS = {
     "lz4_raw": "lz4",
 }
 """Spark's names of Parquet's codecs, and pyarrow's."""
-CODEC_CONF = "spark.sql.parquet.compression.codec"
+CODEC_CONF = "spark.sql.{}.compression.codec"
 BLOCK_SIZE = "parquet.block.size"
 PARQUET_OPTIONS = {
     BLOCK_SIZE: BLOCK_SIZE,
@@ -226,7 +222,7 @@ def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) ->
             given[name] = _whole(name, given[name])
     if isinstance(given.get("use_dictionary"), str):
         given["use_dictionary"] = given["use_dictionary"].lower() == "true"
-    codec = given.get("compression") or conf(CODEC_CONF) or "snappy"
+    codec = given.get("compression") or conf(CODEC_CONF.format("parquet")) or "snappy"
     if isinstance(codec, str):  # pyarrow takes a codec for each column, too
         codec = _codec("Parquet", codec, PARQUET_CODECS)
     metadata = {ROW_METADATA: schema.json(), SPARK_VERSION: pyspark.__version__}
@@ -269,15 +265,17 @@ class ParquetFiles(ColumnFiles):
     def prepare(
         self, df: DataFrame, columns: list[Column], names: Sequence[str]
     ) -> tuple[FileEncoder, list[Column]]:
-        """Give columns that pyarrow can read."""
         return self, [as_months(one) if n in self.months else one for n, one in enumerate(columns)]
 
     def writer(self, sink: Any, first: Any) -> Any:
-        """Begin a file."""
         from pyarrow.parquet import ParquetWriter
 
         options = self.options if first is None else self.options_for(first)
         return ParquetWriter(sink, self.schema, **options)
+
+    def write_group(self, writer: Any, table: Any) -> None:
+        # As one group: pyarrow would begin another one after 1,048,576 narrow rows.
+        writer.write_table(table, table.num_rows or None)
 
     def options_for(self, first: Any) -> Mapping[str, Any]:
         """The writer's options: no dictionary for columns of too many values, unless the user
@@ -291,17 +289,33 @@ class ParquetFiles(ColumnFiles):
 
         # At random, as data often has a period; always the same rows.
         generator = numpy.random.default_rng(0)
-        rows = generator.choice(first.num_rows, SAMPLE_ROWS, False, shuffle=False)
-        limit = self.options.get("dictionary_pagesize_limit") or DICTIONARY_BYTES_MAX
+        sample = first.take(generator.choice(first.num_rows, SAMPLE_ROWS, False, shuffle=False))
+        leaves = [leaf for one in sample.columns for leaf in _leaves(one.combine_chunks())]
         schema = ParquetFile(BytesIO(self.without_rows())).schema
-        sample = first.take(rows).combine_chunks()
-        columns = [leaf for one in sample.columns for leaf in _leaves(one.combine_chunks())]
+        limit = self.options.get("dictionary_pagesize_limit") or DICTIONARY_BYTES_MAX
         paths = [
             schema.column(number).path
-            for number, column in enumerate(columns)
-            if not _has_many_values(column, first.num_rows, limit)
+            for number, leaf in enumerate(leaves)
+            if not _has_many_values(leaf, first.num_rows, limit)
         ]
         return {**self.options, "use_dictionary": paths or False}
+
+
+def _leaves(column: Any) -> Iterator[Any]:
+    """The columns of a Parquet file that a column becomes, in their order."""
+    from pyarrow import types
+
+    inner: Iterable[Any] = ()
+    if types.is_struct(column.type):
+        inner = column.flatten()
+    elif types.is_map(column.type):
+        inner = (column.keys, column.items)
+    elif types.is_list(column.type):
+        inner = (column.flatten(),)
+    else:
+        yield column
+    for one in inner:
+        yield from _leaves(one)
 
 
 def _has_many_values(sample: Any, rows: int, dictionary_bytes_max: int) -> bool:
@@ -321,50 +335,78 @@ def _has_many_values(sample: Any, rows: int, dictionary_bytes_max: int) -> bool:
     return bool(found > held_max * (1 - exp(-values / held_max)))
 
 
-def _leaves(column: Any) -> Iterator[Any]:
-    """The columns of a Parquet file that a column becomes, in their order."""
-    from pyarrow import types
+# ORC and Arrow ------------------------------------------------------------------------------------
 
-    if types.is_struct(column.type):
-        for child in column.flatten():
-            yield from _leaves(child)
-    elif types.is_map(column.type):
-        yield from _leaves(column.keys)
-        yield from _leaves(column.items)
-    elif types.is_list(column.type):
-        yield from _leaves(column.flatten())
-    else:
-        yield column
-
-
-# Arrow --------------------------------------------------------------------------------------------
-
-ARROW_CODECS = {"none": None, "uncompressed": None, "lz4": "lz4", "zstd": "zstd"}
-ARROW_REFUSALS: Refusals = {
+LASTING: Refusals = {
     VariantType: "Write Parquet, or to_json of it",
     spark_types.YearMonthIntervalType: "Cast it to a number of months",
     spark_types.UserDefinedType: "Write Parquet",
 }
-"""What Arrow files do not keep: their readers know nothing of Spark."""
+"""What files do not keep whose readers know nothing of Spark."""
 
 
+@dataclass(frozen=True)
 class ArrowFiles(ColumnFiles):
     """Arrow IPC files ("Feather V2")."""
 
     extension = ".arrow"
+    refusals: ClassVar = LASTING
+    codecs: ClassVar = {"none": None, "uncompressed": None, "lz4": "lz4", "zstd": "zstd"}
 
     def writer(self, sink: Any, first: Any) -> Any:
-        """Begin a file."""
         from pyarrow import ipc
 
         return ipc.new_file(sink, self.schema, options=ipc.IpcWriteOptions(**self.options))
 
 
-def arrow_files(schema: StructType, options: Mapping[str, Any], conf: Conf) -> ArrowFiles:
-    """Plan Arrow files. Options: ``compression``: none (default), lz4 or zstd."""
-    given = known_options("arrow", options)
-    codec = _codec("Arrow", given.get("compression", "none"), ARROW_CODECS)
-    return ArrowFiles(file_schema(schema, ARROW_REFUSALS), {"compression": codec})
+@dataclass(frozen=True)
+class OrcFiles(ColumnFiles):
+    """ORC files."""
+
+    extension = ".orc"
+    refusals: ClassVar = {
+        **LASTING,
+        spark_types.DayTimeIntervalType: "Cast it to a number",
+        spark_types.NullType: "Cast it to another type",
+        spark_types.TimestampNTZType: "Cast it to timestamp, or write Parquet",
+        TimeType: "Cast it to string",
+    }
+    codecs: ClassVar = {
+        **{name: name for name in ("zstd", "snappy", "zlib", "lz4", "uncompressed")},
+        "none": "uncompressed",
+    }
+
+    def writer(self, sink: Any, first: Any) -> Any:
+        from pyarrow.orc import ORCWriter
+
+        writer = ORCWriter(sink, **self.options)
+        writer.write(self.schema.empty_table())  # the schema, also where no rows come
+        return writer
+
+    def write_group(self, writer: Any, table: Any) -> None:
+        from pyarrow import types
+
+        for leaf in (leaf for one in table.columns for leaf in _leaves(one.combine_chunks())):
+            if types.is_timestamp(leaf.type):
+                instants = leaf.drop_null().view("int64").to_numpy()
+                if ((instants < 0) & (instants % 1_000_000 != 0)).any():
+                    raise OptionError(
+                        "orc files by pyarrow hold no fraction of a second before 1970: Java's"
+                        " readers fail",
+                        hint="Write Parquet, or ORC by Spark's own writer (via=)",
+                    )
+        writer.write(table)
+
+
+def column_files(
+    kind: type[ArrowFiles | OrcFiles], schema: StructType, options: Mapping[str, Any], conf: Conf
+) -> ColumnFiles:
+    """Plan ORC or Arrow files. Options: ``compression``, by default the first of the codecs."""
+    name = kind.extension[1:]
+    default = conf(CODEC_CONF.format(name)) or next(iter(kind.codecs))
+    codec = known_options(name, options).get("compression", default)
+    packed = {"compression": _codec(name, codec, kind.codecs)}
+    return kind(file_schema(schema, kind.refusals), packed)
 
 
 # Lines --------------------------------------------------------------------------------------------
@@ -389,6 +431,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     ),
     "json": (*_LINES, *_TIMES, "ignoreNullFields", "pretty", "writeNonAsciiCharacterAsCodePoint"),
     "text": _LINES,
+    "orc": ("compression",),
     "arrow": ("compression",),
 }
 """The options of each format but Parquet, as Spark has them. Upper and lower case are the same."""
@@ -409,11 +452,9 @@ class TextFiles(FileEncoder):
 
     @property
     def extension(self) -> str:
-        """What names end with, as Spark's do."""
         return ("." + {"text": "txt"}.get(self.kind, self.kind)) + LINE_CODECS[self.codec]
 
     def begin(self, file: Any) -> LineBody:
-        """Begin a file."""
         return LineBody(self, file)
 
     def prepare(
@@ -450,7 +491,7 @@ class LineBody:
             self._sink.write(files.header)
 
     def add(self, batch: Any) -> None:
-        """Write lines: the first and only column. Null is an empty line."""
+        """The first and only column is lines. Null is an empty one."""
         import pyarrow
         from pyarrow import compute
 
@@ -463,11 +504,10 @@ class LineBody:
         self._sink.write(self._line_end)
 
     def end(self) -> None:
-        """Write the end of what is compressed."""
         self._sink.close()
 
     def give_up(self, why: BaseException) -> None:
-        """Do nothing: lines are written by the caller's thread."""
+        """Nothing is under way: lines are written by the caller's thread."""
 
 
 class _Packing:
@@ -565,6 +605,7 @@ FORMATS: dict[str, Callable[[StructType, Mapping[str, Any], Conf], FileEncoder]]
     "csv": partial(text_files, "csv"),
     "json": partial(text_files, "json"),
     "text": partial(text_files, "text"),
-    "arrow": arrow_files,
+    "orc": partial(column_files, OrcFiles),
+    "arrow": partial(column_files, ArrowFiles),
 }
 """The formats, by their names in lower case, each with what plans its files, or refuses."""

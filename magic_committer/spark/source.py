@@ -13,24 +13,32 @@ Invariants:
   Spark calls no ``abort``.
 * A message that is missing is a partition that is missing. The rest is `EngineSink`'s.
 
-Of a stream, Spark runs a batch again when it is not sure that it was written:
+Of a stream, beside what `driver` says:
 
-* Each run of a micro-batch is a job of its own; the ledger decides whether it is published.
 * Spark makes one writer in the planner, which starts the job, and another one in the process that
   commits, out of a pickled source. That one starts nothing (`MagicSource.is_planner`).
 * The process that commits learns the job, and the id of the query, from the messages of the tasks.
   If no task sent one, there is nothing to commit, and the abort finds the job by the checkpoint
   location, of which the job's record holds a hash.
-* The first planner of a driver aborts what earlier runs of its query have left running (`batches`).
+
+Spark gives a data source a dict of text, with its keys in lower case, and whether the save mode was
+"overwrite". So everything that `write_dataframe` accepts as an argument is an option here:
+
+* An option that nobody knows is an error that lists the known ones: a misspelt ``partition_by``
+  would otherwise write a table without partitions.
+* Upper and lower case and underscores do not count: ``partitionBy``, ``partition_by``.
+* A secret is refused: Spark shows options in its plans, in its UI and in its event log.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import logging
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast, get_args, get_type_hints
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyspark import TaskContext
@@ -43,14 +51,22 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType, TimestampType
 
+from magic_committer._modes import mode_of
+from magic_committer._runtime import no_progress
 from magic_committer.engines.sink import EngineSink
 from magic_committer.errors import DestinationExists, MagicError, OptionError
 from magic_committer.maintenance.api import abort_stream
+from magic_committer.options import SECRET_FIELDS, Options, S3Options
 from magic_committer.protocol.ledger import StreamBatch
-from magic_committer.spark.batches import end_earlier_runs
-from magic_committer.spark.driver import QUERY_PROPERTY, spark_attempt
+from magic_committer.spark.driver import (
+    QUERY_PROPERTY,
+    Order,
+    SaveMode,
+    end_earlier_runs,
+    spark_attempt,
+)
 from magic_committer.spark.files import TIME_ZONE, FrameFiles
-from magic_committer.spark.source_options import SourceOptions, read_options
+from magic_committer.spark.formats import OPTIONS, PARQUET_OPTIONS
 from magic_committer.spark.types import needs
 from magic_committer.spark.write import schema_task
 
@@ -118,25 +134,27 @@ class MagicSource(DataSource):
 
 @dataclass(frozen=True)
 class WrittenPartition(WriterCommitMessage):
-    """What a task sends to the process that commits: the attempt's message; "": it had nothing to
-    write."""
+    """What a task sends to the process that commits: its result; of a stream also the id of the
+    query, and the job."""
 
-    text: str
+    text: str = ""
+    query: str = ""
+    sink: EngineSink | None = None
 
 
+@dataclass
 class MagicWriter(DataSourceArrowWriter):
     """The writer of one batch job: plain data, pickled to the tasks and to the commit. Without a
     ``sink`` there is data, and the mode is "ignore"."""
 
-    def __init__(self, sink: EngineSink | None, files: FrameFiles, ignores: bool) -> None:
-        self.sink = sink
-        self.files = files
-        self.ignores = ignores
+    sink: EngineSink | None
+    files: FrameFiles
+    ignores: bool
 
     def write(self, iterator: Iterator[Any]) -> WrittenPartition:
         """Write one partition's files as pending uploads. Called in a task, for each attempt."""
         if self.sink is None:
-            return WrittenPartition("")
+            return WrittenPartition()
         write = partial(self.files.write, batches=iterator)
         return WrittenPartition(self.sink.attempt(spark_attempt, write))
 
@@ -159,26 +177,16 @@ class MagicWriter(DataSourceArrowWriter):
             self.sink.failed()
 
 
-@dataclass(frozen=True)
-class WrittenInBatch(WriterCommitMessage):
-    """What a task of a stream sends to the process that commits: its result, the id of the query,
-    and the job."""
-
-    text: str
-    query: str
-    sink: EngineSink
-
-
+@dataclass
 class MagicStreamWriter(_StreamWriter):  # type: ignore[misc]
     """The writer of one micro-batch in the planner and the tasks; another one, without a ``sink``,
     in the process that commits: there messages name the job."""
 
-    def __init__(self, said: SourceOptions, files: FrameFiles, sink: EngineSink | None) -> None:
-        self.said = said
-        self.files = files
-        self.sink = sink
+    said: SourceOptions
+    files: FrameFiles
+    sink: EngineSink | None
 
-    def write(self, iterator: Iterator[Any]) -> WrittenInBatch:
+    def write(self, iterator: Iterator[Any]) -> WrittenPartition:
         """Write one partition's files as pending uploads. Called in a task, for each attempt."""
         if self.sink is None:
             raise MagicError("this writer was made to commit, not to write")
@@ -187,13 +195,14 @@ class MagicStreamWriter(_StreamWriter):  # type: ignore[misc]
         if not query:
             raise MagicError(f"this task is not a stream's: it has no {QUERY_PROPERTY}")
         write = partial(self.files.write, batches=iterator)
-        return WrittenInBatch(self.sink.attempt(spark_attempt, write), query, self.sink)
+        return WrittenPartition(self.sink.attempt(spark_attempt, write), query, self.sink)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make the files of a batch visible, unless this or a later batch has been published."""
-        sent = [message for message in messages if isinstance(message, WrittenInBatch)]
+        sent = [message for message in messages if isinstance(message, WrittenPartition)]
         if not sent:
             raise MagicError(f"no task has sent its result: batch {batchId} cannot be committed")
+        assert sent[0].sink is not None
         sent[0].sink.complete(
             [message.text for message in sent],
             map(str, range(len(messages))),
@@ -203,7 +212,7 @@ class MagicStreamWriter(_StreamWriter):  # type: ignore[misc]
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Make sure that nothing of this run of a batch becomes visible, unless it is decided."""
         for message in messages:
-            if isinstance(message, WrittenInBatch):
+            if isinstance(message, WrittenPartition) and message.sink is not None:
                 message.sink.failed()
                 return
         said = self.said
@@ -229,19 +238,210 @@ def planned(said: SourceOptions, schema: StructType) -> FrameFiles:
 
 
 def _refuse_zone(column: str, zone: str) -> None:
-    """Refuse a time zone in which Python cannot write the instants of a column."""
+    why, hint = (
+        f"Python does not know the time zone {zone!r:.80}",
+        "Name a region like 'Europe/Berlin', or an offset like 'Etc/GMT-8' (that is UTC+8). Or call"
+        " write_dataframe, or partition by a column of text",
+    )
     if not zone:
-        raise OptionError(
-            f"partition_by: {column!r} is a timestamp, and Spark does not tell a data source the"
-            " session's time zone, in which its text would be",
-            hint='Say it: .option("timeZone", spark.conf.get("spark.sql.session.timeZone"))',
+        why, hint = (
+            "Spark does not tell a data source the session's time zone, in which its text would be",
+            'Say it: .option("timeZone", spark.conf.get("spark.sql.session.timeZone"))',
         )
     try:
         ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
+        told = f"partition_by: {column!r} is a timestamp, and {why}"
+        raise OptionError(told, hint=hint) from None
+
+
+# Options ------------------------------------------------------------------------------------------
+
+FORMAT_OPTIONS: Mapping[str, Sequence[str]] = {
+    "parquet": ("compression", *sorted({*PARQUET_OPTIONS} - {"parquet.compression"})),
+    **OPTIONS,
+}
+"""The options of each format. Of a format that is not named here: ``compression``."""
+CHECKPOINT = "checkpointLocation"
+"""What Spark itself adds to the options of a stream."""
+REPLACES = ("replace", "replace_partitions")
+OWN = {
+    **dict.fromkeys(("path", "fileFormat", "if_exists", "partition_by", "time_zone"), str),
+    "max_records_per_file": int,
+    "mark_success": bool,
+    "committer": str,
+}
+"""The options that are not of a format, nor of a field, with the types of their values."""
+BY_FIELD = {"s3.": S3Options, "options.": Options}
+"""What options are named by: ``s3.endpoint_url``, ``options.block_bytes``."""
+
+
+@dataclass(frozen=True)
+class SourceOptions(Order):
+    """What a user of ``format("magic")`` asked for. ``time_zone`` is that of the text of a
+    partition's timestamp, "" if it is not said; ``of_format`` is what is left, for the format."""
+
+    file_format: str = "parquet"
+    partition_by: tuple[str, ...] = ()
+    max_records_per_file: int | None = None
+    time_zone: str = ""
+    of_format: Mapping[str, str] | None = None
+
+
+def read_options(
+    given: Mapping[str, str], overwrite: bool, *, streams: bool = False
+) -> SourceOptions:
+    """Read the options of a write, as Spark passes them, with keys in any case. `OptionError`: the
+    path is missing, an option is unknown, given twice, or has a value that cannot be used."""
+    named = {_plain(key): value for key, value in given.items()}.get("fileformat", "parquet")
+    of_format = FORMAT_OPTIONS.get(named.lower(), ("compression",))
+    kinds = {**OWN, **dict.fromkeys((*of_format, *([CHECKPOINT] if streams else ())), str)}
+    for prefix, fields in BY_FIELD.items():
+        kinds |= {prefix + name: kind for name, kind in get_type_hints(fields).items()}
+    known = {_plain(name): name for name in kinds}
+    read: dict[str, Any] = {}
+    for key, text in given.items():
+        name = known.get(_plain(key), "")
+        field = name.rpartition(".")[2]
+        if not name:
+            raise _unknown(key, list(kinds))
+        if field in SECRET_FIELDS or (field == "endpoint_url" and "@" in text):
+            raise _secret(key)
+        if name in read:
+            raise OptionError(
+                f"option {key!r} is given twice, in two spellings", hint="Leave one out"
+            )
+        read[name] = _value(name, kinds[name], text)
+
+    def fields_of(prefix: str) -> dict[str, Any]:
+        names = [name for name in read if name.startswith(prefix)]
+        return {name.removeprefix(prefix): read.pop(name) for name in names}
+
+    return SourceOptions(
+        dest=_path(read.pop("path", ""), streams),
+        mode=cast(SaveMode, _mode(read.pop("if_exists", None), overwrite, streams)),
+        mark_success=read.pop("mark_success", True),
+        s3=S3Options(**fields_of("s3.")),
+        options=Options(**fields_of("options.")),
+        progress=no_progress,
+        checkpoint=read.pop(CHECKPOINT, None) or None,
+        of_format={name: read.pop(name) for name in of_format if name in read},
+        file_format=read.pop("fileFormat", "parquet"),
+        **read,
+    )
+
+
+def _plain(key: str) -> str:
+    """A key without what does not count; ``format`` and ``fileFormat`` are the same."""
+    plain = key.lower().replace("_", "")
+    return "fileformat" if plain == "format" else plain
+
+
+def _path(path: str, streams: bool) -> str:
+    if path:
+        return path
+    raise OptionError(
+        'format("magic") has no path: it does not know where to write',
+        hint="Write .start('s3://bucket/table')"
+        if streams
+        else "Write .save('s3://bucket/table'); in SQL: INSERT INTO t WITH"
+        " (path='s3://bucket/table') SELECT ... (Spark passes no options of CREATE TABLE on)",
+    )
+
+
+def _mode(if_exists: str | None, overwrite: bool, streams: bool) -> str:
+    """The mode, of Spark's save mode and of our option, which may say it more exactly."""
+    said, other = ("overwrite", "append") if overwrite else ("append", "overwrite")
+    if if_exists is None:
+        return said
+    if streams:
         raise OptionError(
-            f"partition_by: {column!r} is a timestamp, and Python does not know the time zone"
-            f" {zone!r:.80}",
-            hint="Name a region like 'Europe/Berlin', or an offset like 'Etc/GMT-8' (that is"
-            " UTC+8). Or call write_dataframe, or partition by a column of text",
-        ) from None
+            "if_exists is not for streams: each batch comes where the earlier ones are",
+            hint='Leave it out: a stream appends; .outputMode("complete") replaces',
+        )
+    if (mode_of(if_exists, ignore=True) in REPLACES) == overwrite:
+        return if_exists
+    raise OptionError(
+        f'.mode("{said}") and if_exists={if_exists!r} contradict each other: only overwriting'
+        " replaces what is there",
+        hint=f'Write .mode("{other}"), or leave if_exists out',
+    )
+
+
+def _unknown(key: str, names: Sequence[str]) -> OptionError:
+    plain = _plain(key)
+    prefix = next((one for one in BY_FIELD if plain.startswith(one)), "")
+    near: list[str] = []
+    if prefix:
+        there = [name for name in names if name.startswith(prefix)]
+        hint = ", ".join(one for one in there if one.removeprefix(prefix) not in SECRET_FIELDS)
+    elif plain in map(_plain, SECRET_FIELDS):
+        return _secret(key)
+    elif plain == "sortby":
+        return OptionError(
+            'format("magic") cannot sort', hint="Sort before: df.sortWithinPartitions(...)"
+        )
+    else:
+        known = {_plain(name): name for name in names if not name.startswith(tuple(BY_FIELD))}
+        near = difflib.get_close_matches(plain, known, n=1, cutoff=0.75)
+        hint = ", ".join(known.values())
+        hint += "; s3.<field of S3Options>, such as s3.endpoint_url; options.<field of Options>,"
+        hint += " such as options.block_bytes"
+    return OptionError(
+        f'format("magic") does not know the option {key!r}',
+        hint=(f"Did you mean {known[near[0]]!r}? " if near else "") + f"There are {hint}",
+    )
+
+
+def _secret(key: str) -> OptionError:
+    return OptionError(
+        f"option {key!r} is a secret: Spark would show it in its plans and in its event log",
+        hint="Leave it out: the environment (AWS_ACCESS_KEY_ID, AWS_PROFILE, ...) or an instance"
+        " role supplies keys, on the driver's machine and on the executors;"
+        " MAGIC_COMMITTER_SSE_CUSTOMER_KEY the key for SSE-C",
+    )
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    """``"a, b"``; as JSON for names that hold a comma: ``'["a,b"]'``."""
+    is_json = text.lstrip().startswith("[")
+    names = json.loads(text) if is_json else [part.strip() for part in text.split(",")]
+    if not all(isinstance(one, str) and (one or is_json) for one in names):
+        raise ValueError
+    return tuple(names)
+
+
+def _tags(text: str) -> tuple[tuple[str, str], ...]:
+    read = json.loads(text)
+    if not (isinstance(read, dict) and all(isinstance(one, str) for one in read.values())):
+        raise ValueError
+    return tuple(read.items())
+
+
+def _rows(text: str) -> int | None:
+    """As Spark's option: 0 and less means any number."""
+    number = int(text)
+    return number if number > 0 else None
+
+
+READERS: Mapping[Any, tuple[Callable[[str], Any], str]] = {
+    "tags": (_tags, 'names and texts as JSON; write {"team": "data"}'),
+    "partition_by": (_columns, 'names of columns; write a,b or, as JSON, ["a", "b"]'),
+    "max_records_per_file": (_rows, "a whole number"),
+    bool: (lambda text: {"true": True, "false": False}[text.strip().lower()], "true or false"),
+    int: (int, "a whole number"),
+    float: (float, "a number"),
+}
+"""What reads a field, by its name or its type, and what it wants. Other fields are text."""
+
+
+def _value(name: str, kind: Any, text: str) -> Any:
+    for one in (name.rpartition(".")[2], *get_args(kind), kind):
+        if one in READERS:
+            read, wanted = READERS[one]
+            try:
+                return read(text)
+            except (ValueError, LookupError):
+                told = f"option {name!r}: {text!r:.80} is not {wanted}"
+                raise OptionError(told) from None
+    return text

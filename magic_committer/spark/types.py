@@ -12,7 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -58,7 +58,7 @@ GeographyType = _type("GeographyType")  # from 4.1 on
 Refusals = Mapping[type[DataType], str]
 """Types that a format cannot keep, each with what to do about it."""
 
-_PlainTypes = Sequence[tuple[type[DataType], Any]]
+Kinds = tuple[type[DataType], ...]
 
 ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
 """Where Spark's own Parquet writer keeps the schema in Spark's words. Spark reads it back: lengths
@@ -86,19 +86,37 @@ def file_schema(
     """
     import pyarrow
 
-    plain: _PlainTypes = (
-        *_plain(),
-        (spark_types.DayTimeIntervalType, duration or pyarrow.duration("us")),
-    )
+    plain = {**_plain(), spark_types.DayTimeIntervalType: duration or pyarrow.duration("us")}
     for field in schema:
         for path, kind in inside(field.dataType, field.name):
-            _refuse(kind, path, {**NEVER, **refusals}, plain)
+            _refuse(kind, path, {**NEVER, **refusals}, tuple(plain))
             if is_months(kind) and kind is not field.dataType:
                 raise OptionError(
                     f"column {path}: a year-month interval inside another type cannot be kept",
                     hint="Make it a column of its own, or a number of months",
                 )
-    return pyarrow.schema(_arrow_fields(schema, plain), metadata=metadata)
+
+    def made(kind: DataType) -> Any:
+        if isinstance(kind, spark_types.UserDefinedType):
+            return made(kind.sqlType())
+        if isinstance(kind, StructType):
+            return pyarrow.struct(fields(kind))
+        if isinstance(kind, spark_types.ArrayType):
+            return pyarrow.list_(pyarrow.field("element", made(kind.elementType)))
+        if isinstance(kind, spark_types.MapType):
+            key = pyarrow.field("key", made(kind.keyType), nullable=False)
+            return pyarrow.map_(key, pyarrow.field("value", made(kind.valueType)))
+        if isinstance(kind, DecimalType):
+            return pyarrow.decimal128(kind.precision, kind.scale)
+        return next(arrow for of, arrow in plain.items() if isinstance(kind, of))
+
+    def fields(of: StructType) -> Iterator[Any]:
+        for field in of:
+            ident = field.metadata.get(FIELD_ID) if field.metadata else None
+            kept = {"PARQUET:field_id": str(ident)} if isinstance(ident, int) else None
+            yield pyarrow.field(field.name, made(field.dataType), metadata=kept)
+
+    return pyarrow.schema(fields(schema), metadata=metadata)
 
 
 def inside(kind: DataType, path: str) -> Iterator[tuple[str, DataType]]:
@@ -126,7 +144,7 @@ def as_months(column: Column) -> Column:
     return column.cast(spark_types.YearMonthIntervalType(1, 1)).cast("int")
 
 
-def _refuse(kind: DataType, path: str, refusals: Refusals, plain: _PlainTypes) -> None:
+def _refuse(kind: DataType, path: str, refusals: Refusals, known: Kinds) -> None:
     """Refuse what the format cannot keep, and what nothing can."""
     name, advice, why = kind.simpleString(), "", ""
     if refused := next((one for one in refusals if isinstance(kind, one)), None):
@@ -142,62 +160,33 @@ def _refuse(kind: DataType, path: str, refusals: Refusals, plain: _PlainTypes) -
         if any(isinstance(one, spark_types.NullType) for _, one in inside(kind, path)):
             why = f"the type {name} cannot be kept: void inside an array or map"
             advice = "Cast it to another type"
-    elif not isinstance(kind, (spark_types.UserDefinedType, DecimalType, *(of for of, _ in plain))):
+    elif not isinstance(kind, (spark_types.UserDefinedType, DecimalType, *known)):
         why, advice = f"the type {name} is not known here", "Cast the column to another type"
     if why:
         raise OptionError(f"column {path}: {why}", hint=advice)
 
 
-def _arrow_fields(fields: Iterable[spark_types.StructField], plain: _PlainTypes) -> list[Any]:
-    import pyarrow
-
-    made = []
-    for field in fields:
-        ident = field.metadata.get(FIELD_ID) if field.metadata else None
-        metadata = {"PARQUET:field_id": str(ident)} if isinstance(ident, int) else None
-        kind = _arrow_type(field.dataType, plain)
-        made.append(pyarrow.field(field.name, kind, metadata=metadata))
-    return made
-
-
-def _arrow_type(kind: DataType, plain: _PlainTypes) -> Any:
-    import pyarrow
-
-    if isinstance(kind, spark_types.UserDefinedType):
-        return _arrow_type(kind.sqlType(), plain)
-    if isinstance(kind, StructType):
-        return pyarrow.struct(_arrow_fields(kind, plain))
-    if isinstance(kind, spark_types.ArrayType):
-        return pyarrow.list_(pyarrow.field("element", _arrow_type(kind.elementType, plain)))
-    if isinstance(kind, spark_types.MapType):
-        key = pyarrow.field("key", _arrow_type(kind.keyType, plain), nullable=False)
-        return pyarrow.map_(key, pyarrow.field("value", _arrow_type(kind.valueType, plain)))
-    if isinstance(kind, DecimalType):
-        return pyarrow.decimal128(kind.precision, kind.scale)
-    return next(made for of, made in plain if isinstance(kind, of))
-
-
-def _plain() -> _PlainTypes:
+def _plain() -> dict[type[DataType], Any]:
     """The types that nest nothing and have no parameters, as Arrow's."""
     import pyarrow as pa
 
-    return (
-        (spark_types.BooleanType, pa.bool_()),
-        (spark_types.ByteType, pa.int8()),
-        (spark_types.ShortType, pa.int16()),
-        (spark_types.IntegerType, pa.int32()),
-        (spark_types.LongType, pa.int64()),
-        (spark_types.FloatType, pa.float32()),
-        (spark_types.DoubleType, pa.float64()),
-        (spark_types.StringType, pa.string()),
-        (spark_types.CharType, pa.string()),
-        (spark_types.VarcharType, pa.string()),
-        (spark_types.BinaryType, pa.binary()),
-        (spark_types.DateType, pa.date32()),
-        (spark_types.TimestampType, pa.timestamp("us", "UTC")),
-        (spark_types.TimestampNTZType, pa.timestamp("us")),
-        (TimeType, pa.time64("us")),
-        (spark_types.YearMonthIntervalType, pa.int32()),
-        (spark_types.NullType, pa.null()),
-        (VariantType, pa.struct([("value", pa.binary()), ("metadata", pa.binary())])),
-    )
+    return {
+        spark_types.BooleanType: pa.bool_(),
+        spark_types.ByteType: pa.int8(),
+        spark_types.ShortType: pa.int16(),
+        spark_types.IntegerType: pa.int32(),
+        spark_types.LongType: pa.int64(),
+        spark_types.FloatType: pa.float32(),
+        spark_types.DoubleType: pa.float64(),
+        spark_types.StringType: pa.string(),
+        spark_types.CharType: pa.string(),
+        spark_types.VarcharType: pa.string(),
+        spark_types.BinaryType: pa.binary(),
+        spark_types.DateType: pa.date32(),
+        spark_types.TimestampType: pa.timestamp("us", "UTC"),
+        spark_types.TimestampNTZType: pa.timestamp("us"),
+        TimeType: pa.time64("us"),
+        spark_types.YearMonthIntervalType: pa.int32(),
+        spark_types.NullType: pa.null(),
+        VariantType: pa.struct([("value", pa.binary()), ("metadata", pa.binary())]),
+    }

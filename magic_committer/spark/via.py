@@ -7,8 +7,8 @@ that it has. Then a second Spark job uploads the files, and our job commits. Inv
 * What is uploaded is what Spark's writer committed. A directory that an executor does not share
   loses that executor's files, and Spark tells no error. Therefore the number of files that are
   there, and their bytes, must be what Spark's tasks counted.
-* A file is uploaded as it was listed, or not at all: size and time are compared before and after it
-  is read.
+* A file is uploaded as it was listed, or not at all: it may not change while it is read, and then
+  its size and time are compared.
 * Files of an attempt that failed are never in the listing: Spark's writer is told to move files
   into place when a task commits and when the job commits (Hadoop's algorithm 1), not before.
 * Nobody but the owner of the job's processes can read the directory. It goes when the files are
@@ -26,16 +26,14 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from heapq import heapify, heapreplace
 from math import ceil
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import DataFrame, DataFrameWriter
+from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
-from magic_committer._runtime import ProgressFunction
 from magic_committer.engines.items import AcceptResult, ItemWriter
 from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
@@ -54,8 +52,6 @@ GROUP_BYTES = 1024**3
 """Bytes that a task uploads at most, unless one file has more: what a failed task does again."""
 GROUP_FILES = 500
 """Files that a task uploads at most."""
-READ_BYTES = 4 * 1024**2
-"""Bytes that are read from a file at a time."""
 REMOVE_TRIES = 3
 """How often a removal is tried: a JVM task that Spark gave up may write meanwhile."""
 
@@ -68,12 +64,13 @@ REFUSED = ("path", *OURS)
 """Options that would lead Spark's writer elsewhere."""
 SUCCESS = "_SUCCESS"
 
-_SPARKS_UUID = re.compile(r"(part-\d+-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=[-_.])")
+_SPARKS_UUID = re.compile(
+    r"(part-\d+-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=[-_.][^/]*$)"  # of the last name
+)
 
 
 class ViaFile(NamedTuple):
-    """A file that Spark's writer committed: its path below the directory, its size, and when it was
-    last changed, in nanoseconds."""
+    """A file that Spark's writer committed, by its path below the directory."""
 
     name: str
     size: int
@@ -91,7 +88,7 @@ def write_via(
     max_records_per_file: int | None,
 ) -> JobReport:
     """Write a DataFrame by Spark's own writer and a temporary directory: `write_dataframe`, which
-    says what the arguments are."""
+    says what the arguments are. An item of this engine is a group of files to upload."""
     if is_remote():
         raise OptionError(
             "via= needs classic Spark: with Spark Connect the driver and its files are elsewhere",
@@ -111,14 +108,26 @@ def write_via(
     writer = df.write.format(format_name(format, FORMATS, "with via=")).mode("errorifexists")
     if parts:
         writer = writer.partitionBy(*parts)
-    said = dict(options or {})
+    said = {name: value for name, value in (options or {}).items() if value is not None}
     for name, value in said.items():
         refuse_option(name, value)
     if max_records_per_file is not None:
         rows = records_max(max_records_per_file, lambda key: None)
         writer = writer.option("maxRecordsPerFile", rows)
-    writer = writer.options(**{name: one for name, one in said.items() if one is not None}, **OURS)
-    engine = partial(run_via, df, writer, folder_of(via), order.progress)
+    writer = writer.options(**said, **OURS)
+    folder, context = folder_of(via), df.sparkSession.sparkContext
+
+    def engine(work: ItemWriter, accept: AcceptResult) -> Iterable[str]:
+        with scratch(folder, work.job.uuid) as path:
+            data = f"{path}/data"
+            write = partial(encode, df.sparkSession, writer, f"file://{data}")
+            files = listed(data, run_action(context, work.job, write, order.progress))
+            groups = [(data, group) for group in balanced(files, context.defaultParallelism)]
+            if not groups:
+                return ()
+            rdd = context.parallelize(groups, len(groups))
+            return run_rdd(rdd, order.progress, work, accept)
+
     return write_job(order, engine, upload_files)
 
 
@@ -126,7 +135,7 @@ def refuse_option(name: str, value: object) -> None:
     """Refuse an option that would lead Spark's writer elsewhere, or is none of Spark's."""
     if name.lower() in REFUSED:
         raise OptionError(f"the option {name!r} is the library's own when via= is used")
-    if not isinstance(value, str | bool | int | float | None):
+    if not isinstance(value, str | bool | int | float):
         raise OptionError(
             f"the option {name}={value!r} is neither text, nor a number, nor a bool",
             hint="With via= the options are those of Spark's own writer",
@@ -151,26 +160,6 @@ def folder_of(via: object) -> str:
             hint="Make it, on a file system that driver and executors share",
         )
     return path
-
-
-def run_via(
-    df: DataFrame,
-    writer: DataFrameWriter,
-    folder: str,
-    progress: ProgressFunction,
-    work: ItemWriter,
-    accept: AcceptResult,
-) -> Iterable[str]:
-    """The engine that Spark's writer and tasks that upload are: an item is a group of files."""
-    context = df.sparkSession.sparkContext
-    with scratch(folder, work.job.uuid) as path:
-        data = f"{path}/data"
-        write = partial(encode, df.sparkSession, writer, f"file://{data}")
-        files = listed(data, run_action(context, work.job, write, progress))
-        groups = [(data, group) for group in balanced(files, context.defaultParallelism)]
-        if not groups:
-            return ()
-        return run_rdd(context.parallelize(groups, len(groups)), progress, work, accept)
 
 
 @contextmanager
@@ -224,11 +213,10 @@ def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
     """List what Spark's writer committed, without what is hidden. Refuse what has no marker of the
     writer, for it may be a part, and what is not what Spark's tasks ``counted``: files, bytes."""
     files = []
-    for folder, _, names in os.walk(data):
-        for name in names:
-            path = os.path.join(folder, name)
-            seen = os.stat(path)
-            files.append(ViaFile(os.path.relpath(path, data), seen.st_size, seen.st_mtime_ns))
+    for path in Path(data).rglob("*"):
+        if path.is_file():
+            seen = path.stat()
+            files.append(ViaFile(str(path.relative_to(data)), seen.st_size, seen.st_mtime_ns))
     if SUCCESS not in {file.name for file in files}:
         raise MagicError(
             f"Spark's writer left no {SUCCESS} in {data}: the driver's Python does not see what its"
@@ -247,59 +235,40 @@ def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
 
 
 def balanced(files: Sequence[ViaFile], tasks_min: int) -> list[list[ViaFile]]:
-    """Share files among ``tasks_min`` tasks or more, of about as many bytes: the largest first,
-    each to the task that has least. Pure."""
+    """Deal files, the largest first, to ``tasks_min`` tasks or more: none is without a file."""
     total = sum(file.size for file in files)
     wanted = max(tasks_min, ceil(total / GROUP_BYTES), ceil(len(files) / GROUP_FILES))
-    groups: list[list[ViaFile]] = [[] for _ in range(min(wanted, len(files)))]
-    # By bytes, then by files: many empty files are shared, too.
-    loads = [(0, 0, number) for number in range(len(groups))]
-    heapify(loads)
-    for file in sorted(files, key=lambda one: (-one.size, one.name)):
-        size, count, number = loads[0]
-        groups[number].append(file)
-        heapreplace(loads, (size + file.size, count + 1, number))
-    return groups
+    tasks = min(wanted, len(files))
+    falling = sorted(files, key=lambda one: (-one.size, one.name))
+    return [falling[number::tasks] for number in range(tasks)]
 
 
 # In a task ----------------------------------------------------------------------------------------
 
 
 def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
-    """Upload groups of files."""
-    for data, group in groups:
-        for file in group:
-            upload_file(task, data, file)
-
-
-def upload_file(task: Task, data: str, file: ViaFile) -> None:
-    """Upload a file as it was listed; `MagicError`: it has changed, or is not seen here."""
-    path = f"{data}/{file.name}"
-    _refuse_changed(path, file)
-    name = final_name(file.name, task._job.uuid)
-    with open(path, "rb") as source, task.open(name, unique=True) as upload:
-        shutil.copyfileobj(source, upload, READ_BYTES)
-        _refuse_changed(path, file)
-
-
-def _refuse_changed(path: str, file: ViaFile) -> None:
-    try:
-        seen = os.stat(path)
-        if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
-            return
-        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
-    except OSError as error:
-        found = f"{socket.gethostname()} sees none ({error})"
-    raise MagicError(
-        f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes, changed"
-        f" at {file.mtime_ns} ns",
-        hint="Driver and executors must share the directory, as one user, and nobody else may write"
-        " into it: pass another via",
-    )
+    """Upload groups of files, each as it was listed; `MagicError`: one has changed, or is not seen
+    here."""
+    for data, file in ((data, file) for data, group in groups for file in group):
+        path = f"{data}/{file.name}"
+        try:  # to put a file compares it before and after
+            task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
+            seen = os.stat(path)
+        except OSError as error:
+            found = f"{socket.gethostname()} sees none ({error})"
+        else:
+            found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
+            if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
+                continue
+        raise MagicError(
+            f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
+            f" changed at {file.mtime_ns} ns",
+            hint="Driver and executors must share the directory, as one user, and nobody else may"
+            " write into it: pass another via",
+        )
 
 
 def final_name(name: str, uuid: str) -> str:
     """The name that a file gets at the destination: the job's token takes the place of the UUID
-    that Spark draws for a write. (A name without one gets the token when it is opened.) Pure."""
-    directory, slash, last = name.rpartition("/")
-    return directory + slash + _SPARKS_UUID.sub(rf"\g<1>mcj{uuid}", last, count=1)
+    that Spark draws for a write. (A name without one gets the token when it is opened.)"""
+    return _SPARKS_UUID.sub(rf"\g<1>mcj{uuid}", name, count=1)

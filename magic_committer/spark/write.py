@@ -1,5 +1,5 @@
-"""`write_dataframe`, a DataFrame as files of a format; `write_partitions`, an RDD as any bytes
-under any names.
+"""`write_dataframe`, a DataFrame as files of a format; `foreach_batch`, micro-batches by it, each
+exactly once; `write_partitions`, an RDD as any bytes under any names.
 
 Invariants:
 
@@ -8,10 +8,12 @@ Invariants:
 * Each task of a DataFrame sends one message. All files of a job have one schema.
 * What the user's function returned passes through the driver. Each partition of an RDD has an equal
   share, so that the first task that returns too much fails, and not the last one.
+* `foreach_batch` looks into the ledger before the work only to spare the work (`driver`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, Unpack
@@ -22,6 +24,7 @@ from pyspark.sql.utils import is_remote
 
 from magic_committer._arguments import s3_of
 from magic_committer._runtime import ProgressFunction, no_progress
+from magic_committer.commit.batches import tell_passed_over
 from magic_committer.engines import items
 from magic_committer.engines.items import (
     AcceptResult,
@@ -34,14 +37,18 @@ from magic_committer.engines.items import (
 from magic_committer.engines.sink import from_messages, to_message
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Job, Task
+from magic_committer.maintenance.api import read_stream
 from magic_committer.options import Options, S3Options, S3Place
-from magic_committer.protocol.ledger import StreamBatch
+from magic_committer.protocol.ledger import StreamBatch, hash_of
 from magic_committer.protocol.record import JobReport, TaskCommit
 from magic_committer.spark.driver import (
-    IDLE_KILL,
+    QUERY_PROPERTY,
+    RUN_PROPERTY,
     Order,
     SaveMode,
     checkpoint_of,
+    end_earlier_runs,
+    local_property,
     run_action,
     run_rdd,
     warn_of_idle_kill,
@@ -50,6 +57,8 @@ from magic_committer.spark.driver import (
 from magic_committer.spark.files import FrameFiles, format_name
 from magic_committer.spark.types import needs
 from magic_committer.spark.via import write_via
+
+logger = logging.getLogger("magic_committer")
 
 SCHEMA_TASK = "schema"
 """The task of the driver's own file. The driver writes it if no partition had rows."""
@@ -96,8 +105,8 @@ def write_dataframe(
     Args:
         df: any DataFrame of classic Spark or of Spark Connect, but not a stream.
         dest: ``s3://bucket/prefix``; or ``file:///directory``, which driver and executors share.
-        format: ``"parquet"`` (default), ``"csv"``, ``"json"``, ``"text"`` (one column of strings)
-            or ``"arrow"``. Upper and lower case are the same.
+        format: ``"parquet"`` (default), ``"csv"``, ``"json"``, ``"text"`` (one column of strings),
+            ``"orc"`` or ``"arrow"``. Upper and lower case are the same.
         mode: ``"error"`` (default) or ``"errorifexists"``, ``"append"``, ``"overwrite"``,
             ``"overwrite_partitions"``; ``"ignore"``: do nothing, and say so in ``report.skipped``.
             The words of `magic_committer.start` and any case do too.
@@ -178,10 +187,101 @@ def write_dataframe(
         conf=lambda key: conf.get(key, None),
     )
     prepared, files = planned.prepare(df)
-    warn_of_idle_kill(conf.get(IDLE_KILL, None))
+    warn_of_idle_kill(conf)
     # The rows of a batch may become no file; a DataFrame is one at least.
     engine = partial(run_frame, prepared, files if batch is None else None, progress)
     return write_job(order, engine, files.write)
+
+
+def foreach_batch(
+    dest: str,
+    format: str = "parquet",
+    *,
+    query: str | None = None,
+    partition_by: Sequence[str] = (),
+    sort_by: Sequence[str] = (),
+    max_records_per_file: int | None = None,
+    writer_options: Mapping[str, Any] | None = None,
+    committer: str | None = None,
+    s3: S3Options | None = None,
+    options: Options | None = None,
+    progress: ProgressFunction = no_progress,
+    mark_success: bool = True,
+    **place: Unpack[S3Place],
+) -> Callable[[DataFrame, int], None]:
+    """Give a function for ``foreachBatch`` that appends each micro-batch exactly once::
+
+        write = foreach_batch("s3://bucket/table", partition_by=["day"])
+        query = stream.writeStream.foreachBatch(write).option("checkpointLocation", where).start()
+
+    A batch that Spark runs again is not written again, also where Spark has lost its checkpoint's
+    last entry, or where two drivers run the same query. The rows of a batch must not depend on the
+    run: so it is with Spark's sources that can be replayed.
+
+    Call it inside a function of your own to do more with a batch::
+
+        def write(df, number):
+            append(df.dropDuplicates(["id"]), number)
+
+    Call it once for each batch: a second DataFrame of the same batch, for the same destination,
+    would be passed over as published already. Take ``df1.unionByName(df2)``, or a function with a
+    ``query`` name of its own.
+
+    Repeatable: each call gives another function, with the same promise.
+
+    Args:
+        dest: ``s3://bucket/prefix``, ``file:///directory``, or another destination of `start`.
+        format, partition_by, sort_by, max_records_per_file, writer_options: as for
+            `write_dataframe`.
+        query: the name under which batches are counted at the destination, ``[A-Za-z0-9._=-]``, 128
+            characters at most. None (default): the id that Spark gives to the query, the same as
+            long as the checkpoint location is the same. With Spark Connect a name is needed. A name
+            belongs to one checkpoint location: a batch of another one, or of a copy, whose number
+            is published already ends in `BatchUnsettled` (Spark Connect does not say where the
+            checkpoint is: there it is passed over).
+        committer, s3, options, mark_success, progress, place: as for `write_dataframe`.
+
+    Returns:
+        A function of a DataFrame and the batch's number. It raises what `write_dataframe` raises,
+        and `BatchUnsettled` if an earlier run of the query cannot be ended now, or another
+        checkpoint has published the batch: the query then fails; its message says what to do.
+
+    Raises:
+        WrongType, PathError, OptionError: an argument cannot be used.
+    """
+    # A trial: what is wrong is told now, and not by a query that fails later.
+    s3 = s3_of(s3, place)
+    Order(dest, "append", mark_success, s3, options, progress, committer=committer)
+    StreamBatch(query if query is not None else "any", 0)
+    format_name(format)
+    append = partial(
+        write_dataframe, dest=dest, format=format, mode="append", partition_by=partition_by,
+        sort_by=sort_by, max_records_per_file=max_records_per_file, writer_options=writer_options,
+        committer=committer, s3=s3, options=options, progress=progress, mark_success=mark_success,
+    )  # fmt: skip
+
+    def write(df: DataFrame, number: int) -> None:
+        named = query if query is not None else local_property(df, QUERY_PROPERTY)
+        if not named:
+            raise OptionError(
+                "Spark does not say here which query runs this batch",
+                hint="Name it: foreach_batch(dest, query='clicks'); one name for each checkpoint"
+                " location",
+            )
+        batch = StreamBatch(named, number)
+        seen = read_stream(dest, batch.query, s3=s3)
+        checkpoint = checkpoint_of(df, batch)
+        done = seen.done if seen is not None else None
+        # Of another checkpoint: the commit refuses it, and says what to do.
+        is_ours = seen is not None and seen.checkpoint in ("", hash_of(checkpoint))
+        if done is not None and done >= number and is_ours:
+            tell_passed_over(batch, done)
+            return
+        run = local_property(df, RUN_PROPERTY)
+        end_earlier_runs(dest, checkpoint, s3, options, run=run)
+        logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
+
+    return write
 
 
 def write_partitions(
@@ -251,7 +351,7 @@ def write_partitions(
     refuse_lazy_function(fn, "write_partitions")
     s3 = s3_of(s3, place)
     order = Order(dest, mode, mark_success, s3, options, progress, committer=committer)
-    warn_of_idle_kill(rdd.context.getConf().get(IDLE_KILL))
+    warn_of_idle_kill(rdd.context.getConf())
     share = items.RETURNED_BYTES_MAX // max(rdd.getNumPartitions(), 1)
     engine = partial(run_rdd, rdd, progress)
     report = write_job(order, engine, fn, caller="write_partitions", bytes_max=share)

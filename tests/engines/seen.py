@@ -14,6 +14,9 @@ from typing import Any
 import boto3
 import pyarrow.parquet as pq
 
+PATIENCE_SECONDS = 500.0
+"""For what another process does, on however busy a machine: no test is of speed."""
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -59,7 +62,7 @@ def until_open(start: str) -> None:
     """Wait until the store knows an open upload whose key begins so: Create is sent beside the
     writer. In any process, by its environment."""
     bucket = Bucket(boto3.client("s3"))
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE_SECONDS
     while not bucket.open_beginning(start):
         assert time.monotonic() < end, f"no upload is open that begins with {start}"
         time.sleep(0.05)

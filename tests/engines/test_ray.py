@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,11 +22,11 @@ import pytest
 import magic_committer as mc
 from magic_committer.stores.memory import Request
 from magic_committer.testing import MemoryStore
-from tests.engines.seen import Bucket, killed_once, until_open
+from tests.engines.seen import PATIENCE_SECONDS, Bucket, killed_once, until_open
 
 ray = pytest.importorskip("ray.data", reason="Ray is not installed: magic-committer[ray]")
 
-from magic_committer.ray import MagicDatasink, table_files, write_datasink  # noqa: E402
+from magic_committer.ray import MagicDatasink, TableFiles, write_datasink  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Ray's own
 ROOT = Path(__file__).resolve().parents[2]
@@ -258,10 +257,15 @@ def test_a_driver_that_died_is_recovered_by_the_jobs_id(
     Killed in the commit: the recovery makes all files visible."""
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
-    ran = subprocess.run(
-        [sys.executable, str(script), when],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=110, capture_output=True, check=False,
-    )  # fmt: skip
+    for _ in range(4):
+        ran = subprocess.run(
+            [sys.executable, str(script), when],
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=PATIENCE_SECONDS,
+            capture_output=True, check=False,
+        )  # fmt: skip
+        # Ray's own limit of 30 s (``node.py``); what it started ends with its driver.
+        if b"timed out during startup" not in ran.stderr:
+            break
     assert ran.returncode == -9, ran.stderr.decode()[-2000:]
     dest = f"s3://bucket/driver-{when}"
     if when == "write":
@@ -291,77 +295,6 @@ def parquet(store: MemoryStore) -> list[list[int]]:
     """The numbers in each file."""
     keys = [key for key in sorted(store.keys()) if key.endswith(".parquet")]
     return [pq.read_table(io.BytesIO(store.body(key)))["n"].to_pylist() for key in keys]
-
-
-def test_one_attempt_of_a_task_counts(memory_s3: MemoryStore) -> None:
-    """Two tries of a task have committed; the one whose message Ray has is published."""
-    sink = MagicDatasink(TABLE)
-    sink.on_write_start()
-    written(sink, 0, rows=3)
-    second, other = written(sink, 0), written(sink, 1)
-    complete(sink, second, other)
-    assert parquet(memory_s3) == [[0, 1], [0, 1]]
-    assert not memory_s3.open_uploads()
-
-
-def test_a_commit_that_is_decided_is_not_aborted(memory_s3: MemoryStore) -> None:
-    """The store fails in the middle of the commit: the job is committed, and stays so when Ray says
-    that the write has failed; a recovery publishes all of it."""
-    sink = MagicDatasink(TABLE, job_id="decided")
-    sink.on_write_start()
-    texts = [written(sink, 0), written(sink, 1)]
-
-    def refuse(request: Request) -> None:
-        if request.verb == "complete_upload":
-            raise mc.errors.PermissionDenied("no", operation=request.verb, key=request.key)
-
-    memory_s3.before = refuse
-    with pytest.raises(mc.CommitIncomplete) as told:
-        complete(sink, *texts)
-    asked: list[Request] = []
-    memory_s3.before = asked.append
-    sink.on_write_failed(told.value)
-    assert asked == []
-    memory_s3.before = None
-    assert mc.recover(TABLE, "decided", dead_after=0).outcome == "committed"
-    assert parquet(memory_s3) == [[0, 1], [0, 1]]
-
-
-def test_an_abort_that_fails_does_not_hide_the_error(memory_s3: MemoryStore) -> None:
-    """`on_write_failed` raises nothing, also if the store is away: a note says what to do."""
-    sink = MagicDatasink(TABLE, job_id="away")
-    sink.on_write_start()
-    written(sink, 0)
-
-    def refuse(request: Request) -> None:
-        raise mc.errors.PermissionDenied("no", operation=request.verb, key=request.key)
-
-    memory_s3.before = refuse
-    error = ValueError("the reason")
-    sink.on_write_failed(error)
-    assert "job 'away' may be running still" in "\n".join(error.__notes__)
-    memory_s3.before = None
-    sink.on_write_failed(error)
-    assert memory_s3.keys("table/part") == ()
-    assert not memory_s3.open_uploads()
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-def test_ctrl_c_aborts_the_job(memory_s3: MemoryStore, error: type[BaseException]) -> None:
-    """Ray does not tell a sink of Ctrl-C; `write_datasink` does."""
-
-    def interrupted(sink: MagicDatasink, **_: object) -> None:
-        sink.on_write_start()
-        written(sink, 0)
-        raise error
-
-    sink = MagicDatasink(TABLE)
-    with pytest.raises(error):
-        write_datasink(SimpleNamespace(write_datasink=interrupted), sink)
-    assert sink.report is not None
-    assert sink.report.outcome == "aborted"
-    assert not [key for key in memory_s3.keys() if key.endswith(".parquet")]
-    assert not memory_s3.open_uploads()
 
 
 def test_ctrl_c_while_the_job_starts_leaves_no_job(memory_s3: MemoryStore) -> None:
@@ -419,50 +352,6 @@ def test_no_secret_and_no_function_of_the_driver_travels() -> None:
     secret = mc.S3Options(access_key="AK", secret_key="a-secret-key", region="r")
     sink = MagicDatasink(TABLE, s3=secret, progress=lambda said: None)  # a lambda does not pickle
     assert b"a-secret-key" not in pickle.dumps(sink)
-
-
-def test_two_writes_stand_beside_each_other(memory_s3: MemoryStore) -> None:
-    """Their write tasks have the same numbers, and their files other names."""
-    for rows in (1, 2):
-        sink = MagicDatasink(TABLE)
-        sink.on_write_start()
-        complete(sink, written(sink, 0, rows))
-    assert sorted(parquet(memory_s3)) == [[0], [0, 1]]
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_task_and_the_commit_give_signs_of_life(
-    memory_s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    """While they run, and no longer, however they end; between them nobody does."""
-    living: list[str] = []
-    seen: list[int] = []
-    began: list[str] = []
-
-    def keep_alive(job: mc.Job) -> Callable[[], None]:
-        living.append(job.id)
-        began.append(job.id)
-        return living.clear
-
-    def write(task: mc.Task, tables: Iterable[pa.Table]) -> None:
-        seen.append(len(living))
-        if fails:
-            raise OSError("the disk is full")
-
-    monkeypatch.setattr(mc.Job, "keep_alive", keep_alive)
-    sink = MagicDatasink(TABLE, write=write)
-    sink.on_write_start()
-    assert living == []
-    if fails:
-        with pytest.raises(OSError, match="full"):
-            sink.write([pa.table({"n": [1]})], SimpleNamespace(task_idx=0))
-        assert len(began) == 1
-    else:
-        text = sink.write([pa.table({"n": [1]})], SimpleNamespace(task_idx=0))
-        assert living == []
-        complete(sink, text)
-        assert len(began) == 2
-    assert (seen, living) == ([1], [])
 
 
 def test_blocks_that_differ_become_one_file(memory_s3: MemoryStore) -> None:
@@ -538,6 +427,5 @@ def test_what_cannot_be_used_is_refused_before_anything_starts(
 
 def test_the_files_of_a_sink_are_a_value() -> None:
     """How files are written is told by arguments alone: a worker has the same."""
-    files = cast(partial[object], table_files("parquet", ["a"], {"compression": "zstd"}, 5))
-    copy = pickle.loads(pickle.dumps(files))
-    assert (copy.func, copy.args, copy.keywords) == (files.func, (), files.keywords)
+    files = TableFiles("parquet", ["a"], {"compression": "zstd"}, 5)
+    assert pickle.loads(pickle.dumps(files)) == files

@@ -90,6 +90,42 @@ class Lake:
         return True
 
 
+@dataclass(frozen=True)
+class Disk:
+    """A destination on a local disk, and what anybody finds there."""
+
+    root: Path
+
+    @property
+    def dest(self) -> str:
+        """The destination's URL."""
+        return self.root.as_uri()
+
+    def names(self) -> list[str]:
+        """The names of all files, control files too."""
+        found = (path for path in self.root.rglob("*") if path.is_file())
+        return sorted(str(path.relative_to(self.root)) for path in found)
+
+    def data(self) -> dict[str, bytes]:
+        """Name and bytes of what a reader finds."""
+        names = (name for name in self.names() if not _is_hidden(name))
+        return {name: (self.root / name).read_bytes() for name in names}
+
+    def ids(self) -> list[int]:
+        """What a reader of Parquet finds in column ``id``."""
+        tables = (pyarrow.parquet.ParquetFile(self.root / name).read() for name in self.data())
+        return sorted(number for table in tables for number in table["id"].to_pylist())
+
+    def open_uploads(self) -> list[str]:
+        """None: a disk has no uploads."""
+        return []
+
+    def becomes_untouched(self) -> bool:
+        """Whether nothing is left, when the last tasks have ended."""
+        until(lambda: not self.names())
+        return not self.names()
+
+
 def _is_hidden(key: str) -> bool:
     return key.startswith(("_", "."))
 

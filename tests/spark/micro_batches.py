@@ -18,10 +18,10 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import magic_committer as mc
 from magic_committer.job import Job, Task
-from magic_committer.spark import batches as runs
+from magic_committer.spark import driver as runs
 from magic_committer.spark import source
 from magic_committer.spark.driver import QUERY_PROPERTY
-from magic_committer.spark.source import MagicSource, MagicStreamWriter, WrittenInBatch
+from magic_committer.spark.source import MagicSource, MagicStreamWriter, WrittenPartition
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from magic_committer.upload import sender
@@ -73,7 +73,7 @@ class Driver:
 
     def written(
         self, writer: MagicStreamWriter, batch: int, rows: Sequence[int] | None = None
-    ) -> list[WrittenInBatch]:
+    ) -> list[WrittenPartition]:
         """What the tasks send; other ``rows`` than the batch has, if they are given."""
         rows = rows_of(batch) if rows is None else rows
         messages = []

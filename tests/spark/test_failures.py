@@ -13,9 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 import magic_committer as mc
-from magic_committer.protocol.record import JobReport
 from magic_committer.spark import write_dataframe, write_partitions
-from magic_committer.spark.driver import warn_of_idle_kill
+from magic_committer.spark.driver import IDLE_KILL, warn_of_idle_kill
 from magic_committer.spark.formats import FORMATS
 from tests.spark.lake import HALF_A_BLOCK, Gate, Lake
 
@@ -185,30 +184,11 @@ def test_a_swallowed_failure_of_a_file_fails_the_task(
     assert lake.becomes_untouched()
 
 
-def test_a_decided_job_is_never_aborted(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When a job is committed but not all of it is visible yet, it is left as it is, to be
-    finished."""
-
-    def incomplete(job: mc.Job, *_: object, **__: object) -> JobReport:
-        raise mc.CommitIncomplete("as the test wants", job_id=job.id)
-
-    monkeypatch.setattr(mc.Job, "commit", incomplete)
-    rows = spark.sparkContext.parallelize(range(2), 1)
-    with pytest.raises(mc.CommitIncomplete) as caught:
-        write_partitions(rows, lake.dest, lambda task, rows: task.open("a.csv").close())
-    job = mc.attach(lake.dest, caught.value.job_id)
-    assert (job.state, lake.open_uploads()) == ("running", ["a.csv"])
-    job.abort()
-    assert lake.open_uploads() == []
-
-
 @pytest.mark.parametrize(("setting", "warned"), [("true", True), ("false", False), (None, False)])
 def test_idle_kill_is_warned_of(
     caplog: pytest.LogCaptureFixture, setting: str | None, warned: bool
 ) -> None:
     """A Spark that kills workers which send nothing is warned of, another is not."""
     with caplog.at_level(logging.WARNING, "magic_committer"):
-        warn_of_idle_kill(setting)
+        warn_of_idle_kill({} if setting is None else {IDLE_KILL: setting})
     assert ("killOnIdleTimeout" in caplog.text) == warned

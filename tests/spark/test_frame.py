@@ -135,7 +135,7 @@ class Recorder(ColumnFiles):
         """Itself."""
         return self
 
-    def write_table(self, table: Any, rows: int) -> None:
+    def write_group(self, writer: Any, table: Any) -> None:
         """Keep how many rows a group has."""
         vars(self)["groups"].append(table.num_rows)
         vars(self)["use"](len(vars(self)["groups"]))
@@ -346,7 +346,7 @@ def test_what_cannot_be_written_is_refused_before_anything_starts(
     ):
         with pytest.raises(mc.OptionError, match=told):
             write_dataframe(df, lake.dest)
-    with pytest.raises(mc.OptionError, match="there is parquet, csv, json, text, arrow"):
+    with pytest.raises(mc.OptionError, match="there is parquet, csv, json, text, orc, arrow"):
         write_dataframe(numbers, lake.dest, "xlsx")
     with pytest.raises(mc.OptionError, match="column lasts: the type interval cannot be kept"):
         write_dataframe(spark.sql("SELECT make_interval(1) AS lasts"), lake.dest)

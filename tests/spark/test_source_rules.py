@@ -23,8 +23,13 @@ from magic_committer.errors import Unanswered
 from magic_committer.job import Job, Task
 from magic_committer.spark import source
 from magic_committer.spark.partitioning import Partitioning
-from magic_committer.spark.source import MagicSource, MagicWriter, WrittenPartition
-from magic_committer.spark.source_options import SourceOptions, read_options
+from magic_committer.spark.source import (
+    MagicSource,
+    MagicWriter,
+    SourceOptions,
+    WrittenPartition,
+    read_options,
+)
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import DEST, control, visible

@@ -11,7 +11,8 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.errors import Unanswered
-from magic_committer.spark.batches import end_earlier_runs, foreach_batch
+from magic_committer.spark import foreach_batch
+from magic_committer.spark.driver import end_earlier_runs
 from magic_committer.spark.source import MagicSource
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store

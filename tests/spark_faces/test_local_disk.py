@@ -1,4 +1,5 @@
 """The faces of Spark on ``file://``: all of a job's files or none, through the manifest committer.
+(Streams: test_stream.)
 
 There is no S3 server for these tests: what would ask one fails.
 """
@@ -6,57 +7,19 @@ There is no S3 server for these tests: what would ask one fails.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, expr, udf
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import magic_committer as mc
 from magic_committer.cli.main import run
-from magic_committer.spark import foreach_batch, write_dataframe, write_partitions
+from magic_committer.spark import write_dataframe, write_partitions
 from tests.spark.half_committed import HalfCommitted
-from tests.spark.lake import Gate, until
-from tests.spark_faces.feed import ROWS, Feed, magic
-
-
-@dataclass(frozen=True)
-class Disk:
-    """A destination on a local disk, and what anybody finds there."""
-
-    root: Path
-
-    @property
-    def dest(self) -> str:
-        """The destination's URL."""
-        return self.root.as_uri()
-
-    def names(self) -> list[str]:
-        """The names of all files, control files too."""
-        found = (path for path in self.root.rglob("*") if path.is_file())
-        return sorted(str(path.relative_to(self.root)) for path in found)
-
-    def data(self) -> dict[str, bytes]:
-        """Name and bytes of what a reader finds."""
-        names = (name for name in self.names() if not name.startswith(("_", ".")))
-        return {name: (self.root / name).read_bytes() for name in names}
-
-    def ids(self) -> list[int]:
-        """What a reader of Parquet finds in column ``id``."""
-        tables = (pyarrow.parquet.ParquetFile(self.root / name).read() for name in self.data())
-        return sorted(number for table in tables for number in table["id"].to_pylist())
-
-    def becomes_untouched(self) -> bool:
-        """Whether nothing is left, when the last tasks have ended."""
-        until(lambda: not self.names())
-        return not self.names()
+from tests.spark.lake import Disk, Gate
 
 
 @pytest.fixture
@@ -153,7 +116,7 @@ def test_every_mode_of_a_dataframe(spark: SparkSession, disk: Disk) -> None:
     assert [name for name in disk.names() if name.startswith("_")] == ["_SUCCESS"]
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "text", "arrow"])
+@pytest.mark.parametrize("format", ["csv", "json", "text", "orc", "arrow"])
 def test_other_formats_are_written_too(spark: SparkSession, disk: Disk, format: str) -> None:
     """What is encoded here and what the JVM encodes; without rows, a file that holds none."""
     df = spark.range(0, 4, 1, 2).select(col("id").cast("string").alias("line"))
@@ -225,64 +188,6 @@ def test_a_failed_save_leaves_nothing(spark: SparkSession, disk: Disk) -> None:
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         cut.write.format("magic").mode("append").save(disk.dest)
     assert disk.becomes_untouched()
-
-
-def by_format(disk: Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
-    """``writeStream.format("magic")``."""
-    return magic, disk.dest
-
-
-def by_function(disk: Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
-    """`foreach_batch`."""
-    return lambda df: df.writeStream.foreachBatch(foreach_batch(disk.dest)), ""
-
-
-@pytest.mark.parametrize("face", [by_format, by_function])
-def test_a_batch_that_spark_forgot_is_not_written_twice(
-    spark: SparkSession,
-    disk: Disk,
-    feed: Feed,
-    face: Callable[[Disk], tuple[Callable[[DataFrame], DataStreamWriter], str]],
-) -> None:
-    """The last entry of the commit log is deleted: Spark runs that batch again, and goes on."""
-    write, dest = face(disk)
-    feed.give(2)
-    feed.run(write(feed.rows(spark)), dest)
-    assert disk.ids() == list(range(2 * ROWS))
-    assert feed.forget_last_commit() == 1
-    feed.give(1)
-    feed.run(write(feed.rows(spark)), dest)
-    assert disk.ids() == list(range(3 * ROWS))
-
-
-def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
-    spark: SparkSession, disk: Disk, feed: Feed
-) -> None:
-    """All attempts of a task fail above us: the query fails, its job is aborted; the next start of
-    the query writes the batch."""
-    feed.give(2)
-    broken = feed.rows(spark).select("id", expr(f"1 / ({ROWS + 1} - id) AS x"))
-    with pytest.raises(StreamingQueryException, match="DIVIDE_BY_ZERO"):
-        feed.run(magic(broken), disk.dest)
-    assert disk.ids() == list(range(ROWS))
-    until(lambda: all(job.state == "closed" for job in mc.inspect(disk.dest)))
-    feed.run(magic(feed.rows(spark)), disk.dest)
-    assert disk.ids() == list(range(2 * ROWS))
-
-
-def test_a_commit_of_a_batch_that_died_is_finished_by_the_next_run(
-    spark: SparkSession, disk: Disk, feed: Feed
-) -> None:
-    """The process that commits is killed once the batch is decided: Spark runs the batch again, and
-    its rows are there once."""
-    spark.dataSource.register(HalfCommitted)
-    feed.give(1)
-    with pytest.raises(StreamingQueryException):
-        feed.run(feed.rows(spark).writeStream.format("half_committed"), disk.dest)
-    assert disk.data() == {}
-    feed.give(1)
-    feed.run(magic(feed.rows(spark)), disk.dest)
-    assert disk.ids() == list(range(2 * ROWS))
 
 
 @pytest.mark.parametrize("dest", ["file://host/x", "ftp://x/y", "/no/url"])

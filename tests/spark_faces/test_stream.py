@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,69 +17,75 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import magic_committer as mc
 from magic_committer.spark import foreach_batch, write_dataframe
-from magic_committer.spark.batches import RUN_PROPERTY
+from magic_committer.spark.driver import RUN_PROPERTY
 from tests.spark.half_committed import HalfCommitted
-from tests.spark.lake import Gate, Lake, until
+from tests.spark.lake import Disk, Gate, Lake, until
 from tests.spark_faces.feed import ROWS, Feed, magic
 
 
-def found(lake: Lake) -> list[int]:
+def found(place: Lake | Disk) -> list[int]:
     """What a reader finds in column ``id``."""
-    return sorted(n for table in lake.tables() for n in table["id"].to_pylist())
+    tables = (pyarrow.parquet.read_table(BytesIO(body)) for body in place.data().values())
+    return sorted(n for table in tables for n in table["id"].to_pylist())
 
 
-def nothing_open(lake: Lake) -> bool:
+def nothing_open(place: Lake | Disk) -> bool:
     """No upload, and no job that runs."""
-    running = [key for key in lake.keys() if key.startswith("__magic_job-")]
-    return lake.open_uploads() == [] and not any(
-        mc.attach(lake.dest, key.split("/")[0].removeprefix("__magic_job-")).state == "running"
-        for key in running
-        if key.endswith("/_job.json")
-    )
+    running = any(job.state == "running" for job in mc.inspect(place.dest))
+    return place.open_uploads() == [] and not running
 
 
-def by_format(lake: Lake) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
+@pytest.fixture(params=["lake", "disk"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Lake | Disk:
+    """A destination on S3, or on a disk."""
+    if request.param == "disk":
+        return Disk(tmp_path / "table")
+    lake: Lake = request.getfixturevalue("lake")
+    return lake
+
+
+def by_format(place: Lake | Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
     """``writeStream.format("magic")``."""
-    return magic, lake.dest
+    return magic, place.dest
 
 
-def by_function(lake: Lake) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
+def by_function(place: Lake | Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
     """`foreach_batch`."""
-    return lambda df: df.writeStream.foreachBatch(foreach_batch(lake.dest)), ""
+    return lambda df: df.writeStream.foreachBatch(foreach_batch(place.dest)), ""
 
 
 @pytest.mark.parametrize("face", [by_format, by_function])
 def test_a_batch_that_spark_forgot_is_not_written_twice(
     spark: SparkSession,
-    lake: Lake,
+    place: Lake | Disk,
     feed: Feed,
-    face: Callable[[Lake], tuple[Callable[[DataFrame], DataStreamWriter], str]],
+    face: Callable[[Lake | Disk], tuple[Callable[[DataFrame], DataStreamWriter], str]],
 ) -> None:
     """The last entry of the commit log is deleted: Spark runs that batch again, and goes on."""
-    write, dest = face(lake)
+    write, dest = face(place)
     feed.give(2)
     feed.run(write(feed.rows(spark)), dest)
-    assert found(lake) == list(range(2 * ROWS))
+    assert found(place) == list(range(2 * ROWS))
     assert feed.forget_last_commit() == 1
     feed.give(1)
     feed.run(write(feed.rows(spark)), dest)
-    assert found(lake) == list(range(3 * ROWS))
-    assert nothing_open(lake)
+    assert found(place) == list(range(3 * ROWS))
+    assert nothing_open(place)
 
 
 def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
-    spark: SparkSession, lake: Lake, feed: Feed
+    spark: SparkSession, place: Lake | Disk, feed: Feed
 ) -> None:
     """All attempts of a task fail above us: the query fails, its job is aborted; the next start of
     the query writes the batch."""
     feed.give(2)
     broken = feed.rows(spark).select("id", expr(f"1 / ({ROWS + 1} - id) AS x"))
     with pytest.raises(StreamingQueryException, match="DIVIDE_BY_ZERO"):
-        feed.run(magic(broken), lake.dest)
-    assert found(lake) == list(range(ROWS))
-    until(lambda: nothing_open(lake))
-    feed.run(magic(feed.rows(spark)), lake.dest)
-    assert found(lake) == list(range(2 * ROWS))
+        feed.run(magic(broken), place.dest)
+    assert found(place) == list(range(ROWS))
+    until(lambda: nothing_open(place))
+    feed.run(magic(feed.rows(spark)), place.dest)
+    assert found(place) == list(range(2 * ROWS))
 
 
 def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
@@ -106,20 +114,20 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
 
 
 def test_a_commit_that_died_is_finished_by_the_next_run(
-    spark: SparkSession, lake: Lake, feed: Feed
+    spark: SparkSession, place: Lake | Disk, feed: Feed
 ) -> None:
     """The process that commits is killed once the batch is decided: Spark runs the batch again, and
     its rows are there once."""
     spark.dataSource.register(HalfCommitted)
     feed.give(1)
     with pytest.raises(StreamingQueryException):
-        feed.run(feed.rows(spark).writeStream.format("half_committed"), lake.dest)
-    assert lake.data() == {}
-    assert lake.open_uploads() != []
+        feed.run(feed.rows(spark).writeStream.format("half_committed"), place.dest)
+    assert place.data() == {}
+    assert (place.open_uploads() != []) == isinstance(place, Lake)
     feed.give(1)
-    feed.run(magic(feed.rows(spark)), lake.dest)
-    assert found(lake) == list(range(2 * ROWS))
-    assert lake.open_uploads() == []
+    feed.run(magic(feed.rows(spark)), place.dest)
+    assert found(place) == list(range(2 * ROWS))
+    assert place.open_uploads() == []
 
 
 def test_sparks_partition_by_is_ignored_and_ours_is_not(
@@ -144,7 +152,7 @@ def test_a_copied_checkpoint_loses_no_row_in_silence(
     lake: Lake,
     feed: Feed,
     tmp_path_factory: pytest.TempPathFactory,
-    face: Callable[[Lake], tuple[Callable[[DataFrame], DataStreamWriter], str]],
+    face: Callable[[Lake | Disk], tuple[Callable[[DataFrame], DataStreamWriter], str]],
 ) -> None:
     """Its query has the id of the first one, and perhaps other rows: it fails at a number that the
     first one has published, also the last one, and says what to do. The first one goes on."""

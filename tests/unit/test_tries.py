@@ -98,10 +98,9 @@ def with_a_straggler(slow: float | None = 3.0, ended: int = 3) -> tuple[Tries[in
 def test_a_slow_try_is_doubled_once() -> None:
     """After three times the median; not before, and not twice."""
     of, straggler = with_a_straggler()
-    assert straggler.begun_by == 9
-    assert of.next(11.9) is None
-    assert of.wait_seconds(11.5, 60) == pytest.approx(0.5)
-    assert begun(of, 12.1).of is straggler.of
+    assert of.next(12.9) is None
+    assert of.wait_seconds(12.5, 60) == pytest.approx(0.5)
+    assert begun(of, 13.1).of is straggler.of
     of.flying.pop()
     straggler.of.flying = 1
     assert of.next(99) is None
@@ -137,12 +136,13 @@ def test_nothing_is_doubled_without_a_reason(slow: float | None, ended: int) -> 
 
 
 def test_nothing_is_doubled_while_there_are_items() -> None:
-    """Room is for items first."""
+    """Room is for items first; and where there is none, nobody looks again and again."""
     of = tries(range(6), in_flight=2, slow=3.0)
     straggler = begun(of)
     for _ in range(3):
         of.ended_well(begun(of), 1, 10)
     assert begun(of, 100).of is not straggler.of
+    assert of.wait_seconds(200, 60) == 60
 
 
 def test_short_tries_are_not_doubled() -> None:
@@ -153,6 +153,18 @@ def test_short_tries_are_not_doubled() -> None:
         of.ended_well(begun(of), 0.001, 10)
     assert of.next(10 + DOUBLE_SECONDS_MIN - 0.01) is None
     assert of.next(10 + DOUBLE_SECONDS_MIN + 0.01) is not None
+
+
+def test_a_try_after_a_pause_is_not_slow_at_once() -> None:
+    """An item that waited for its next try is compared with the others from then on."""
+    of = tries(range(4), in_flight=1, slow=3.0)
+    for _ in range(3):
+        of.ended_well(begun(of), 1, 10)
+    assert of.ended_badly(begun(of, 10), ValueError(), 10, ask=True)
+    again = begun(of, 50)
+    of.in_flight = 2
+    assert of.next(52.9) is None
+    assert begun(of, 53.1).of is again.of
 
 
 def test_a_try_that_waits_in_a_queue_is_not_slow() -> None:

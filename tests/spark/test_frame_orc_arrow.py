@@ -1,0 +1,111 @@
+"""`write_dataframe` as ORC and Arrow IPC files."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import ipc, orc
+from pyspark.sql import SparkSession
+
+import magic_committer as mc
+from magic_committer.spark import write_dataframe
+from tests.spark.lake import Lake
+
+READERS = {
+    "arrow": lambda body: ipc.open_file(BytesIO(body)).read_all(),
+    "orc": lambda body: orc.read_table(BytesIO(body)),
+}
+
+
+def read(lake: Lake, format: str) -> Any:
+    """The rows of the one file, by pyarrow."""
+    ((name, body),) = lake.data().items()
+    assert name.endswith(f".{format}")
+    return READERS[format](body)
+
+
+@pytest.mark.parametrize(
+    ("format", "codec"),
+    [("Arrow", "none"), ("Arrow", "lz4"), ("arrow", "ZSTD"), ("ORC", "none"), ("orc", "Snappy")],
+)
+def test_a_file_holds_the_rows(spark: SparkSession, lake: Lake, format: str, codec: str) -> None:
+    """Rows and types are those that `toArrow` gives, instants in UTC; codecs are heeded."""
+    df = spark.range(0, 30_000, 1, 1).selectExpr(
+        *("id", "concat('text ', id % 9) AS text", "timestamp_seconds(id) AS at"),
+        "named_struct('a', array(id)) AS deep",
+    )
+    write_dataframe(df, lake.dest, format, writer_options={"compression": codec})
+    found = read(lake, format.lower())
+    assert found.schema.field("at").type.tz == "UTC"
+    assert found.to_pylist() == df.toArrow().to_pylist()
+    (body,) = lake.data().values()
+    assert (len(body) < found.nbytes) == (codec != "none" or format == "ORC")
+
+
+def test_spark_reads_orc_as_its_own(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    """Values and types, in the time zone of any session. An instant that pyarrow would write so
+    that Java cannot read it fails the job."""
+    made = (
+        "SELECT * FROM VALUES (TIMESTAMP'{}', CAST(1.5 AS decimal(38, 10)), DATE'1901-01-01',"
+        " X'00ff', map('k', array(1Y, NULL))), (NULL, NULL, NULL, NULL, NULL)"
+        " AS t(at, price, day, bytes, deep)"
+    )
+    for bad in ("at", "map('k', array(named_struct('at', at))) AS deep"):
+        df = spark.sql(made.format("1969-12-31 23:59:59.5")).selectExpr(bad)
+        with pytest.raises(Exception, match="no fraction of a second before 1970"):
+            write_dataframe(df, lake.dest, "orc")
+        assert lake.becomes_untouched()
+    df = spark.sql(
+        f"{made.format('1969-12-31 23:59:59')} UNION ALL {made.format('2026-7-1 1:2:3.4')}"
+    )
+    write_dataframe(df, lake.dest, "orc")
+    for name, body in lake.data().items():
+        (tmp_path / name).write_bytes(body)
+    for zone in ("America/New_York", "Europe/Berlin"):
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        found = spark.read.orc(tmp_path.as_uri())
+        assert found.schema.simpleString() == df.schema.simpleString()
+        assert sorted(map(str, found.collect())) == sorted(map(str, df.collect()))
+
+
+@pytest.mark.parametrize("format", ["arrow", "orc"])
+def test_no_rows_are_a_schema(spark: SparkSession, lake: Lake, format: str) -> None:
+    """A DataFrame without rows is a file with its schema."""
+    write_dataframe(spark.range(0).selectExpr("id", "'x' AS text"), lake.dest, format)
+    found = read(lake, format)
+    assert (found.num_rows, found.schema.names) == (0, ["id", "text"])
+
+
+def test_an_arrow_file_keeps_an_interval(spark: SparkSession, lake: Lake) -> None:
+    """As Arrow's duration."""
+    df = spark.range(2).selectExpr("make_dt_interval(0, 0, id) AS lasts").coalesce(1)
+    write_dataframe(df, lake.dest, "arrow")
+    assert read(lake, "arrow").schema.field("lasts").type == pyarrow.duration("us")
+
+
+@pytest.mark.parametrize("format", ["arrow", "orc"])
+def test_what_such_files_do_not_keep_is_refused(
+    spark: SparkSession, lake: Lake, format: str
+) -> None:
+    """Types that only Spark knows, unknown options and codecs: refused before anything starts."""
+    df = spark.range(1).selectExpr(
+        *("id", "parse_json('1') AS v", "make_ym_interval(1) AS m", "NULL AS n"),
+        *("make_dt_interval(1) AS lasts", "TIME'12:00' AS t", "TIMESTAMP_NTZ'2026-01-01' AS wall"),
+    )
+    refused: list[tuple[str, dict[str, str], str]] = [
+        ("v", {}, "column v: the type variant"),
+        ("m", {}, "column m: the type interval year to month"),
+        ("id", {"header": "true"}, "no option 'header'"),
+        ("id", {"compression": "brotli"}, "compressed by 'brotli'"),
+    ]
+    if format == "orc":
+        refused += [("n", {}, "the type void"), ("lasts", {}, "the type interval day to second")]
+        refused += [("t", {}, "the type time"), ("wall", {}, "the type timestamp_ntz")]
+    for column, options, told in refused:
+        with pytest.raises(mc.OptionError, match=told):
+            write_dataframe(df.select(column), lake.dest, format, writer_options=options)
+    assert lake.is_untouched()
