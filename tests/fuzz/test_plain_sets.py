@@ -154,8 +154,7 @@ def test_what_we_write_is_plain() -> None:
 
 
 def test_a_changed_letter_under_a_seal_is_not_plain() -> None:
-    """A sealed set in which an upload id has another letter is left to the strict reader, which
-    refuses it."""
+    """A sealed set with another letter in an upload id is left to the strict reader's refusal."""
     damaged = plain(2).replace(b'"id0"', b'"id9"')
     assert plain_set(damaged, BUCKET) is None
     assert alike(damaged) == "refused"

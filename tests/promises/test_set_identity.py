@@ -17,19 +17,19 @@ from magic_committer.protocol.record import JOB_METADATA, TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of
 from tests.promises.hands import (
-    DEST,
     At,
+    DEST,
     committed_task,
     control,
     half_completed,
     job_of,
-    raising,
+    refusing,
+    stored,
     visible,
 )
 
 
 def write(task: mc.Task, name: str) -> None:
-    """One closed file."""
     with task.open(name) as file:
         file.write(b"1")
 
@@ -49,8 +49,7 @@ def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore)
 def test_a_commit_under_a_given_id_leaves_what_another_run_left_in_its_tree(
     s3: MemoryStore,
 ) -> None:
-    """I6: only what is proved to be the attempt's own goes with its tree; a drawn id is nobody
-    else's, and all goes."""
+    """I6: only what is proved to be the attempt's own goes; of a drawn id all."""
     for job, stays in ((mc.start(DEST, job_id="given"), True), (mc.start(DEST), False)):
         task = job.task("1", attempt="a")
         write(task, f"{job.id}.csv")
@@ -70,7 +69,7 @@ def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -
     write(first, "a.csv")
     file = second.open("b.csv")
     file.write(b"1")
-    closes = At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), file.close)
+    closes = At(s3, "put *.pendingset", file.close)
     first.commit()
     assert closes.done
     with pytest.raises(mc.TaskFailed, match="committed before, with other files"):
@@ -117,8 +116,7 @@ def test_a_file_that_another_handle_has_closed_anew_fails_the_attempt(s3: Memory
 
 @pytest.mark.parametrize("options", [mc.Options(), mc.Options(etag_form="strings", checksum="off")])
 def test_what_a_handle_has_saved_it_need_not_read(s3: MemoryStore, options: mc.Options) -> None:
-    """The listing shows the ETag of its own PUT: it remembers the file as another handle, which
-    reads it, finds it."""
+    """The listing shows the ETag of its own PUT: it remembers what another handle reads."""
     job = mc.start(DEST, options=options)
     mine, other = job.task("1", attempt="a"), mc.attach(DEST, job.id).task("1", attempt="a")
     write(mine, "a.csv")
@@ -145,8 +143,7 @@ def test_a_pending_of_another_attempt_fails_the_attempt(s3: MemoryStore) -> None
 
 
 def test_a_set_of_another_run_is_not_this_attempts(s3: MemoryStore) -> None:
-    """I2: where another run's pendingset lies under the attempt's name, the attempt is not called
-    committed."""
+    """I2: where another run's set lies under its name, an attempt is not called committed."""
     job = mc.start(DEST, job_id="given")
     task = job.task("1", attempt="a")
     write(task, "a.csv")
@@ -172,7 +169,6 @@ def test_a_decided_replace_excludes_the_next_one(s3: MemoryStore) -> None:
 
 
 def rewrite(s3: MemoryStore, key: str, pendingset: PendingSet) -> None:
-    """Put other content in the place of a pendingset, under the same metadata."""
     metadata = s3.head(key).metadata
     s3.put(key, encode_pendingset(pendingset, "objects", source=key), metadata=metadata)
 
@@ -198,10 +194,8 @@ def test_a_set_that_names_another_bucket_or_job_refuses_the_job(
 def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
     """I2: the record names the plan and its ETag: one with other bytes is nobody's decision."""
     job = job_of({"a.csv": b"1"})
-    s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
-    with pytest.raises(mc.CommitIncomplete):
+    with refusing(s3, "complete_upload", mc.StoreError), pytest.raises(mc.CommitIncomplete):
         job.commit()
-    s3.before = None
     (plan,) = (key for key in control(s3) if "/_plan-" in key)
     s3.put(plan, s3.body(plan) + b" ", metadata=s3.head(plan).metadata)
     with pytest.raises(mc.CommitIncomplete, match="not the version"):
@@ -241,7 +235,6 @@ def rewritten(
 
 
 def two_tasks(accept: Accept = "listing", track: Track = "memory") -> tuple[mc.Job, TaskCommit]:
-    """A job with two committed tasks; the second one's result."""
     job = job_of({"a.csv": b"1"}, job_id="1", accept=accept, track=track)
     return job, committed_task(job, "2", {"b.csv": b"2"})
 
@@ -265,8 +258,7 @@ def test_metadata_of_another_spelling_is_no_reason_to_publish_a_part(s3: MemoryS
 
 @pytest.mark.parametrize("unreadable", [False, True])
 def test_a_set_of_nobody_stops_the_commit(s3: MemoryStore, unreadable: bool) -> None:
-    """Neither published nor passed over: it is named, nothing is decided; once it is gone the rest
-    is committed."""
+    """It is named, and nothing is decided; without it the rest is committed."""
     job, result = two_tasks()
     if unreadable:
         s3.put_object(result.key, b"{")

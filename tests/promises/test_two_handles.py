@@ -9,12 +9,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_TASK
-from magic_committer.errors import (
-    PermissionDenied,
-    PreconditionFailed,
-    Unanswered,
-    WriteConflict,
-)
+from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.hadoop.formats import decode_pendingset
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA
@@ -26,13 +21,13 @@ from tests.promises.hands import (
     dies_at,
     one_file,
     raising,
+    refusing,
     unanswered,
     visible,
 )
 
 
 def of_set(verb: str) -> Callable[[Request], bool]:
-    """A request for a `.pendingset`."""
     return lambda request: request.verb == verb and request.key.endswith(".pendingset")
 
 
@@ -43,7 +38,7 @@ def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
 
 def decide_and_stop(s3: MemoryStore, job: mc.Job, results: list[mc.TaskCommit] | None) -> None:
     """A driver decides the job, and is paused before it completes anything."""
-    dies_at(s3, lambda r: r.verb == "complete_upload", lambda: job.commit(results))
+    dies_at(s3, "complete_upload", lambda: job.commit(results))
 
 
 def tombstones(s3: MemoryStore) -> list[str]:
@@ -122,8 +117,7 @@ def test_an_abort_beside_a_commit_never_takes_files_of_a_decided_job(accept: Acc
 
 
 def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemoryStore) -> None:
-    """I2, I10: after an abort by one handle the commit of another is refused, with the reason and
-    the way out."""
+    """I2, I10: the commit by another handle is refused, with the reason and the way out."""
     job = mc.start(DEST)
     first, second = one_file(job, attempt="a"), other_handle(job)
     second.abort()
@@ -151,8 +145,7 @@ def test_a_tombstone_is_a_pendingset_that_hadoop_can_read(s3: MemoryStore) -> No
 
 
 def test_a_commit_by_listing_passes_over_tombstones(s3: MemoryStore) -> None:
-    """I2: an aborted attempt is no task: it is neither counted nor complained of, and the sweep
-    takes its tombstone."""
+    """I2: it is neither counted nor complained of, and the sweep takes its tombstone."""
     job = mc.start(DEST)
     one_file(job, attempt="a").abort()
     with job.task("2") as task, task.open("b.csv") as f:
@@ -207,8 +200,7 @@ def test_a_tombstone_that_lands_after_the_sweep_is_taken_back(s3: MemoryStore) -
 
 @pytest.mark.parametrize("landed", [False, True])
 def test_a_claim_without_an_answer_undoes_nothing(s3: MemoryStore, landed: bool) -> None:
-    """I2: while it is not known whether the key is taken the uploads stay; the abort is repeated,
-    or the job's end takes them."""
+    """I2: the uploads stay until it is known whether the key is taken: the abort is repeated."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
 
@@ -268,10 +260,8 @@ def test_a_claim_that_is_refused_undoes_nothing(s3: MemoryStore) -> None:
     """I2: without the right to claim the aborter may not know better: it raises, all stays."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    s3.before = raising(lambda r: r.verb == "put", PermissionDenied("forbidden", status=403))
-    with pytest.raises(PermissionDenied):
+    with refusing(s3, "put", PermissionDenied), pytest.raises(PermissionDenied):
         task.abort()
-    s3.before = None
     assert task.commit().files == 1
     assert job.commit(expect=["1"]).files == 1
 
@@ -281,12 +271,8 @@ def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) ->
     raised, and an abort that is repeated looks again."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    s3.before = raising(
-        lambda r: r.verb == "head" and r.key.endswith("_job.json"), Unanswered("no answer")
-    )
-    with pytest.raises(Unanswered):
+    with refusing(s3, "head *_job.json", Unanswered("no answer")), pytest.raises(Unanswered):
         task.abort()
-    s3.before = None
     assert s3.open_uploads() == ()
     task.abort()
     job.abort()

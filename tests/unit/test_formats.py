@@ -49,7 +49,6 @@ def form_of(path: Path) -> EtagForm:
 
 
 def again(path: Path, data: bytes) -> bytes:
-    """Decode and encode a golden file."""
     source = name_of(path)
     if path.name.startswith("pendingset"):
         return formats.encode_pendingset(formats.decode_pendingset(data, source), form_of(path))
@@ -59,7 +58,6 @@ def again(path: Path, data: bytes) -> bytes:
 
 
 def pairs(data: bytes) -> Any:
-    """A document with the order of its fields."""
     return json.loads(data, object_pairs_hook=list)
 
 

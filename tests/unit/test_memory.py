@@ -26,8 +26,6 @@ from magic_committer.testing import memory_store
 
 
 class Clock:
-    """A clock that moves when told."""
-
     def __init__(self) -> None:
         self.time = 1000.0
 

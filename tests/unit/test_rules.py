@@ -50,7 +50,6 @@ UUID = "0" * 32
 
 
 def loaded(task: str, key: str, last_modified: float, uuid: str = UUID) -> LoadedSet:
-    """A loaded pendingset without files."""
     return LoadedSet(
         ref=SetRef(key), etag='"0"', task=task, attempt=key, uuid=uuid,
         last_modified=last_modified, files=0, bytes=0, offset=0, packed_bytes=0,
@@ -58,7 +57,6 @@ def loaded(task: str, key: str, last_modified: float, uuid: str = UUID) -> Loade
 
 
 def chosen(*sets: LoadedSet) -> list[str]:
-    """The keys that are chosen."""
     return [one.ref.key for one in choose_attempts(sets, UUID)]
 
 

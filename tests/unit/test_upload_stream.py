@@ -188,8 +188,7 @@ def ended(stream: UploadStream, by: str, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_small_write_sees_each_end_of_its_file(
     piece: Any, by: str, error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A write of a few bytes into a block with room raises what every write of that state raises,
-    and takes nothing."""
+    """Of a few bytes into a block with room: it raises as every write does, and takes nothing."""
     world = World()
     stream = world.open()
     assert stream.write(piece) == stream.write(piece) == 8
@@ -548,8 +547,7 @@ def test_abort_after_close_leaves_the_pending(world: World) -> None:
 def test_parts_not_yet_sent_are_never_sent_after_an_abort(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Parts that wait in the pool when the file is aborted are dropped, and the abort comes
-    last."""
+    """What waits in the pool when the file is aborted is dropped, and the abort comes last."""
     order: list[str] = []
     world = World(LazyPool())
     world.store.before = lambda request: order.append(request.verb)
@@ -560,8 +558,7 @@ def test_parts_not_yet_sent_are_never_sent_after_an_abort(
 
 
 def test_an_abort_that_fails_is_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """A failed abort is logged with key and upload id, raised to who called it, and can be
-    repeated."""
+    """It is logged with key and upload id, raised to who called it, and can be repeated."""
     world.store.before = failing(Unanswered("store down"), "abort_upload")
     stream = world.open()
     stream.write(bytes(BLOCK))
