@@ -15,15 +15,14 @@ from magic_committer.protocol.rules import Marker, may_replace_marker
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import (
+    DEST,
     At,
     Crash,
-    DEST,
     committed_task,
     control,
     job_of,
     raising,
     refusing,
-    stored,
     visible,
 )
 

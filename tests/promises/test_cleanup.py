@@ -15,8 +15,8 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.costly import costly_store
 from tests.promises.hands import (
-    At,
     DEST,
+    At,
     committed_task,
     control,
     failing,
@@ -24,7 +24,6 @@ from tests.promises.hands import (
     killed,
     killed_at,
     refusing,
-    stored,
     unanswered,
     visible,
 )

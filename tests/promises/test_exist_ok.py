@@ -12,13 +12,12 @@ from magic_committer.errors import Unanswered
 from magic_committer.protocol.record import JobRecord
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
-    At,
     DEST,
+    At,
     committed_task,
     control,
     raising,
     record_put,
-    stored,
     visible,
 )
 

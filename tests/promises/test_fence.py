@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,11 +42,6 @@ from tests.promises.machine import DAY, Machine
 from tests.promises.test_small_files import held, is_verb
 
 
-def fence_reads(s3: MemoryStore) -> int:
-    """HEADs so far: only the fence sends them while tasks run."""
-    return s3.requests["head"]
-
-
 def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
     """A Create that is not covered for a second is covered at the next block."""
     clock = PatientClock()
@@ -54,13 +51,13 @@ def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
         task = job.task("1")
         f = task.open("a.bin")
         f.write(bytes(PART_BYTES_MIN))
-        assert fence_reads(s3) == 0
+        assert s3.requests["head"] == 0
         clock.sleep(2)
         f.write(bytes(PART_BYTES_MIN))
-        assert fence_reads(s3) == 1
+        assert s3.requests["head"] == 1
         clock.sleep(20)
         f.write(bytes(PART_BYTES_MIN))
-        assert fence_reads(s3) == 1  # covered once, covered for good
+        assert s3.requests["head"] == 1  # covered once, covered for good
         job.abort()
         g = task.open("b.bin")
         g.write(b"")
@@ -171,42 +168,35 @@ def test_an_old_task_takes_no_file_of_the_next_job_of_its_id(
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_record_that_may_not_be_read_is_told_as_it_is(s3: MemoryStore, track: Track) -> None:
-    """I10: 403 at the fence's first read says nothing of the job: the task raises PermissionDenied,
-    not that it is late, publishes nothing, and aborts its upload: its parts are there."""
-    job = mc.start(DEST, track=track, accept="results")
-    task = one_file(job)
-    s3.before = _forbid_heads
-    with pytest.raises(PermissionDenied, match="forbidden"):
-        task.commit()
-    s3.before = None
-    assert s3.open_uploads() == ()
-    with pytest.raises(mc.TaskFailed, match="aborted"):
-        task.commit()
-    job.abort()
-    assert s3.open_uploads() == ()
-    assert s3.keys() == ()
-
-
-def test_a_long_file_that_may_not_read_the_record_says_so() -> None:
-    """I10: a fence that falls due in a write raises what the store said; the file is aborted."""
-    with memory_store(clock=(clock := PatientClock())) as slow:
-        job = mc.start(DEST, options=mc.Options(block_bytes=PART_BYTES_MIN))
-        f = job.task("1").open("a.bin")
+@pytest.mark.parametrize("when", ["at the commit", "in a long file"])
+def test_a_record_that_may_not_be_read_is_told_as_it_is(
+    s3: MemoryStore, clock: PatientClock, track: Track, when: str
+) -> None:
+    """I10: 403 at the fence's first read, or at one that falls due while a file is written, says
+    nothing of the job: PermissionDenied, not that it is late; nothing is published, and the upload
+    is aborted: its parts are there."""
+    options = mc.Options(block_bytes=PART_BYTES_MIN)
+    job = mc.start(DEST, track=track, accept="results", options=options)
+    if when == "at the commit":
+        task = one_file(job)
+        end: Callable[[], object] = task.commit
+    else:
+        task = job.task("1")
+        f = task.open("a.bin")
         upload_of(f)._sender.created()
         clock.sleep(2)
-        slow.before = _forbid_heads
-        with pytest.raises(PermissionDenied):
-            f.write(bytes(PART_BYTES_MIN))
-        assert slow.open_uploads() == ()
-        slow.before = None
+        end = partial(f.write, bytes(PART_BYTES_MIN))
+    with refusing(s3, "head", PermissionDenied), pytest.raises(PermissionDenied, match="refused"):
+        end()
+    assert s3.open_uploads() == ()
+    if when == "in a long file":
         with pytest.raises(PermissionDenied):
             f.close()
-
-
-def _forbid_heads(request: Request) -> None:
-    if request.verb == "head":
-        raise PermissionDenied("forbidden", status=403)
+    else:
+        with pytest.raises(mc.TaskFailed, match="aborted"):
+            task.commit()
+    job.abort()
+    assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -375,19 +365,10 @@ def heads(fenced: Fenced) -> int:
     return fenced.s3.requests["head"]
 
 
-def test_a_create_that_is_answered_during_a_read_is_not_covered(fenced: Fenced) -> None:
-    """I4: a read covers the Creates that were answered before it was sent: one that is answered
-    while it is on its way needs another."""
-    fenced.fence.created()
-    At(fenced.s3, "head", fenced.fence.created, after=True)
-    fenced.fence.check()
-    assert heads(fenced) == 1
-    fenced.fence.check()
-    assert heads(fenced) == 2
-
-
 def test_only_creates_that_are_not_covered_cost_a_read(fenced: Fenced) -> None:
-    """Before the first Create is answered there is nothing to cover, and one read covers two."""
+    """I4: before the first Create is answered there is nothing to cover, and one read covers two.
+    It covers those that were answered before it was sent: one that is answered while it is on its
+    way needs another."""
     fenced.fence.check_if_due()
     fenced.fence.check()
     assert heads(fenced) == 0
@@ -396,6 +377,12 @@ def test_only_creates_that_are_not_covered_cost_a_read(fenced: Fenced) -> None:
     fenced.fence.check()
     fenced.fence.check()
     assert heads(fenced) == 1
+    fenced.fence.created()
+    At(fenced.s3, "head", fenced.fence.created, after=True)
+    fenced.fence.check()
+    assert heads(fenced) == 2
+    fenced.fence.check()
+    assert heads(fenced) == 3
 
 
 def test_a_read_that_is_under_way_is_not_sent_twice(fenced: Fenced) -> None:

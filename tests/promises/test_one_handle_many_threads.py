@@ -14,7 +14,7 @@ from magic_committer.errors import FileStillOpen, MagicError, TaskFailed, Unansw
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of, upload_of
-from tests.promises.hands import At, DEST, stored, unanswered, visible
+from tests.promises.hands import DEST, At, unanswered, visible
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
 

@@ -15,14 +15,13 @@ from magic_committer.protocol.plan import Plan
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
 from tests.promises.hands import (
-    At,
     DEST,
+    At,
     committed_task,
     control,
     job_of,
     killed_at,
     raising,
-    stored,
     visible,
 )
 

@@ -14,14 +14,13 @@ from magic_committer.errors import Unanswered
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import (
+    DEST,
     At,
     Crash,
-    DEST,
     committed_task,
     control,
     crash,
     job_of,
-    stored,
     visible,
 )
 

@@ -17,14 +17,13 @@ from magic_committer.protocol.record import JOB_METADATA, TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import attempt_of
 from tests.promises.hands import (
-    At,
     DEST,
+    At,
     committed_task,
     control,
     half_completed,
     job_of,
     refusing,
-    stored,
     visible,
 )
 

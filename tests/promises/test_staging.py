@@ -18,7 +18,7 @@ from magic_committer.committers import registry
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
-from tests.promises.hands import Crash, DEST, control, killed, visible
+from tests.promises.hands import DEST, Crash, control, visible
 
 
 @pytest.fixture

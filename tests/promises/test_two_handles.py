@@ -184,51 +184,49 @@ def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
     assert s3.keys() == ()
 
 
-def test_a_tombstone_that_lands_after_the_sweep_is_taken_back(s3: MemoryStore) -> None:
-    """I4: the aborter is paused before its claim, the job is aborted and swept; nothing is left."""
+@pytest.mark.parametrize("late", [True, False], ids=["after the sweep", "without an answer"])
+def test_a_tombstone_is_known_and_taken_back_when_it_is_late(s3: MemoryStore, late: bool) -> None:
+    """I4: the aborter is paused before its claim, the job is aborted and swept: nothing is left.
+    I5: a claim that lost its answer, and is sent again, meets what it stored itself."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    at = At(s3, of_set("put"), job.abort)
+    at = At(s3, of_set("put"), job.abort if late else unanswered, after=not late)
     task.abort()
     assert at.done
-    assert s3.keys() == ()
     assert s3.open_uploads() == ()
+    assert len(tombstones(s3)) == (not late)
+    assert not late or s3.keys() == ()
 
 
 # Claims that go wrong -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("landed", [False, True])
-def test_a_claim_without_an_answer_undoes_nothing(s3: MemoryStore, landed: bool) -> None:
-    """I2: the uploads stay until it is known whether the key is taken: the abort is repeated."""
+@pytest.mark.parametrize("claim", ["lost", "landed", "refused"])
+def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, claim: str) -> None:
+    """I2: the uploads stay until it is known whether the key is taken: the abort is repeated. Who
+    has no right to claim may commit."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
+    error = PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
 
     def lose(request: Request) -> None:
         if of_set("put")(request):
-            if landed and not tombstones(s3):
+            if claim == "landed" and not tombstones(s3):
                 request.effect()
-            raise Unanswered("no answer")
+            raise error
 
     s3.before = lose
-    with pytest.raises(Unanswered):
+    with pytest.raises(type(error)):
         task.abort()
     s3.before = None
     assert len(s3.open_uploads()) == 1
-    assert len(tombstones(s3)) == landed
-    task.abort()
-    assert s3.open_uploads() == ()
-
-
-def test_a_claim_that_lost_its_answer_once_knows_its_own_tombstone(s3: MemoryStore) -> None:
-    """I5: sent again, it meets what it stored itself."""
-    job = mc.start(DEST)
-    task = one_file(job, attempt="a")
-    at = At(s3, of_set("put"), unanswered, after=True)
-    task.abort()
-    assert at.done
-    assert s3.open_uploads() == ()
-    assert len(tombstones(s3)) == 1
+    assert len(tombstones(s3)) == (claim == "landed")
+    if claim == "refused":
+        assert task.commit().files == 1
+        assert job.commit(expect=["1"]).files == 1
+    else:
+        task.abort()
+        assert s3.open_uploads() == ()
 
 
 def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
@@ -254,16 +252,6 @@ def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
     assert claims == 2
     assert job.commit(expect=["1"]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_a_claim_that_is_refused_undoes_nothing(s3: MemoryStore) -> None:
-    """I2: without the right to claim the aborter may not know better: it raises, all stays."""
-    job = mc.start(DEST)
-    task = one_file(job, attempt="a")
-    with refusing(s3, "put", PermissionDenied), pytest.raises(PermissionDenied):
-        task.abort()
-    assert task.commit().files == 1
-    assert job.commit(expect=["1"]).files == 1
 
 
 def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) -> None:
@@ -333,34 +321,31 @@ def held(s3: MemoryStore, task: mc.Task) -> list[Request]:
     return late
 
 
+@pytest.mark.parametrize("landed", [False, True])
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(s3: MemoryStore, track: Track) -> None:
-    """I2, I4: the pendingset's PUT is under way for ever; an abort claims the key, so that it can
-    never land, and undoes the attempt; a driver that lists finds no task."""
+def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(
+    s3: MemoryStore, track: Track, landed: bool
+) -> None:
+    """I2, I4: the pendingset's PUT is under way for ever: an abort claims the key, so that it can
+    never land, and undoes the attempt; a driver that lists finds no task. If it has landed after
+    all, the attempt is committed, and cannot be aborted."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
     late = held(s3, task)
     assert len(s3.open_uploads()) == 1
-    task.abort()
-    assert s3.open_uploads() == ()
-    for request in late[:3]:  # those of the set; then come the claim's
-        with pytest.raises(PreconditionFailed):
-            request.effect()
-    assert job.commit(expect=0).files == 0
-    assert control(s3) == []
-
-
-@pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_claim_that_finds_the_late_put_keeps_its_hands_off(s3: MemoryStore, track: Track) -> None:
-    """I2: the pendingset landed after all: the attempt is committed, and cannot be aborted."""
-    job = mc.start(DEST, track=track)
-    task = one_file(job)
-    late = held(s3, task)
-    late[0].effect()
-    with pytest.raises(mc.TaskFailed, match="committed, or may be"):
+    if landed:
+        late[0].effect()
+        with pytest.raises(mc.TaskFailed, match="committed, or may be"):
+            task.abort()
+    else:
         task.abort()
-    assert job.commit(expect=["1"]).files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
+        assert s3.open_uploads() == ()
+        for request in late[:3]:  # those of the set; then come the claim's
+            with pytest.raises(PreconditionFailed):
+                request.effect()
+    assert job.commit(expect=["1"] if landed else 0).files == landed
+    assert visible(s3) == ({"t/a.csv": b"1"} if landed else {})
+    assert control(s3) == []
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
