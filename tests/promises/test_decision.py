@@ -196,17 +196,6 @@ def test_one_destination_twice_in_a_job_is_refused(s3: MemoryStore) -> None:
     assert s3.open_uploads() == ()
 
 
-def test_a_check_that_cannot_be_made_leaves_the_job_running(s3: MemoryStore) -> None:
-    """A store that is down decides nothing: the commit is made again later."""
-    job = job_of({"a.csv": b"1"})
-    At(s3, "list_uploads", unanswered)
-    with pytest.raises(mc.StoreError):
-        job.commit()
-    assert mc.attach(DEST, job.id).state == "running"
-    assert job.commit().outcome == "committed"
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
 def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
     s3: MemoryStore,
 ) -> None:

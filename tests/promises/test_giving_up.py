@@ -3,8 +3,6 @@ is not the job's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import orjson
 import pytest
 
@@ -407,17 +405,6 @@ def test_a_forged_set_reaches_no_upload_of_anybody_else(
     taken = token == "ours" and key.startswith("t/")
     assert (victim.upload_id in open_uploads) is not taken
     assert bool(given.unread) is not taken
-
-
-def test_the_driver_that_is_slower_than_the_operator_is_told_the_truth(s3: MemoryStore) -> None:
-    """The job runs, and is aborted by force in the middle of its commit: nothing is published."""
-    job = job_of({"1.csv": b"1"})
-    ask: Callable[[], object] = lambda: mc.force_abort(DEST, job.id)  # noqa: E731
-    At(s3, "put */_plan-*", ask)
-    with pytest.raises((mc.JobNotRunning, mc.OutcomeUnknown)):
-        job.commit()
-    assert not visible(s3)
-    assert not s3.open_uploads()
 
 
 @pytest.mark.parametrize("state", ["readable", "damaged"])

@@ -18,13 +18,11 @@ from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.base import CreatedUpload, UploadInfo, UploadPage
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.concrete import upload_of
-from tests.costly import costly_store
 from tests.promises.hands import (
     DEST,
     At,
     committed_task,
     control,
-    half_completed,
     one_file,
     raising,
     refusing,
@@ -494,16 +492,6 @@ def test_an_upload_that_cannot_be_aborted_keeps_no_other_open(s3: MemoryStore) -
     assert [upload.key for upload in s3.open_uploads()] == ["t/a.csv"]
     task.abort()
     assert s3.open_uploads() == ()
-
-
-def test_a_revert_does_not_abort_what_became_visible() -> None:
-    """I6: a neighbour has written over our object; on a store where the abort of a completed upload
-    takes the object at its key, the neighbour's stays."""
-    with costly_store() as s3:
-        job = half_completed(s3)
-        s3.put_object("t/a.csv", b"a neighbour's")
-        assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
-        assert visible(s3) == {"t/a.csv": b"a neighbour's"}
 
 
 class Twins:

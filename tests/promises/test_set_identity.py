@@ -238,21 +238,16 @@ def two_tasks(accept: Accept = "listing", track: Track = "memory") -> tuple[mc.J
     return job, committed_task(job, "2", {"b.csv": b"2"})
 
 
+@pytest.mark.parametrize("spelt", [False, True], ids=["lost", "spelt otherwise by a proxy"])
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_set_that_lost_its_metadata_is_known_by_its_body(s3: MemoryStore, track: Track) -> None:
-    """It names the job as well: all is published."""
+def test_a_set_that_lost_its_metadata_is_known_by_its_body(
+    s3: MemoryStore, track: Track, spelt: bool
+) -> None:
+    """It names the job as well: else nothing of that task would be published, and nobody told."""
     job, result = two_tasks(track=track)
-    rewritten(s3, result, metadata={})
+    rewritten(s3, result, metadata={"Magic-Committer-Job": job.uuid} if spelt else {})
     assert job.commit().files == 2
     assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"2"}
-
-
-def test_metadata_of_another_spelling_is_no_reason_to_publish_a_part(s3: MemoryStore) -> None:
-    """A proxy writes ``Magic-Committer-Job``: without the body nothing of that task would be
-    published, and nobody would be told."""
-    job, result = two_tasks()
-    rewritten(s3, result, metadata={"Magic-Committer-Job": job.uuid})
-    assert job.commit().files == 2
 
 
 @pytest.mark.parametrize("unreadable", [False, True])
@@ -271,25 +266,17 @@ def test_a_set_of_nobody_stops_the_commit(s3: MemoryStore, unreadable: bool) -> 
     assert job.commit().files == 1
 
 
-@pytest.mark.parametrize("named", ["in metadata", "in the body", "in both"])
+@pytest.mark.parametrize("named", ["in metadata", "in the body", "in both", "with another id"])
 def test_a_zombies_set_is_passed_over(s3: MemoryStore, named: str) -> None:
-    """A run under the same given id wrote it: by its UUID it is that run's, wherever it stands."""
+    """A run under the same given id wrote it, or another job whose set has lost its metadata: by
+    its UUID it is that run's, wherever it stands, and no reason to refuse the job."""
     job, result = two_tasks()
-    metadata = {} if named == "in the body" else {JOB_METADATA: OTHER}
+    metadata = {} if named in ("in the body", "with another id") else {JOB_METADATA: OTHER}
     rewritten(s3, result, metadata=metadata, uuid="" if named == "in metadata" else OTHER)
-    assert job.commit().files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_a_set_of_another_job_is_passed_over_by_its_body(s3: MemoryStore) -> None:
-    """A set of another id that lies in the job's directory and has lost its metadata is not the
-    job's, and is no reason to refuse the job."""
-    job, result = two_tasks()
-    document = orjson.loads(s3.body(result.key))
-    del document["contentSha256"]
-    document["jobId"] = document["commits"][0]["jobId"] = "another"
-    document["extraData"][EXTRA_JOB] = OTHER
-    s3.put_object(result.key, orjson.dumps(document))
+    if named == "with another id":
+        document = orjson.loads(s3.body(result.key))
+        document["jobId"] = document["commits"][0]["jobId"] = "another"
+        s3.put_object(result.key, orjson.dumps(document))
     assert job.commit().files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
 

@@ -91,18 +91,6 @@ def test_the_plan_goes_before_the_sets_that_it_names(s3: MemoryStore) -> None:
     assert "set" in kinds
 
 
-def test_what_names_an_upload_that_stays_stays_too(s3: MemoryStore) -> None:
-    """I4: an upload that could not be aborted keeps its pendingset, for the next sweep."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    with refusing(s3, "abort_upload", Unanswered("not now")):
-        report = job.abort()
-    assert result.key in s3.keys()
-    assert report.left_open
-    mc.recover(DEST, job.id)
-    assert open_ids(s3) == []
-
-
 def test_as_many_uploads_as_a_report_names_are_told_of_no_more(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
