@@ -67,7 +67,6 @@ class World:
         self.completes: list[bool] = []
         self.denied: dict[str, StoreError] = {}
         self.refusal, self.times = refusal, times
-        self.between: Callable[[], object] | None = None
         self.store.before = self._before
 
     def _before(self, request: Request) -> None:

@@ -64,15 +64,6 @@ def test_a_request_may_take_effect_later() -> None:
     assert store.body("k") == b"body"
 
 
-def test_hooks_run_outside_the_lock() -> None:
-    """A hook may use the store: a foreign writer between two requests is written that way."""
-    store = MemoryStore()
-    store.before = lambda request: store.put_object("k", b"foreign")
-    with pytest.raises(PreconditionFailed):
-        store.put("k", b"mine", if_none_match=True)
-    assert store.body("k") == b"foreign"
-
-
 def test_each_page_and_each_batch_is_a_request() -> None:
     """The counter has a request for each page of a listing and each batch of 1,000 deletes."""
     store = MemoryStore(page_keys=10)

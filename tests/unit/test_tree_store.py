@@ -52,16 +52,6 @@ def _body(store: TreeStore, key: str) -> bytes:
 # Parts --------------------------------------------------------------------------------------------
 
 
-def test_parts_that_come_in_order_are_never_copied(store: TreeStore, tmp_path: Path) -> None:
-    """The file that they are written to is the one that becomes visible."""
-    upload, parts = _pending(store, "t/k", b"one", b"two", b"three")
-    inode = _waiting(tmp_path)[0].stat().st_ino
-    store.complete_upload("t/k", upload, parts)
-    assert _body(store, "t/k") == b"onetwothree"
-    assert (tmp_path / "root/t/k").stat().st_ino == inode
-    assert _waiting(tmp_path) == []
-
-
 def test_parts_that_many_threads_send_are_not_copied(store: TreeStore, tmp_path: Path) -> None:
     """One that comes a moment early waits for its turn."""
     upload, _ = _pending(store, "t/k")

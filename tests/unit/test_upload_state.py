@@ -310,29 +310,6 @@ def test_an_upload_that_ended_needs_no_head_to_be_left_alone() -> None:
     assert "abort_upload" not in world.sent
 
 
-@pytest.mark.parametrize("times", [0, 1, ABORTS_MAX - 1])
-@pytest.mark.parametrize("look_first", [True, False])
-def test_an_open_upload_is_aborted_until_its_parts_are_gone(look_first: bool, times: int) -> None:
-    """Parts in flight outlive an abort: it is believed when the parts are gone."""
-    world = World()
-    deaf(world, times)
-    remover = UploadRemover(world.runtime, look_first=look_first)
-    assert remover.remove(world.upload).removal is Removal.ABORTED
-    assert world.sent.count("abort_upload") == times + 1
-    assert world.sent[world.sent.index("abort_upload") + 1] == "list_parts"
-    assert not world.is_open
-
-
-def test_an_abort_that_never_takes_is_left_and_told() -> None:
-    """After so many aborts the upload is left, and said to be open."""
-    world = World()
-    deaf(world, 99)
-    removed = UploadRemover(world.runtime).remove(world.upload)
-    assert (removed.removal, removed.error, removed.sent) == (Removal.LEFT, None, False)
-    assert "still open" in removed.why
-    assert world.sent.count("abort_upload") == ABORTS_MAX
-
-
 @pytest.mark.parametrize("answer", REFUSALS)
 def test_an_abort_that_is_refused_is_left_with_the_reason(answer: str) -> None:
     """The store's error is in the answer, and nothing is raised."""
