@@ -14,14 +14,15 @@ from magic_committer.stores.base import Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import (
-    DEST,
     At,
+    DEST,
     committed_task,
     control,
     dies_at,
     failing,
     job_of,
     killed,
+    one_file,
     raising,
     record_put,
     refusing,
@@ -305,6 +306,17 @@ def test_a_task_that_nobody_expects_refuses_a_commit_by_listing(
     assert (raised.value.missing, raised.value.surplus) == ((), ("2",) if expect != 1 else ())
     assert (job.state, visible(s3)) == ("running", {})
     assert job.commit(expect=["1", "2"]).files == 2
+
+
+def test_a_late_attempt_of_a_committed_job_is_not_told_that_it_was_aborted(s3: MemoryStore) -> None:
+    """I10: the job committed, perhaps with this attempt: the error says that, and no more."""
+    job = mc.start(DEST, job_id="j")
+    task = one_file(job)
+    At(s3, "put *.pendingset", mc.attach(DEST, "j").commit, after=True)
+    with pytest.raises(mc.JobNotRunning) as raised:
+        task.commit()
+    assert raised.value.outcome == "committed"
+    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 @pytest.mark.parametrize("another", [True, False])
