@@ -14,8 +14,8 @@ from magic_committer.stores.base import Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.promises.hands import (
-    At,
     DEST,
+    At,
     committed_task,
     control,
     dies_at,
