@@ -26,7 +26,6 @@ class AtOnce(MemoryStore):
         self.most = 0
 
     def many(self) -> Any:
-        """As the port says."""
         return self
 
     def ask_each(
@@ -36,7 +35,6 @@ class AtOnce(MemoryStore):
         in_flight: int,
         look_seconds: float = 0.0,
     ) -> Generator[tuple[Any, Answer], None, None]:
-        """As the port says."""
         under_way: list[tuple[Any, Ask]] = []
         while True:
             while len(under_way) < in_flight and (one := next_ask()) is not None:
@@ -49,7 +47,6 @@ class AtOnce(MemoryStore):
             yield item, self.answer(ask)
 
     def answer(self, ask: Ask) -> Answer:
-        """What its verb answers."""
         return _answer(self, ask)
 
 
@@ -66,7 +63,6 @@ class Overlapping:
         in_flight: int,
         look_seconds: float = 0.2,
     ) -> Generator[tuple[Any, Answer], None, None]:
-        """As the port says."""
         answers: SimpleQueue[tuple[Any, Answer]] = SimpleQueue()
         flying = 0
 

@@ -39,7 +39,6 @@ def upload_of(file: object) -> mc.UploadStream:
 
 
 def attempt_of(attempt: TaskAttempt) -> Attempt:
-    """The attempt, as the magic committer makes it."""
     assert isinstance(attempt, Attempt)
     return attempt
 

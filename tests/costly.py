@@ -31,7 +31,6 @@ class CostlyStore(MemoryStore):
     def complete_upload(
         self, key: str, upload_id: str, parts: Sequence[Part], **terms: Any
     ) -> Written:
-        """As the port's."""
         upload = next((u for u in self.open_uploads(key) if u.upload_id == upload_id), None)
         written = super().complete_upload(key, upload_id, parts, **terms)
         if upload is not None:
@@ -39,14 +38,12 @@ class CostlyStore(MemoryStore):
         return written
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """As the port's."""
         super().abort_upload(key, upload_id)
         if upload_id in self.done:
             self.lost.append(key)
             self.delete_object(key)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        """As the port's."""
         pages = list(super().list_uploads(prefix))
         if not self.lags:
             yield from pages

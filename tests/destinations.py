@@ -41,11 +41,9 @@ class There:
         return {"committer": self.committer} if self.committer else {}
 
     def write(self, **more: Any) -> mc.Writing:
-        """`mc.write` there."""
         return mc.write(self.url, **self.terms, **more)
 
     def start(self, **more: Any) -> mc.Job:
-        """`mc.start` there."""
         return mc.start(self.url, **self.terms, **more)
 
     def data(self) -> dict[str, bytes]:
@@ -57,7 +55,6 @@ class There:
         raise NotImplementedError
 
     def read(self, name: str) -> bytes:
-        """The bytes of one."""
         raise NotImplementedError
 
     def put(self, name: str, body: bytes) -> None:

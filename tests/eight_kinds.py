@@ -72,11 +72,9 @@ class Made:
         return counts
 
     def of(self, *kinds: str) -> set[Name]:
-        """The uploads of some kinds."""
         return {name for kind in kinds for name in self.by_kind[kind]}
 
     def all(self) -> set[Name]:
-        """Every upload."""
         return self.of(*self.by_kind)
 
 
@@ -207,7 +205,6 @@ class Told:
     Initiated; and the dead job's directory is two days old."""
 
     def list(self, prefix: str, **how: Any) -> Iterator[ObjectPage]:
-        """As the port's."""
         old = Destination("bucket", f"table/jobs/{DEAD}/")
         directory = JobPaths(old, DEAD).directory
         for page in super().list(prefix, **how):  # type: ignore[misc]
@@ -220,7 +217,6 @@ class Told:
             yield replace(page, objects=tuple(objects))
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        """As the port's."""
         for page in super().list_uploads(prefix):  # type: ignore[misc]
             uploads = (
                 replace(one, initiated=None) if one.key.startswith("table/ageless/") else one
@@ -230,7 +226,6 @@ class Told:
 
 
 def opened(store: ObjectStore) -> set[Name]:
-    """Every upload that is open now."""
     return {(one.key, one.upload_id) for page in store.list_uploads("") for one in page.uploads}
 
 

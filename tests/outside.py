@@ -72,7 +72,6 @@ class Outside:
         return self.control(dest, closed=closed) + self.uploads(dest)
 
     def body(self, dest: str, name: str) -> bytes:
-        """An object's bytes."""
         key = f"{dest}/{name}" if dest else name
         found: bytes = self.client.get_object(Bucket=self._bucket, Key=key)["Body"].read()
         return found

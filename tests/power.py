@@ -42,7 +42,6 @@ class Power:
             self.sync(os.fspath(path))
 
     def sync(self, path: str, *, whole: bool = False) -> None:
-        """Stands for `disk.sync`."""
         if whole:
             for each in (self.root, *self.root.rglob("*")):
                 with suppress(FileNotFoundError):

@@ -102,7 +102,6 @@ class Reply:
 
 
 def error(status: int, code: str, message: str = "as the test wants") -> Reply:
-    """S3's error document."""
     body = (
         f"<Error><Code>{code}</Code><Message>{message}</Message><RequestId>R1</RequestId></Error>"
     )

@@ -139,11 +139,9 @@ class Answering(BaseHTTPRequestHandler):
     wbufsize = -1  # a reply's head and body leave together
 
     def answer(self) -> None:
-        """Answer one request."""
         raise NotImplementedError
 
     def do_GET(self) -> None:
-        """Answer, whatever the method is."""
         self.answer()
 
     do_PUT = do_POST = do_DELETE = do_HEAD = do_GET
@@ -154,7 +152,6 @@ class Answering(BaseHTTPRequestHandler):
         return answered
 
     def body(self) -> bytes:
-        """The request's body."""
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def tell(self, reply: http.client.HTTPResponse, content: bytes) -> None:

@@ -131,7 +131,6 @@ class _Verbs:
 
 
 def die() -> None:
-    """The process is killed."""
     raise Killed
 
 
@@ -204,7 +203,6 @@ class World:
         kind: type[ManifestCommitter] = ManifestCommitter,
         **terms: Any,
     ) -> ManifestCommitter:
-        """Start a job."""
         told: dict[str, Any] = {"track": "memory", "accept": "results", "committer": kind.name}
         agreed = Terms(**{**told, **terms})
         return kind.setup(self.runtime(seen), self.dest, agreed, Options(), BlockSource(), job_id)
@@ -235,7 +233,6 @@ class World:
     # What operators do ----------------------------------------------------------------------------
 
     def inspect(self, seen: object | None = None) -> list[FoundJob]:
-        """Every job."""
         return list(inspect_all(self.runtime(seen), self.dest, 0.0))
 
     def recover(
@@ -246,7 +243,6 @@ class World:
         return recover_job(runtime, self.dest, job_id, dead_after=dead_after, **more)
 
     def abort(self, job_id: str, seen: object | None = None, *, revert: bool = False) -> JobReport:
-        """Abort or revert a job."""
         runtime = self.runtime(seen)
         found = records.read(runtime, JobPaths(self.dest, job_id).record)
         assert found is not None
@@ -267,7 +263,6 @@ class World:
 
 
 def opened(attempt: Any, name: str) -> Any:
-    """A new file of an attempt."""
     return attempt.open(name, unique=False, attributes=Attributes())
 
 

@@ -91,7 +91,6 @@ class Calls:
 
 
 def die() -> None:
-    """The process is killed."""
     raise Killed
 
 
@@ -123,7 +122,6 @@ def lay_out(root: Path, files: dict[str, bytes]) -> None:
 
 
 def dest(root: Path) -> str:
-    """The URL of the destination."""
     return (root / "t").as_uri()
 
 

@@ -75,7 +75,6 @@ class Wire:
         return piece
 
     def reset(self) -> None:
-        """Hang up at once."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         socket.socket.close(self.socket)
 

@@ -24,7 +24,6 @@ def moto_stores() -> Iterator[dict[str, ObjectStore]]:
 
 @pytest.fixture(params=stores.NAMES)
 def store(request: pytest.FixtureRequest) -> Iterator[ObjectStore]:
-    """The store under test."""
     test = request.node.originalname
     if reason := stores.deviation(request.param, test):
         strict = not stores.by_chance(request.param, test)

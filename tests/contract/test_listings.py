@@ -92,8 +92,7 @@ def test_a_listing_is_asked_for_page_by_page(store: ObjectStore, prefix: str) ->
 
 
 def test_more_than_a_page_is_listed_and_deleted(store: ObjectStore, prefix: str) -> None:
-    """1,001 objects: listed once each, in order, on pages of at most 1,000; deleted in two
-    batches, and nothing else is."""
+    """1,001 objects: once each, in order, on pages of 1,000; deleted in two batches, alone."""
     names = [f"{n:05}" for n in range(DELETE_KEYS_MAX + 1)]
     pool = ThreadPool(8)
     try:

@@ -20,7 +20,6 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import MagicError
 from magic_committer.hadoop import formats
 from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA, TOKEN_METADATA
@@ -59,13 +58,11 @@ class Attack:
         self.before = self.outside()
 
     def outside(self) -> tuple[dict[str, bytes], list[str]]:
-        """Everything in the bucket that is not below ``t/``."""
         objects = {k: self.s3.body(k) for k in self.s3.keys() if not k.startswith("t/")}
         uploads = [u.upload_id for u in self.s3.open_uploads() if not u.key.startswith("t/")]
         return objects, uploads
 
     def record(self) -> Json:
-        """The record's document."""
         document: Json = orjson.loads(self.s3.body(f"{self.directory}_job.json"))
         return document
 
@@ -82,7 +79,6 @@ class Attack:
         return self.s3.put_object(key, body, metadata={JOB_METADATA: self.job.uuid})
 
     def write_record(self, document: Json) -> None:
-        """Forge the record."""
         self.put(f"{self.directory}_job.json", orjson.dumps(document))
 
     def write_plan(self, document: Json) -> None:
@@ -129,7 +125,7 @@ class Attack:
         for call in calls:
             try:
                 call()
-            except MagicError as error:
+            except mc.MagicError as error:
                 met[type(error).__name__] += 1
             else:
                 met["done"] += 1
@@ -164,7 +160,6 @@ FORGED_PLANS: dict[str, Callable[[Attack, Json], Json]] = {
 
 
 def etag_of(attack: Attack, key: str) -> str:
-    """An object's ETag."""
     return attack.s3.head(key).etag
 
 
@@ -179,7 +174,7 @@ def test_a_forged_plan_is_refused_whole(
     assert plan is not None
     attack.write_plan(FORGED_PLANS[forgery](attack, plan))
     at_home = {k: s3.body(k) for k in s3.keys("t/") if "/__magic" not in k}
-    with pytest.raises(MagicError) as raised:
+    with pytest.raises(mc.MagicError) as raised:
         mc.recover(DEST, attack.job.id)
     told = f"{raised.value} {raised.value.__cause__}"
     assert any(word in told for word in ("deletes", "marker", "sets", "job_id", "uuid")), told
@@ -189,39 +184,28 @@ def test_a_forged_plan_is_refused_whole(
     assert {k: s3.body(k) for k in s3.keys("t/") if "/__magic" not in k} == at_home
 
 
-@pytest.mark.parametrize("mode", ["append", "fail"])
-def test_a_job_that_replaces_nothing_deletes_nothing(
-    s3: MemoryStore, machine: Machine, mode: Mode
+@pytest.mark.parametrize(
+    ("mode", "key", "told"),
+    [
+        ("append", "t/old.csv", "replaces nothing"),
+        ("fail", "t/old.csv", "replaces nothing"),
+        # where no other job by partition has looked
+        ("replace_partitions", "t/p=9/old.csv", "in no partition"),
+    ],
+)
+def test_a_plan_deletes_what_its_job_may_and_nothing_else(
+    s3: MemoryStore, machine: Machine, mode: Mode, key: str, told: str
 ) -> None:
-    """I6: a plan that deletes is refused where the job's mode, which its record tells, does not."""
+    """I6: it is refused where the mode, which the record tells, replaces nothing, or not there."""
     attack = Attack(s3, machine, "completed", mode)
-    s3.put_object("t/old.csv", b"old")
+    s3.put_object(key, b"old")
     plan = attack.plan()
     assert plan is not None
-    attack.write_plan(rows(plan, "deletes", ["t/old.csv", etag_of(attack, "t/old.csv"), 0.0]))
-    with pytest.raises(MagicError) as raised:
+    attack.write_plan(rows(plan, "deletes", [key, etag_of(attack, key), 0.0]))
+    with pytest.raises(mc.MagicError) as raised:
         mc.recover(DEST, attack.job.id)
-    assert "replaces nothing" in f"{raised.value} {raised.value.__cause__}"
-    assert s3.body("t/old.csv") == b"old"
-
-
-def test_a_job_by_partition_deletes_in_its_partitions_only(
-    s3: MemoryStore, machine: Machine
-) -> None:
-    """I6: a plan that deletes below the destination, but in no partition that it announced, is
-    refused: other jobs by partition never looked there."""
-    s3.put_object("t/p=9/old.csv", b"old")
-    attack = Attack(s3, machine, "completed", "replace_partitions")
-    plan = attack.plan()
-    assert plan is not None
-    assert "p=9/" not in plan["partitions"]
-    attack.write_plan(
-        rows(plan, "deletes", ["t/p=9/old.csv", etag_of(attack, "t/p=9/old.csv"), 0.0])
-    )
-    with pytest.raises(MagicError) as raised:
-        mc.recover(DEST, attack.job.id)
-    assert "in no partition" in f"{raised.value} {raised.value.__cause__}"
-    assert s3.body("t/p=9/old.csv") == b"old"
+    assert told in f"{raised.value} {raised.value.__cause__}"
+    assert s3.body(key) == b"old"
 
 
 def elsewhere(pending: formats.Pending, attack: Attack) -> formats.Pending:
@@ -258,7 +242,7 @@ def test_another_jobs_committed_object_is_not_reverted(
         return replace(pending, destination_key="other/published.csv", extra_data=extra)
 
     attack.write_sets(forge)
-    with suppress(MagicError):
+    with suppress(mc.MagicError):
         mc.abort(DEST, attack.job.id, revert=True)
     attack.operators_come()
     assert attack.outside() == attack.before
@@ -370,7 +354,7 @@ def test_a_pendingset_of_huge_counts_takes_no_huge_memory(
 ) -> None:
     """The same for pendingsets, in every state."""
     attack = Attack(s3, machine, state, "append")
-    with suppress(MagicError):  # what no writer writes is not there
+    with suppress(mc.MagicError):  # what no writer writes is not there
         attack.write_sets(partial(replace, **dict([HUGE[number]])))
     peak = counted(attack.operators_come)
     assert peak < PEAK_MAX, f"{peak >> 20} MiB"
@@ -430,7 +414,7 @@ def test_whatever_is_forged_nothing_elsewhere_is_touched(state: str, mode: Mode)
         with memory_store(clock=clock) as s3:
             attack = Attack(s3, Machine(s3, clock), state, mode)
             chance = random.Random(f"{state} {mode} {seed}")
-            with suppress(MagicError, TypeError, KeyError, AttributeError, ValueError):
+            with suppress(mc.MagicError, TypeError, KeyError, AttributeError, ValueError):
                 forge(attack, chance)  # a forgery may spoil the next one
             met += attack.operators_come()
             assert attack.outside() == attack.before, seed

@@ -116,8 +116,7 @@ def test_so_many_values_are_read_and_one_more_is_not() -> None:
 
 
 def test_names_full_of_commas_are_no_values() -> None:
-    """Whatever stands in texts, quotes within them too, does not count: real files may be called
-    so."""
+    """Whatever stands in texts, quotes too, does not count: real files may be called so."""
     odd = ',[{\\"' * 150
     many = [
         replace(SET.commits[0], destination_key=f"t/{n}{odd}", upload_id=odd) for n in range(100)

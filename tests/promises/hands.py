@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from typing import Any
 
 import pytest
 
 import magic_committer as mc
 from magic_committer.committers.manifest.files import TreeFile
-from magic_committer.errors import Unanswered
+from magic_committer.errors import InvalidRequest, NotSupported, StoreError, Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
@@ -47,7 +48,6 @@ def visible(store: MemoryStore) -> dict[str, bytes]:
 
 
 def control(store: MemoryStore) -> list[str]:
-    """Keys of control objects."""
     return [key for key in store.keys() if "/__magic" in key]
 
 
@@ -58,15 +58,12 @@ class StillClock:
         self.time = 1_795_000_000.0
 
     def now(self) -> float:
-        """Seconds since the epoch."""
         return self.time
 
     def monotonic(self) -> float:
-        """The same."""
         return self.time
 
     def sleep(self, seconds: float) -> None:
-        """Move on at once."""
         self.time += seconds
 
 
@@ -97,19 +94,32 @@ def bury() -> None:
         _killed.pop().abort()
 
 
+Fits = str | Callable[[Request], object]
+"""Which requests: a function says, or words do, as ``"put *_job.json"``: verbs, and keys."""
+
+
+def fitting(fits: Fits) -> Callable[[Request], object]:
+    if not isinstance(fits, str):
+        return fits
+    verbs, _, keys = fits.partition(" ")
+    return lambda request: (
+        (verbs == "*" or request.verb in verbs.split("|")) and fnmatchcase(request.key, keys or "*")
+    )
+
+
 class At:
     """Does something at the n-th request that fits, once: before it, or after it took effect."""
 
     def __init__(
         self,
         store: MemoryStore,
-        fits: Callable[[Request], object],
+        fits: Fits,
         deed: Callable[[], Any] | BaseException,
         *,
         after: bool = False,
     ) -> None:
         """``deed``: a call, or an error to raise."""
-        self._fits = fits
+        self._fits = fitting(fits)
         self._deed = deed
         self.done = False
         if after:
@@ -136,13 +146,19 @@ class Nth:
         return self._left == 0
 
 
-def raising(
-    fits: Callable[[Request], object], error: BaseException | type[BaseException]
-) -> Callable[..., None]:
+STATUS = {mc.PermissionDenied: 403, InvalidRequest: 400, NotSupported: 501}
+"""Of the errors that a class stands for."""
+
+
+def raising(fits: Fits, error: BaseException | type[BaseException]) -> Callable[..., None]:
     """A hook: each request that fits fails, before or after it takes effect."""
 
+    does = fitting(fits)
+    if isinstance(error, type) and issubclass(error, StoreError):
+        error = error("refused", status=STATUS.get(error, 0))
+
     def hook(request: Request, *_: object) -> None:
-        if fits(request):
+        if does(request):
             raise error
 
     return hook
@@ -152,11 +168,24 @@ def failing(
     store: MemoryStore, verb: str, key: str, failure: BaseException | type[BaseException]
 ) -> None:
     """From now on each such request for a key fails, before it takes effect."""
-    store.before = raising(lambda request: (request.verb, request.key) == (verb, key), failure)
+    store.before = raising(f"{verb} {key}", failure)
+
+
+@contextmanager
+def refusing(
+    store: MemoryStore,
+    fits: Fits,
+    error: BaseException | type[BaseException],
+    *,
+    after: bool = False,
+) -> Iterator[None]:
+    """In the block each request that fits fails, before or after it takes effect."""
+    setattr(store, "after" if after else "before", raising(fits, error))
+    yield
+    setattr(store, "after" if after else "before", None)
 
 
 def unanswered() -> None:
-    """The store's answer never came."""
     raise Unanswered("no answer")
 
 
@@ -175,13 +204,12 @@ class Crash(BaseException):
 
 
 def crash() -> None:
-    """Kill the actor here."""
     raise Crash
 
 
 def dies_at(
     s3: MemoryStore,
-    fits: Callable[[Request], object],
+    fits: Fits,
     step: Callable[[], object],
     *,
     after: bool = False,
@@ -207,7 +235,7 @@ def half_completed(s3: MemoryStore, *, mode: Mode = "append") -> mc.Job:
     job = mc.start(DEST, mode=mode)
     committed_task(job, "1", {"a.csv": b"1"})
     committed_task(job, "2", {"b.csv": b"2"})
-    dies_at(s3, lambda r: r.verb == "complete_upload" and r.key == "t/b.csv", job.commit)
+    dies_at(s3, "complete_upload t/b.csv", job.commit)
     return job
 
 

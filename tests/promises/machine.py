@@ -12,14 +12,7 @@ from magic_committer.commit.closed import GRAIN_SECONDS
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import (
-    DEST,
-    Crash,
-    committed_task,
-    control,
-    dies_at,
-    killed,
-)
+from tests.promises.hands import DEST, Crash, committed_task, control, dies_at, killed
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -61,7 +54,7 @@ class Machine:
         return job
 
     def _die(self, step: Callable[[], object], verb: str, key: str) -> None:
-        dies_at(self.s3, lambda r: r.verb == verb and r.key.endswith(key), step)
+        dies_at(self.s3, f"{verb} *{key}", step)
 
     def later(self, seconds: float) -> None:
         """Let so much time pass, for the store and everybody, that the store's whole seconds tell
@@ -70,7 +63,6 @@ class Machine:
 
 
 def left(s3: MemoryStore) -> list[str]:
-    """Last elements of control objects."""
     return [key.rsplit("/", 1)[-1] for key in control(s3)]
 
 
@@ -104,7 +96,6 @@ class Killer:
         self._sent = self._answered = 0
 
     def __call__(self, step: Callable[[], object]) -> bool:
-        """Take it; whether the process died of it."""
         self._s3.before, self._s3.after = self._before, self._answer
         with suppress(Crash):
             step()

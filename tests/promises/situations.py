@@ -42,7 +42,6 @@ class Situation:
 
 
 def contents(s3: MemoryStore) -> object:
-    """All there is."""
     return {key: s3.body(key) for key in s3.keys()}, s3.open_uploads()
 
 

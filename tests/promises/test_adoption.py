@@ -28,7 +28,6 @@ def adopted(job: HadoopJob) -> mc.Job:
 
 
 def contents(store: MemoryStore) -> dict[str, object]:
-    """All there is."""
     objects: dict[str, object] = {key: store.body(key) for key in store.keys()}
     return {**objects, "": store.open_uploads()}
 
@@ -46,8 +45,7 @@ def contents(store: MemoryStore) -> dict[str, object]:
 def test_an_adopted_job_commits_exactly_its_tasks_files(
     s3: MemoryStore, release: str, case: str
 ) -> None:
-    """I2, I4: each release's files, in its layout, become visible byte for byte, and nothing but
-    the marker and the closed record stays."""
+    """I2, I4: in each layout, byte for byte; but for marker and record nothing stays."""
     hadoops = leave_job(s3, release, case)
     report = adopted(hadoops).commit()
     assert (report.outcome, report.files, report.warnings) == ("committed", len(hadoops.files), ())
@@ -157,8 +155,7 @@ def test_an_end_that_dies_at_any_request_is_finished(
 
 
 def test_an_adoption_that_dies_at_any_request_harms_nothing() -> None:
-    """I6: killed at each request in turn, adopting leaves Hadoop's job whole: it is adopted then,
-    or can be adopted again."""
+    """I6: killed at each request in turn, it leaves Hadoop's job adopted, or to be adopted."""
     for machine, dies in deaths(least=5):
         probe._known.clear()
         hadoops = leave_job(machine.s3, "3.3.6")
@@ -264,7 +261,6 @@ def test_what_a_jvm_writes_keeps_its_adopted_job_young(
 
 
 def marker_of_ours(store: MemoryStore, job: HadoopJob) -> None:
-    """An object with our token in its metadata."""
     store.put_object(f"{job.directory}x", metadata=OURS)
 
 
@@ -402,12 +398,7 @@ def test_an_object_with_another_etag_is_never_guessed_about() -> None:
             s3.put_object(first, hadoops.files[first])  # the same bytes under another ETag
             raise Crash
 
-        at = At(
-            s3,
-            lambda r: r.verb == "complete_upload" and r.key == first,
-            completed_under_kms,
-            after=True,
-        )
+        at = At(s3, f"complete_upload {first}", completed_under_kms, after=True)
         with pytest.raises(Crash):
             job.commit()
         assert at.done
@@ -423,7 +414,7 @@ def test_two_commits_of_one_adopted_job_end_alike(s3: MemoryStore) -> None:
     """I5: a driver that was faster is obeyed, also where its sweep has taken the pendingsets."""
     hadoops = leave_job(s3, "3.3.4")
     job, rival = adopted(hadoops), mc.attach(DEST, "hadoops")
-    at = At(s3, lambda r: r.verb == "get" and r.key == hadoops.sets[0], rival.commit)
+    at = At(s3, f"get {hadoops.sets[0]}", rival.commit)
     assert job.commit().outcome == "committed"
     assert at.done
     assert visible(s3) == hadoops.files
@@ -443,7 +434,7 @@ def test_an_adopted_job_is_reverted_while_it_commits(s3: MemoryStore, release: s
     """I3: undone half-way, what was published of it is deleted again: by its multipart ETag."""
     hadoops = leave_job(s3, release)
     last = sorted(hadoops.files)[-1]
-    dies_at(s3, lambda r: r.verb == "complete_upload" and r.key == last, adopted(hadoops).commit)
+    dies_at(s3, f"complete_upload {last}", adopted(hadoops).commit)
     assert mc.abort(DEST, "hadoops", revert=True).outcome == "reverted"
     assert visible(s3) == {}
     assert s3.open_uploads() == ()

@@ -14,15 +14,6 @@ import magic_committer as mc
 from magic_committer.committers.classic import V1Committer, V2Committer
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.registry import real_name
-from magic_committer.errors import (
-    CommitRefused,
-    DestinationExists,
-    IncompleteJob,
-    JobNotRunning,
-    MagicError,
-    OptionError,
-    PermissionDenied,
-)
 from magic_committer.options import Options
 from magic_committer.protocol.record import Terms
 from magic_committer.upload import BlockSource
@@ -34,7 +25,6 @@ FILES = {"p=1/a": b"1", "p=1/b": b"2", "c": b"3"}
 
 @pytest.fixture(params=KINDS, ids=["v1", "v2"])
 def kind(request: pytest.FixtureRequest) -> type[V1Committer]:
-    """Each of the two."""
     found: type[V1Committer] = request.param
     return found
 
@@ -42,7 +32,6 @@ def kind(request: pytest.FixtureRequest) -> type[V1Committer]:
 def start(
     world: World, kind: type[V1Committer], job_id: str | None = None, **terms: Any
 ) -> ManifestCommitter:
-    """Start a job."""
     return world.start(None, job_id, kind, **{"accept": "listing", **terms})
 
 
@@ -56,12 +45,10 @@ def every_verb(run: Any) -> Iterator[int]:
 
 
 def decided(verb: str, path: str) -> bool:
-    """Whether a verb is that of the decision."""
     return verb == "put" and path.endswith("/_job.json")
 
 
 def publishing(verb: str, path: str) -> bool:
-    """Whether a verb makes a file visible."""
     return verb == "complete_upload"
 
 
@@ -138,8 +125,7 @@ def test_jobs_side_by_side_do_not_touch_each_other(kind: type[V1Committer]) -> N
 
 
 def test_a_second_driver_takes_the_tasks_of_the_first(kind: type[V1Committer]) -> None:
-    """A driver that dies leaves what its tasks have committed; the next one with the same id runs
-    the others only."""
+    """A dead driver leaves what its tasks committed; the next one with its id runs the others."""
     world = World()
     first = start(world, kind, "nightly")
     write(first, "1", {"a": b"1"})
@@ -159,7 +145,7 @@ def test_the_commit_refuses_a_job_without_its_tasks(kind: type[V1Committer]) -> 
     world = World()
     job = start(world, kind)
     write(job, "1", {"a": b"1"})
-    with pytest.raises(IncompleteJob, match="1 task"):
+    with pytest.raises(mc.IncompleteJob, match="1 task"):
         job.commit_job(expect=2)
     write(job, "2", {"b": b"2"})
     assert job.commit_job(expect=2).outcome == "committed"
@@ -204,7 +190,7 @@ def test_modes_that_they_do_not_have_are_refused(
     kind: type[V1Committer], mode: Any, tmp_path: Path
 ) -> None:
     """The error names the committer that has them, and nothing is made."""
-    with pytest.raises(OptionError, match="'manifest'"):
+    with pytest.raises(mc.OptionError, match="'manifest'"):
         mc.start(tmp_path.as_uri(), committer=kind.name, mode=mode)
     assert list(tmp_path.iterdir()) == []
 
@@ -216,10 +202,10 @@ def test_mode_fail_refuses_data(kind: type[V1Committer]) -> None:
         job = start(world, kind, mode="fail")
         write(job, "1", {"a": b"1"})
         world.put("b", b"other")
-        with pytest.raises(DestinationExists):
+        with pytest.raises(mc.DestinationExists):
             job.commit_job()
     world.put("b", b"other")
-    with pytest.raises(DestinationExists):
+    with pytest.raises(mc.DestinationExists):
         start(world, kind, mode="fail")
     assert world.data() == {"b": b"other"}
 
@@ -233,8 +219,7 @@ def test_hadoops_name_is_understood() -> None:
 
 
 def test_v1_shows_nothing_before_the_jobs_commit() -> None:
-    """Tasks that commit, tasks that do not and an abort: readers find nothing, and nothing is
-    left."""
+    """Tasks that commit or do not, and an abort: readers find nothing, and nothing is left."""
     world = World()
     job = start(world, V1Committer)
     write(job, "1", FILES)
@@ -264,8 +249,8 @@ def test_v1_commits_again_after_a_death_or_a_lost_answer_anywhere(fault: Any) ->
         seen = world.again(job, watched)
         try:
             seen.commit_job(expect=2)
-        except (Killed, MagicError) as error:
-            again = seen if isinstance(error, MagicError) else world.again(job)
+        except (Killed, mc.MagicError) as error:
+            again = seen if isinstance(error, mc.MagicError) else world.again(job)
             assert again.commit_job(expect=2).outcome == "committed"
         expected = {**FILES, "p=1/d": b"4", "q/r/e": b"5", "p=1/old": b"old"}
         assert world.data() == expected, number
@@ -289,7 +274,7 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
     assert recovery.outcome == "aborted"
     assert recovery.report is not None
     assert "they stay" in " ".join(recovery.report.warnings)
-    with pytest.raises(JobNotRunning, match="had made visible stays"):
+    with pytest.raises(mc.JobNotRunning, match="had made visible stays"):
         world.again(job).commit_job()
     assert world.data() == some
 
@@ -322,13 +307,12 @@ def test_two_drivers_of_v1_may_publish_at_once(dies: bool) -> None:
 
 
 def test_v1_refuses_to_commit_a_file_that_is_gone() -> None:
-    """Somebody removed what an accepted attempt had committed: the job is aborted, and nothing of
-    it is visible."""
+    """What an accepted attempt had committed was removed: aborted, and nothing is visible."""
     world = World()
     job = start(world, V1Committer, accept="results")
     results = [write(job, "1", {"a": b"1"}), write(job, "2", {"b": b"2"})]
     next(world.root.rglob("b")).unlink()
-    with pytest.raises(CommitRefused, match="is not open any more"):
+    with pytest.raises(mc.CommitRefused, match="is not open any more"):
         job.commit_job(results)
     assert world.data() == {}
 
@@ -339,7 +323,7 @@ def test_v1_does_not_put_a_directory_over_a_file() -> None:
     world.put("p=1", b"a file")
     job = start(world, V1Committer)
     write(job, "1", FILES)
-    with pytest.raises(CommitRefused, match="p=1 is a file"):
+    with pytest.raises(mc.CommitRefused, match="p=1 is a file"):
         job.commit_job()
     assert world.data() == {"p=1": b"a file"}
 
@@ -393,7 +377,7 @@ def test_v2_that_lost_an_answer_is_run_again() -> None:
         try:
             put(attempt, FILES)
             attempt.commit()
-        except MagicError:
+        except mc.MagicError:
             write(job, "1", FILES)
         assert job.commit_job(expect=1).files == 3
         assert world.data() == FILES, number
@@ -418,7 +402,7 @@ def test_an_abort_is_told_though_nobody_can_see_what_stays(kind: type[V1Committe
 
     def refused(verb: str, path: str) -> None:
         if verb == "head" and path.endswith("/_visible"):
-            raise PermissionDenied("it may not be looked at", operation="head")
+            raise mc.PermissionDenied("it may not be looked at", operation="head")
 
     world = World()
     job = start(world, kind, "nightly")
@@ -439,7 +423,7 @@ def test_an_abort_says_that_files_stay_whenever_they_came() -> None:
                 write(job, "1", FILES)
 
             def publish() -> None:
-                with suppress(MagicError, Killed):
+                with suppress(mc.MagicError, Killed):
                     if kind is V2Committer:
                         write(world.again(job), "1", FILES)
                     else:

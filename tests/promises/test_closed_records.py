@@ -50,7 +50,6 @@ def leaving(job_id: str | None = None) -> mc.Job:
 
 
 def record(job: mc.Job) -> str:
-    """The key of a job's record."""
     return f"t/__magic_job-{job.id}/_job.json"
 
 
@@ -134,7 +133,7 @@ def test_a_driver_that_slept_until_its_id_was_free_is_told_nothing_of_the_next_j
             mc.attach(DEST, "nightly").commit()
             machine.s3.delete_object("t/_SUCCESS")
 
-    pause = At(machine.s3, lambda r: r.verb == "complete_upload", meanwhile)
+    pause = At(machine.s3, "complete_upload", meanwhile)
     with pytest.raises(mc.OutcomeUnknown):
         runs[0].commit()
     assert pause.done
@@ -146,14 +145,13 @@ def test_a_driver_that_slept_until_its_id_was_free_is_told_nothing_of_the_next_j
 def test_an_abort_that_slept_until_its_id_was_free_aborts_nothing_of_the_next_job(
     machine: Machine,
 ) -> None:
-    """I6: it read that its own job runs, and slept. The next job is decided meanwhile: it is not
-    reverted."""
+    """I6: it read that its own job runs, and slept; the next one is decided, and not reverted."""
     runs = [mc.start(DEST, job_id="nightly")]
 
     def meanwhile() -> None:
         mc.abort(DEST, "nightly")
         _next_run(machine, runs)
-        dies_at(machine.s3, lambda r: r.verb == "complete_upload", runs[1].commit)
+        dies_at(machine.s3, "complete_upload", runs[1].commit)
 
     At(machine.s3, lambda r: r.verb == "put" and r.if_match is not None, meanwhile)
     with pytest.raises(mc.OutcomeUnknown):
@@ -313,11 +311,7 @@ def test_a_record_that_changes_between_read_and_delete_stays(machine: Machine) -
     """It goes by If-Match: what somebody wrote there since is theirs."""
     (key,) = closed()
     machine.later(DAY)
-    at = At(
-        machine.s3,
-        lambda r: r.verb == "delete_one" and r.key == key,
-        lambda: machine.s3.put_object(key, b"another's"),
-    )
+    at = At(machine.s3, f"delete_one {key}", lambda: machine.s3.put_object(key, b"another's"))
     leaving()
     assert at.done
     assert machine.s3.body(key) == b"another's"
@@ -354,7 +348,6 @@ def test_a_hadoop_directory_and_a_newer_record_are_passed_over(machine: Machine)
 
 @pytest.fixture
 def runtime(s3: MemoryStore) -> Runtime:
-    """One process without threads of its own."""
     return Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
 
 

@@ -15,7 +15,7 @@ from magic_committer.stores.memory import Request
 from magic_committer.stores.memory_bucket import Bucket
 from magic_committer.testing import MemoryStore, memory_store
 from magic_committer.upload import stream
-from tests.promises.hands import DEST, visible
+from tests.promises.hands import DEST, At, visible
 
 STAGED = {"a.csv": b"1", "d/b.csv": b"22", "d/empty.csv": b""}
 LEFT_OUT = ("_SUCCESS", "_temporary/0/x", "__magic_job-j/_job.json", "d/.crc")
@@ -34,7 +34,6 @@ def stage(memory_s3: MemoryStore) -> Iterator[MemoryStore]:
 
 @pytest.fixture
 def memory_s3() -> Iterator[MemoryStore]:
-    """The destination's bucket."""
     with memory_store() as store:
         yield store
 
@@ -54,8 +53,7 @@ def copied_by(job: mc.Job | None) -> mc.JobReport | None:
 def test_a_prefix_is_published_as_one_job(
     stage: MemoryStore, memory_s3: MemoryStore, by_task: bool
 ) -> None:
-    """I1, I2: nothing is visible before the commit; then all is, byte for byte, and nothing was
-    read."""
+    """I1, I2: nothing is visible before the commit, then all, byte for byte; nothing was read."""
     seen: list[dict[str, bytes]] = []
     memory_s3.before = lambda r: seen.append(visible(memory_s3)) if r.verb == "put_part" else None
     report = copied_by(mc.start(DEST) if by_task else None)
@@ -135,16 +133,14 @@ def test_an_object_that_does_not_stay_is_not_published(
     """What was listed is what is copied, also where the store ignores the condition (Ceph RGW):
     otherwise the block fails, nothing is visible, and nothing is open."""
 
-    def meddle(request: Request) -> None:
-        if request.verb == "create_upload":
-            memory_s3.before = None
-            stage.delete_object("x/a.csv")
-            if deed == "changed unseen":
-                monkeypatch.setattr(Bucket, "_check_etag", lambda *_: None)
-            if deed != "deleted":
-                stage.put_object("x/a.csv", b"2")
+    def meddle() -> None:
+        stage.delete_object("x/a.csv")
+        if deed == "changed unseen":
+            monkeypatch.setattr(Bucket, "_check_etag", lambda *_: None)
+        if deed != "deleted":
+            stage.put_object("x/a.csv", b"2")
 
-    memory_s3.before = meddle
+    At(memory_s3, "create_upload", meddle)
     with (
         pytest.raises(mc.UploadFailed, match=r"a copy of s3://stage/x/a\.csv.* copy again"),
         mc.write(DEST) as job,

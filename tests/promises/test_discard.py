@@ -13,15 +13,13 @@ import magic_committer as mc
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.destinations import DISKS, There, opened
-from tests.promises.hands import DEST, raising, visible
+from tests.promises.hands import DEST, refusing, visible
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
 
 
 @dataclass
 class Tracked:
-    """Starts jobs at a destination, with each track that it has."""
-
     there: There
     track: Track
 
@@ -41,46 +39,30 @@ def tracked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracked]
 
 
 def written(task: mc.Task, *names: str, unique: bool = False) -> None:
-    """Write small files."""
     for name in names:
         with task.open(name, unique=unique) as file:
             file.write(name.encode())
 
 
-def test_a_closed_file_leaves_its_task(tracked: Tracked) -> None:
-    """The others are published; of the discarded one no object and no upload is left."""
-    job = tracked()
-    with job.task(1) as task:
-        written(task, "a", "b")
-        task.discard("a")
-        assert len(tracked.there.left()) <= 1
-    assert job.commit([task.result]).files == 1
-    assert tracked.there.data() == {"b": b"b"}
-    assert tracked.there.left() == []
-
-
-def test_an_open_file_leaves_its_task(tracked: Tracked) -> None:
-    """A file that is still being written is aborted, and the commit does not wait for its close."""
+@pytest.mark.parametrize("what", ["a closed file", "an open one", "a name that is used again"])
+def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
+    """The others are published; of the discarded one no object and no upload is left. No commit
+    waits for its close, and its name is free."""
     job = tracked()
     with job.task(1) as task:
         written(task, "b")
-        task.open("a").write(b"1")
+        if what == "an open one":
+            task.open("a").write(b"1")
+        else:
+            written(task, "a")
         task.discard("a")
+        assert len(tracked.there.left()) <= 1
+        if "again" in what:
+            with task.open("a") as file:
+                file.write(b"second")
     job.commit([task.result])
-    assert tracked.there.data() == {"b": b"b"}
-    assert tracked.there.left() == []
-
-
-def test_the_name_is_free_afterwards(tracked: Tracked) -> None:
-    """A discarded file can be written again, and the second one is published."""
-    job = tracked()
-    with job.task(1) as task:
-        written(task, "a")
-        task.discard("a")
-        with task.open("a") as file:
-            file.write(b"second")
-    job.commit([task.result])
-    assert tracked.there.data() == {"a": b"second"}
+    again = {"a": b"second"} if "again" in what else {}
+    assert tracked.there.data() == {"b": b"b", **again}
     assert tracked.there.left() == []
 
 
@@ -124,34 +106,19 @@ def test_a_committed_task_keeps_its_files(there: There) -> None:
     assert there.data() == {"a": b"a"}
 
 
-def test_nothing_is_aborted_while_the_pending_may_be_stored(s3: MemoryStore) -> None:
-    """If the `.pending` cannot be deleted, the file stays whole, and the task publishes it."""
+@pytest.mark.parametrize(("fails", "published"), [("delete", "ab"), ("abort_upload", "b")])
+def test_a_discard_that_fails_publishes_the_whole_file_or_nothing_of_it(
+    s3: MemoryStore, fails: str, published: str
+) -> None:
+    """While the `.pending` may be stored nothing is aborted; an abort that failed is tried again by
+    the commit."""
     job = mc.start(DEST, track="s3")
     with job.task(1) as task:
-        written(task, "a")
-        s3.before = raising(
-            lambda r: r.verb == "delete", mc.PermissionDenied("no", operation="delete")
-        )
-        with pytest.raises(mc.PermissionDenied):
-            task.discard("a")
-        s3.before = None
-    job.commit([task.result])
-    assert visible(s3) == {"t/a": b"a"}
-
-
-def test_a_failed_abort_is_tried_again_and_the_file_stays_out(s3: MemoryStore) -> None:
-    """The upload is not published, though its abort failed; the commit aborts it."""
-    job = mc.start(DEST)
-    with job.task(1) as task:
         written(task, "a", "b")
-        s3.before = raising(
-            lambda r: r.verb == "abort_upload", mc.PermissionDenied("no", operation="abort_upload")
-        )
-        with pytest.raises(mc.PermissionDenied):
+        with refusing(s3, fails, mc.PermissionDenied), pytest.raises(mc.PermissionDenied):
             task.discard("a")
-        s3.before = None
     job.commit([task.result])
-    assert visible(s3) == {"t/b": b"b"}
+    assert visible(s3) == {f"t/{name}": name.encode() for name in published}
     assert s3.open_uploads() == ()
 
 

@@ -31,7 +31,6 @@ def prefix(request: pytest.FixtureRequest) -> str:
 
 
 def run(prefix: str, mode: Mode) -> mc.JobReport:
-    """A whole job of one file, in a partition."""
     job = mc.start(f"s3://bucket/{prefix}", mode=mode)
     committed_task(job, "1", {"dt=1/new.csv": b"new"})
     return job.commit()
@@ -99,7 +98,6 @@ def test_a_partition_is_its_exact_directory(s3: MemoryStore, mode: Mode) -> None
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    """moto's server."""
     with moto_server() as url:
         yield url
 

@@ -11,13 +11,20 @@ from magic_committer.commit import probe
 from magic_committer.errors import Unanswered
 from magic_committer.protocol.record import JobRecord
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, committed_task, control, raising, record_put, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    committed_task,
+    control,
+    raising,
+    record_put,
+    visible,
+)
 
 RECORD = "t/__magic_job-1/_job.json"
 
 
 def begin(**terms: Any) -> mc.Job:
-    """The start task, at each of its tries."""
     return mc.start(DEST, job_id="1", exist_ok=True, **terms)
 
 
@@ -65,12 +72,11 @@ def test_it_needs_an_id(s3: MemoryStore) -> None:
 
 @pytest.mark.parametrize("state", ["committed", "aborted", "committing"])
 def test_a_job_that_is_decided_is_not_started_again(s3: MemoryStore, state: str) -> None:
-    """I10: the error says how, also between the decision and the end, and nothing is written
-    twice."""
+    """I10: the error says how, also between decision and end, and nothing is written twice."""
     job = begin()
     result = committed_task(job, "1", {"a.csv": b"1"})
     if state == "committing":
-        s3.before = raising(lambda r: r.verb == "complete_upload", Unanswered("no answer"))
+        s3.before = raising("complete_upload", Unanswered("no answer"))
         with pytest.raises(mc.CommitIncomplete):
             job.commit([result])
     elif state == "committed":

@@ -17,7 +17,7 @@ from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Part, Written
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, Crash, committed_task, failing, raising, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, refusing, visible
 
 FILES = {"a.csv": b"1", "b.csv": b"2"}
 
@@ -44,7 +44,6 @@ class Gateway(MemoryStore):
     def complete_upload(
         self, key: str, upload_id: str, parts: Sequence[Part], **terms: Any
     ) -> Written:
-        """As the port's."""
         if upload_id in self.emptied:
             raise InvalidRequest("complete_upload: InvalidPart", status=400, code="InvalidPart")
         is_open = any(one.upload_id == upload_id for one in self.open_uploads(key))
@@ -53,20 +52,17 @@ class Gateway(MemoryStore):
         return super().complete_upload(key, upload_id, parts, **terms)
 
     def list_parts(self, key: str, upload_id: str) -> Sequence[Part]:
-        """As the port's."""
         if upload_id in self.renamed:
             raise NotFound("list_parts: NoSuchUpload", status=404, code="NoSuchUpload")
         return () if upload_id in self.emptied else super().list_parts(key, upload_id)
 
     def of(self, key: str) -> str:
-        """The upload that is open at a key."""
         (upload,) = self.open_uploads(key)
         return upload.upload_id
 
 
 @pytest.fixture
 def gateway() -> Iterator[Gateway]:
-    """The bucket ``bucket`` behind such a server."""
     clock = PatientClock()
     store = Gateway(clock)
     register_store(store, clock)
@@ -124,10 +120,8 @@ def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
     job, result = ready()
     refused = InvalidRequest("complete_upload: no", status=400, code="Slow")
 
-    failing(gateway, "complete_upload", "t/b.csv", refused)
-    with pytest.raises(mc.CommitIncomplete):
+    with refusing(gateway, "complete_upload t/b.csv", refused), pytest.raises(mc.CommitIncomplete):
         job.commit([result])
-    gateway.before = None
     gateway.renamed.add(gateway.of("t/b.csv"))
     with pytest.raises(mc.CommitIncomplete, match=r"lost .*: t/b\.csv"):
         job.commit([result])
@@ -167,12 +161,7 @@ def test_on_a_store_that_believes_dead_uploads_every_file_is_looked_at(
     if not learnt:
         probe._known.clear()
 
-    def aborts(request: Request) -> None:
-        if request.verb == "put" and "/_plan-" in request.key:
-            gateway.before = None
-            gateway.drop_upload(gateway.of("t/b.csv"))
-
-    gateway.before = aborts
+    At(gateway, "put */_plan-*", lambda: gateway.drop_upload(gateway.of("t/b.csv")))
     with pytest.raises(mc.CommitIncomplete, match=r"unresolved .*: t/b\.csv"):
         job.commit([result])
     assert probe.known(gateway.identity).true_complete is False
@@ -183,12 +172,8 @@ def test_what_cannot_be_asked_before_the_decision_decides_nothing(gateway: Gatew
     """The question fails: the job runs on, and the next commit asks again."""
     job, result = ready()
     probe._known.clear()
-    gateway.before = raising(
-        lambda r: r.verb == "create_upload", Unanswered("create_upload: no answer")
-    )
-    with pytest.raises(Unanswered):
+    with refusing(gateway, "create_upload", Unanswered), pytest.raises(Unanswered):
         job.commit([result])
-    gateway.before = None
     assert job.state == "running"
     assert job.commit([result]).outcome == "committed"
     assert visible(gateway) == {"t/a.csv": b"1", "t/b.csv": b"2"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,10 +16,7 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.fence import FENCE_SECONDS, Fence
-from magic_committer.errors import (
-    PermissionDenied,
-    Unanswered,
-)
+from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, StartedJob, State, Terms
@@ -35,6 +34,7 @@ from tests.promises.hands import (
     failing,
     one_file,
     raising,
+    refusing,
     unanswered,
     visible,
 )
@@ -42,14 +42,8 @@ from tests.promises.machine import DAY, Machine
 from tests.promises.test_small_files import held, is_verb
 
 
-def fence_reads(s3: MemoryStore) -> int:
-    """HEADs so far: only the fence sends them while tasks run."""
-    return s3.requests["head"]
-
-
 def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
-    """A Create that is not covered for a second is covered at the next block: zombies
-    stop early."""
+    """A Create that is not covered for a second is covered at the next block."""
     clock = PatientClock()
     with memory_store(clock=clock) as s3:
         job = mc.start(DEST, options=mc.Options(block_bytes=PART_BYTES_MIN))
@@ -57,13 +51,13 @@ def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
         task = job.task("1")
         f = task.open("a.bin")
         f.write(bytes(PART_BYTES_MIN))
-        assert fence_reads(s3) == 0
+        assert s3.requests["head"] == 0
         clock.sleep(2)
         f.write(bytes(PART_BYTES_MIN))
-        assert fence_reads(s3) == 1
+        assert s3.requests["head"] == 1
         clock.sleep(20)
         f.write(bytes(PART_BYTES_MIN))
-        assert fence_reads(s3) == 1  # covered once, covered for good
+        assert s3.requests["head"] == 1  # covered once, covered for good
         job.abort()
         g = task.open("b.bin")
         g.write(b"")
@@ -82,7 +76,7 @@ def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryS
     """I4: the read after the pendingset is stored catches all that a late attempt left."""
     job = mc.start(DEST)
     task = one_file(job)
-    At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), job.abort)
+    At(s3, "put *.pendingset", job.abort)
     with pytest.raises(mc.JobNotRunning):
         task.commit()
     assert s3.keys() == ()
@@ -98,17 +92,12 @@ def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStor
 
     def decide_and_pause() -> None:
         before = s3.before
-        s3.before = raising(lambda r: r.verb == "complete_upload", Crash)
+        s3.before = raising("complete_upload", Crash)
         with pytest.raises(Crash):
             driver.commit()
         s3.before = before
 
-    At(
-        s3,
-        lambda r: r.verb == "put" and r.key.endswith(".pendingset"),
-        decide_and_pause,
-        after=True,
-    )
+    At(s3, "put *.pendingset", decide_and_pause, after=True)
     task.commit()
     assert mc.attach(DEST, job.id).commit().outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
@@ -179,43 +168,35 @@ def test_an_old_task_takes_no_file_of_the_next_job_of_its_id(
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_record_that_may_not_be_read_is_told_as_it_is(s3: MemoryStore, track: Track) -> None:
-    """I10: 403 at the fence's first read says nothing of the job: the task raises PermissionDenied,
-    not that it is late, publishes nothing, and aborts its upload: its parts are there."""
-    job = mc.start(DEST, track=track, accept="results")
-    task = one_file(job)
-    s3.before = _forbid_heads
-    with pytest.raises(PermissionDenied, match="forbidden"):
-        task.commit()
-    s3.before = None
-    assert s3.open_uploads() == ()
-    with pytest.raises(mc.TaskFailed, match="aborted"):
-        task.commit()
-    job.abort()
-    assert s3.open_uploads() == ()
-    assert s3.keys() == ()
-
-
-def test_a_long_file_that_may_not_read_the_record_says_so() -> None:
-    """I10: a fence that falls due while a file is written raises what the store said; the file
-    is aborted."""
-    with memory_store(clock=(clock := PatientClock())) as slow:
-        job = mc.start(DEST, options=mc.Options(block_bytes=PART_BYTES_MIN))
-        f = job.task("1").open("a.bin")
+@pytest.mark.parametrize("when", ["at the commit", "in a long file"])
+def test_a_record_that_may_not_be_read_is_told_as_it_is(
+    s3: MemoryStore, clock: PatientClock, track: Track, when: str
+) -> None:
+    """I10: 403 at the fence's first read, or at one that falls due while a file is written, says
+    nothing of the job: PermissionDenied, not that it is late; nothing is published, and the upload
+    is aborted: its parts are there."""
+    options = mc.Options(block_bytes=PART_BYTES_MIN)
+    job = mc.start(DEST, track=track, accept="results", options=options)
+    if when == "at the commit":
+        task = one_file(job)
+        end: Callable[[], object] = task.commit
+    else:
+        task = job.task("1")
+        f = task.open("a.bin")
         upload_of(f)._sender.created()
         clock.sleep(2)
-        slow.before = _forbid_heads
-        with pytest.raises(PermissionDenied):
-            f.write(bytes(PART_BYTES_MIN))
-        assert slow.open_uploads() == ()
-        slow.before = None
+        end = partial(f.write, bytes(PART_BYTES_MIN))
+    with refusing(s3, "head", PermissionDenied), pytest.raises(PermissionDenied, match="refused"):
+        end()
+    assert s3.open_uploads() == ()
+    if when == "in a long file":
         with pytest.raises(PermissionDenied):
             f.close()
-
-
-def _forbid_heads(request: Request) -> None:
-    if request.verb == "head":
-        raise PermissionDenied("forbidden", status=403)
+    else:
+        with pytest.raises(mc.TaskFailed, match="aborted"):
+            task.commit()
+    job.abort()
+    assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -231,7 +212,7 @@ def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
     if when == "before":
         job.abort()
     else:
-        At(s3, lambda r: r.verb == "put" and r.key.endswith(".pending"), job.abort)
+        At(s3, "put *.pending", job.abort)
     with pytest.raises(mc.JobNotRunning):
         f.close()
     assert s3.open_uploads() == ()
@@ -286,9 +267,8 @@ def test_a_committed_attempt_is_not_undone_by_a_second_handle(s3: MemoryStore) -
     job = mc.start(DEST)
     first = one_file(job, attempt="a")
     # The tree stays, as if the first process had been killed.
-    s3.before = raising(lambda r: r.verb == "delete", Unanswered("no answer"))
-    first.commit()
-    s3.before = None
+    with refusing(s3, "delete", Unanswered("no answer")):
+        first.commit()
     second = mc.attach(DEST, job.id).task("1", attempt="a")
     with pytest.raises(mc.TaskFailed, match="committed"):
         second.abort()
@@ -304,7 +284,7 @@ def test_two_handles_that_commit_one_attempt_at_once_agree(s3: MemoryStore) -> N
         with first.open(name) as f:
             f.write(b"1")
     second = mc.attach(DEST, job.id).task("1", attempt="a")
-    At(s3, lambda r: r.verb == "get" and r.key.endswith(".pending"), first.commit)
+    At(s3, "get *.pending", first.commit)
     assert second.commit() == first.result
     assert job.commit([first.result]).files == 2
 
@@ -349,7 +329,7 @@ def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     set does not matter, and the attempt's upload goes."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    dies_at(s3, lambda r: r.verb == "list", lambda: mc.abort(DEST, job.id))
+    dies_at(s3, "list", lambda: mc.abort(DEST, job.id))
     key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{task.attempt_id}.pendingset"
     if unreadable:
         s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
@@ -365,8 +345,6 @@ PATHS = JobPaths(Destination.parse(DEST), "j")
 
 
 class Fenced:
-    """An attempt's fence, and the record that it reads."""
-
     def __init__(self, s3: MemoryStore) -> None:
         self.s3 = s3
         self.runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
@@ -380,28 +358,17 @@ class Fenced:
 
 @pytest.fixture
 def fenced(s3: MemoryStore) -> Fenced:
-    """A running job."""
     return Fenced(s3)
 
 
 def heads(fenced: Fenced) -> int:
-    """Reads of the fence so far."""
     return fenced.s3.requests["head"]
 
 
-def test_a_create_that_is_answered_during_a_read_is_not_covered(fenced: Fenced) -> None:
-    """I4: a read covers the Creates that were answered before it was sent: one that is answered
-    while it is on its way needs another."""
-    fenced.fence.created()
-    At(fenced.s3, lambda r: r.verb == "head", fenced.fence.created, after=True)
-    fenced.fence.check()
-    assert heads(fenced) == 1
-    fenced.fence.check()
-    assert heads(fenced) == 2
-
-
 def test_only_creates_that_are_not_covered_cost_a_read(fenced: Fenced) -> None:
-    """Before the first Create is answered there is nothing to cover, and one read covers two."""
+    """I4: before the first Create is answered there is nothing to cover, and one read covers two.
+    It covers those that were answered before it was sent: one that is answered while it is on its
+    way needs another."""
     fenced.fence.check_if_due()
     fenced.fence.check()
     assert heads(fenced) == 0
@@ -410,14 +377,19 @@ def test_only_creates_that_are_not_covered_cost_a_read(fenced: Fenced) -> None:
     fenced.fence.check()
     fenced.fence.check()
     assert heads(fenced) == 1
+    fenced.fence.created()
+    At(fenced.s3, "head", fenced.fence.created, after=True)
+    fenced.fence.check()
+    assert heads(fenced) == 2
+    fenced.fence.check()
+    assert heads(fenced) == 3
 
 
 def test_a_read_that_is_under_way_is_not_sent_twice(fenced: Fenced) -> None:
-    """A block that is handed over while the fence is being read, by another thread, does not wait
-    for it, and costs no read of its own."""
+    """A block of another thread does not wait meanwhile, and costs no read of its own."""
     fenced.fence.created()
     fenced.runtime.clock.sleep(2 * FENCE_SECONDS)
-    at = At(fenced.s3, lambda r: r.verb == "head", fenced.fence.check_if_due)
+    at = At(fenced.s3, "head", fenced.fence.check_if_due)
     fenced.fence.check_if_due()
     assert at.done
     assert heads(fenced) == 1
@@ -454,15 +426,15 @@ def test_a_block_whose_job_was_swept_before_its_set_was_stored_leaves_nothing(
         mc.recover(DEST, job.id, dead_after=0)
         if told == "by the store":
             no = PermissionDenied("no")
-            At(s3, lambda r: r.verb == "get" and r.key.endswith("_job.json"), no)
+            At(s3, "get *_job.json", no)
         if told == "at a second try":
-            At(s3, lambda r: r.verb == "get" and r.key.endswith(".pendingset"), unanswered)
+            At(s3, "get *.pendingset", unanswered)
 
     error = PermissionDenied if told == "by the store" else mc.JobNotRunning
     with pytest.raises(error), mc.write(DEST) as job:
         with job.open("a.csv") as f:
             f.write(b"1")
-        At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), swept)
+        At(s3, "put *.pendingset", swept)
     s3.before = s3.after = None
     assert not s3.open_uploads()
     assert [key.rpartition("/")[2] for key in s3.keys()] == ["_job.json"]  # the aborter's

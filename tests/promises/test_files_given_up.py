@@ -41,7 +41,6 @@ def worked(job: ManifestCommitter) -> Any:
 
 
 def run(world: World, seen: object, kind: type[ManifestCommitter]) -> None:
-    """One process that does everything."""
     job = world.start(seen, kind=kind)
     job.commit_job([worked(job).commit()])
 
@@ -312,8 +311,7 @@ def test_an_open_local_file_is_discarded(disk: OnDisk) -> None:
 
 
 def test_no_link_is_shown_or_followed(tmp_path: Path) -> None:
-    """With ``read_through``: whoever may write to the destination may have made it lead
-    elsewhere."""
+    """``read_through``: whoever may write to the destination may have made it lead elsewhere."""
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "key").write_bytes(b"secret")
     table = tmp_path / "t"

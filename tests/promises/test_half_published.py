@@ -11,9 +11,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
-from magic_committer.errors import (
-    Unanswered,
-)
+from magic_committer.errors import Unanswered
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
@@ -162,8 +160,7 @@ def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) 
 def test_cleanup_leaves_a_half_published_job_and_says_so(
     s3: MemoryStore, clock: PatientClock
 ) -> None:
-    """I6: however old, nobody but a person tears it: every cleanup tells of it, and changes
-    nothing."""
+    """I6: however old, nobody but a person tears it: every cleanup tells of it."""
     half_published(s3)
     clock.ahead += 30 * 24 * 3600.0
     before = contents(s3)
@@ -273,8 +270,7 @@ MARKERS: dict[str, dict[str, Any]] = {
 def test_a_marker_that_does_not_prove_it_is_not_believed(
     s3: MemoryStore, clock: PatientClock, case: str
 ) -> None:
-    """I10: then what is visible is counted as in any other job, and a commit is still free to
-    publish the rest."""
+    """I10: what is visible counts as in any other job, and a commit may publish the rest."""
     hadoops = leave_job(s3, "3.5.0")
     complete(s3, hadoops, 2 if "open" in case else 3)
     if "cannot be read" in case:

@@ -7,17 +7,10 @@ import json
 import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
-from magic_committer.errors import (
-    PermissionDenied,
-)
 from magic_committer.maintenance.inspect import Listing, measure, with_token
 from magic_committer.protocol.record import JOB_METADATA
 from tests.promises.hands import DEST, At, raising
-from tests.promises.machine import (
-    DAY,
-    HOUR,
-    Machine,
-)
+from tests.promises.machine import DAY, HOUR, Machine
 
 
 def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
@@ -82,9 +75,7 @@ def test_one_unreadable_job_does_not_hide_the_others(machine: Machine) -> None:
     job = machine.job("running")
     machine.s3.put_object("t/__magic_job-secret/_job.json", b"{}")
     machine.later(2 * DAY)
-    machine.s3.before = raising(
-        lambda r: r.verb == "get" and "secret" in r.key, PermissionDenied("no")
-    )
+    machine.s3.before = raising("get *secret*", mc.PermissionDenied("no"))
     found = {one.id: one.problem for one in mc.inspect(DEST)}
     assert found == {"secret": "no", job.id: ""}
     report = mc.cleanup(DEST)
@@ -99,11 +90,7 @@ def test_a_set_that_goes_while_a_job_is_measured_hides_no_other(machine: Machine
     sets = sorted(key for key in machine.s3.keys() if key.endswith(".pendingset"))
     assert len(sets) == 2
     runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    at = At(
-        machine.s3,
-        lambda r: (r.verb, r.key) == ("get", sets[0]),
-        lambda: machine.s3.delete_object(sets[0]),
-    )
+    at = At(machine.s3, f"get {sets[0]}", lambda: machine.s3.delete_object(sets[0]))
     found = measure(runtime, Listing(runtime, directory))
     assert at.done
     assert (len(found.tasks), found.files, found.problems) == (1, 1, 0)
@@ -113,10 +100,6 @@ def test_an_object_that_goes_while_tokens_are_looked_for_carries_none(machine: M
     """It is in the listing and not there any more: no reason to give up the look."""
     machine.s3.put_object("t/__magic_job-x/a.txt")
     runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    at = At(
-        machine.s3,
-        lambda r: r.verb == "head",
-        lambda: machine.s3.delete_object("t/__magic_job-x/a.txt"),
-    )
+    at = At(machine.s3, "head", lambda: machine.s3.delete_object("t/__magic_job-x/a.txt"))
     assert with_token(runtime, "t/__magic_job-x/") == ""
     assert at.done

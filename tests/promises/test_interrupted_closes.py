@@ -9,20 +9,10 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import FormatError, TaskFailed
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
-from tests.promises.hands import (
-    DEST,
-    At,
-    Nth,
-    StillClock,
-    dies_at,
-    job_of,
-    record_put,
-    visible,
-)
+from tests.promises.hands import DEST, At, Nth, StillClock, dies_at, job_of, record_put, visible
 
 PATH = f"{DEST}/__magic_job-j/job-j/00/tasks/a_0/__base/x.csv"
 
@@ -107,7 +97,7 @@ def test_an_interrupted_close_keeps_others_from_committing_what_it_aborts(
     assert hit
     s3.before = s3.after = None
     assert s3.open_uploads() == ()
-    with pytest.raises(TaskFailed, match="was aborted"):
+    with pytest.raises(mc.TaskFailed, match="was aborted"):
         other_commits()
 
 
@@ -139,7 +129,7 @@ def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: Memor
 def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
     """A fence that cannot be understood after the `.pending` leaves the file saved."""
     file = begun()
-    hit = after_saved(s3, ("head",), FormatError("t/_job.json", "", "half written"))
+    hit = after_saved(s3, ("head",), mc.FormatError("t/_job.json", "", "half written"))
     file.close()
     assert hit
     s3.before = s3.after = None

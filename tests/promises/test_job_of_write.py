@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.errors import TaskFailed, WrongProcess
 from magic_committer.job import give_up
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.destinations import There
-from tests.promises.hands import DEST, control, raising, visible
+from tests.promises.hands import DEST, control, raising, refusing, visible
 
 
 def test_it_takes_no_task(s3: MemoryStore) -> None:
@@ -28,9 +27,9 @@ def test_it_takes_no_task(s3: MemoryStore) -> None:
     with mc.write(DEST) as writing:
         with writing.open("a.csv") as f:
             f.write(b"1")
-        with pytest.raises(TaskFailed) as caught:
+        with pytest.raises(mc.TaskFailed) as caught:
             writing.job.task("1")
-        assert WrongProcess.advice in str(caught.value)
+        assert mc.WrongProcess.advice in str(caught.value)
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
@@ -75,10 +74,8 @@ def test_a_second_interruption_names_the_call_that_ends_the_job(
 def test_what_somebody_else_aborts_is_left_to_them(s3: MemoryStore) -> None:
     """`give_up` sends nothing for a job that it knows to be aborted already."""
     job = mc.start(DEST)
-    s3.before = raising(lambda r: r.verb == "list_uploads", KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt):
+    with refusing(s3, "list_uploads", KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         mc.abort(DEST, job.id)
-    s3.before = None
     seen = mc.attach(DEST, job.id)
     assert (seen.outcome, seen.state) == ("aborted", "aborting")
     s3.before = raising(lambda _: True, AssertionError("a request is sent"))
@@ -200,11 +197,10 @@ def test_a_close_that_fails_never_counts_as_published(s3: MemoryStore) -> None:
     file.write(b"1")
 
     denied = mc.PermissionDenied("you may not", code="AccessDenied", status=403)
-    s3.before = raising(lambda _: True, denied)
-    for _ in range(2):
-        with pytest.raises(mc.UploadFailed, match="you may not"):
-            file.close()
-    s3.before = None
+    with refusing(s3, lambda _: True, denied):
+        for _ in range(2):
+            with pytest.raises(mc.UploadFailed, match="you may not"):
+                file.close()
     assert visible(s3) == {}
 
 

@@ -39,7 +39,6 @@ def file_backed(request: Request) -> None:
 
 @pytest.fixture
 def files(s3: MemoryStore) -> Iterator[MemoryStore]:
-    """The same bucket, on a store of files."""
     STORE.append(s3)
     s3.before = file_backed
     yield s3
@@ -145,8 +144,7 @@ def written_by_others(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> mc.Jo
 def test_a_key_that_cannot_be_held_is_refused_before_the_decision(
     files: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an older version, or Hadoop, has opened: nothing of the job becomes visible, and nothing
-    of it stays."""
+    """An older version or Hadoop has opened it: nothing of the job becomes visible or stays."""
     job = written_by_others(files, monkeypatch)
     with pytest.raises(mc.CommitRefused, match="cannot hold"):
         job.commit()

@@ -16,21 +16,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.manifest.files import TreeFile
-from magic_committer.errors import (
-    AbortIncomplete,
-    CommitIncomplete,
-    CommitRefused,
-    DestinationExists,
-    FileStillOpen,
-    InvalidRequest,
-    JobNotRunning,
-    MagicError,
-    OutcomeUnknown,
-    PathError,
-    StoreError,
-    TaskFailed,
-    UploadFailed,
-)
+from magic_committer.errors import InvalidRequest
 from magic_committer.stores.urls import tree_url
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, opened, put, write
 
@@ -40,7 +26,6 @@ MODES = ["append", "fail", "replace"]
 
 
 def fresh(mode: str) -> World:
-    """A world with data, unless the mode wants none."""
     world = World()
     for name, data in OLD.items() if mode != "fail" else ():
         world.put(name, data)
@@ -48,14 +33,12 @@ def fresh(mode: str) -> World:
 
 
 def expected(mode: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The data before and after the job."""
     if mode == "fail":
         return {}, NEW
     return OLD, NEW if mode == "replace" else {**OLD, **NEW}
 
 
 def run(world: World, seen: Watched, mode: str, job_id: str | None = None) -> mc.JobReport:
-    """One process that does everything."""
     job = world.start(seen, job_id, mode=mode)
     first = write(job, "1", {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b"})
     second = write(job, "2", {"same.csv": b"after"})
@@ -72,12 +55,10 @@ def verbs(mode: str, job_id: str | None = None) -> range:
 
 
 def disturbed(world: World, number: int, when: str, what: Callable[[], None]) -> Watched:
-    """The store as a process sees it to which something happens at one verb."""
     return Watched(world.store, number, **{when: what})  # type: ignore[arg-type]
 
 
 def ours(world: World) -> Iterator[str]:
-    """The ids of the jobs that have records."""
     return (one.id for one in world.inspect() if one.kind == "ours")
 
 
@@ -128,12 +109,12 @@ def test_one_lost_answer_changes_nothing(mode: str, when: str) -> None:
         world = fresh(mode)
         try:
             report = run(world, disturbed(world, number, when, lose_the_answer), mode, "nightly")
-        except CommitIncomplete:
+        except mc.CommitIncomplete:
             assert world.recover("nightly").outcome == "committed"
             assert world.data() == after, number
-        except MagicError:
+        except mc.MagicError:
             for found in ours(world):
-                with suppress(JobNotRunning):
+                with suppress(mc.JobNotRunning):
                     world.abort(found)
             assert world.data() == before, number
         else:
@@ -157,9 +138,9 @@ def test_a_recovery_at_any_moment_of_a_commit_agrees_with_the_driver(mode: str) 
         try:
             watched = disturbed(world, number, "before", interfere)
             outcome = run(world, watched, mode, "nightly").outcome
-        except JobNotRunning as error:
+        except mc.JobNotRunning as error:
             outcome = error.outcome or "aborted"
-        except OutcomeUnknown:
+        except mc.OutcomeUnknown:
             outcome = ""
         seen.add((outcome, *told))
         if told:
@@ -186,11 +167,11 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
 
         watched = Watched(world.store, number, before=end_and_go_on)
         job = None
-        with suppress(MagicError):
+        with suppress(mc.MagicError):
             job = world.start(watched, "nightly", mode=mode)
         if job is None or watched.count >= number:
             continue  # ended before it began
-        with suppress(MagicError):
+        with suppress(mc.MagicError):
             results = [
                 write(job, "1", {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b"}),
                 write(job, "2", {"same.csv": b"after"}),
@@ -203,8 +184,7 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
 
 
 def test_a_revert_takes_back_what_a_paused_driver_still_publishes() -> None:
-    """A driver is paused at each verb, the job is reverted, the driver goes on: nothing of the job
-    is visible."""
+    """At each verb of a driver its job is reverted, and it goes on: nothing is visible."""
     met = 0
     for number in verbs("append", "nightly"):
         world, reverted = World(), list[str]()
@@ -214,7 +194,7 @@ def test_a_revert_takes_back_what_a_paused_driver_still_publishes() -> None:
                 if one.state == "committing":
                     reverted.append(world.abort(one.id, revert=True).outcome)
 
-        with suppress(JobNotRunning, OutcomeUnknown):
+        with suppress(mc.JobNotRunning, mc.OutcomeUnknown):
             run(world, Watched(world.store, number, before=revert), "append", "nightly")
         if reverted:
             met += 1
@@ -249,18 +229,17 @@ def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
     attempt = job.attempt("1")
     put(attempt, {"a": b"1"})
     world.again(job).abort_job()
-    with pytest.raises(JobNotRunning):
+    with pytest.raises(mc.JobNotRunning):
         attempt.commit()
     attempt.abort()
-    with pytest.raises(JobNotRunning):
+    with pytest.raises(mc.JobNotRunning):
         opened(job.attempt("2"), "a")
     assert world.data() == {}
     assert not (world.root / "_temporary").exists()
 
 
 def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
-    """At each verb of a task's commit another process aborts the job: the task is told, and nothing
-    of it is left."""
+    """At each verb of it the job is aborted: the task is told, and nothing of it is left."""
     number, told = 1, 0
     while True:
         world = World()
@@ -273,7 +252,7 @@ def test_an_attempt_whose_job_ends_during_its_commit_is_told_so() -> None:
         try:
             attempt.commit()
             break
-        except JobNotRunning:
+        except mc.JobNotRunning:
             told += 1
         world.clean()
         world.clean()
@@ -290,7 +269,7 @@ def test_a_committed_attempt_is_not_undone() -> None:
     attempt = job.attempt("1")
     put(attempt, {"a": b"1"})
     attempt.commit()
-    with pytest.raises(TaskFailed):
+    with pytest.raises(mc.TaskFailed):
         attempt.abort()
     job.commit_job()
     assert world.data() == {"a": b"1"}
@@ -302,14 +281,14 @@ def test_an_attempt_with_an_open_file_does_not_commit() -> None:
     job = world.start()
     attempt = job.attempt("1")
     file = opened(attempt, "a")
-    with pytest.raises(FileStillOpen):
+    with pytest.raises(mc.FileStillOpen):
         attempt.commit()
     assert file.closed
     attempt = job.attempt("1")
     failed = opened(attempt, "b")
     assert isinstance(failed, TreeFile)
-    failed._fail(StoreError("the disk is broken", operation="test"))
-    with pytest.raises(TaskFailed):
+    failed._fail(mc.StoreError("the disk is broken", operation="test"))
+    with pytest.raises(mc.TaskFailed):
         attempt.commit()
 
 
@@ -320,7 +299,7 @@ def test_an_attempt_is_not_told_committed_by_the_manifest_of_another() -> None:
     opened(first, "a").close()
     opened(second, "b").close()
     first.commit()
-    with pytest.raises(TaskFailed):
+    with pytest.raises(mc.TaskFailed):
         second.commit()
 
 
@@ -331,7 +310,7 @@ def test_an_attempt_that_has_lost_a_closed_file_does_not_commit() -> None:
     for name in ("a", "b"):
         opened(attempt, name).close()
     (world.root / attempt._root / "a").unlink()
-    with pytest.raises(TaskFailed, match="is gone"):
+    with pytest.raises(mc.TaskFailed, match="is gone"):
         attempt.commit()
 
 
@@ -348,9 +327,9 @@ def test_a_write_that_was_interrupted_is_not_done_twice() -> None:
     file.write(b"once")
     with pytest.raises(KeyboardInterrupt):
         file.flush()
-    with pytest.raises(UploadFailed, match="interrupted"):
+    with pytest.raises(mc.UploadFailed, match="interrupted"):
         file.write(b"more")
-    with pytest.raises(UploadFailed, match="interrupted"):
+    with pytest.raises(mc.UploadFailed, match="interrupted"):
         file.close()
 
 
@@ -393,7 +372,7 @@ def test_two_files_of_one_place_are_refused(
     world = World()
     job = world.start()
     results = [write(job, "1", first), write(job, "2", second)]
-    with pytest.raises(CommitRefused):
+    with pytest.raises(mc.CommitRefused):
         job.commit_job(results)
     assert (world.data(), world.control()) == ({}, [])
 
@@ -406,7 +385,7 @@ def test_a_file_where_a_directory_is_needed_is_refused() -> None:
     for name in ("a/b", "d"):
         job = world.start()
         result = write(job, "1", {name: b"1"})
-        with pytest.raises(CommitRefused):
+        with pytest.raises(mc.CommitRefused):
             job.commit_job([result])
     assert world.data() == {"a": b"file", "d/x": b"directory"}
 
@@ -434,7 +413,7 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
     else:
         manifest = world.root / result.key
         manifest.write_bytes(manifest.read_bytes() + b" ")
-    with pytest.raises(CommitRefused):
+    with pytest.raises(mc.CommitRefused):
         job.commit_job([result])
     assert world.data() == {}
 
@@ -443,13 +422,13 @@ def test_mode_fail_refuses_data_and_reverts_at_a_late_file() -> None:
     """Data at the start, and a file that another program wrote meanwhile, both stay."""
     world = World()
     world.put("x", b"1")
-    with pytest.raises(DestinationExists):
+    with pytest.raises(mc.DestinationExists):
         world.start(mode="fail")
     (world.root / "x").unlink()
     job = world.start(mode="fail")
     result = write(job, "1", {"a": b"1", "b": b"2"})
     late = Watched(world.store, before=lambda: world.put("b", b"late"), on=is_publishing)
-    with pytest.raises(DestinationExists) as told:
+    with pytest.raises(mc.DestinationExists) as told:
         world.again(job, late).commit_job([result])
     assert isinstance(told.value.report, mc.JobReport)
     assert told.value.report.outcome == "reverted"
@@ -457,7 +436,6 @@ def test_mode_fail_refuses_data_and_reverts_at_a_late_file() -> None:
 
 
 def is_publishing(verb: str, path: str) -> bool:
-    """Whether a verb makes a task's file visible."""
     return verb == "complete_upload"
 
 
@@ -469,7 +447,7 @@ def test_a_file_that_somebody_deleted_after_the_decision_is_told() -> None:
     killed_at_its_first_file(world, job, "after")
     (left,) = world.root.glob("_temporary/manifest_*/00/tasks/*/*")
     left.unlink()
-    with pytest.raises(CommitIncomplete) as told:
+    with pytest.raises(mc.CommitIncomplete) as told:
         world.recover(job.job.id)
     assert left.name in str(told.value)
     accepted = world.recover(job.job.id, accept=[left.name])
@@ -487,13 +465,11 @@ def killed_at_its_first_file(world: World, job: ManifestCommitter, when: str = "
 
 
 def moved_out(directory: Path, elsewhere: Path) -> None:
-    """Somebody has put a link in the place of a directory."""
     directory.rename(elsewhere)
     directory.symlink_to(elsewhere)
 
 
 def names(directory: Path) -> list[str]:
-    """What is in a directory."""
     return sorted(path.name for path in directory.rglob("*") if path.is_file())
 
 
@@ -519,16 +495,15 @@ def test_nothing_is_swept_through_a_link(tmp_path: Path, which: str) -> None:
     (directory,) = world.root.glob(f"{which}*")
     moved_out(directory, tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "precious").write_text("x")
-    with suppress(MagicError, AssertionError):
+    with suppress(mc.MagicError, AssertionError):
         world.abort(job.job.id)
-    with suppress(MagicError):
+    with suppress(mc.MagicError):
         world.clean()
     assert "precious" in names(tmp_path / "elsewhere")
 
 
 def test_no_task_writes_below_a_link(tmp_path: Path) -> None:
-    """Its files could not be removed: nothing is deleted through a link. The destination itself may
-    be one."""
+    """Nothing is deleted through a link, so nothing is put there. The destination may be one."""
     world = World()
     world.put("x", b"1")
     (tmp_path / "elsewhere").mkdir()
@@ -564,7 +539,7 @@ def test_an_operator_follows_no_link_that_a_writer_has_put_into_a_job(
         (replaced,) = world.root.glob("_temporary/manifest_*/00/tasks/*/dt=1")
     shutil.rmtree(replaced)
     replaced.symlink_to(outside)
-    with suppress(CommitIncomplete, AbortIncomplete):
+    with suppress(mc.CommitIncomplete, mc.AbortIncomplete):
         if ends == "recover":
             world.recover(job.job.id)
         else:
@@ -594,14 +569,13 @@ def test_a_destination_that_is_a_file_is_told(tmp_path: Path) -> None:
     """The error says what is there, and the file stays."""
     (tmp_path / "t").write_text("precious")
     for dest in ("t", "t/u"):
-        with pytest.raises(StoreError, match=r"file|Not a directory"):
+        with pytest.raises(mc.StoreError, match=r"file|Not a directory"):
             mc.start(f"file://{tmp_path}/{dest}")
     assert (tmp_path / "t").read_text() == "precious"
 
 
 def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
-    """Its job had ended when it made its files: nobody else knows them. Those of a job that lives
-    stay."""
+    """Its job had ended when it made its files: nobody else knows them. A live job's stay."""
     world = World()
     late, alive = world.start(), world.start(accept="listing")
     attempt = late.attempt("1")
@@ -626,7 +600,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
 )
 def test_a_url_never_names_another_directory(url: str) -> None:
     """What a URL cannot hold would be cut or replaced, and the job would write elsewhere."""
-    with pytest.raises(PathError):
+    with pytest.raises(mc.PathError):
         tree_url(url)
     assert tree_url(Path("/data/t#1?\tü").as_uri()) == "file:///data/t%231%3F%09%C3%BC/"
 
@@ -645,5 +619,5 @@ def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -
 
 def test_a_path_of_this_machine_is_told_as_a_url() -> None:
     """Who forgets the scheme gets the URL to paste."""
-    with pytest.raises(PathError, match=r"Write 'file:///data/t', or 's3://bucket/path'"):
+    with pytest.raises(mc.PathError, match=r"Write 'file:///data/t', or 's3://bucket/path'"):
         mc.write("/data/t")

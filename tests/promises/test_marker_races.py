@@ -15,19 +15,12 @@ from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
 from magic_committer.commit.success_marker import marker_ref, write_marker
-from magic_committer.errors import (
-    InvalidRequest,
-    PermissionDenied,
-    PreconditionFailed,
-    StoreError,
-    Unanswered,
-    WriteConflict,
-)
+from magic_committer.errors import InvalidRequest, PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import JobRecord, ObjectRef, State, Terms
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, committed_task, failing, job_of, raising
+from tests.promises.hands import DEST, At, committed_task, job_of, raising, refusing
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
@@ -53,19 +46,16 @@ class Finishing:
         self.swap(State.COMPLETED, marker=ref)
 
     def swap(self, state: State, **changes: Any) -> None:
-        """Move the record on."""
         record = replace(self.seen.record, state=state, nonce=self.runtime.ids(), **changes)
         now = records.swap(self.runtime, self.seen, record).now
         assert now is not None
         self.seen = now
 
     def mark(self) -> str:
-        """Write the marker, or be told why not."""
         success = new_success(job_id="j", timestamp_ms=0, diagnostics={})
         return write_marker(self.runtime, MARKER, self.seen, success, just_now=self.just_now)
 
     def is_ours(self) -> bool:
-        """Whether the marker that is there is this job's."""
         try:
             return bool(json.loads(self.s3.body(MARKER))["jobId"] == "j")
         except (KeyError, ValueError):
@@ -74,7 +64,6 @@ class Finishing:
 
 @pytest.fixture(params=["who completed it", "another process"])
 def by(request: pytest.FixtureRequest) -> bool:
-    """Who marks: the process that has just completed the job, or another one."""
     return "who" in request.param
 
 
@@ -92,7 +81,6 @@ def after_another(machine: Machine, by: bool) -> Finishing:
 
 
 def put(request: Request) -> bool:
-    """The PUT of the marker."""
     return (request.verb, request.key) == ("put", MARKER)
 
 
@@ -181,14 +169,14 @@ def test_a_store_that_never_answers_the_put_is_told(job: Finishing) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [PermissionDenied("it is refused", status=403), InvalidRequest("odd")]
+    "error", [mc.PermissionDenied("it is refused", status=403), InvalidRequest("odd")]
 )
 def test_a_marker_that_the_store_refuses_to_give_is_an_error(
-    after_another: Finishing, error: StoreError
+    after_another: Finishing, error: mc.StoreError
 ) -> None:
     """I8: a GET that is refused tells nothing of the marker: nothing is written over it."""
 
-    after_another.s3.before = raising(lambda r: (r.verb, r.key) == ("get", MARKER), error)
+    after_another.s3.before = raising(f"get {MARKER}", error)
     with pytest.raises(type(error), match=error.message):
         after_another.mark()
     after_another.s3.before = None
@@ -234,10 +222,8 @@ def test_a_marker_is_written_without_names_that_cannot_be_read(s3: MemoryStore) 
     job = mc.start(DEST, mode="replace")
     result = committed_task(job, "1", {"a.csv": b"1"})
 
-    failing(s3, "put", "t/_SUCCESS", PermissionDenied("no", status=403))
-    with pytest.raises(mc.CommitIncomplete):
+    with refusing(s3, "put t/_SUCCESS", mc.PermissionDenied), pytest.raises(mc.CommitIncomplete):
         job.commit()
-    s3.before = None
     s3.put_object(result.key, b"{}", metadata=s3.head(result.key).metadata)
     recovery = mc.recover(DEST, job.id)
     assert recovery.outcome == "committed"
@@ -249,10 +235,7 @@ def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore
     ``accept`` the job is finished without it, and says so."""
     s3.put_object("t/_SUCCESS", b"")
     job = job_of({"a.csv": b"a"}, mode="replace")
-    s3.before = raising(
-        lambda r: (r.verb, r.key) == ("put", "t/_SUCCESS"),
-        PermissionDenied("not this key", status=403),
-    )
+    s3.before = raising("put t/_SUCCESS", mc.PermissionDenied("not this key", status=403))
     with pytest.raises(mc.CommitIncomplete) as raised:
         job.commit()
     assert raised.value.outstanding == ("t/_SUCCESS",)

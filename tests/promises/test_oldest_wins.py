@@ -35,7 +35,6 @@ R = TypeVar("R")
 
 
 def is_record(request: Request) -> bool:
-    """A job writes its record."""
     return request.verb == "put" and request.key.endswith("/_job.json")
 
 
@@ -45,12 +44,10 @@ def looks_around(request: Request) -> bool:
 
 
 def lists_partition(request: Request) -> bool:
-    """A job lists the present data of its partition."""
     return request.verb == "list" and request.key == "t/p=1/"
 
 
 def started(s3: MemoryStore) -> list[str]:
-    """The ids of the jobs that have a record."""
     return [key.split("__magic_job-")[1].split("/")[0] for key in control(s3)]
 
 
@@ -145,7 +142,7 @@ def test_one_that_is_just_being_aborted_is_waited_for_whatever_its_age(
 ) -> None:
     """A given id is withdrawn through ``aborting``: it will publish nothing, and is soon closed."""
     older = mc.start(DEST, mode="replace", job_id="x")
-    dies_at(s3, lambda r: r.verb == "list", older.abort)
+    dies_at(s3, "list", older.abort)
     clock.sleep(5)
     sleep = clock.sleep
 
@@ -190,7 +187,7 @@ def test_a_younger_one_that_has_decided_is_not_waited_for(
     def younger_first() -> None:
         clock.ahead += 5
         job = job_of({"a.csv": b"1"}, mode="replace")
-        dies_at(s3, lambda r: r.verb == "complete_upload", job.commit)
+        dies_at(s3, "complete_upload", job.commit)
         clock.ahead -= 5
 
     At(s3, is_record, younger_first)
@@ -201,8 +198,7 @@ def test_a_younger_one_that_has_decided_is_not_waited_for(
 
 
 def test_a_dead_older_one_is_named_with_what_ends_it(s3: MemoryStore, clock: PatientClock) -> None:
-    """Nobody can tell that it is dead: the call that ends it is in the hint, and the next try
-    works."""
+    """Nobody can tell that it is dead: the hint has the call that ends it."""
     dead = mc.start(DEST, mode="replace")
     clock.sleep(3600)
     with pytest.raises(mc.ConflictingJob, match=r"recover\(.*dead_after=0\)") as raised:
@@ -262,14 +258,11 @@ BY_PARTITION: tuple[Mode, ...] = ("fail_partitions", "replace_partitions")
 
 
 class Ready:
-    """A job by partition whose task is committed."""
-
     def __init__(self, mode: Mode, name: str = "a.csv") -> None:
         self.job = mc.start(DEST, mode=mode)
         self.results = [committed_task(self.job, "1", {f"p=1/{name}": b"1"})]
 
     def commit(self) -> str:
-        """Commit the job; its id."""
         self.job.commit(self.results)
         return self.job.id
 
@@ -395,7 +388,7 @@ def test_a_rival_that_is_being_ended_is_not_called_younger(
         dead.commit()
 
     s3.before = raising(
-        lambda r: r.verb == "abort_upload" and r.key == "t/p=1/a.csv",
+        "abort_upload t/p=1/a.csv",
         mc.PermissionDenied("no", operation="abort_upload", bucket="bucket", status=403),
     )
     assert mc.abort(DEST, dead.job.id).warnings

@@ -20,7 +20,6 @@ TRACKS: tuple[Track, ...] = ("memory", "s3")
 
 
 def record_head(request: Request) -> bool:
-    """The read of the fence."""
     return request.verb == "head" and request.key.endswith("_job.json")
 
 
@@ -77,8 +76,7 @@ BESIDE: dict[str, tuple[Callable[[mc.Task], object], str]] = {
 def test_nothing_is_done_beside_a_commit(
     s3: MemoryStore, call: str, where: Callable[[Callable[[], Any]], object], track: Track
 ) -> None:
-    """What a commit takes nobody can abort, commit or add to meanwhile; repeated afterwards it
-    gives the same result."""
+    """It can be aborted, committed or added to by nobody; repeated, it gives the same result."""
     job = mc.start(DEST, accept="results", track=track)
     task = one_file(job)
     believe_every_abort(s3)
@@ -123,7 +121,7 @@ def test_two_aborts_beside_each_other_end_well(s3: MemoryStore) -> None:
     """An abort beside an abort is no error."""
     task = one_file(mc.start(DEST, track="memory", accept="results"))
     told: list[BaseException | None] = []
-    At(s3, lambda r: r.verb == "abort_upload", lambda: told.append(elsewhere(task.abort)))
+    At(s3, "abort_upload", lambda: told.append(elsewhere(task.abort)))
     task.abort()
     assert told == [None]
     assert s3.open_uploads() == ()
@@ -148,7 +146,7 @@ def test_an_interrupted_commit_can_be_repeated(s3: MemoryStore) -> None:
 
 def request_of_set_stored(s3: MemoryStore, deed: Callable[[], Any]) -> At:
     """Does it after the `.pendingset` was stored."""
-    return At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), deed, after=True)
+    return At(s3, "put *.pendingset", deed, after=True)
 
 
 @pytest.mark.parametrize("track", TRACKS)
@@ -193,11 +191,7 @@ def test_a_file_opened_beside_an_abort_is_refused(s3: MemoryStore) -> None:
     """An abort that has begun to ask the store takes no file more: the caller is told at once."""
     task = one_file(mc.start(DEST))
     raised: list[BaseException | None] = []
-    At(
-        s3,
-        lambda r: r.verb == "put" and r.key.endswith(".pendingset"),
-        lambda: raised.append(_raised(lambda: task.open("b.csv"))),
-    )
+    At(s3, "put *.pendingset", lambda: raised.append(_raised(lambda: task.open("b.csv"))))
     task.abort()
     assert [str(error).partition(",")[0][-13:] for error in raised] == ["being aborted"]
     assert s3.open_uploads() == ()
@@ -239,7 +233,6 @@ def test_a_file_that_closes_between_two_looks_of_commit_is_in_it(
 
 
 def is_pending(request: Request) -> bool:
-    """The PUT of a `.pending`."""
     return request.verb == "put" and request.key.endswith(".pending")
 
 

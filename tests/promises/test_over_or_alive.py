@@ -7,9 +7,6 @@ import pytest
 import magic_committer as mc
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
-from magic_committer.errors import (
-    PermissionDenied,
-)
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
 from magic_committer.maintenance.uploads import Filters, Places, Survey
@@ -17,12 +14,11 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import Request
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, committed_task, failing, raising, visible
+from tests.promises.hands import DEST, committed_task, failing, refusing, visible
 from tests.promises.machine import DAY, STATES, Machine
 
 
 def runtime(machine: Machine) -> Runtime:
-    """An operator's process."""
     return Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
 
 
@@ -82,8 +78,6 @@ def test_a_job_that_is_set_up_while_litter_is_looked_at_keeps_its_objects(machin
 
 
 class Dead:
-    """A dead job with open uploads, and an operator who is about to abort them."""
-
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.job = machine.job("running")
@@ -97,7 +91,6 @@ class Dead:
         assert list(self.plan.jobs) == [self.job.uuid]
 
     def run(self) -> set[tuple[str, str]]:
-        """What was done, and why."""
         return {(one.action, one.why.partition(":")[0]) for one in self.plan.run()}
 
 
@@ -112,10 +105,8 @@ def test_a_dead_job_is_aborted_with_all_its_uploads(machine: Machine, meanwhile:
         assert dead.run() == {("left", "its job lives")}
         assert (mc.attach(DEST, dead.job.id).state, len(s3.open_uploads())) == ("running", 3)
     elif meanwhile == "it is decided":
-        s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
-        with pytest.raises(mc.CommitIncomplete):
+        with refusing(s3, "complete_upload", mc.StoreError), pytest.raises(mc.CommitIncomplete):
             dead.job.commit()
-        s3.before = None
         assert dead.run() == {("left", "its job is committing")}
         assert mc.recover(DEST, dead.job.id).outcome == "committed"
         assert set(visible(s3)) == {"t/1.csv", "t/2.csv"}
@@ -140,7 +131,7 @@ def test_what_nothing_names_may_be_a_live_jobs_that_is_near(machine: Machine, be
             s3.delete_object(f"{directory}_job.json")
         else:
             machine.later(2 * DAY)
-            failing(s3, "list", directory, PermissionDenied("not this one", status=403))
+            failing(s3, "list", directory, mc.PermissionDenied("not this one", status=403))
     survey = Survey(runtime(machine), Destination.parse(DEST), in_flight=1)
     (found,) = (one for page in survey.pages() for one in page if one.key == "t/nobodys.csv")
     assert (found.owner_class, found.near) == ("foreign", beside != "our litter")

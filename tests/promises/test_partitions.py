@@ -9,9 +9,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.conflict import LISTINGS_MAX
-from magic_committer.errors import (
-    Unanswered,
-)
+from magic_committer.errors import Unanswered
 from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
 from magic_committer.stores.memory import MemoryStore, Request
@@ -99,7 +97,7 @@ def test_a_neighbour_whose_plan_goes_while_it_is_looked_at_is_no_failure(s3: Mem
     plan = f"t/__magic_job-{other.id}/_plan-late.json"
     stored = Plan(other.id, other.uuid, "0" * 32, 0, 0, (), partitions=("p=1/",))
     s3.put_object(plan, stored.encode())
-    at = At(s3, lambda r: r.verb == "get" and r.key == plan, other.abort)
+    at = At(s3, f"get {plan}", other.abort)
     assert job.commit().files == 1
     assert at.done
 
@@ -113,7 +111,7 @@ def test_a_neighbour_that_ends_before_the_listing_is_refused_by_fail(s3: MemoryS
         s3.before = None
         whole_job("replace_partitions", "theirs.csv")
 
-    At(s3, lambda r: r.verb == "put" and "/_plan-" in r.key, neighbour)
+    At(s3, "put */_plan-*", neighbour)
     with pytest.raises(mc.DestinationExists, match="theirs"):
         job.commit()
     assert set(visible(s3)) == {"t/p=1/theirs.csv"}
@@ -160,19 +158,16 @@ def test_a_replace_spares_the_files_of_an_append_that_is_decided(
 
 
 def test_what_an_append_rewrites_in_place_is_not_taken_for_old_data(s3: MemoryStore) -> None:
-    """I2: a decided append that is about to rewrite an old key does not save the old object, and
-    its own one stays."""
+    """I2: it does not save the old object at that key, and its own one stays."""
     s3.put_object("t/a.csv", b"old")
     append = job_of({"a.csv": b"appended"})
     replace = job_of({"new.csv": b"new"}, mode="replace")
 
-    def at_decision(request: Request) -> None:
-        if request.verb == "complete_upload" and request.key == "t/a.csv":
-            s3.before = None
-            replace.commit()
-            assert set(visible(s3)) == {"t/new.csv"}
+    def at_decision() -> None:
+        replace.commit()
+        assert set(visible(s3)) == {"t/new.csv"}
 
-    s3.before = at_decision
+    At(s3, "complete_upload t/a.csv", at_decision)
     append.commit()
     assert visible(s3) == {"t/a.csv": b"appended", "t/new.csv": b"new"}
 
@@ -242,16 +237,11 @@ def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> Non
     """I4: the look at the plans fails: the announcement is withdrawn, also beside a sweep."""
     job = job_of({"p=1/a.csv": b"1"}, mode="replace_partitions")
 
-    def announced(request: Request) -> None:
-        if request.verb == "put" and "/_plan-" in request.key:
-            s3.before = None
-            mc.abort(DEST, job.id)
-            s3.before = raising(
-                lambda later: later.verb == "list" and later.key.endswith("__magic_job-"),
-                Unanswered("slow down", status=503),
-            )
+    def announced() -> None:
+        mc.abort(DEST, job.id)
+        s3.before = raising("list *__magic_job-", Unanswered("slow down", status=503))
 
-    s3.before = announced
+    At(s3, "put */_plan-*", announced)
     with pytest.raises(Unanswered):
         job.commit()
     s3.before = None
@@ -261,7 +251,6 @@ def test_an_announcement_goes_with_the_call_that_made_it(s3: MemoryStore) -> Non
 
 
 def plans(store: MemoryStore) -> list[str]:
-    """Keys of the plans that are stored."""
     return [key for key in control(store) if "/_plan-" in key]
 
 
@@ -274,11 +263,7 @@ def test_an_announcement_that_lands_after_an_abort_is_taken_back(
     if refused:
         s3.put_object("t/p=1/old.csv", b"old")
     job = job_of({"p=1/a.csv": b"a"}, mode="fail_partitions")
-    at = At(
-        s3,
-        lambda r: r.verb == "put" and "/_plan-" in r.key,
-        lambda: mc.abort(DEST, job.id),
-    )
+    at = At(s3, "put */_plan-*", lambda: mc.abort(DEST, job.id))
     with pytest.raises(mc.JobNotRunning):
         job.commit()
     assert at.done

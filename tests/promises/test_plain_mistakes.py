@@ -235,7 +235,6 @@ ROWS = re.findall(r"((?:.|\n)+?)\s+#([>!]) ?(.*)\n", GUESSES + MISTAKES)
 
 
 def work(job: mc.Job, name: str) -> mc.TaskCommit:
-    """What a worker of a pool does."""
     with job.task(name) as task:
         task.open(name).close()
     return task.result
@@ -243,7 +242,6 @@ def work(job: mc.Job, name: str) -> mc.TaskCommit:
 
 @pytest.fixture(scope="module")
 def moto() -> Iterator[str]:
-    """The URL of moto's server, with a bucket."""
     with moto_server("bucket") as url:
         yield url
 

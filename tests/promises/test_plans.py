@@ -11,7 +11,6 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.cli.main import run
-from magic_committer.errors import MagicError, OptionError
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import complete, leave_job
@@ -23,12 +22,10 @@ VERBS = ("commit", "abort", "recover")
 
 
 def contents(store: MemoryStore) -> tuple[object, ...]:
-    """All there is."""
     return {key: store.body(key) for key in store.keys()}, store.open_uploads()
 
 
 def by_command(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
-    """What a command prints, and its exit code."""
     capsys.readouterr()
     code = run([*words, "--format", "json"])
     out = capsys.readouterr().out
@@ -131,7 +128,7 @@ def test_a_job_that_nothing_else_ends_is_given_up(
 
 def test_a_job_that_was_not_found_has_no_ending() -> None:
     """One that a program made of values has none."""
-    with pytest.raises(OptionError):
+    with pytest.raises(mc.OptionError):
         mc.FoundJob("j", DEST, "ours").abort()
 
 
@@ -168,7 +165,7 @@ def test_too_much_is_refused(machine: Machine, how: dict[str, Any], words: str) 
     """Others' uploads without an age, and more than are allowed: before anything is aborted."""
     machine.s3.start_upload(f"t/{unique_name('a.csv', '0' * 32)}")
     machine.later(DAY)
-    with pytest.raises(MagicError, match=words):
+    with pytest.raises(mc.MagicError, match=words):
         mc.uploads(DEST).abort(**how)
     assert len(machine.s3.open_uploads()) == 1
 

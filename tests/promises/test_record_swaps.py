@@ -34,7 +34,6 @@ REFUSALS = {InvalidRequest: 400, PermissionDenied: 403, NotSupported: 501}
 
 @pytest.fixture
 def runtime(s3: MemoryStore) -> Runtime:
-    """One process."""
     return Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
 
 
@@ -47,24 +46,20 @@ def record_of(job_id: str, conditional_writes: ConditionalWrites = "on") -> JobR
 
 
 def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> records.Seen:
-    """A record that says ``running``."""
     record = replace(record_of("j", conditional_writes), nonce=runtime.ids())
     return records.create(runtime, KEY, record).seen
 
 
 def to(runtime: Runtime, seen: records.Seen, state: State = State.ABORTING) -> records.Swapped:
-    """Decide a running job."""
     plan = ObjectRef("t/__magic_job-j/_plan-0.json", '"0"') if state is State.COMMITTING else None
     return records.swap(runtime, seen, seen.record.step(state, runtime.ids(), plan=plan))
 
 
 def its_put(request: Request) -> bool:
-    """A PUT of the record."""
     return (request.verb, request.key) == ("put", KEY)
 
 
 def stored(runtime: Runtime) -> records.Seen:
-    """The record as it is stored."""
     seen = records.read(runtime, KEY)
     assert seen is not None
     return seen
@@ -129,8 +124,7 @@ def test_a_store_that_wants_etags_without_quotes_is_understood(
 def test_a_read_back_that_is_refused_leaves_the_swap_unknown(
     s3: MemoryStore, runtime: Runtime, told: StoreError
 ) -> None:
-    """I10: a swap, or its first try, was not answered, and the record may not be read: it may have
-    won."""
+    """I10: it, or its first try, was not answered, and nothing can be read: it may have won."""
     seen = running(runtime)
 
     def fail(request: Request) -> None:
@@ -219,7 +213,7 @@ def test_a_record_that_is_gone_is_removed(s3: MemoryStore, runtime: Runtime) -> 
         s3.delete_object(KEY)
         raise WriteConflict("another deletes it")
 
-    At(s3, lambda r: r.verb == "delete_one", another)
+    At(s3, "delete_one", another)
     assert records.remove(runtime, seen) is True
     assert records.remove(runtime, seen) is True
 
@@ -247,8 +241,7 @@ def test_without_conditions_a_lost_reply_is_recognised(s3: MemoryStore, runtime:
 def test_without_conditions_a_swap_that_left_no_trace_is_unknown(
     s3: MemoryStore, runtime: Runtime, gone: bool
 ) -> None:
-    """I10: with ``conditional_writes="off"`` a PUT gets no answer: it may still land, or have been
-    written and deleted."""
+    """I10: a PUT without an answer may still land, or have been written and deleted."""
     seen = running(runtime, "off")
 
     def lost() -> None:
@@ -295,12 +288,10 @@ def test_every_version_of_the_record_carries_the_jobs_token(
 
 
 def creates(runtime: Runtime, seen: records.Seen) -> object:
-    """A new record beside the one that is there."""
     return records.create(runtime, "t/__magic_job-new/_job.json", record_of("new"))
 
 
 def swaps(runtime: Runtime, seen: records.Seen) -> object:
-    """The record that is there moves on."""
     return records.swap(runtime, seen, seen.record.step(State.ABORTING, "2" * 32))
 
 
@@ -313,7 +304,7 @@ def test_a_record_that_is_written_again_is_waited_for_longer_each_time(
     clock = PatientClock()
     runtime = Runtime(s3, pool=ThreadPool(0), clock=clock)
     seen = records.create(runtime, "t/__magic_job-j/_job.json", record_of("j")).seen
-    s3.before = raising(lambda r: r.verb == "put", Unanswered("no answer"))
+    s3.before = raising("put", Unanswered("no answer"))
     with pytest.raises(OutcomeUnknown):
         write(runtime, seen)
     assert clock.ahead == 0.5 + 1 + 2 + 4 + 8

@@ -132,7 +132,7 @@ def test_a_listing_that_lags_behind_costs_no_object_of_a_completed_job() -> None
         s3.requests.clear()  # the proof of the store
         with job.task("1") as task, task.open("a.csv", unique=True) as f:
             f.write(b"1")
-        dies_at(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", job.commit)
+        dies_at(s3, "put t/_SUCCESS", job.commit)
         (plan,) = (key for key in s3.keys() if "/_plan-" in key)
         s3.delete_object(plan)
         s3.lags = True
@@ -171,7 +171,7 @@ def test_a_job_that_moves_on_while_it_is_recovered_is_obeyed(machine: Machine) -
     recovery rolls forward, and says so."""
     job = machine.job("running")
     machine.later(2 * DAY)
-    at = At(machine.s3, lambda r: r.verb == "put" and r.key.endswith("_job.json"), job.commit)
+    at = At(machine.s3, "put *_job.json", job.commit)
     recovery = mc.recover(DEST, job.id)
     assert at.done
     assert recovery.found == "running"
@@ -336,8 +336,7 @@ def test_a_recovery_leaves_the_closed_records_of_others(machine: Machine) -> Non
 
 @pytest.mark.parametrize("dry_run", [False, True])
 def test_a_recovery_tells_whose_it_was(machine: Machine, dry_run: bool) -> None:
-    """The UUID of the job is in the result, by which its uploads and objects are known; and whether
-    anything was done."""
+    """By its UUID its uploads and objects are known; and it says whether anything was done."""
     job = machine.job("committing")
     told = mc.recover(DEST, job.id, dry_run=dry_run)
     assert (told.uuid, told.dry_run) == (job.uuid, dry_run)
@@ -357,12 +356,7 @@ def test_a_revert_that_loses_to_the_driver_reverts_all_the_same(s3: MemoryStore)
     """I3: the operator's abort with ``revert`` finds a running job decided a moment later."""
     job = job_of({"a.csv": b"1"})
 
-    def driver_is_faster(request: Request) -> None:
-        if request.verb == "put" and request.key.endswith("_job.json"):
-            s3.before = None
-            dies_at(s3, lambda r: r.verb == "complete_upload", job.commit)
-
-    s3.before = driver_is_faster
+    At(s3, "put *_job.json", lambda: dies_at(s3, "complete_upload", job.commit))
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert visible(s3) == {}
     assert s3.open_uploads() == ()
@@ -407,7 +401,7 @@ def test_a_start_whose_job_is_ended_while_it_asks_the_store_says_so(
     def end() -> None:
         mc.recover(DEST, "asked", dead_after=0)
 
-    At(s3, lambda r: r.verb == verb and "/probe-" in r.key, end)
+    At(s3, f"{verb} */probe-*", end)
     with pytest.raises(mc.JobNotRunning) as raised:
         mc.start(DEST, mode=mode, job_id="asked")
     assert raised.value.outcome == "aborted"

@@ -27,7 +27,6 @@ def s3() -> Iterator[MemoryStore]:
 
 
 def pages(entries: int) -> int:
-    """Requests of a listing: one also for nothing."""
     return max(1, -(-entries // PAGE))
 
 

@@ -14,7 +14,6 @@ import tenacity
 
 import magic_committer as mc
 from magic_committer.engines import items as engine_items
-from magic_committer.errors import PermissionDenied
 from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import visible
 
@@ -24,20 +23,17 @@ AT_ONCE = tenacity.Retrying(wait=tenacity.wait_none(), stop=tenacity.stop_never)
 
 @pytest.fixture
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """Four threads, the caller's own."""
     with ThreadPoolExecutor(4) as executor:
         yield executor
 
 
 def write_number(task: mc.Task, number: int) -> int:
-    """A file with a number in it."""
     with task.open(f"{number}.txt", "w", unique=True) as file:
         file.write(str(number))
     return number * 10
 
 
 def nothing_is_left(s3: MemoryStore) -> bool:
-    """Nothing visible, no upload, no record."""
     return not s3.keys() and not s3.open_uploads()
 
 
@@ -215,7 +211,7 @@ def test_a_commit_that_is_not_finished_keeps_what_fn_returned(
 
     def refuse(request: Request) -> None:
         if request.verb == "complete_upload" and "/1-" in request.key:
-            raise PermissionDenied("no", operation="complete_upload", key=request.key)
+            raise mc.PermissionDenied("no", operation="complete_upload", key=request.key)
 
     s3.before = refuse
     with pytest.raises(mc.CommitIncomplete) as told:

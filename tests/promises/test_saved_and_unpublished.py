@@ -13,15 +13,7 @@ from magic_committer.options import Accept
 from magic_committer.protocol.record import ATTEMPT_METADATA, JOB_METADATA, TASK_METADATA
 from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import leave_job
-from tests.promises.hands import (
-    DEST,
-    committed_task,
-    control,
-    dies_at,
-    job_of,
-    killed,
-    visible,
-)
+from tests.promises.hands import DEST, committed_task, control, dies_at, job_of, killed, visible
 
 
 def saved(job: mc.Job, task: str, *names: str) -> mc.Task:
@@ -35,8 +27,7 @@ def saved(job: mc.Job, task: str, *names: str) -> mc.Task:
 
 @pytest.mark.parametrize("accept", ["results", "listing"])
 def test_a_forgotten_task_commit_is_told(s3: MemoryStore, accept: Accept) -> None:
-    """The task is named with how many files it saved, and what to do; nothing of them is visible,
-    and they are swept."""
+    """The task is named, with its number of files and what to do; all are swept."""
     job = mc.start(DEST, track="s3", accept=accept)
     done = committed_task(job, "1", {"a.csv": b"1"})
     saved(job, "2", "b.csv", "c.csv", "d.csv")
@@ -98,18 +89,10 @@ def test_the_tree_of_an_accepted_attempt_that_stayed_is_not_told(s3: MemoryStore
     """Its pendingset names the files, and they are visible: that the `.pending`s could not be
     deleted loses nothing, whoever finishes the job, and whatever he knows of its plan."""
     job = mc.start(DEST, job_id="j", track="s3", mark_success=False)
-    dies_at(
-        s3,
-        lambda r: r.verb == "delete",
-        lambda: committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"}),
-    )
+    dies_at(s3, "delete", lambda: committed_task(job, "1", {"a.csv": b"1", "b.csv": b"2"}))
     assert any(key.endswith(".pending") for key in control(s3))
     if how == "another":
-        dies_at(
-            s3,
-            lambda r: r.verb == "list" and r.key.endswith("__magic_job-j/"),
-            mc.attach(DEST, "j").commit,
-        )
+        dies_at(s3, "list *__magic_job-j/", mc.attach(DEST, "j").commit)
     report = job.commit() if how == "driver" else mc.recover(DEST, "j").report
     assert report is not None
     assert report.warnings == ()
@@ -144,7 +127,7 @@ def test_a_file_that_was_saved_after_its_attempt_was_committed_is_told(
     for key, (body, metadata) in kept.items():
         s3.put_object(key, body, metadata=metadata)
     if recovered:
-        dies_at(s3, lambda r: r.verb == "put" and r.key == "t/_SUCCESS", job.commit)
+        dies_at(s3, "put t/_SUCCESS", job.commit)
         report = mc.recover(DEST, "j").report
         assert report is not None
     else:
@@ -156,7 +139,6 @@ def test_a_file_that_was_saved_after_its_attempt_was_committed_is_told(
 
 
 def tombstone(s3: MemoryStore, job: mc.Job, task: str, attempt: str) -> str:
-    """What an aborter leaves under the key of an attempt's pendingset."""
     extra = {EXTRA_JOB: job.uuid, EXTRA_TASK: task, EXTRA_ATTEMPT: attempt, EXTRA_ABORTED: "true"}
     key = f"t/__magic_job-{job.id}/job-{job.id}/00/_{attempt}.pendingset"
     body = encode_pendingset(

@@ -23,13 +23,12 @@ from tests.promises.hands import (
     control,
     half_completed,
     job_of,
-    raising,
+    refusing,
     visible,
 )
 
 
 def write(task: mc.Task, name: str) -> None:
-    """One closed file."""
     with task.open(name) as file:
         file.write(b"1")
 
@@ -49,8 +48,7 @@ def test_an_attempt_that_was_committed_with_other_files_is_told(s3: MemoryStore)
 def test_a_commit_under_a_given_id_leaves_what_another_run_left_in_its_tree(
     s3: MemoryStore,
 ) -> None:
-    """I6: only what is proved to be the attempt's own goes with its tree; a drawn id is nobody
-    else's, and all goes."""
+    """I6: only what is proved to be the attempt's own goes; of a drawn id all."""
     for job, stays in ((mc.start(DEST, job_id="given"), True), (mc.start(DEST), False)):
         task = job.task("1", attempt="a")
         write(task, f"{job.id}.csv")
@@ -70,7 +68,7 @@ def test_a_commit_that_comes_second_with_another_file_is_told(s3: MemoryStore) -
     write(first, "a.csv")
     file = second.open("b.csv")
     file.write(b"1")
-    closes = At(s3, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), file.close)
+    closes = At(s3, "put *.pendingset", file.close)
     first.commit()
     assert closes.done
     with pytest.raises(mc.TaskFailed, match="committed before, with other files"):
@@ -117,8 +115,7 @@ def test_a_file_that_another_handle_has_closed_anew_fails_the_attempt(s3: Memory
 
 @pytest.mark.parametrize("options", [mc.Options(), mc.Options(etag_form="strings", checksum="off")])
 def test_what_a_handle_has_saved_it_need_not_read(s3: MemoryStore, options: mc.Options) -> None:
-    """The listing shows the ETag of its own PUT: it remembers the file as another handle, which
-    reads it, finds it."""
+    """The listing shows the ETag of its own PUT: it remembers what another handle reads."""
     job = mc.start(DEST, options=options)
     mine, other = job.task("1", attempt="a"), mc.attach(DEST, job.id).task("1", attempt="a")
     write(mine, "a.csv")
@@ -147,8 +144,7 @@ def test_a_pending_of_another_attempt_fails_the_attempt(s3: MemoryStore) -> None
 
 
 def test_a_set_of_another_run_is_not_this_attempts(s3: MemoryStore) -> None:
-    """I2: where another run's pendingset lies under the attempt's name, the attempt is not called
-    committed."""
+    """I2: where another run's set lies under its name, an attempt is not called committed."""
     job = mc.start(DEST, job_id="given")
     task = job.task("1", attempt="a")
     write(task, "a.csv")
@@ -174,7 +170,6 @@ def test_a_decided_replace_excludes_the_next_one(s3: MemoryStore) -> None:
 
 
 def rewrite(s3: MemoryStore, key: str, pendingset: PendingSet) -> None:
-    """Put other content in the place of a pendingset, under the same metadata."""
     metadata = s3.head(key).metadata
     s3.put(key, encode_pendingset(pendingset, "objects", source=key), metadata=metadata)
 
@@ -200,10 +195,8 @@ def test_a_set_that_names_another_bucket_or_job_refuses_the_job(
 def test_a_plan_of_another_version_is_not_executed(s3: MemoryStore) -> None:
     """I2: the record names the plan and its ETag: one with other bytes is nobody's decision."""
     job = job_of({"a.csv": b"1"})
-    s3.before = raising(lambda r: r.verb == "complete_upload", mc.StoreError("not now"))
-    with pytest.raises(mc.CommitIncomplete):
+    with refusing(s3, "complete_upload", mc.StoreError), pytest.raises(mc.CommitIncomplete):
         job.commit()
-    s3.before = None
     (plan,) = (key for key in control(s3) if "/_plan-" in key)
     s3.put(plan, s3.body(plan) + b" ", metadata=s3.head(plan).metadata)
     with pytest.raises(mc.CommitIncomplete, match="not the version"):
@@ -243,32 +236,25 @@ def rewritten(
 
 
 def two_tasks(accept: Accept = "listing", track: Track = "memory") -> tuple[mc.Job, TaskCommit]:
-    """A job with two committed tasks; the second one's result."""
     job = job_of({"a.csv": b"1"}, job_id="1", accept=accept, track=track)
     return job, committed_task(job, "2", {"b.csv": b"2"})
 
 
+@pytest.mark.parametrize("spelt", [False, True], ids=["lost", "spelt otherwise by a proxy"])
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_set_that_lost_its_metadata_is_known_by_its_body(s3: MemoryStore, track: Track) -> None:
-    """It names the job as well: all is published."""
+def test_a_set_that_lost_its_metadata_is_known_by_its_body(
+    s3: MemoryStore, track: Track, spelt: bool
+) -> None:
+    """It names the job as well: else nothing of that task would be published, and nobody told."""
     job, result = two_tasks(track=track)
-    rewritten(s3, result, metadata={})
+    rewritten(s3, result, metadata={"Magic-Committer-Job": job.uuid} if spelt else {})
     assert job.commit().files == 2
     assert visible(s3) == {"t/a.csv": b"1", "t/b.csv": b"2"}
 
 
-def test_metadata_of_another_spelling_is_no_reason_to_publish_a_part(s3: MemoryStore) -> None:
-    """A proxy writes ``Magic-Committer-Job``: without the body nothing of that task would be
-    published, and nobody would be told."""
-    job, result = two_tasks()
-    rewritten(s3, result, metadata={"Magic-Committer-Job": job.uuid})
-    assert job.commit().files == 2
-
-
 @pytest.mark.parametrize("unreadable", [False, True])
 def test_a_set_of_nobody_stops_the_commit(s3: MemoryStore, unreadable: bool) -> None:
-    """Neither published nor passed over: it is named, nothing is decided; once it is gone the rest
-    is committed."""
+    """It is named, and nothing is decided; without it the rest is committed."""
     job, result = two_tasks()
     if unreadable:
         s3.put_object(result.key, b"{")
@@ -282,25 +268,17 @@ def test_a_set_of_nobody_stops_the_commit(s3: MemoryStore, unreadable: bool) -> 
     assert job.commit().files == 1
 
 
-@pytest.mark.parametrize("named", ["in metadata", "in the body", "in both"])
+@pytest.mark.parametrize("named", ["in metadata", "in the body", "in both", "with another id"])
 def test_a_zombies_set_is_passed_over(s3: MemoryStore, named: str) -> None:
-    """A run under the same given id wrote it: by its UUID it is that run's, wherever it stands."""
+    """A run under the same given id wrote it, or another job whose set has lost its metadata: by
+    its UUID it is that run's, wherever it stands, and no reason to refuse the job."""
     job, result = two_tasks()
-    metadata = {} if named == "in the body" else {JOB_METADATA: OTHER}
+    metadata = {} if named in ("in the body", "with another id") else {JOB_METADATA: OTHER}
     rewritten(s3, result, metadata=metadata, uuid="" if named == "in metadata" else OTHER)
-    assert job.commit().files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_a_set_of_another_job_is_passed_over_by_its_body(s3: MemoryStore) -> None:
-    """A set of another id that lies in the job's directory and has lost its metadata is not the
-    job's, and is no reason to refuse the job."""
-    job, result = two_tasks()
-    document = orjson.loads(s3.body(result.key))
-    del document["contentSha256"]
-    document["jobId"] = document["commits"][0]["jobId"] = "another"
-    document["extraData"][EXTRA_JOB] = OTHER
-    s3.put_object(result.key, orjson.dumps(document))
+    if named == "with another id":
+        document = orjson.loads(s3.body(result.key))
+        document["jobId"] = document["commits"][0]["jobId"] = "another"
+        s3.put_object(result.key, orjson.dumps(document))
     assert job.commit().files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
 

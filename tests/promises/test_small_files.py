@@ -18,9 +18,6 @@ import pytest
 import magic_committer as mc
 from magic_committer import _wiring
 from magic_committer.committers.magic import closings, saved
-from magic_committer.errors import (
-    StoreError,
-)
 from magic_committer.options import MiB
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState
@@ -39,12 +36,10 @@ def s3(request: pytest.FixtureRequest, s3: MemoryStore) -> MemoryStore:
 
 
 def begin() -> mc.Job:
-    """A job whose tasks keep their files in memory."""
     return mc.start(DEST, track="memory", accept="results")
 
 
 def write(task: mc.Task, name: str, body: bytes = b"1") -> mc.UploadStream:
-    """Open, write and close a file."""
     with task.open(name) as f:
         f.write(body)
     return upload_of(f)
@@ -69,12 +64,10 @@ class Gate:
                 raise self.error
 
     def fail(self, error: Exception) -> None:
-        """Let the held requests fail."""
         self.error = error
         self.open.set()
 
     def wait(self, count: int = 1) -> None:
-        """Wait until so many are held."""
         ends = time.monotonic() + 300
         while len(self.held) < count:
             assert time.monotonic() < ends
@@ -256,7 +249,7 @@ def test_a_failure_is_told_at_the_next_open_and_names_the_file(s3: MemoryStore, 
     with held(s3, is_verb(verb)) as gate:
         file = write(task, "a.csv", b"lost")
         gate.wait()
-        gate.fail(StoreError("broken", operation=verb))
+        gate.fail(mc.StoreError("broken", operation=verb))
         file.wait()
     s3.before = None
     with pytest.raises(mc.UploadFailed, match=r"s3://bucket/t/a\.csv failed: broken"):
@@ -277,7 +270,7 @@ def test_a_failure_is_told_by_the_commit_and_aborts_the_attempt(s3: MemoryStore,
     with held(s3, is_verb(verb)) as gate:
         write(task, "b.csv")
         gate.wait()
-        gate.fail(StoreError("broken", operation=verb))
+        gate.fail(mc.StoreError("broken", operation=verb))
         with pytest.raises(mc.UploadFailed, match=r"t/b\.csv failed: broken") as raised:
             task.commit()
     assert any("t/b.csv" in note for note in raised.value.__notes__)
@@ -308,7 +301,7 @@ def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:
     with held(s3, is_verb("put_part")) as gate:
         file = write(task, "a.csv")
         gate.wait()
-        gate.fail(StoreError("broken", operation="put_part"))
+        gate.fail(mc.StoreError("broken", operation="put_part"))
         file.wait()
     s3.before = None
     assert not file.closed
@@ -520,8 +513,7 @@ with memory_store("bucket") as s3:
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("verb", ["create_upload", "put_part"])
 def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str, many: bool) -> None:
-    """A program that ends without a commit, while files that it has closed are being sent, leaves
-    no upload."""
+    """A program that ends without a commit while closed files are being sent leaves no upload."""
     done = subprocess.run(
         [sys.executable, "-c", EXIT.replace("VERB", repr(verb)).replace("MANY", str(many))],
         capture_output=True,
@@ -535,8 +527,7 @@ def test_the_end_of_the_interpreter_aborts_what_is_under_way(verb: str, many: bo
 def test_large_pendings_are_not_read_side_by_side(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a task's commit holds of its tree is bounded in bytes, whatever the number of
-    threads."""
+    """What a commit holds of its tree is bounded in bytes, whatever the number of threads."""
     monkeypatch.setattr(saved, "LOADING_BYTES_MAX", 1)
     job = mc.start(DEST)
     task = job.task("1", attempt="a")

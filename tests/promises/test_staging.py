@@ -15,7 +15,6 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.committers import registry
-from magic_committer.errors import OptionError, StoreError
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
@@ -29,13 +28,11 @@ def s3() -> Iterator[MemoryStore]:
 
 
 def keys(s3: MemoryStore) -> list[str]:
-    """The data that readers see."""
     listed = (info.key for page in s3.list("t/") for info in page.objects)
     return sorted(key for key in listed if "_" not in key)
 
 
 def start(tmp_path: Path, committer: str = "directory", **more: object) -> mc.Job:
-    """A staging job whose local files are below a directory of the test."""
     options = mc.Options(buffer_dir=str(tmp_path))
     return mc.start(DEST, committer=committer, options=options, **more)  # type: ignore[arg-type]
 
@@ -146,8 +143,7 @@ with memory_store("bucket"):
 
 
 def test_a_killed_process_leaves_no_local_files(s3: MemoryStore, tmp_path: Path) -> None:
-    """The next attempt of another process removes what a killed one left, and not what a living one
-    has."""
+    """The next attempt removes what a killed one left, and not what a living one has."""
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, timeout=300
     )
@@ -168,7 +164,7 @@ def test_a_system_without_flock_is_told_at_once(
     """On Windows a task has no local files; files that it opens are published all the same."""
     monkeypatch.setattr(local, "fcntl", None)
     with mc.write("s3://bucket/t") as job:
-        with pytest.raises(OptionError, match="flock"):
+        with pytest.raises(mc.OptionError, match="flock"):
             job.local_file("a.db")
         with job.open("b.csv", "w") as file:
             file.write("1")
@@ -180,9 +176,9 @@ def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
 ) -> None:
     """Its tasks have a local directory; a file system of uploads would be empty there."""
     with mc.write(f"s3://{s3.bucket}/t", committer="directory") as job:
-        with pytest.raises(OptionError, match=r"task\.directory\(\)"):
+        with pytest.raises(mc.OptionError, match=r"task\.directory\(\)"):
             job.filesystem()
-        with pytest.raises(OptionError, match=r"task\.directory\(\)"):
+        with pytest.raises(mc.OptionError, match=r"task\.directory\(\)"):
             job.discard("a.csv")
         (job.directory() / "a.csv").write_text("1")
     assert job.report.files == 1
@@ -332,7 +328,6 @@ def task_with(job: mc.Job, number: int, *names: str, unique: bool = False) -> mc
 
 
 def old_data(s3: MemoryStore, *names: str) -> None:
-    """What an earlier job wrote."""
     for name in names:
         s3.put_object(f"t/{name}", b"old")
 
@@ -437,7 +432,7 @@ def test_a_task_that_fails_leaves_nothing_and_another_attempt_commits(
         nonlocal seen
         seen += request.verb == verb
         if request.verb == verb and seen == (1 if verb == "put" else 3):
-            raise StoreError("no", operation=verb, bucket="bucket", status=400, code="Bad")
+            raise mc.StoreError("no", operation=verb, bucket="bucket", status=400, code="Bad")
 
     task = task_with(job, 1, *names)
     s3.before = fail

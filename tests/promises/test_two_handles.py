@@ -9,12 +9,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_TASK
-from magic_committer.errors import (
-    PermissionDenied,
-    PreconditionFailed,
-    Unanswered,
-    WriteConflict,
-)
+from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.hadoop.formats import decode_pendingset
 from magic_committer.options import Accept, Track
 from magic_committer.protocol.record import JOB_METADATA
@@ -26,13 +21,13 @@ from tests.promises.hands import (
     dies_at,
     one_file,
     raising,
+    refusing,
     unanswered,
     visible,
 )
 
 
 def of_set(verb: str) -> Callable[[Request], bool]:
-    """A request for a `.pendingset`."""
     return lambda request: request.verb == verb and request.key.endswith(".pendingset")
 
 
@@ -43,7 +38,7 @@ def other_handle(job: mc.Job, name: str = "a") -> mc.Task:
 
 def decide_and_stop(s3: MemoryStore, job: mc.Job, results: list[mc.TaskCommit] | None) -> None:
     """A driver decides the job, and is paused before it completes anything."""
-    dies_at(s3, lambda r: r.verb == "complete_upload", lambda: job.commit(results))
+    dies_at(s3, "complete_upload", lambda: job.commit(results))
 
 
 def tombstones(s3: MemoryStore) -> list[str]:
@@ -122,8 +117,7 @@ def test_an_abort_beside_a_commit_never_takes_files_of_a_decided_job(accept: Acc
 
 
 def test_an_aborted_attempt_is_never_committed_and_says_what_to_do(s3: MemoryStore) -> None:
-    """I2, I10: after an abort by one handle the commit of another is refused, with the reason and
-    the way out."""
+    """I2, I10: the commit by another handle is refused, with the reason and the way out."""
     job = mc.start(DEST)
     first, second = one_file(job, attempt="a"), other_handle(job)
     second.abort()
@@ -151,8 +145,7 @@ def test_a_tombstone_is_a_pendingset_that_hadoop_can_read(s3: MemoryStore) -> No
 
 
 def test_a_commit_by_listing_passes_over_tombstones(s3: MemoryStore) -> None:
-    """I2: an aborted attempt is no task: it is neither counted nor complained of, and the sweep
-    takes its tombstone."""
+    """I2: it is neither counted nor complained of, and the sweep takes its tombstone."""
     job = mc.start(DEST)
     one_file(job, attempt="a").abort()
     with job.task("2") as task, task.open("b.csv") as f:
@@ -191,52 +184,49 @@ def test_aborting_is_repeatable_by_every_handle(s3: MemoryStore) -> None:
     assert s3.keys() == ()
 
 
-def test_a_tombstone_that_lands_after_the_sweep_is_taken_back(s3: MemoryStore) -> None:
-    """I4: the aborter is paused before its claim, the job is aborted and swept; nothing is left."""
+@pytest.mark.parametrize("late", [True, False], ids=["after the sweep", "without an answer"])
+def test_a_tombstone_is_known_and_taken_back_when_it_is_late(s3: MemoryStore, late: bool) -> None:
+    """I4: the aborter is paused before its claim, the job is aborted and swept: nothing is left.
+    I5: a claim that lost its answer, and is sent again, meets what it stored itself."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    at = At(s3, of_set("put"), job.abort)
+    at = At(s3, of_set("put"), job.abort if late else unanswered, after=not late)
     task.abort()
     assert at.done
-    assert s3.keys() == ()
     assert s3.open_uploads() == ()
+    assert len(tombstones(s3)) == (not late)
+    assert not late or s3.keys() == ()
 
 
 # Claims that go wrong -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("landed", [False, True])
-def test_a_claim_without_an_answer_undoes_nothing(s3: MemoryStore, landed: bool) -> None:
-    """I2: while it is not known whether the key is taken the uploads stay; the abort is repeated,
-    or the job's end takes them."""
+@pytest.mark.parametrize("claim", ["lost", "landed", "refused"])
+def test_a_claim_that_is_not_known_to_be_taken_undoes_nothing(s3: MemoryStore, claim: str) -> None:
+    """I2: the uploads stay until it is known whether the key is taken: the abort is repeated. Who
+    has no right to claim may commit."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
+    error = PermissionDenied("no", status=403) if claim == "refused" else Unanswered("no answer")
 
     def lose(request: Request) -> None:
         if of_set("put")(request):
-            if landed and not tombstones(s3):
+            if claim == "landed" and not tombstones(s3):
                 request.effect()
-            raise Unanswered("no answer")
+            raise error
 
     s3.before = lose
-    with pytest.raises(Unanswered):
+    with pytest.raises(type(error)):
         task.abort()
     s3.before = None
     assert len(s3.open_uploads()) == 1
-    assert len(tombstones(s3)) == landed
-    task.abort()
-    assert s3.open_uploads() == ()
-
-
-def test_a_claim_that_lost_its_answer_once_knows_its_own_tombstone(s3: MemoryStore) -> None:
-    """I5: sent again, it meets what it stored itself."""
-    job = mc.start(DEST)
-    task = one_file(job, attempt="a")
-    at = At(s3, of_set("put"), unanswered, after=True)
-    task.abort()
-    assert at.done
-    assert s3.open_uploads() == ()
-    assert len(tombstones(s3)) == 1
+    assert len(tombstones(s3)) == (claim == "landed")
+    if claim == "refused":
+        assert task.commit().files == 1
+        assert job.commit(expect=["1"]).files == 1
+    else:
+        task.abort()
+        assert s3.open_uploads() == ()
 
 
 def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
@@ -264,29 +254,13 @@ def test_a_conflict_is_not_taken_for_a_claim(s3: MemoryStore) -> None:
     assert visible(s3) == {"t/a.csv": b"1"}
 
 
-def test_a_claim_that_is_refused_undoes_nothing(s3: MemoryStore) -> None:
-    """I2: without the right to claim the aborter may not know better: it raises, all stays."""
-    job = mc.start(DEST)
-    task = one_file(job, attempt="a")
-    s3.before = raising(lambda r: r.verb == "put", PermissionDenied("forbidden", status=403))
-    with pytest.raises(PermissionDenied):
-        task.abort()
-    s3.before = None
-    assert task.commit().files == 1
-    assert job.commit(expect=["1"]).files == 1
-
-
 def test_a_fence_that_cannot_be_read_after_the_claim_is_told(s3: MemoryStore) -> None:
     """I4, I10: the attempt is undone, for its key is taken; that the tombstone may be litter is
     raised, and an abort that is repeated looks again."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
-    s3.before = raising(
-        lambda r: r.verb == "head" and r.key.endswith("_job.json"), Unanswered("no answer")
-    )
-    with pytest.raises(Unanswered):
+    with refusing(s3, "head *_job.json", Unanswered("no answer")), pytest.raises(Unanswered):
         task.abort()
-    s3.before = None
     assert s3.open_uploads() == ()
     task.abort()
     job.abort()
@@ -347,34 +321,31 @@ def held(s3: MemoryStore, task: mc.Task) -> list[Request]:
     return late
 
 
+@pytest.mark.parametrize("landed", [False, True])
 @pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(s3: MemoryStore, track: Track) -> None:
-    """I2, I4: the pendingset's PUT is under way for ever; an abort claims the key, so that it can
-    never land, and undoes the attempt; a driver that lists finds no task."""
+def test_a_claim_ends_the_doubt_of_a_put_without_an_answer(
+    s3: MemoryStore, track: Track, landed: bool
+) -> None:
+    """I2, I4: the pendingset's PUT is under way for ever: an abort claims the key, so that it can
+    never land, and undoes the attempt; a driver that lists finds no task. If it has landed after
+    all, the attempt is committed, and cannot be aborted."""
     job = mc.start(DEST, track=track)
     task = one_file(job)
     late = held(s3, task)
     assert len(s3.open_uploads()) == 1
-    task.abort()
-    assert s3.open_uploads() == ()
-    for request in late[:3]:  # those of the set; then come the claim's
-        with pytest.raises(PreconditionFailed):
-            request.effect()
-    assert job.commit(expect=0).files == 0
-    assert control(s3) == []
-
-
-@pytest.mark.parametrize("track", ["memory", "s3"])
-def test_a_claim_that_finds_the_late_put_keeps_its_hands_off(s3: MemoryStore, track: Track) -> None:
-    """I2: the pendingset landed after all: the attempt is committed, and cannot be aborted."""
-    job = mc.start(DEST, track=track)
-    task = one_file(job)
-    late = held(s3, task)
-    late[0].effect()
-    with pytest.raises(mc.TaskFailed, match="committed, or may be"):
+    if landed:
+        late[0].effect()
+        with pytest.raises(mc.TaskFailed, match="committed, or may be"):
+            task.abort()
+    else:
         task.abort()
-    assert job.commit(expect=["1"]).files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
+        assert s3.open_uploads() == ()
+        for request in late[:3]:  # those of the set; then come the claim's
+            with pytest.raises(PreconditionFailed):
+                request.effect()
+    assert job.commit(expect=["1"] if landed else 0).files == landed
+    assert visible(s3) == ({"t/a.csv": b"1"} if landed else {})
+    assert control(s3) == []
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])

@@ -8,12 +8,11 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import errors
-from magic_committer.errors import StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Accept, Mode, Track
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
-from tests.promises.hands import DEST, Crash, committed_task, job_of, killed, raising, visible
+from tests.promises.hands import DEST, Crash, committed_task, job_of, killed, refusing, visible
 
 
 def test_nothing_is_visible_before_the_job_commits(s3: MemoryStore) -> None:
@@ -46,8 +45,7 @@ def test_a_job_leaves_its_files_and_its_marker_and_nothing_else(
 def test_only_one_attempt_of_a_task_becomes_visible(
     s3: MemoryStore, name: str, track: Track
 ) -> None:
-    """I2, I9: of two committed attempts the accepted one shows; the other, whose input was cut
-    short, leaves nothing."""
+    """I2, I9: the accepted one shows; the other, whose input was cut short, leaves nothing."""
     job = job_of({name: b"cut sho"}, accept="results", track=track)
     job.commit([committed_task(job, "1", {"a.csv": b"whole"})])
     assert visible(s3) == {"t/a.csv": b"whole"}
@@ -120,11 +118,10 @@ def test_a_file_that_failed_fails_its_task_even_if_the_error_was_caught(s3: Memo
     """I9: an attempt that lost a file is never committed without it."""
     job = mc.start(DEST)
     bad = errors.InvalidRequest("bad digest", status=400, code="BadDigest")
-    s3.before = raising(lambda r: r.verb == "put_part", bad)
-    task = job.task("1")
-    with pytest.raises(mc.UploadFailed), task.open("a.csv") as f:
-        f.write(b"1")
-    s3.before = None
+    with refusing(s3, "put_part", bad):
+        task = job.task("1")
+        with pytest.raises(mc.UploadFailed), task.open("a.csv") as f:
+            f.write(b"1")
     with pytest.raises(mc.TaskFailed, match=r"a\.csv"):
         task.commit()
     job.abort()
@@ -195,8 +192,7 @@ def requests_of_a_job(s3: MemoryStore, mode: Mode, track: Track) -> list[Request
 @pytest.mark.parametrize("track", TRACKS)
 @pytest.mark.parametrize("mode", MODES)
 def test_no_file_is_published_by_a_put(s3: MemoryStore, mode: Mode, track: Track) -> None:
-    """A job and its recovery PUT their own control objects and `_SUCCESS`, and never a file, also
-    the smallest."""
+    """Jobs and recovery PUT control objects and `_SUCCESS`, never a file, also the smallest."""
     dest = Destination.parse(DEST)
     puts = {one.key for one in requests_of_a_job(s3, mode, track) if one.verb == "put"}
     assert dest.success_key in puts
@@ -212,7 +208,7 @@ def test_no_late_request_brings_a_file_back(mode: Mode, forgetful: bool) -> None
         sent = requests_of_a_job(s3, mode, "memory")
         s3.delete(list(visible(s3)))
         for request in (*sent, *reversed(sent)):
-            with suppress(StoreError):
+            with suppress(mc.StoreError):
                 request.effect()
             assert visible(s3) == {}
         completes = [one for one in sent if one.verb == "complete_upload"]

@@ -64,7 +64,7 @@ def test_an_exception_after_the_commit_changes_nothing(s3: MemoryStore) -> None:
     assert not hasattr(raised.value, "__notes__")
 
 
-NO_COMPLETES = raising(lambda r: r.verb == "complete_upload", Unanswered("no answer"))
+NO_COMPLETES = raising("complete_upload", Unanswered("no answer"))
 SILENT = raising(lambda _: True, Unanswered("no answer"))
 
 

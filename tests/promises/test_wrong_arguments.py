@@ -262,8 +262,7 @@ def test_ignore_is_for_spark_and_the_error_says_what_to_do(s3: MemoryStore, word
 def test_hints_speak_in_the_callers_words(
     s3: MemoryStore, word: Any, replace: str, late: bool
 ) -> None:
-    """Data is in the way, at the start or at the commit of a copy: the hint has the caller's words,
-    never the other vocabulary's."""
+    """Data is in the way, at the start or at a copy's commit: the words are never the others'."""
     job = mc.start(DEST, mode=word) if late else None
     s3.put_object("t/a.csv", b"theirs")
     with pytest.raises(mc.DestinationExists) as raised:

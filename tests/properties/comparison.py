@@ -38,7 +38,6 @@ class Cell:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing broke it."""
         return self.witness is None
 
 

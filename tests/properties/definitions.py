@@ -120,7 +120,6 @@ def untrue(play: Play, one: Told, view: View) -> str:
 
 
 def view_after(play: Play, count: int) -> View:
-    """What a reader found after so many moments."""
     return play.stage.moments[count - 1].view if count else {}
 
 

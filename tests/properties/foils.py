@@ -249,12 +249,10 @@ class Locked(Stocator):
 
 
 def listed(process: Process, directory: str) -> list[str]:
-    """The keys in a directory."""
     return [info.key for page in process.stage.store.list(directory) for info in page.objects]
 
 
 def exists(process: Process, key: str) -> bool:
-    """Whether there is an object."""
     try:
         process.stage.store.head(key)
     except NotFound:
@@ -263,7 +261,6 @@ def exists(process: Process, key: str) -> bool:
 
 
 def read(process: Process, key: str) -> bytes | None:
-    """An object's bytes; None if there is none."""
     try:
         return process.stage.store.get(key, max_bytes=MANIFEST_BYTES_MAX).body
     except NotFound:
@@ -271,13 +268,11 @@ def read(process: Process, key: str) -> bytes | None:
 
 
 def delete_all(process: Process, keys: Sequence[str]) -> None:
-    """Delete objects; raise the first error."""
     for error in process.stage.store.delete(keys).values():
         raise error
 
 
 def delete_tree(process: Process, directory: str) -> None:
-    """List it, delete what is there."""
     delete_all(process, listed(process, directory))
 
 

@@ -55,7 +55,6 @@ class Magic:
         """Before anything is there."""
 
     def dest(self, stage: Stage) -> Destination:
-        """Where the job's files go."""
         return DEST
 
     def begin(self, process: Process, name: str, *, replace: bool) -> StartedJob:
@@ -137,7 +136,6 @@ class Manifest(Magic):
         stage.use(OnStage(stage))
 
     def dest(self, stage: Stage) -> Destination:
-        """A directory is a bucket of its own."""
         return Destination(stage.store.bucket, "")
 
     def write(self, process: Process, attempt: Any, name: str, data: bytes) -> None:

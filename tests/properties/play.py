@@ -119,7 +119,6 @@ class Play:
         return self.cuts[index] if index < len(self.cuts) else None
 
     def process(self, name: str) -> Process:
-        """A new process."""
         return Process(name, self.stage)
 
     def old_data(self) -> None:
@@ -131,7 +130,6 @@ class Play:
     # Jobs -----------------------------------------------------------------------------------------
 
     def begin(self, name: str, cut: Cut | None = None, *, replace: bool = False) -> JobPlayed:
-        """A driver starts a job."""
         job = self.jobs[name] = JobPlayed(name, replace, self.process(f"driver of {name}"))
 
         def program() -> None:
@@ -167,11 +165,9 @@ class Play:
         return self.stage.go(process, program, cut)
 
     def abort(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
-        """Its driver aborts a job."""
         return self.stage.go(job.driver, lambda: self._abort(job), cut)
 
     def recover(self, job: JobPlayed, cut: Cut | None = None) -> Leg:
-        """Another process ends a job."""
         process = self.process(f"recovery of {job.name}")
 
         def program() -> None:
@@ -290,14 +286,12 @@ def files_of(name: AttemptName, files: int) -> tuple[str, ...]:
 
 
 def body_of(name: AttemptName, file: str) -> bytes:
-    """The content of a file."""
     return "|".join((name.job, name.task, str(name.number), file)).encode()
 
 
 def run(
     subject: Subject, size: Size, cuts: Sequence[Cut], scenario: Callable[[Play], None]
 ) -> Play:
-    """Play a scenario once."""
     play = Play(subject, size, cuts)
     try:
         scenario(play)

@@ -130,7 +130,6 @@ class Process(Actor):
 
     @property
     def runtime(self) -> Runtime:
-        """Its components."""
         return Runtime(
             store=self.stage.store,
             pool=StrandPool(self.stage.scheduler, self),
@@ -229,7 +228,6 @@ class Stage:
 
     @property
     def process(self) -> Process:
-        """The process that acts now."""
         strand = self.scheduler.current
         assert strand is not None
         assert isinstance(strand.actor, Process)

@@ -35,7 +35,6 @@ class Answers:
     bitten: dict[str, Future[subprocess.CompletedProcess[str]]]
 
     def column(self, name: str) -> Column:
-        """One committer by all properties."""
         return self.decided[name].result()[0]
 
 
@@ -87,8 +86,7 @@ def test_each_property_fails_for_somebody(name: str, columns: dict[str, Column])
     ("flawed", "prop"), [("shared list", "concurrent"), ("locked", "non-blocking")]
 )
 def test_a_flaw_is_found_where_it_is(flawed: str, prop: str, columns: dict[str, Column]) -> None:
-    """A committer made with one flaw breaks the property that forbids it, and Stocator, of which it
-    is made, does not."""
+    """It breaks the property that forbids it; Stocator, of which it is made, does not."""
     assert columns[flawed].cells[prop].witness is not None
     assert columns["Stocator"].cells[prop].witness is None
 
@@ -97,8 +95,7 @@ def test_a_flaw_is_found_where_it_is(flawed: str, prop: str, columns: dict[str, 
 def test_a_flaw_in_the_library_turns_a_yes_into_a_no(
     name: str, answers: Answers, columns: dict[str, Column]
 ) -> None:
-    """With one line of production changed, the committer breaks the property that it keeps as it
-    is."""
+    """With one line of production changed, the committer breaks what it keeps as it is."""
     flaw = FLAWS[name]
     assert columns[flaw.committer].cells[flaw.prop].holds
     ran = answers.bitten[name].result()
@@ -169,7 +166,6 @@ def test_which_cuts_are_the_same_as_others() -> None:
 
 
 def whole_job(play: Play) -> None:
-    """A job to which nothing happens."""
     play.whole_job("J")
 
 

@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
 from examples.recipes import with_asyncio
 from magic_committer.stores.memory import Request
-from magic_committer.testing import MemoryStore, memory_store
+from magic_committer.testing import MemoryStore
 
 DEST = "s3://bucket/table"
 
 
-@pytest.fixture
-def memory_s3() -> Iterator[MemoryStore]:
-    """An empty store in memory."""
-    with memory_store() as store:
-        yield store
-
-
 def nothing_is_left(store: MemoryStore) -> bool:
-    """No object, no record, no upload."""
     return store.keys() == () and not store.open_uploads()
 
 

@@ -18,18 +18,11 @@ from typing import Any
 import pytest
 
 import magic_committer as mc
-from magic_committer.testing import MemoryStore, memory_store
+from magic_committer.testing import MemoryStore
 
 TABLE = "s3://bucket/sales"
 PART = ["day=2026-11-21/sales.csv"]
 pytestmark = pytest.mark.filterwarnings("default")  # theirs
-
-
-@pytest.fixture
-def memory_s3() -> Iterator[MemoryStore]:
-    """An empty store in memory."""
-    with memory_store() as store:
-        yield store
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from examples.recipes import (
 )
 from magic_committer.cli.main import run
 from magic_committer.testing import MemoryStore, PatientClock, memory_store
+from tests.destinations import There
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPES = ROOT / "examples" / "recipes"
@@ -44,13 +46,6 @@ TABLE = "s3://bucket/table"
 
 class Broken(Exception):
     """The source of the data gave up."""
-
-
-@pytest.fixture
-def memory_s3() -> Iterator[MemoryStore]:
-    """An empty store in memory for the bucket ``"bucket"``."""
-    with memory_store() as store:
-        yield store
 
 
 def data(store: MemoryStore, prefix: str = "table/") -> list[str]:
@@ -66,6 +61,22 @@ def only(store: MemoryStore, part: str) -> bytes:
     return store.body(key)
 
 
+def shown(there: There) -> list[str]:
+    """What readers see, without the job's UUID."""
+    return sorted(re.sub(r"-mcj[0-9a-f]{32}", "", name) for name in there.data())
+
+
+def numbers(there: There, column: str = "n") -> list[Any]:
+    """A column of all Parquet files."""
+    files = [there.read(name) for name in sorted(there.data()) if name.endswith(".parquet")]
+    return [v for file in files for v in pq.read_table(io.BytesIO(file))[column].to_pylist()]
+
+
+def nothing_is_left(there: There) -> bool:
+    """No file, no record, no upload."""
+    return there.names() == there.left() == []
+
+
 def test_the_first_program_prints_what_its_page_says() -> None:
     """examples/recipes/first.py prints the text that "Start in five minutes" shows."""
     ran = subprocess.run(
@@ -75,72 +86,63 @@ def test_the_first_program_prints_what_its_page_says() -> None:
     assert ran.stdout == (RECIPES / "first.txt").read_text(encoding="utf-8")
 
 
-def test_pandas_replaces_the_days_that_it_writes(memory_s3: MemoryStore) -> None:
+# Writers of files, on S3 and on a disk ------------------------------------------------------------
+
+
+def test_pandas_replaces_the_days_that_it_writes(there: There) -> None:
     """Two days are written; a second export of one day replaces that day and leaves the other."""
-    sales = pd.DataFrame({"day": ["2026-11-21", "2026-11-21", "2026-11-22"], "amount": [1, 2, 3]})
-    with_pandas.export(sales, TABLE)
-    with_pandas.export(pd.DataFrame({"day": ["2026-11-22"], "amount": [9]}), TABLE)
-    assert data(memory_s3) == [
-        f"day={day}/part-0.{kind}" for day in ("2026-11-21", "2026-11-22") for kind in
-        ("csv", "parquet")
-    ]  # fmt: skip
-    read = {
-        key.split("/")[1]: pd.read_parquet(io.BytesIO(memory_s3.body(key)))["amount"].tolist()
-        for key in memory_s3.keys("table/")
-        if key.endswith(".parquet")
-    }
-    assert read == {"day=2026-11-21": [1, 2], "day=2026-11-22": [9]}
+    sales = pd.DataFrame({"day": ["1", "1", "2"], "amount": [1, 2, 3]})
+    with_pandas.export(sales, there.url)
+    with_pandas.export(pd.DataFrame({"day": ["2"], "amount": [9]}), there.url)
+    kinds = ("csv", "parquet")
+    assert shown(there) == [f"day={day}/part-0.{kind}" for day in "12" for kind in kinds]
+    assert numbers(there, "amount") == [1, 2, 9]
 
 
-def test_pandas_publishes_nothing_when_a_file_fails(memory_s3: MemoryStore) -> None:
-    """A column that Parquet cannot hold stops the export: nothing is visible, no upload is left."""
-    sales = pd.DataFrame({"day": ["2026-11-21", "2026-11-22"], "amount": [1, object()]})
-    with pytest.raises(pa.ArrowInvalid):
-        with_pandas.export(sales, TABLE)
-    assert memory_s3.keys() == ()
-    assert not memory_s3.open_uploads()
+def test_pandas_writes_through_the_file_system(there: There) -> None:
+    """One file by its name, which can be read back, and a directory of partitions."""
+    frame = TWO_DAYS.to_pandas()
+    with there.write() as job:
+        frame.to_parquet("one/x.parquet", filesystem=job.filesystem())
+        frame.to_parquet("many", filesystem=job.filesystem(), partition_cols=["day"])
+        read = pd.read_parquet("one/x.parquet", filesystem=job.filesystem())
+        assert read["amount"].tolist() == [1, 2, 3]
+        assert there.data() == {}
+    assert numbers(there, "amount") == [1, 2, 3] * 2
+    assert {name.split("/")[1] for name in shown(there)} == {"x.parquet", "day=21", "day=22"}
 
 
-def test_polars_writes_a_query_in_slices(memory_s3: MemoryStore) -> None:
+def test_pandas_writes_to_a_url_of_the_open_block(there: There) -> None:
+    """``magic://`` and the path; fsspec finds it by the package's entry point."""
+    import_module("fsspec").register_implementation(
+        "magic", "magic_committer.filesystem.urls.MagicUrls", clobber=True
+    )
+    path = there.bare.replace("%20", " ")
+    with there.write():
+        TWO_DAYS.to_pandas().to_csv(f"magic://{path}/x.csv", index=False)
+        assert there.data() == {}
+    assert pd.read_csv(io.BytesIO(there.read("x.csv")))["amount"].tolist() == [1, 2, 3]
+
+
+def test_polars_writes_a_query_in_slices(there: There) -> None:
     """Ten rows, four to a file, are three files with all rows in their order."""
-    report = with_polars.export(pl.LazyFrame({"n": range(10)}), TABLE, rows_a_file=4)
+    report = with_polars.export(pl.LazyFrame({"n": range(10)}), there.url, rows_a_file=4)
     assert report is not None
-    assert data(memory_s3) == ["part-00000.parquet", "part-00001.parquet", "part-00002.parquet"]
-    keys = sorted(key for key in memory_s3.keys("table/") if key.endswith(".parquet"))
-    read = pl.concat(pl.read_parquet(io.BytesIO(memory_s3.body(key))) for key in keys)
-    assert read["n"].to_list() == list(range(10))
+    assert shown(there) == [f"part-0000{number}.parquet" for number in range(3)]
+    assert numbers(there) == list(range(10))
 
 
-def test_polars_publishes_nothing_when_the_query_fails(memory_s3: MemoryStore) -> None:
-    """A query that cannot be computed publishes nothing and leaves no upload."""
-    query = pl.LazyFrame({"n": ["1", "x"]}).select(pl.col("n").cast(pl.Int64))
-    with pytest.raises(pl.exceptions.InvalidOperationError):
-        with_polars.export(query, TABLE)
-    assert memory_s3.keys() == ()
-    assert not memory_s3.open_uploads()
-
-
-def test_polars_writes_partitions(memory_s3: MemoryStore) -> None:
+def test_polars_writes_partitions(there: There) -> None:
     """A file for each day, by the streaming engine; a second run replaces those that it writes."""
     frame = pl.DataFrame({"day": ["a", "b", "a"] * 1000, "n": range(3000)})
-    with_polars.partitions(frame.lazy(), "day", TABLE)
-    with_polars.partitions(frame.lazy().filter(pl.col("day") == "b"), "day", TABLE)
-    assert data(memory_s3) == [f"day={day}/part-00000.parquet" for day in "ab"]
-    keys = [key for key in memory_s3.keys("table/") if key.endswith(".parquet")]
-    read = pl.concat(pl.read_parquet(io.BytesIO(memory_s3.body(key))) for key in keys)
-    assert sorted(read["n"]) == list(range(3000))
-
-
-def test_polars_publishes_no_partition_when_one_fails(memory_s3: MemoryStore) -> None:
-    """A row in the middle that cannot be computed: no partition appears, none is left open."""
-    frame = pl.LazyFrame({"day": ["a", "b"] * 500, "n": [*["1"] * 900, *["x"] * 100]})
-    with pytest.raises(pl.exceptions.PolarsError):
-        with_polars.partitions(frame.with_columns(pl.col("n").cast(pl.Int64)), "day", TABLE)
-    assert memory_s3.keys() == ()
-    assert not memory_s3.open_uploads()
+    with_polars.partitions(frame.lazy(), "day", there.url)
+    with_polars.partitions(frame.lazy().filter(pl.col("day") == "b"), "day", there.url)
+    assert shown(there) == [f"day={day}/part-00000.parquet" for day in "ab"]
+    assert sorted(numbers(there)) == list(range(3000))
 
 
 SCHEMA = pa.schema([("n", pa.int64())])
+TWO_DAYS = pa.table({"day": ["21", "21", "22"], "amount": [1, 2, 3]})
 
 
 def batches(count: int, broken_after: int | None = None) -> Iterator[pa.RecordBatch]:
@@ -151,20 +153,109 @@ def batches(count: int, broken_after: int | None = None) -> Iterator[pa.RecordBa
         yield pa.record_batch([pa.array([number])], schema=SCHEMA)
 
 
-def test_pyarrow_writes_a_stream_of_batches(memory_s3: MemoryStore) -> None:
+def test_pyarrow_writes_a_stream_of_batches(there: There) -> None:
     """All batches are in the one file."""
-    with_pyarrow.export(SCHEMA, batches(5), TABLE)
-    assert data(memory_s3) == ["events.parquet"]
-    read = pq.read_table(io.BytesIO(memory_s3.body("table/events.parquet")))
-    assert read["n"].to_pylist() == [0, 1, 2, 3, 4]
+    with_pyarrow.export(SCHEMA, batches(5), there.url)
+    assert list(there.data()) == ["events.parquet"]
+    assert numbers(there) == [0, 1, 2, 3, 4]
 
 
-def test_pyarrow_publishes_nothing_when_the_source_breaks(memory_s3: MemoryStore) -> None:
-    """pyarrow closes its file also when an exception leaves it; nothing appears all the same."""
-    with pytest.raises(Broken):
-        with_pyarrow.export(SCHEMA, batches(5, broken_after=3), TABLE)
-    assert memory_s3.keys() == ()
-    assert not memory_s3.open_uploads()
+def test_a_library_writes_a_directory_through_a_file_system(there: There) -> None:
+    """Each day is a directory; a second export replaces the days that it has."""
+    directories.partitions(TWO_DAYS, there.url)
+    directories.partitions(pa.table({"day": ["22"], "amount": [9]}), there.url)
+    assert shown(there) == ["day=21/part-0.parquet", "day=22/part-0.parquet"]
+    assert numbers(there, "amount") == [1, 2, 9]
+
+
+def half_way(url: str) -> None:
+    """The library has written and closed its files, and fails then."""
+    real = ds.write_dataset
+
+    def breaks(*args: object, **named: object) -> None:
+        real(*args, **named)
+        raise Broken
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ds, "write_dataset", breaks)
+        directories.partitions(TWO_DAYS, url)
+
+
+BAD_ROW = pl.LazyFrame({"day": ["a", "b"] * 500, "n": [*["1"] * 900, *["x"] * 100]})
+FAILURES: dict[str, tuple[Callable[[str], object], type[Exception]]] = {
+    "pandas: a column that Parquet cannot hold": (
+        lambda url: with_pandas.export(
+            pd.DataFrame({"day": ["1", "2"], "amount": [1, object()]}), url
+        ), pa.ArrowInvalid,
+    ),
+    "polars: a query that cannot be computed": (
+        lambda url: with_polars.export(
+            pl.LazyFrame({"n": ["1", "x"]}).select(pl.col("n").cast(pl.Int64)), url
+        ), pl.exceptions.InvalidOperationError,
+    ),
+    "polars: a row in the middle of the partitions": (
+        lambda url: with_polars.partitions(
+            BAD_ROW.with_columns(pl.col("n").cast(pl.Int64)), "day", url
+        ), pl.exceptions.PolarsError,
+    ),
+    "pyarrow: its source, though pyarrow closes its file then": (
+        lambda url: with_pyarrow.export(SCHEMA, batches(5, broken_after=3), url), Broken,
+    ),
+    "a directory, half-way": (half_way, Broken),
+    "a database: a row that does not fit": (
+        lambda url: directories.database([("21", 1), ("too", "many", "values")], url),  # type: ignore[list-item]
+        sqlite3.ProgrammingError,
+    ),
+    "a program": (
+        lambda url: directories.program(
+            [sys.executable, "-c", f"{WRITES}; raise SystemExit(3)"], url
+        ), subprocess.CalledProcessError,
+    ),
+}  # fmt: skip
+WRITES = "import pathlib; pathlib.Path('a.txt').write_text('1'); pathlib.Path('_tmp').touch()"
+
+
+@pytest.mark.parametrize("what", FAILURES)
+def test_what_fails_publishes_nothing_and_leaves_nothing(there: There, what: str) -> None:
+    """Its own error comes out; no file is visible, no upload open."""
+    export, error = FAILURES[what]
+    with pytest.raises(error):
+        export(there.url)
+    assert nothing_is_left(there)
+
+
+def test_a_database_is_written_with_seeks(there: There, tmp_path: Path) -> None:
+    """SQLite gets a path; what is published is a database."""
+    directories.database([("21", 1), ("22", 2)], there.url)
+    assert shown(there) == ["sales.db"]
+    (body,) = there.data().values()
+    (tmp_path / "read.db").write_bytes(body)
+    connection = sqlite3.connect(tmp_path / "read.db")
+    assert connection.execute("select sum(amount) from sales").fetchone() == (3,)
+    connection.close()
+
+
+def test_another_program_writes_into_a_local_directory(there: There) -> None:
+    """Its files are there when it ends well, but hidden ones."""
+    directories.program([sys.executable, "-c", WRITES], there.url)
+    assert shown(there) == ["a.txt"]
+
+
+def test_a_directory_that_is_there_is_published_whole(
+    there: There, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It replaces what was there; what is left out is told."""
+    there.put("old", b"")
+    source = tmp_path / "source"
+    (source / "v1").mkdir(parents=True)
+    (source / "v1" / "model.bin").write_bytes(b"123")
+    (source / ".git").mkdir()
+    directories.publish(source, there.url)
+    assert shown(there) == ["v1/model.bin"]
+    assert capsys.readouterr().out == "1 file, 3 bytes; left out: .git\n"
+
+
+# Airflow ------------------------------------------------------------------------------------------
 
 
 def through_json(value: dict[str, object]) -> dict[str, object]:
@@ -413,74 +504,6 @@ def test_an_interrupted_cell_leaves_nothing(memory_s3: MemoryStore) -> None:
     assert not memory_s3.open_uploads()
     exec(write, space)
     assert data(memory_s3, "experiments/") == ["run-1.csv", "run-2.csv"]
-
-
-TWO_DAYS = pa.table({"day": ["21", "21", "22"], "amount": [1, 2, 3]})
-
-
-def test_a_library_writes_a_directory_through_a_file_system(memory_s3: MemoryStore) -> None:
-    """Each day is a directory; a second export replaces the days that it has."""
-    directories.partitions(TWO_DAYS, TABLE)
-    directories.partitions(pa.table({"day": ["22"], "amount": [9]}), TABLE)
-    assert data(memory_s3) == ["day=21/part-0.parquet", "day=22/part-0.parquet"]
-    assert pq.read_table(io.BytesIO(only(memory_s3, "day=22")))["amount"].to_pylist() == [9]
-
-
-def test_a_directory_that_fails_half_way_is_not_there(
-    memory_s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The library has written and closed a file of its own: nothing is visible, nothing open."""
-    real = ds.write_dataset
-
-    def breaks(*args: object, **named: object) -> None:
-        real(*args, **named)
-        raise Broken
-
-    monkeypatch.setattr(ds, "write_dataset", breaks)
-    with pytest.raises(Broken):
-        directories.partitions(TWO_DAYS, TABLE)
-    assert data(memory_s3) == []
-    assert not memory_s3.open_uploads()
-
-
-def test_a_database_is_written_with_seeks(memory_s3: MemoryStore, tmp_path: Path) -> None:
-    """SQLite gets a path; what is published is a database."""
-    directories.database([("21", 1), ("22", 2)], TABLE)
-    (tmp_path / "read.db").write_bytes(only(memory_s3, "sales"))
-    connection = sqlite3.connect(tmp_path / "read.db")
-    assert connection.execute("select sum(amount) from sales").fetchone() == (3,)
-    connection.close()
-
-
-def test_a_database_that_fails_is_not_there(memory_s3: MemoryStore) -> None:
-    """A row that does not fit: nothing is visible, nothing open."""
-    with pytest.raises(sqlite3.ProgrammingError):
-        directories.database([("21", 1), ("too", "many", "values")], TABLE)  # type: ignore[list-item]
-    assert data(memory_s3) == []
-    assert not memory_s3.open_uploads()
-
-
-def test_another_program_writes_into_a_local_directory(memory_s3: MemoryStore) -> None:
-    """Its files are there when it ends well; if it fails, none is."""
-    writes = "import pathlib; pathlib.Path('a.txt').write_text('1'); pathlib.Path('_tmp').touch()"
-    directories.program([sys.executable, "-c", writes], TABLE)
-    assert data(memory_s3) == ["a.txt"]
-    with pytest.raises(subprocess.CalledProcessError):
-        directories.program([sys.executable, "-c", f"{writes}; raise SystemExit(3)"], f"{TABLE}2")
-    assert data(memory_s3, "table2/") == []
-    assert not memory_s3.open_uploads()
-
-
-def test_a_directory_that_is_there_is_published_whole(
-    memory_s3: MemoryStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It replaces what was there; what is left out is told."""
-    (tmp_path / "v1").mkdir()
-    (tmp_path / "v1" / "model.bin").write_bytes(b"123")
-    (tmp_path / ".git").mkdir()
-    directories.publish(tmp_path, TABLE)
-    assert data(memory_s3) == ["v1/model.bin"]
-    assert capsys.readouterr().out == "1 file, 3 bytes; left out: .git\n"
 
 
 # The blocks of README and start -------------------------------------------------------------------

@@ -15,7 +15,6 @@ from magic_committer.commit.ready import (
     from_pending,
 )
 from magic_committer.commit.upload_state import UploadName, became
-from magic_committer.errors import FormatError
 from magic_committer.hadoop.formats import SIZE_ONLY, Pending, UploadEtag, new_pending
 from magic_committer.hadoop.paths import Destination, java_uri, waiting_path
 from magic_committer.protocol.record import StartedJob, Terms
@@ -208,7 +207,7 @@ def test_sizes_that_cannot_be_are_refused_with_little_memory(sizes: str) -> None
     hostile = pending(sizes)
     tracemalloc.start()
     try:
-        with pytest.raises(FormatError) as refused:
+        with pytest.raises(mc.FormatError) as refused:
             from_pending(hostile, "t/x.pending")
         assert tracemalloc.get_traced_memory()[1] < LITTLE
     finally:

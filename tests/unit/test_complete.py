@@ -67,7 +67,6 @@ class World:
         self.completes: list[bool] = []
         self.denied: dict[str, StoreError] = {}
         self.refusal, self.times = refusal, times
-        self.between: Callable[[], object] | None = None
         self.store.before = self._before
 
     def _before(self, request: Request) -> None:
@@ -88,7 +87,6 @@ class World:
     def run(
         self, *, if_none_match: bool = False, distrust: bool = False
     ) -> tuple[Completion, StoreError | None]:
-        """Complete it."""
         work = to_complete(
             self.runtime,
             self.upload,
@@ -171,8 +169,7 @@ def test_a_refusal_that_settings_or_time_mend_is_unfinished(why: str) -> None:
 
 @pytest.mark.parametrize("by", ["completed", "aborted"])
 def test_a_refused_upload_that_ends_in_the_pause_is_looked_at(by: str) -> None:
-    """Refused, completed or aborted by another executor, refused again: its object tells, or its
-    parts, which are gone."""
+    """Refused, completed or aborted by another, refused again: its object or its parts tell."""
     world = World(FINAL)
     sleep = world.runtime.clock.sleep
 
@@ -285,8 +282,7 @@ def test_an_upload_of_which_nobody_can_tell_is_unfinished(
 
 
 def test_what_keeps_a_404_from_being_told_is_the_reason() -> None:
-    """404 on Complete, 403 on HEAD and on a listing of the key: the operator is told of the 403,
-    which is to be mended."""
+    """403 on HEAD and on a listing of the key: the operator is told of what is to be mended."""
     world = World(ERRORS["404"])
     world.store.drop_upload(world.upload.upload_id)
     world.denied |= {"head": ERRORS["403"], "list": ERRORS["403"]}
@@ -322,8 +318,7 @@ def test_another_answer_than_409_and_412_is_no_conflict(answer: str) -> None:
 
 @pytest.mark.parametrize("answer", ["409", "412"])
 def test_a_conflict_with_nothing_is_tried_again(answer: str) -> None:
-    """Another write of the key was under way and left nothing: the next Complete, under the same
-    condition, makes the object."""
+    """Another write was under way and left nothing: the next Complete makes the object."""
     world = World(ERRORS[answer], times=CONFLICT_TRIES_MAX - 1)
     assert world.run(if_none_match=True) == (Completion.DONE, None)
     assert world.completes == [True] * CONFLICT_TRIES_MAX
@@ -349,11 +344,9 @@ class FalseStore(MemoryStore):
     deed: Callable[[], object] = staticmethod(lambda: None)
 
     def complete_upload(self, *args: Any, **terms: Any) -> Written:
-        """As the port's."""
         return super().complete_upload(*args, **terms) if self.answer is None else self.answer
 
     def head(self, key: str) -> ObjectInfo:
-        """As the port's."""
         self.heads += 1
         if self.heads == self.at:
             self.deed()
@@ -370,7 +363,6 @@ class FalseWorld(World):
         self.false.answer = answer
 
     def really(self) -> None:
-        """The upload is completed after all."""
         self.false.answer, answer = None, self.false.answer
         self.done_by_another()
         self.false.answer = answer
@@ -385,8 +377,7 @@ def test_a_complete_that_was_answered_at_once_is_believed() -> None:
 
 @pytest.mark.parametrize("distrust", [True, False])
 def test_a_complete_that_was_sent_again_or_is_distrusted_is_looked_after(distrust: bool) -> None:
-    """200 while the upload is gone: lost, after a wait; without the look it would be called
-    done."""
+    """200 while the upload is gone: lost, after a wait; else it would be called done."""
     world = FalseWorld(Written(ETAG, attempts=1 if distrust else 2))
     world.store.drop_upload(world.upload.upload_id)
     completion, error = world.run(distrust=distrust)
@@ -409,8 +400,7 @@ def test_another_object_is_not_taken_for_the_upload() -> None:
 
 @pytest.mark.parametrize("look", [1, 2, LOOKS_MAX])
 def test_an_object_that_comes_a_little_later_is_waited_for(look: int) -> None:
-    """A Complete beside another one is answered before the other has ended: the wait is bounded,
-    and long enough for it."""
+    """A Complete beside another one is answered before the other has ended: the wait is bounded."""
     world = FalseWorld()
     world.false.at, world.false.deed = look, world.really
     assert world.run(distrust=True) == (Completion.DONE, None)
@@ -424,8 +414,7 @@ def test_an_upload_that_is_open_after_a_200_is_unfinished() -> None:
 
 @pytest.mark.parametrize("answer", ["403", "no answer"])
 def test_what_cannot_be_looked_at_after_a_200_is_unfinished(answer: str) -> None:
-    """Neither done nor lost: the reason is told, and it is asked again later. A refusal is not
-    asked for again now."""
+    """The reason is told, and it is asked again later; a refusal is not asked for again now."""
     world = FalseWorld(None)
     world.denied["head"] = ERRORS[answer]
     assert world.run(distrust=True) == (Completion.UNFINISHED, ERRORS[answer])

@@ -47,13 +47,11 @@ KINDS = ("local", "fsspec-memory", "hdfs", "sftp", "gs")
 
 
 def read(tree: FileTree, path: str) -> bytes:
-    """What is in a file."""
     with tree.reader(path) as file:
         return file.read()
 
 
 def tree_of(kind: str, place: Path) -> FileTree:
-    """A new tree of a kind, empty."""
     if kind == "local":
         return LocalTree(place)
     if kind == "fsspec-memory":
@@ -68,7 +66,6 @@ def tree_of(kind: str, place: Path) -> FileTree:
 
 @pytest.fixture(params=KINDS)
 def tree(request: pytest.FixtureRequest, tmp_path: Path) -> FileTree:
-    """A tree of each kind, empty."""
     return tree_of(request.param, tmp_path)
 
 
@@ -118,8 +115,7 @@ def test_one_of_many_threads_renames_to_a_target(tree: FileTree) -> None:
 
 
 def test_a_file_needs_its_directory_where_directories_are_real(tree: FileTree) -> None:
-    """A paused process cannot bring back a file of a directory that is gone; elsewhere a file
-    needs none."""
+    """A paused process brings back no file of a directory that is gone."""
     if not tree.promises.directories:
         tree.make("gone/a", None, b"1")
         assert read(tree, "gone/a") == b"1"

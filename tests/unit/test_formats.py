@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import re
 import sys
 from collections.abc import Callable
@@ -70,7 +69,6 @@ def read(path: Path, data: bytes) -> object:
 
 
 def pairs(data: bytes) -> Any:
-    """A document with the order of its fields."""
     return json.loads(data, object_pairs_hook=list)
 
 
@@ -266,14 +264,6 @@ def test_a_success_lists_at_most_100_files() -> None:
     assert read == made
     assert len(read.filenames) == formats.SUCCESS_FILENAMES_MAX
     assert read.filenames[:2] == ("/t/0", "/t/1")
-
-
-def test_values_travel_between_processes() -> None:
-    """Pickle takes and gives every kind of value."""
-    golden = next(p for p in FILES if p.name == "pendingset-1.json")
-    values: list[Any] = [pendingset(), formats.new_success(job_id="1", timestamp_ms=0)]
-    values.append(formats.decode_pendingset(golden.read_bytes(), "x"))
-    assert pickle.loads(pickle.dumps(values)) == values
 
 
 @pytest.mark.parametrize(

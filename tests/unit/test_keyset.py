@@ -59,8 +59,7 @@ def test_many_uploads_of_one_key_are_found_at_once() -> None:
 
 
 def test_ticking_tells_what_is_in_the_set() -> None:
-    """`tick` is True for a key of the set, each time, and False for another; each key is ticked off
-    once."""
+    """True for a key of the set, each time, and False for another; each is ticked off once."""
     names = KeySet(2)
     names.add("a")
     names.add("b")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from magic_committer.errors import FormatError, OptionError, PathError, WrongType
-from magic_committer.hadoop.paths import Destination
 from magic_committer.protocol.ledger import (
     LEDGER_BYTES_MAX,
     Claim,
@@ -144,8 +143,3 @@ def test_a_batch_is_checked_when_it_is_made(query: Any, number: Any, error: type
     with pytest.raises(error) as caught:
         StreamBatch(query, number)
     assert type(caught.value) is error
-
-
-def test_the_ledger_lies_below_the_destination_among_what_is_hidden() -> None:
-    """Readers of the table do not see it."""
-    assert Destination("b", "t/").ledger("q-1") == "t/__magic_stream/_q-1.json"

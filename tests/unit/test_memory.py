@@ -26,8 +26,6 @@ from magic_committer.testing import memory_store
 
 
 class Clock:
-    """A clock that moves when told."""
-
     def __init__(self) -> None:
         self.time = 1000.0
 
@@ -64,15 +62,6 @@ def test_a_request_may_take_effect_later() -> None:
     part = kept[0].effect()
     store.complete_upload("k", upload_id, [part])
     assert store.body("k") == b"body"
-
-
-def test_hooks_run_outside_the_lock() -> None:
-    """A hook may use the store: a foreign writer between two requests is written that way."""
-    store = MemoryStore()
-    store.before = lambda request: store.put_object("k", b"foreign")
-    with pytest.raises(PreconditionFailed):
-        store.put("k", b"mine", if_none_match=True)
-    assert store.body("k") == b"foreign"
 
 
 def test_each_page_and_each_batch_is_a_request() -> None:

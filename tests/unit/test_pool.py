@@ -26,12 +26,10 @@ PATIENCE_SECONDS = 300.0
 
 
 def ticking() -> list[threading.Thread]:
-    """Threads of this file's pools."""
     return [thread for thread in threading.enumerate() if thread.name == "ticks-every"]
 
 
 def gone() -> None:
-    """Wait for their end."""
     for thread in ticking():
         thread.join(PATIENCE_SECONDS)
     assert ticking() == []
@@ -96,8 +94,7 @@ def test_a_pool_without_threads_never_calls() -> None:
 
 
 def test_a_forked_child_may_end_what_runs_in_its_parent_only() -> None:
-    """In the child there is no such thread; its end is said without waiting, and the parent's goes
-    on."""
+    """There is no such thread in the child: it does not wait, and the parent's goes on."""
     called = threading.Semaphore(0)
 
     def function() -> bool:
@@ -138,8 +135,7 @@ def interrupt_soon(begun: threading.Event) -> None:
 
 @pytest.mark.parametrize("in_body", [False, True], ids=["in the wait", "in the loop"])
 def test_ctrl_c_leaves_a_thread_that_hangs(in_body: bool) -> None:
-    """An iteration is left soon, though one of its functions never returns; what it has under way
-    is told to end."""
+    """An iteration is left soon; what it has under way is told to end."""
     pool, begun, may_end = ThreadPool(2), threading.Event(), threading.Event()
     told: list[bool] = []
 
@@ -228,8 +224,7 @@ def test_a_forked_child_uses_a_pool_whose_first_use_is_under_way(
 def test_a_pool_that_gets_no_more_threads_works_without(
     there: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The system has no more, or the interpreter ends: who asks does the work, and a log says
-    so."""
+    """The system has no more, or the interpreter ends: who asks works, and a log says so."""
     pool = ThreadPool(4)
     for _ in range(there):
         pool.submit(int).result()

@@ -20,16 +20,7 @@ from magic_committer._runtime import Runtime
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit import probe, records
 from magic_committer.commit.probe import UNCONDITIONAL, Capabilities
-from magic_committer.errors import (
-    ConditionsNotSupported,
-    InvalidRequest,
-    NotFound,
-    NotSupported,
-    PermissionDenied,
-    PreconditionFailed,
-    StoreError,
-    Unanswered,
-)
+from magic_committer.errors import InvalidRequest, NotSupported, PreconditionFailed, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths, uuid_in_name
 from magic_committer.options import ConditionalWrites, Mode
 from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Terms
@@ -73,7 +64,7 @@ class Server(MemoryStore):
         refuses: Mapping[str, int] | None = None,
         pretends: Sequence[str] = (),
         unquoted: bool | str = False,
-        again: StoreError | None = None,
+        again: mc.StoreError | None = None,
         listing: str = "",
         believes: bool = False,
         metadata: str = "",
@@ -174,7 +165,7 @@ EVERYTHING = Capabilities(
     true_complete=True,
 )
 ALL_VERBS = ("put", "complete_upload", "delete_one")
-DENIED = PermissionDenied("complete_upload: no", status=403, code="AccessDenied")
+DENIED = mc.PermissionDenied("complete_upload: no", status=403, code="AccessDenied")
 BROKEN = Unanswered("complete_upload: no", status=500, code="InternalError")
 
 
@@ -257,7 +248,6 @@ def created_job(store: MemoryStore, how: ConditionalWrites = "on") -> tuple[JobP
 
 @pytest.fixture
 def served(request: pytest.FixtureRequest) -> Iterator[Server]:
-    """The server of the test's parameter, behind the public calls."""
     store = Server(**SERVERS[request.param][0])
     register_store(store, PatientClock())
     yield store
@@ -265,7 +255,6 @@ def served(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def server(name: str) -> pytest.MarkDecorator:
-    """Run the test on this server."""
     return pytest.mark.parametrize("served", [name], indirect=True)
 
 
@@ -285,8 +274,7 @@ def test_every_way_of_a_server_is_found_and_nothing_is_left(name: str) -> None:
 
 
 def test_a_lack_comes_with_the_stores_answer() -> None:
-    """`notes` tell what is ignored, what is refused and how; they are empty for a store that has
-    everything."""
+    """`notes` tell what is ignored or refused, and how; of a store that has everything nothing."""
     store = Server(ignores=["complete_upload"], refuses={"delete_one": 501}, listing="none")
     assert probe.probe_all(runtime_of(store), "t/").notes == {
         "conditional_complete": "ignores it",
@@ -355,8 +343,7 @@ def test_a_job_is_asked_for_ten_requests_once() -> None:
 
 
 def test_a_dead_upload_is_asked_for_once() -> None:
-    """Whether a 200 to Complete can be believed costs 7 requests, the first time; nothing is
-    left."""
+    """Whether a 200 to Complete can be believed costs 7 requests, once; nothing is left."""
     store = MemoryStore()
     paths, seen = created_job(store)
     for _ in range(2):
@@ -374,18 +361,18 @@ def test_a_dead_upload_is_asked_for_once() -> None:
         ([Unanswered("no", status=500), None], False, ["once"] * 2),
         ([Unanswered("no", status=500)] * 2 + [None], False, ["once"] * 3),
         ([Unanswered("no", status=500)] * 2 + [Unanswered("no")], None, ["once"] * 3),
-        ([Unanswered("no", status=503), NotFound("no")], True, ["once", "again"]),
+        ([Unanswered("no", status=503), mc.NotFound("no")], True, ["once", "again"]),
         ([Unanswered("no", status=503), None], False, ["once", "again"]),
         ([Unanswered("no")] + [Unanswered("no", status=503)] * 2, True, ["once"] + ["again"] * 2),
         ([Unanswered("no")] * 2, None, ["once", "again"]),
-        ([PermissionDenied("no", status=403)] * 3, True, ["once"] * 3),
-        ([PermissionDenied("no", status=403), None], False, ["once"] * 2),
-        ([NotFound("no", status=404)], True, ["once"]),
+        ([mc.PermissionDenied("no", status=403)] * 3, True, ["once"] * 3),
+        ([mc.PermissionDenied("no", status=403), None], False, ["once"] * 2),
+        ([mc.NotFound("no", status=404)], True, ["once"]),
         ([None], False, ["once"]),
     ],
 )
 def test_a_single_error_does_not_make_a_store_tell_the_truth(
-    answers: list[StoreError | None], expected: bool | None, sent: list[str]
+    answers: list[mc.StoreError | None], expected: bool | None, sent: list[str]
 ) -> None:
     """A refused Complete of a dead upload counts if it is a 404, or came three times; Ceph RGW and
     moto answer 500 for ever, so the retries of the store are off for it. None: an error."""
@@ -395,7 +382,6 @@ def test_a_single_error_does_not_make_a_store_tell_the_truth(
         name = "again"
 
         def once(self) -> Patient:
-            """Without retries."""
             single = copy.copy(self)
             single.name = "once"
             return single
@@ -426,7 +412,6 @@ def test_a_store_without_conditions_is_asked_without_its_retries_too() -> None:
         sent: list[int]
 
         def once(self) -> Ceph:
-            """Without retries."""
             single = copy.copy(self)
             single.retries = 1
             return single
@@ -458,7 +443,7 @@ def test_what_a_stores_own_retries_have_asked_often_is_not_asked_again() -> None
     assert (found.true_complete, store.sent) == (True, 1)
 
 
-SINGLE: Mapping[str, Sequence[tuple[int, StoreError]]] = {
+SINGLE: Mapping[str, Sequence[tuple[int, mc.StoreError]]] = {
     "two wrong": [(1, InvalidRequest("no", status=400)), (2, NotSupported("no", status=501))],
     "a right one": [(2, PreconditionFailed("no", status=412))],
     "a wrong and a right one": [
@@ -479,7 +464,7 @@ SINGLE: Mapping[str, Sequence[tuple[int, StoreError]]] = {
     ],
 )
 def test_a_single_refusal_does_not_make_a_store_lack_a_condition(
-    want: probe.Want, verb: str, errors: Sequence[tuple[int, StoreError]]
+    want: probe.Want, verb: str, errors: Sequence[tuple[int, mc.StoreError]]
 ) -> None:
     """A proxy's 400, 501 or 412 at one moment is no way of the store: the process would delete by
     HEAD and plain DELETE from then on, and with it a neighbour's `_SUCCESS` of that moment."""
@@ -529,7 +514,7 @@ def test_a_store_that_does_not_give_metadata_back_is_refused(metadata: str) -> N
     store = Server(metadata=metadata)
     register_store(store, PatientClock())
     try:
-        with pytest.raises(ConditionsNotSupported, match="user metadata"):
+        with pytest.raises(mc.ConditionsNotSupported, match="user metadata"):
             mc.start(DEST)
     finally:
         unregister_store(store)
@@ -565,9 +550,11 @@ def test_a_store_that_ignores_everything_keeps_the_record_as_it_was() -> None:
     store = Server(ignores=ALL_VERBS)
     paths, seen = created_job(store)
     for _ in range(2):  # the refusal is remembered too
-        with pytest.raises(ConditionsNotSupported, match="If-None-Match on PutObject: it ignores"):
+        with pytest.raises(
+            mc.ConditionsNotSupported, match="If-None-Match on PutObject: it ignores"
+        ):
             probe.need(runtime_of(store), paths, seen, {"conditional_put"})
-    with pytest.raises(ConditionsNotSupported, match="If-Match on PutObject: it ignores"):
+    with pytest.raises(mc.ConditionsNotSupported, match="If-Match on PutObject: it ignores"):
         probe.need(runtime_of(store), paths, seen, {"swap"})
     assert store.requests == Counter(put=2, get=2)  # a bad answer is believed of a running job only
     assert store.body(seen.key) == seen.record.encode()

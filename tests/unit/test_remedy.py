@@ -12,14 +12,7 @@ from magic_committer.commit.outcome import incomplete
 from magic_committer.errors import MagicError
 from magic_committer.options import Mode
 from magic_committer.protocol.record import StartedJob, Terms
-from magic_committer.remedy import (
-    DEAD_AFTER,
-    Remedy,
-    add_note,
-    as_command,
-    in_python,
-    reword_notes,
-)
+from magic_committer.remedy import DEAD_AFTER, Remedy, add_note, as_command, in_python, reword_notes
 from magic_committer.report import Decider, JobReport
 
 D = "s3://b/t/"

@@ -14,7 +14,6 @@ from magic_committer.commit.load import SPREAD_SETS, LoadedSet, SetRef, Spool, S
 
 
 def spooled(spool: Spool, *sizes: int) -> SpooledSource:
-    """A source of one set for each size, whose files lie in a directory of their own."""
     accepted = []
     for task, files in enumerate(sizes):
         rows: list[Any] = [
@@ -28,12 +27,10 @@ def spooled(spool: Spool, *sizes: int) -> SpooledSource:
 
 
 def both(read: tuple[Iterable[Any], Any]) -> tuple[list[Any], Any]:
-    """Rows and statistics, as they were written."""
     return list(read[0]), read[1]
 
 
 def directories(source: SpooledSource) -> list[str]:
-    """Of all uploads, in order."""
     return [upload.key.rpartition("/")[0] for uploads, _ in source.uploads() for upload in uploads]
 
 

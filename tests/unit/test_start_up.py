@@ -39,7 +39,6 @@ def loaded(code: str) -> set[str]:
 
 
 def called(*words: str) -> str:
-    """The code of a command line."""
     return f"from magic_committer.cli.main import run\nassert run({list(words)!r}) == 0"
 
 

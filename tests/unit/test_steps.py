@@ -70,8 +70,6 @@ class Lying(AtOnce):
 
 
 class World:
-    """Some open uploads."""
-
     def __init__(self, files: int, **lies: Answer) -> None:
         """``lies``: about the second upload, by ``abort``, ``parts`` and ``head``."""
         kinds: dict[str, type[Ask]] = {"abort": AbortUpload, "parts": ListParts, "head": Head}
@@ -89,7 +87,6 @@ class World:
         return UploadName(key, made.upload_id, token)
 
     def complete(self, number: int) -> None:
-        """Somebody completes an upload."""
         upload = self.uploads[number]
         parts = self.store.list_parts(upload.key, upload.upload_id)
         self.store.complete_upload(upload.key, upload.upload_id, parts)
@@ -97,18 +94,15 @@ class World:
     def each(
         self, *, look_first: bool = True, in_flight: int = 4
     ) -> Generator[tuple[UploadName, Removed], None, None]:
-        """Remove them."""
         remover = UploadRemover(self.runtime, look_first=look_first)
         works = ((upload, remover.to_remove(upload)) for upload in self.uploads)
         return each(self.runtime, works, in_flight=in_flight)
 
     def run(self, **how: Any) -> dict[str, Removed]:
-        """What became of each, by key."""
         with closing(self.each(**how)) as ended:
             return {upload.key: removed for upload, removed in ended}
 
     def kinds(self, key: str) -> list[str]:
-        """What the store was asked about a key, in order."""
         return [kind for kind, asked in self.store.asked if asked == key]
 
 
@@ -218,8 +212,7 @@ def test_an_abort_that_follows_a_look_is_sent_once(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_abort_is_sent_on_an_old_look() -> None:
-    """Whoever takes the answers pauses for long: those who looked before look again, and what was
-    completed meanwhile stays."""
+    """After a long pause of the caller all look again, and what was completed stays."""
     world = World(6)
     ended = world.each(in_flight=6)
     seen = {}
@@ -345,7 +338,6 @@ class Pages:
 
 @pytest.fixture
 def runtime() -> Generator[Runtime, None, None]:
-    """Components with threads."""
     pool = ThreadPool(4)
     yield Runtime(MemoryStore(), pool=pool)
     pool.close()
@@ -381,8 +373,7 @@ def test_the_error_of_a_page_comes_after_the_pages_before_it(runtime: Runtime) -
 
 
 def test_a_caller_who_stops_gives_up_the_page_under_way(runtime: Runtime) -> None:
-    """The request that was sent ahead is told to end, its error is nobody's, and no other is
-    sent."""
+    """The request that was sent ahead is told to end, its error is nobody's, and it is the last."""
     under_way, ended = threading.Event(), threading.Event()
     asked = 0
 

@@ -93,8 +93,7 @@ def test_nested_stores_of_one_bucket_come_back() -> None:
 
 
 def test_a_store_of_ones_own_blocks_no_other_bucket() -> None:
-    """`register_store` alone leaves other buckets as they are, and beside a memory store its bucket
-    is known."""
+    """`register_store` alone leaves others as they are; beside a memory store it is known."""
     mine = MemoryStore("mine")
     _wiring.register_store(mine)
     try:

@@ -16,14 +16,12 @@ def tries(
     slow: float | None = None,
     **policy: object,
 ) -> Tries[int]:
-    """Tries of some numbers, which wait 5 s after a failure."""
     how = {"wait": tenacity.wait_fixed(5), "stop": tenacity.stop_never, **policy}
     retrying = tenacity.Retrying(**how)  # type: ignore[arg-type]
     return Tries(items, in_flight, tries_max, retrying, slow)  # type: ignore[arg-type]
 
 
 def begun(of: Tries[int], now: float = 0.0) -> Try[int]:
-    """The next try, which there must be."""
     one = of.next(now)
     assert one is not None
     return one

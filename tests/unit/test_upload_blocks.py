@@ -118,8 +118,7 @@ def test_disk_is_given_back(
     end: Callable[[Block], None],
     nameless: bool,
 ) -> None:
-    """A block on disk leaves neither file nor descriptor, where files can be nameless and where
-    not."""
+    """Neither file nor descriptor is left, where files can be nameless and where not."""
     if not nameless:
         exists = os.path.exists
         monkeypatch.setattr("os.path.exists", lambda path: "/fd/" not in str(path) and exists(path))
@@ -140,8 +139,7 @@ def test_an_empty_block_has_an_empty_body() -> None:
 
 
 def test_the_budget_holds_among_threads() -> None:
-    """Threads that take and give back never hold more than the budget together, and in the end
-    nothing is held."""
+    """Together they never hold more than the budget, and in the end nothing."""
     source = BlockSource()
     limit = 3 * FIRST_BYTES
     seen: list[int] = []
@@ -202,8 +200,7 @@ def test_pages_of_a_released_block_are_used_again() -> None:
 
 @pytest.mark.parametrize("view", ["the body", "a slice of it"])
 def test_pages_that_somebody_reads_are_not_used_again(view: str) -> None:
-    """A request that was broken off may send from a block that is released: what it sends never
-    changes."""
+    """A request that was broken off may send from a released block: what it sends never changes."""
     source = BlockSource()
     file = source.open_file(FOUR)
     block = filled(source)
@@ -223,8 +220,7 @@ def test_pages_that_somebody_reads_are_not_used_again(view: str) -> None:
 
 
 def test_blocks_and_kept_pages_are_no_more_than_open_files_need() -> None:
-    """Pages that somebody still reads make way for fresh ones: what a file holds does not grow by
-    them."""
+    """Pages that are still read make way for fresh ones: a file holds no more by them."""
     source = BlockSource()
     file = source.open_file(FOUR)
     blocks = [filled(source) for _ in range(4)]
@@ -252,8 +248,7 @@ def test_pages_of_another_size_are_given_back() -> None:
 
 
 def test_kept_pages_are_no_more_than_open_files_need() -> None:
-    """Four blocks are kept for each open file of three parts in flight; with the last file the last
-    of them goes."""
+    """Four blocks for each open file of three parts in flight; the last file takes the last one."""
     source = BlockSource()
     one, two = source.open_file(FOUR), source.open_file(FOUR)
     blocks = [filled(source) for _ in range(10)]
@@ -281,8 +276,7 @@ def test_a_dropped_file_keeps_nothing() -> None:
 
 
 def test_kept_pages_make_room_in_the_budget() -> None:
-    """Blocks and kept pages together stay within the budget, and kept pages never send a block to
-    disk."""
+    """With blocks they stay within the budget, and never send a block to disk."""
     source = BlockSource()
     limits = options(parts_in_flight=3, buffer_bytes_max=4 * MiB)
     file = source.open_file(limits)
@@ -331,7 +325,6 @@ def test_a_failed_stream_keeps_no_pages() -> None:
 
 
 def in_child(function: Callable[[], None]) -> None:
-    """Call a function in a forked child; its failure is raised here."""
     process = multiprocessing.get_context("fork").Process(target=function)
     process.start()
     process.join()
@@ -339,8 +332,7 @@ def in_child(function: Callable[[], None]) -> None:
 
 
 def test_a_forked_child_keeps_none_of_its_parents_pages() -> None:
-    """What the parent keeps is no memory of the child's, and the end of a parent's file there
-    changes nothing of it."""
+    """They are no memory of the child's, and a parent's file that ends there changes nothing."""
     source = BlockSource()
     file = source.open_file(FOUR)
     filled(source).release()

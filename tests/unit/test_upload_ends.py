@@ -232,8 +232,7 @@ def test_nothing_is_remembered_of_ended_files() -> None:
 
 
 def test_a_pool_that_takes_nothing_leaves_nothing() -> None:
-    """If Create cannot even be submitted the error comes out of the constructor, and the file is
-    forgotten."""
+    """If Create cannot be submitted the constructor raises, and the file is forgotten."""
 
     class Shut(LazyPool):
         def submit(self, function: Callable[[], Any]) -> Any:

@@ -64,7 +64,6 @@ def test_no_part_passes_the_limit_and_none_shrinks(block_bytes: int) -> None:
 
 
 def fill(ledger: PartLedger, count: int) -> None:
-    """What the stream does with ``count`` bytes."""
     while count:
         step = min(count, ledger.room)
         ledger.add(step)
@@ -162,8 +161,7 @@ def test_the_whole_checksum_is_that_of_all_bytes() -> None:
 
 
 def test_the_ends_are_ends() -> None:
-    """The table of states has every state, and nothing leads out of an end or to pending but
-    closing."""
+    """Every state is in the table; nothing leads out of an end, or to pending but closing."""
     assert set(MOVES) == set(FileState)
     ends = {FileState.PENDING, FileState.FAILED, FileState.ABORTED}
     assert {state for state, targets in MOVES.items() if not targets} == ends

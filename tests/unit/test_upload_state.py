@@ -74,7 +74,6 @@ class World:
             raise self.refused[request.verb]
 
     def quietly(self, do: Callable[[], object]) -> None:
-        """What somebody else does: no request of ours."""
         self.store.before, before = None, self.store.before
         do()
         self.store.before = before
@@ -84,19 +83,15 @@ class World:
         self.deeds.append((verb, number, do))
 
     def complete(self) -> None:
-        """Somebody completes the upload."""
         self.store.complete_upload(KEY, self.upload.upload_id, [self.part])
 
     def drop(self) -> None:
-        """Somebody aborts the upload."""
         self.store.drop_upload(self.upload.upload_id)
 
     def overwrite(self) -> None:
-        """Somebody writes another object to its key."""
         self.store.put_object(KEY, b"theirs")
 
     def make(self, truth: str) -> None:
-        """Bring the upload into a state."""
         steps: dict[str, tuple[Callable[[], object], ...]] = {
             "open": (),
             "open over another's": (self.overwrite,),
@@ -109,7 +104,6 @@ class World:
 
     @property
     def is_open(self) -> bool:
-        """Whether the upload is open in truth."""
         return bool(self.store.open_uploads(KEY))
 
 
@@ -137,8 +131,7 @@ def test_a_store_that_answers_tells_what_an_upload_is(truth: str) -> None:
 
 @pytest.mark.parametrize("truth", TRUTHS)
 def test_without_a_mark_only_the_parts_tell(truth: str) -> None:
-    """Of an upload that only a listing tells of no object is looked at: one that ended is gone,
-    also if it was completed."""
+    """No object is looked at: an upload that was completed is gone, too."""
     world = World()
     world.make(truth)
     state = upload_state(world.runtime, world.unnamed).state
@@ -299,8 +292,7 @@ def deaf(world: World, times: int) -> None:
 @pytest.mark.parametrize("truth", ["visible", "overwritten", "aborted"])
 @pytest.mark.parametrize("named", [True, False])
 def test_what_has_ended_is_not_aborted(truth: str, named: bool) -> None:
-    """No abort is sent after an upload that has ended: on some stores it would cost the object that
-    is at its key now."""
+    """On some stores an abort after the end would cost the object that is at its key now."""
     world = World()
     world.make(truth)
     removed = UploadRemover(world.runtime).remove(world.upload if named else world.unnamed)
@@ -316,29 +308,6 @@ def test_an_upload_that_ended_needs_no_head_to_be_left_alone() -> None:
     world.refused["head"] = REFUSALS["403"]
     assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.GONE
     assert "abort_upload" not in world.sent
-
-
-@pytest.mark.parametrize("times", [0, 1, ABORTS_MAX - 1])
-@pytest.mark.parametrize("look_first", [True, False])
-def test_an_open_upload_is_aborted_until_its_parts_are_gone(look_first: bool, times: int) -> None:
-    """Parts in flight outlive an abort: it is believed when the parts are gone."""
-    world = World()
-    deaf(world, times)
-    remover = UploadRemover(world.runtime, look_first=look_first)
-    assert remover.remove(world.upload).removal is Removal.ABORTED
-    assert world.sent.count("abort_upload") == times + 1
-    assert world.sent[world.sent.index("abort_upload") + 1] == "list_parts"
-    assert not world.is_open
-
-
-def test_an_abort_that_never_takes_is_left_and_told() -> None:
-    """After so many aborts the upload is left, and said to be open."""
-    world = World()
-    deaf(world, 99)
-    removed = UploadRemover(world.runtime).remove(world.upload)
-    assert (removed.removal, removed.error, removed.sent) == (Removal.LEFT, None, False)
-    assert "still open" in removed.why
-    assert world.sent.count("abort_upload") == ABORTS_MAX
 
 
 @pytest.mark.parametrize("answer", REFUSALS)
@@ -406,8 +375,7 @@ def test_where_the_parts_cannot_be_listed_and_nothing_is_there_it_is_aborted(ans
     [("no answer", None), ("403", "403"), ("403", "400"), ("403", "no answer")],
 )
 def test_an_abort_in_the_dark_is_not_sent(listing: str, head: str | None) -> None:
-    """A look that got no answer is no look; and where neither parts nor object can be seen an
-    abort may cost an object."""
+    """A look without an answer is none; where nothing can be seen an abort may cost an object."""
     world = World()
     world.refused["list_parts"] = REFUSALS[listing]
     if head is not None:
@@ -418,8 +386,7 @@ def test_an_abort_in_the_dark_is_not_sent(listing: str, head: str | None) -> Non
 
 @pytest.mark.parametrize("listing", ["403", "501", "no answer"])
 def test_an_abort_that_nobody_can_prove_is_left_as_sent(listing: str) -> None:
-    """Neither parts nor uploads may be listed: it is not claimed to be gone, and the first refusal
-    says what is needed."""
+    """Neither parts nor uploads may be listed: it is not called gone, and the refusal is told."""
     world = World()
     world.refused = {"list_parts": REFUSALS["403"], "list_uploads": REFUSALS[listing]}
     removed = UploadRemover(world.runtime, look_first=False).remove(world.upload)

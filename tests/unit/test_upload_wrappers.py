@@ -2,44 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
-import json
-import pickle
 import random
-import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable
 
 import pytest
 
 from magic_committer._pool import ThreadPool
-from magic_committer.upload import FileState, TextUpload
+from magic_committer.upload import TextUpload
 from tests.unit.uploading import World
 
 
 @pytest.fixture
 def world() -> World:
     return World(ThreadPool(0))
-
-
-def test_csv_through_a_text_wrapper(world: World) -> None:
-    """csv writes rows through io.TextIOWrapper, which closes the file."""
-    rows = [["a", "ä"], ["1", "2"] * 300]
-    with io.TextIOWrapper(world.open(), encoding="utf-8", newline="") as text:
-        csv.writer(text).writerows(rows)
-    read = csv.reader(io.StringIO(world.published().decode(), newline=""))
-    assert list(read) == rows
-
-
-def test_json_into_text(world: World) -> None:
-    """json.dump writes into a TextUpload."""
-    value = {"key": ["värde"] * 400}
-    with TextUpload(world.open()) as text:
-        json.dump(value, text, ensure_ascii=False)
-    assert json.loads(world.published().decode("utf-8")) == value
 
 
 def test_text_has_the_encoding_and_newlines_asked_for(world: World) -> None:
@@ -84,22 +62,6 @@ def test_text_aborts_when_told(world: World) -> None:
     world.assert_nothing_left()
 
 
-def test_pickle(world: World) -> None:
-    """pickle.dump, whose protocol 5 hands over large buffers as they are."""
-    value = [random.Random(0).randbytes(100_000), {"a": 1}]
-    with world.open() as stream:
-        pickle.dump(value, stream, protocol=5)
-    assert pickle.loads(world.published()) == value
-
-
-def test_copyfileobj(world: World) -> None:
-    """shutil.copyfileobj."""
-    data = random.Random(1).randbytes(5432)
-    with world.open() as stream:
-        shutil.copyfileobj(io.BytesIO(data), stream, 1000)
-    assert world.published() == data
-
-
 def test_zipfile(world: World) -> None:
     """zipfile finds that it cannot seek, and writes a file that it can read."""
     with world.open() as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -124,30 +86,3 @@ def test_gzip_and_tar(world: World) -> None:
         member = archive.extractfile("member")
         assert member is not None
         assert member.read() == b"m" * 4000
-
-
-def _arrow(world: World) -> Callable[[bytes], int]:
-    pyarrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    table = pyarrow.table({"n": list(range(2000)), "s": ["text"] * 2000})
-    stream = world.open()
-    file = pyarrow.PythonFile(stream, mode="w")
-    parquet.write_table(table, file)
-    file.close()
-    assert stream.state is FileState.PENDING
-    return lambda data: int(parquet.read_table(pyarrow.BufferReader(data)).num_rows)
-
-
-def _pandas(world: World) -> Callable[[bytes], int]:
-    pytest.importorskip("pyarrow")
-    pandas = pytest.importorskip("pandas")
-    with world.open() as stream:
-        pandas.DataFrame({"n": range(2000)}).to_parquet(stream, engine="pyarrow")
-    return lambda data: len(pandas.read_parquet(io.BytesIO(data)))
-
-
-@pytest.mark.parametrize("write", [_arrow, _pandas])
-def test_parquet(world: World, write: Callable[[World], Callable[[bytes], int]]) -> None:
-    """pyarrow through PythonFile, and pandas, write Parquet that reads back whole."""
-    rows = write(world)
-    assert rows(world.published()) == 2000
