@@ -1,7 +1,4 @@
-"""The report: what it counts, and that its page is whole, harmless and readable.
-
-`python -m tests.cli.browser` looks at the same page in a real browser.
-"""
+"""The report: what it counts, and that its page is whole, harmless and readable."""
 
 from __future__ import annotations
 
