@@ -19,6 +19,7 @@ from tests.cli.shop import shop
 from tests.in_memory import buried, clock, fresh, kind, machine, s3
 from tests.promises.hands import raising
 from tests.promises.situations import contents
+from tools.moto_server import CREDENTIALS
 
 __all__ = ["buried", "clock", "contents", "fresh", "kind", "machine", "memory_s3", "s3", "shop"]
 
@@ -50,6 +51,12 @@ def forbid(store: MemoryStore, *verbs: str, below: str = "", words: str = "not a
     store.before = raising(
         lambda r: r.verb in verbs and r.key.startswith(below), PermissionDenied(words, status=403)
     )
+
+
+def lead(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Let the environment lead to a server."""
+    for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
+        monkeypatch.setenv(variable, value)
 
 
 @pytest.fixture
