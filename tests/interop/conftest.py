@@ -19,6 +19,7 @@ from tests.interop import jars, jvm, wire
 from tests.interop.lake import BUCKET, Lake
 from tests.interop.wire import Wire
 from tests.real_servers import versitygw
+from tests.real_servers.server import NoServer
 
 _missing: list[str] = []
 logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it cannot say goodbye to a JVM that is dead
@@ -44,7 +45,7 @@ def wired() -> Iterator[Wire]:
     for release in jars.RELEASES:
         try:
             jars.class_path(release)
-        except jars.NoHadoop as error:
+        except NoServer as error:
             without(str(error))
     with (
         versitygw.running() as url,

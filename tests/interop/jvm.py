@@ -15,9 +15,6 @@ from tests.interop import jars
 from tests.real_servers import versitygw
 from tools import java
 
-JVM_OPTIONS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A JVM that lives for seconds: quick to start, small."""
-
 
 class Jvm:
     """A JVM with one release of Hadoop.
@@ -34,7 +31,7 @@ class Jvm:
             port, token, self.process = launch_gateway(
                 jarpath=next(map(str, jars.PYSPARKS.glob("py4j-*.jar"))),
                 classpath=os.pathsep.join(jars.class_path(release)),
-                javaopts=[*JVM_OPTIONS, f"-Djava.io.tmpdir={folder}"],
+                javaopts=[*java.SMALL, f"-Djava.io.tmpdir={folder}"],
                 java_path=str(java.find().home / "bin" / "java"),
                 die_on_exit=True,
                 redirect_stdout=log,
@@ -49,13 +46,7 @@ class Jvm:
     def configuration(self, more: Mapping[str, object]) -> Any:
         """Hadoop's configuration: the way to the store, the magic committer, and ``more``."""
         settings: dict[str, object] = {
-            "fs.s3a.endpoint": self.url,
-            "fs.s3a.endpoint.region": versitygw.REGION,
-            "fs.s3a.path.style.access": "true",
-            "fs.s3a.connection.ssl.enabled": "false",
-            "fs.s3a.access.key": versitygw.ACCESS_KEY,
-            "fs.s3a.secret.key": versitygw.SECRET_KEY,
-            "fs.s3a.committer.name": "magic",
+            **versitygw.s3a(self.url),
             "fs.s3a.buffer.dir": self._folder / "buffer",
             "hadoop.tmp.dir": self._folder,
             **more,
@@ -78,7 +69,7 @@ def running(release: str, url: str) -> Iterator[Jvm]:
     """Run a JVM with a release of Hadoop.
 
     Raises:
-        NoHadoop, NoJava: it cannot be had here.
+        NoServer, NoJava: it cannot be had here.
     """
     with tempfile.TemporaryDirectory() as folder:
         jvm = Jvm(release, url, Path(folder))

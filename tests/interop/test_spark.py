@@ -29,15 +29,6 @@ CLOUD = "org.apache.spark.internal.io.cloud."
 def spark(wired: Wire) -> Iterator[SparkSession]:
     """Spark with S3A and its magic committer."""
     root = str(Path(__file__).resolve().parents[2])
-    s3a = {
-        "endpoint": wired.url,
-        "endpoint.region": versitygw.REGION,
-        "path.style.access": "true",
-        "connection.ssl.enabled": "false",
-        "access.key": versitygw.ACCESS_KEY,
-        "secret.key": versitygw.SECRET_KEY,
-        "committer.name": "magic",
-    }
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -49,7 +40,7 @@ def spark(wired: Wire) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.sources.commitProtocolClass": f"{CLOUD}PathOutputCommitProtocol",
         "spark.sql.parquet.output.committer.class": f"{CLOUD}BindingParquetOutputCommitter",
-        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        **{f"spark.hadoop.{name}": value for name, value in versitygw.s3a(wired.url).items()},
     }
     with java.for_spark() as environment, pytest.MonkeyPatch.context() as patch:
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])

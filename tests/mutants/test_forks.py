@@ -10,6 +10,9 @@ import sys
 import time
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.mutants.children import Answer, Work
 from tests.mutants.forks import Forks, Steps
@@ -66,32 +69,27 @@ def pids(notes: Path) -> list[int]:
     return [int(word) for word in notes.read_text().split()]
 
 
-def test_a_child_tells_what_it_found_and_leaves_nothing(tmp_path: Path) -> None:
-    """The answer of a child arrives, and what the child started has ended with it."""
+ENDLESS = Answer(True, "it does not end (some work)")
+
+
+@pytest.mark.parametrize(
+    ("what", "limits", "answer"),
+    [
+        ("answers", {}, Answer(True, "it was seen", 1)),
+        ("sleeps", {"wall_seconds": 3.0}, ENDLESS),
+        ("turns", {"cpu_seconds": 2}, ENDLESS),
+        ("dies", {}, Answer(broken="a child ended with 3\n")),
+    ],
+)
+def test_a_child_tells_what_it_found_and_leaves_nothing(
+    tmp_path: Path, what: str, limits: dict[str, Any], answer: Answer
+) -> None:
+    """The answer of a child arrives, and what it started has ended with it. One past its time, or
+    past its processor's, is killed, and the mutant with it; one that dies is a fault of the suite,
+    and no kill."""
     notes = tmp_path / "notes"
-    assert answer_of(Does("answers", str(notes))) == Answer(True, "it was seen", 1)
+    assert answer_of(Does(what, str(notes), **limits)) == answer
     assert all(is_gone(pid) for pid in pids(notes))
-
-
-def test_a_child_that_waits_for_ever_is_a_kill(tmp_path: Path) -> None:
-    """A child past its time is killed with all that it started, and the mutant with it."""
-    notes = tmp_path / "notes"
-    answer = answer_of(Does("sleeps", str(notes), wall_seconds=3.0))
-    assert (answer.killed, answer.by) == (True, "it does not end (some work)")
-    assert all(is_gone(pid) for pid in pids(notes))
-
-
-def test_a_child_that_turns_for_ever_is_a_kill(tmp_path: Path) -> None:
-    """A child that has used up its processor time is ended, however long it may still wait."""
-    answer = answer_of(Does("turns", str(tmp_path / "notes"), cpu_seconds=2))
-    assert (answer.killed, answer.by) == (True, "it does not end (some work)")
-
-
-def test_a_child_that_dies_is_no_kill(tmp_path: Path) -> None:
-    """A child that ends without an answer is told as a fault of the suite, not as a kill."""
-    answer = answer_of(Does("dies", str(tmp_path / "notes")))
-    assert not answer.killed
-    assert answer.broken.startswith("a child ended with 3")
 
 
 def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:

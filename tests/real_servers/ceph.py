@@ -5,20 +5,18 @@ Installing them changes the system: it needs root, apt, and ``MAGIC_COMMITTER_TE
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.real_servers.building import installed
 from tests.real_servers.keeper import Kept
 from tests.real_servers.server import ACCESS_KEY, HOST, SECRET_KEY, NoServer, Server
 
 PROGRAMS = ("radosgw", "ceph-mon", "ceph-osd", "ceph", "ceph-authtool", "monmaptool")
 PACKAGES = ("radosgw", "ceph-mon", "ceph-osd")
-INSTALL = "MAGIC_COMMITTER_TEST_INSTALL"
-"""Environment: "1": this machine is ours, packages may be installed into the system."""
 STEP_SECONDS_MAX = 120
 LOCK_SECONDS = 15
 """How long a gateway that died in Complete keeps others from completing that upload: Ceph's default
@@ -113,10 +111,9 @@ class Ceph(Server):
         )  # fmt: skip
         self._keys()
         monitors, address = str(self.folder / "monmap"), f"[v2:{HOST}:{mon2},v1:{HOST}:{mon1}]"
+        keyring = ["--keyring", str(self._keys_file)]
         self._run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", address, monitors)
-        self._run(
-            "ceph-mon", *self._conf, "-i", "a", "--mkfs", "--monmap", monitors, *self._keyring
-        )
+        self._run("ceph-mon", *self._conf, "-i", "a", "--mkfs", "--monmap", monitors, *keyring)
         self._monitor = self._daemon("ceph-mon", "-i", "a")
         disk = str(uuid.uuid4())
         self._run("ceph", *self._conf, "osd", "new", disk)
@@ -151,25 +148,14 @@ class Ceph(Server):
     def _keys_file(self) -> Path:
         return self.folder / "keyring"
 
-    @property
-    def _keyring(self) -> list[str]:
-        return ["--keyring", str(self._keys_file)]
-
     def _keys(self) -> None:
-        everything = [
-            "--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *",
-        ]  # fmt: skip
-        for number, (name, caps) in enumerate(
-            {
-                "mon.": ["--cap", "mon", "allow *"],
-                "osd.0": ["--cap", "mon", "allow profile osd", "--cap", "osd", "allow *"],
-                "client.admin": everything,
-            }.items()
-        ):
-            create = [] if number else ["--create-keyring"]
-            self._run(
-                "ceph-authtool", *create, str(self._keys_file), "--gen-key", "-n", name, *caps
-            )
+        keyring = [str(self._keys_file), "--gen-key", "-n"]
+        rights = ["--cap", "mon", "allow *"]
+        self._run("ceph-authtool", "--create-keyring", *keyring, "mon.", *rights)
+        rights += ["--cap", "osd", "allow *", "--cap", "mgr", "allow *"]
+        self._run("ceph-authtool", *keyring, "client.admin", *rights)
+        rights = ["--cap", "mon", "allow profile osd", "--cap", "osd", "allow *"]
+        self._run("ceph-authtool", *keyring, "osd.0", *rights)
 
     def _daemon(self, *command: str) -> Kept:
         return Kept([*command, *self._conf, "-f"], log=self.folder / "log" / "daemons.log")
@@ -197,15 +183,4 @@ def install() -> None:
     Raises:
         NoServer: they are missing and must not, or cannot, be installed.
     """
-    try:
-        Ceph.get()
-    except NoServer:
-        if os.environ.get(INSTALL) != "1" or os.geteuid() or shutil.which("apt-get") is None:
-            raise
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        packages = ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
-        for arguments in (["update", "-qq"], packages):
-            ran = subprocess.run(["apt-get", *arguments], env=quiet, capture_output=True, text=True)
-            if ran.returncode:
-                raise NoServer(f"apt-get {arguments[0]} failed:\n{ran.stderr[-2000:]}") from None
-        Ceph.get()
+    installed(Ceph.get, *PACKAGES)

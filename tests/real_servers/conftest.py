@@ -15,6 +15,7 @@ import pytest
 from magic_committer.stores.s3 import S3Store
 from tests import deviations
 from tests.real_servers import kinds, server
+from tests.real_servers.getting import say_missing
 from tests.real_servers.server import NoServer, Server
 from tests.spread import hand_over, handed_over
 
@@ -37,7 +38,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     long = metafunc.definition.get_closest_marker("long") is not None
     names = [
         name
-        for name in kinds.wanted()
+        for name in kinds.CHOICE.wanted()
         if (only is None or name in only.args) and (not long or kinds.is_long(name))
     ]
     servers = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
@@ -95,18 +96,13 @@ def store(url: str, bucket: str) -> S3Store:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand over which servers this process missed."""
     hand_over(session, "missing", _missing)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add which servers another process missed."""
     _missing.update(handed_over(node, "missing"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was not run, loudly."""
-    for name, why in _missing.items():
-        terminalreporter.section(f"NOT RUN: {name}", sep="!", red=True, bold=True)
-        terminalreporter.write_line(why)
+    say_missing(terminalreporter, _missing)

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import random
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -18,7 +20,7 @@ from typing import Any, ClassVar
 
 from magic_committer.options import S3Options
 from tests import servers
-from tests.real_servers.keeper import Kept
+from tests.real_servers.keeper import ROOT, Kept
 
 ACCESS_KEY, SECRET_KEY, REGION = "testkey", "testsecret1", "us-east-1"
 HOST = "127.0.0.1"
@@ -49,6 +51,13 @@ def environment(url: str) -> dict[str, str]:
         "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
     }
+
+
+def command_line(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """What somebody gets who runs our command, where the environment knows the store."""
+    command = [sys.executable, "-m", "magic_committer.cli", *words]
+    env = {**os.environ, **environment(url)}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
 
 
 def outside(url: str, s3: S3Options | None = None) -> Any:

@@ -63,6 +63,20 @@ class Versitygw(Server):
         )
 
 
+def s3a(url: str) -> dict[str, str]:
+    """The settings of Hadoop's S3A, with its magic committer, for a server or a proxy of one."""
+    settings = {
+        "endpoint": url,
+        "endpoint.region": REGION,
+        "path.style.access": "true",
+        "connection.ssl.enabled": "false",
+        "access.key": ACCESS_KEY,
+        "secret.key": SECRET_KEY,
+        "committer.name": "magic",
+    }
+    return {f"fs.s3a.{name}": value for name, value in settings.items()}
+
+
 @contextmanager
 def running() -> Iterator[str]:
     """Run the server on a port of its own; gives its URL. All it stored is gone afterwards.

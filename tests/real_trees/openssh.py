@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.real_servers.building import installed
 from tests.real_servers.keeper import Kept
 from tests.real_servers.server import HOST, NoServer, free_ports
 from tests.real_trees.waiting import wait_for
 
-INSTALL = "MAGIC_COMMITTER_TEST_INSTALL"
-"""Environment: "1": this machine is ours, packages may be installed into the system."""
 PACKAGE = "openssh-server"
 CONFIGURATION = """\
 ListenAddress {host}
@@ -51,18 +50,8 @@ def install() -> None:
     Raises:
         NoServer: it is missing and must not, or cannot, be installed.
     """
-    try:
-        program()
-    except NoServer:
-        if os.environ.get(INSTALL) != "1" or os.geteuid() or shutil.which("apt-get") is None:
-            raise
-        # A policy that says 101 keeps the package from starting a server of its own.
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        for arguments in (["update", "-qq"], ["install", "-y", "-qq", PACKAGE]):
-            ran = subprocess.run(["apt-get", *arguments], env=quiet, capture_output=True, text=True)
-            if ran.returncode:
-                raise NoServer(f"apt-get {arguments[0]} failed:\n{ran.stderr[-2000:]}") from None
-        program()
+    # A policy that says 101 keeps the package from starting a server of its own.
+    installed(program, PACKAGE, RUNLEVEL="1")
 
 
 @contextmanager
