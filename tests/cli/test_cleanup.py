@@ -33,6 +33,7 @@ def two(machine: Machine) -> Machine:
 # What it does -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("kind", ["s3", "manifest"], indirect=True)
 def test_a_dry_run_says_the_same_and_changes_nothing(command: Command, two: Machine) -> None:
     """With --dry-run the counts are those of the run that follows, and the store is as it was; the
     run ends both jobs, and leaves one that lives."""

@@ -26,6 +26,8 @@ from tests.promises.machine import DAY, FILES, HOUR, READS, STATES, Machine
 
 RELEASES = ("3.3.4", "3.4.1")
 VERBS = ("commit", "abort", "recover")
+ON_BOTH = pytest.mark.parametrize("kind", ["s3", "manifest"], indirect=True)
+"""On S3, and on a file system whose jobs rename."""
 PATIENCE_SECONDS = 300.0
 """For threads that are to meet."""
 
@@ -211,6 +213,7 @@ OUTCOMES: dict[str, tuple[str | None, ...]] = {
 """What each of `VERBS` makes of a dead job; None: refused."""
 
 
+@ON_BOTH
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("state", OUTCOMES)
 def test_each_command_ends_a_job_or_refuses(
@@ -286,12 +289,14 @@ def test_what_was_done_is_told_in_each_format(
 # Commit -------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_a_commit_says_in_numbers_what_becomes_visible(machine: Machine, command: Command) -> None:
     """Exactly the chosen attempts count: not the pendings of killed ones, nor older attempts."""
     job = machine.job("running")
     committed_task(job, "1", {"1.csv": b"newer"})
     told = command("job", "commit", DEST, job.id, "--dry-run", "--format", "json").json()
     assert (told["tasks"], told["files"], told["adopt"]) == (["1", "2"], 2, False)
+    assert told["would"].startswith(f"Commit job {job.id}: make visible 2 files of 2 tasks, ")
     words = command("job", "commit", DEST, job.id, "--dry-run").out
     assert "2 files of 2 tasks" in words
 
@@ -357,6 +362,7 @@ def test_the_ways_out_of_an_unresolved_job_can_be_pasted(
     assert bool(visible(machine.s3)) == (outcome == "committed")
 
 
+@ON_BOTH
 def test_a_young_job_is_left_and_its_way_out_can_be_pasted(
     machine: Machine, command: Command
 ) -> None:
@@ -396,6 +402,7 @@ def test_a_committing_job_is_not_aborted_unasked(machine: Machine, command: Comm
     assert visible(machine.s3) == {}
 
 
+@ON_BOTH
 def test_what_was_written_over_is_told_before_a_revert(machine: Machine, command: Command) -> None:
     """``abort --revert`` says that what the job wrote over does not come back: in the dry run, and
     with ``--yes`` before the first request that changes anything; and so it is."""
