@@ -17,9 +17,7 @@ import pytest
 from tests.mutants.children import Answer, Work
 from tests.mutants.forks import Forks, Steps
 from tests.mutants.source import PACKAGE, ROOT
-from tests.processes import is_gone
-
-WAIT_SECONDS = 30.0
+from tests.processes import is_gone, pids_in
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,8 @@ class Does(Work):
     cpu_seconds: int = 20
 
     def done(self, scratch: Path) -> Answer:
-        """Do it."""
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        notes = Path(self.notes)
-        notes.with_suffix(".part").write_text(f"{os.getpid()} {sleeper.pid}")
-        notes.with_suffix(".part").rename(notes)
+        Path(self.notes).write_text(f"{os.getpid()} {sleeper.pid}\n")
         while self.what == "sleeps":
             time.sleep(1)
         while self.what == "turns":
@@ -49,24 +44,14 @@ class Does(Work):
 
 
 def one(work: Does) -> Steps[Answer]:
-    """One child."""
     answer = yield None, work
     return answer
 
 
 def answer_of(work: Does) -> Answer:
-    """What one child says."""
     with Forks(1) as forks:
         (answer,) = forks.run([one(work)])
     return answer
-
-
-def pids(notes: Path) -> list[int]:
-    """The processes that a child has noted."""
-    until = time.monotonic() + WAIT_SECONDS
-    while not notes.exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    return [int(word) for word in notes.read_text().split()]
 
 
 ENDLESS = Answer(True, "it does not end (some work)")
@@ -89,7 +74,7 @@ def test_a_child_tells_what_it_found_and_leaves_nothing(
     and no kill."""
     notes = tmp_path / "notes"
     assert answer_of(Does(what, str(notes), **limits)) == answer
-    assert all(is_gone(pid) for pid in pids(notes))
+    assert all(is_gone(pid) for pid in pids_in(notes))
 
 
 def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -105,7 +90,7 @@ def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "TMPDIR": str(files)}
     )
-    found = pids(notes)
+    found = pids_in(notes)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert len(found) == 2
