@@ -60,7 +60,6 @@ def settings_of(chosen: argparse.Namespace) -> Settings:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Measure and print; 1 if a contender failed."""
     chosen = arguments(argv)
     if chosen.list:
         print("\n".join(f"{one.whole_name:20} {one.column}" for one in chosen.measurements))

@@ -129,7 +129,6 @@ WORKS: dict[str, Callable[[Spec], Step]] = {
 
 
 def run(spec: Spec) -> Told:
-    """Prepare, measure, and tell."""
     step = WORKS[spec["work"]](spec)
     ask(spec["control"], "facts?forget=1")
     gc.collect()
@@ -138,13 +137,9 @@ def run(spec: Spec) -> Told:
     told = step()
     seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
     return told | {
-        "seconds": seconds,
-        "cpu_seconds": cpu,
-        "start_bytes": start_bytes,
-        "peak_bytes": peak(),
-        "python": sys.version.split()[0],
-        "versions": versions(LIBRARIES[spec["library"]].packages),
-    }
+        "seconds": seconds, "cpu_seconds": cpu, "start_bytes": start_bytes, "peak_bytes": peak(),
+        "python": sys.version.split()[0], "versions": versions(LIBRARIES[spec["library"]].packages),
+    }  # fmt: skip
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

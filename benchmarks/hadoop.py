@@ -108,18 +108,12 @@ class Jvm:
         etags = [{"etag": seeded["etag"], "checksumAlgorithm": None, "checksum": None}]
         commits = [
             {
-                "version": 2,
-                "uri": f"s3a://{BUCKET}/{key}",
-                "uploadId": upload,
-                "bucket": BUCKET,
-                "destinationKey": key,
-                "jobId": uuid,
-                "etags": etags,
-                "length": 1000,
+                "version": 2, "uri": f"s3a://{BUCKET}/{key}", "uploadId": upload, "bucket": BUCKET,
+                "destinationKey": key, "jobId": uuid, "etags": etags, "length": 1000,
                 "extraData": {},
             }
             for key, upload in zip(keys, seeded["ids"], strict=True)
-        ]
+        ]  # fmt: skip
         for number, first in enumerate(range(0, files, FILES_A_TASK)):
             document = {
                 "version": 3,
@@ -154,13 +148,9 @@ def running(url: str, warm_ups: int = WARM_UPS) -> Iterator[Jvm]:
         told = [f"-Djava.io.tmpdir={folder}", f"-Dhadoop.tmp.dir={folder}"]
         with open(f"{folder}/errors", "w+b") as errors:
             process = subprocess.Popen(
-                [str(program), *JVM_OPTIONS, *told, "-cp", where, "Magic"],
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
+                [str(program), *JVM_OPTIONS, *told, "-cp", where, "Magic"], cwd=folder,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            )  # fmt: skip
             try:
                 yield Jvm(url, process, warm_ups)
             except NoHadoop as error:

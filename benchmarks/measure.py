@@ -71,24 +71,14 @@ class Machine:
     def run(
         self, measurement: Measurement, contender: Contender, amount: int, *, verify: bool = False
     ) -> Run:
-        """Run a contender once, and check that the server has what it wrote.
-
-        Args:
-            verify: compare CRCs as well as lengths; the figures are then worth nothing.
-
-        Raises:
-            Failed: it failed, or bytes are missing or wrong.
-            NoHadoop: there is no JVM to run it.
-        """
+        """Run a contender once, and check that the server has what it wrote. ``verify``: compare
+        CRCs as well as lengths; the figures are then worth nothing. Raises Failed: it failed, or
+        bytes are missing or wrong. Raises NoHadoop: there is no JVM to run it."""
         spec = {
-            "work": measurement.work,
-            "library": contender.library,
-            "options": dict(contender.options),
-            "amount": amount,
-            "latency_ms": measurement.latency_ms,
-            "verify": verify,
-            "control": self.server.url,
-        }
+            "work": measurement.work, "library": contender.library,
+            "options": dict(contender.options), "amount": amount,
+            "latency_ms": measurement.latency_ms, "verify": verify, "control": self.server.url,
+        }  # fmt: skip
         if contender.home == "jvm":
             if self._jvm is None:
                 self._jvm = self._stack.enter_context(hadoop.running(self.server.url))
@@ -101,16 +91,12 @@ class Machine:
             raise Failed(f"{contender.name} {wrong}")
         start = told.get("start_bytes")
         return Run(
-            contender=contender.name,
-            amount=amount,
-            seconds=told["seconds"],
+            contender=contender.name, amount=amount, seconds=told["seconds"],
             cpu_seconds=told["cpu_seconds"],
             grown_bytes=None if start is None else told["peak_bytes"] - start,
-            requests=facts["requests"],
-            payload=facts["payload"],
-            checksum=facts["checksum"],
+            requests=facts["requests"], payload=facts["payload"], checksum=facts["checksum"],
             versions=told["versions"],
-        )
+        )  # fmt: skip
 
     def _child(self, contender: Contender, spec: Mapping[str, Any], *, tls: bool) -> dict[str, Any]:
         python = sys.executable if contender.home == "ours" else str(self._peers)
@@ -119,13 +105,10 @@ class Machine:
         with tempfile.TemporaryDirectory(prefix="magic-committer-bench-") as folder:
             config = f"{folder}/aws-config"
             done = subprocess.run(
-                [python, "-m", "benchmarks.child", json.dumps(spec)],
-                cwd=ROOT,
+                [python, "-m", "benchmarks.child", json.dumps(spec)], cwd=ROOT,
                 env=environment(url, config, unsigned=contender.unsigned, authority=authority),
-                capture_output=True,
-                text=True,
-                timeout=RUN_SECONDS_MAX,
-            )
+                capture_output=True, text=True, timeout=RUN_SECONDS_MAX,
+            )  # fmt: skip
         if done.returncode or not done.stdout.strip():
             raise Failed(f"{contender.name} failed:\n{done.stderr.strip()[-2000:]}")
         told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

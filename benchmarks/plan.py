@@ -145,15 +145,11 @@ def plan() -> list[Measurement]:
 
 def _streaming() -> list[Measurement]:
     streamers = [
-        *ours(),
-        _peer("obstore"),
-        _peer("pyarrow", quick=False),
-        _peer("boto3"),
-        _peer("smart_open", quick=False),
-        _peer("s3fs", quick=False),
+        *ours(), _peer("obstore"), _peer("pyarrow", quick=False), _peer("boto3"),
+        _peer("smart_open", quick=False), _peer("s3fs", quick=False),
         _s3a("S3A, bytebuffer", "stream", {"fs.s3a.fast.upload.buffer": "bytebuffer"}),
         _s3a("S3A, its default", "stream"),
-    ]
+    ]  # fmt: skip
     one = Measurement(
         "streaming", "http", "HTTP, not signed", "stream", MB_S, 1024 * MiB, 256 * MiB, 64 * MiB,
         streamers, "obstore", note="S3A signs each chunk over HTTP.",
@@ -170,14 +166,11 @@ def _streaming() -> list[Measurement]:
 
 def _small() -> Measurement:
     contenders = [
-        *ours(),
-        _peer("obstore, one by one", "obstore"),
-        _peer("obstore, 32 threads", "obstore", threads=32),
-        _peer("boto3, one by one", "boto3"),
-        _peer("boto3, 32 threads", "boto3", threads=32),
-        _peer("s3fs pipe", "s3fs", quick=False),
+        *ours(), _peer("obstore, one by one", "obstore"),
+        _peer("obstore, 32 threads", "obstore", threads=32), _peer("boto3, one by one", "boto3"),
+        _peer("boto3, 32 threads", "boto3", threads=32), _peer("s3fs pipe", "s3fs", quick=False),
         _s3a("S3A, in memory", "files", IN_MEMORY),
-    ]
+    ]  # fmt: skip
     return Measurement(
         "small", "files", "", "small-files", SECONDS_1000, 1000, 100, 50, contenders,
         "boto3, 32 threads", latency_ms=30,
@@ -198,22 +191,12 @@ def _commits() -> list[Measurement]:
     ]
     return [
         Measurement(
-            "commit",
-            f"{latency}ms",
-            f"{latency} ms",
-            "commit",
-            FILES_S,
-            10_000,
-            1000,
-            500,
-            contenders,
-            "S3A hot, its default",
-            latency_ms=latency,
-            quick=latency == 20,
+            "commit", f"{latency}ms", f"{latency} ms", "commit", FILES_S, 10_000, 1000, 500,
+            contenders, "S3A hot, its default", latency_ms=latency, quick=latency == 20,
             note="The boto3 client only completes: no job, no checks, no clean-up.",
         )
         for latency in (0, 20, 60)
-    ]
+    ]  # fmt: skip
 
 
 def _requests() -> Measurement:

@@ -153,7 +153,6 @@ def heading(result: Result) -> str:
 
 
 def terminal(result: Result) -> str:
-    """All of it, for a terminal."""
     parts = ["\n".join(textwrap.fill(line, COLUMNS) for line in heading(result).splitlines())]
     for one in result["measurements"]:
         title = f"{TITLES[one['group']]}, {one['column']}".removesuffix(", ")
@@ -252,5 +251,4 @@ def write_docs(result: Result) -> None:
 
 
 def keep(result: Result, path: Path) -> None:
-    """Write results as JSON."""
     path.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

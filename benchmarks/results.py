@@ -77,18 +77,11 @@ def _measured(outcome: Outcome) -> Result:
             times = row["figure"] / peer
             row["ratio"] = times if one.unit.rate else 1 / times
     return {
-        "group": one.group,
-        "name": one.name,
-        "column": one.column,
-        "unit": one.unit.name,
-        "more_is_better": one.unit.rate,
-        "cpu": one.unit.cpu,
-        "counted": one.unit.counted,
-        "peer": one.peer,
-        "note": one.note,
-        "load": [round(load, 1) for load in outcome.load],
+        "group": one.group, "name": one.name, "column": one.column, "unit": one.unit.name,
+        "more_is_better": one.unit.rate, "cpu": one.unit.cpu, "counted": one.unit.counted,
+        "peer": one.peer, "note": one.note, "load": [round(load, 1) for load in outcome.load],
         "rows": rows,
-    }
+    }  # fmt: skip
 
 
 def _row(name: str, runs: Sequence[Run], unit: Unit) -> Result:
@@ -96,14 +89,9 @@ def _row(name: str, runs: Sequence[Run], unit: Unit) -> Result:
     grown = [run.grown_bytes / 2**20 for run in runs if run.grown_bytes is not None]
     last = runs[-1]
     return {
-        "name": name,
-        "rounds": len(runs),
-        "amount": last.amount,
-        "figure": statistics.median(figures),
-        "least": min(figures),
-        "most": max(figures),
+        "name": name, "rounds": len(runs), "amount": last.amount,
+        "figure": statistics.median(figures), "least": min(figures), "most": max(figures),
         "cpu": statistics.median(run.cpu(unit) for run in runs) if unit.cpu else None,
-        "grown_mib": max(grown) if grown else None,
-        "requests": dict(last.requests),
+        "grown_mib": max(grown) if grown else None, "requests": dict(last.requests),
         "payload": last.payload,
-    }
+    }  # fmt: skip

@@ -11,11 +11,13 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from benchmarks.hadoop import NoHadoop
 from benchmarks.measure import Machine, Run
 from benchmarks.plan import TITLES, Contender, Failed, Measurement, MiB
 
+T = TypeVar("T")
 PILOT = 20
 """The first run of each has this part of the amount."""
 
@@ -45,14 +47,9 @@ QUICK = Settings(rounds=3, run_seconds=1.0, quick=True, budget_seconds=100.0)
 
 @dataclass(slots=True)
 class Outcome:
-    """A measurement that was made.
-
-    Attributes:
-        amounts: how much each contender did that could run.
-        runs: all of all rounds. left_out: contenders that could not run, and why.
-        failed: those of them that could have.
-        load: the machine's, before and after.
-    """
+    """A measurement that was made. ``amounts``: how much each contender did that could run.
+    ``runs``: all of all rounds. left_out: contenders that could not run, and why. ``failed``: those
+    of them that could have. ``load``: the machine's, before and after."""
 
     measurement: Measurement
     amounts: dict[str, int] = field(default_factory=dict)
@@ -83,74 +80,76 @@ def pick(measurements: Sequence[Measurement], only: str, *, quick: bool) -> list
     return [one for one in measurements if {one.group, one.whole_name} & words]
 
 
+def turns(names: Sequence[T], number: int) -> list[T]:
+    """All of them, begun by another one in each round."""
+    turn = number % max(1, len(names))
+    return [*names[turn:], *names[:turn]]
+
+
 def measure_all(
-    machine: Machine,
-    measurements: Sequence[Measurement],
-    settings: Settings,
+    machine: Machine, measurements: Sequence[Measurement], settings: Settings,
     say: Callable[[str], None],
-) -> list[Outcome]:
+) -> list[Outcome]:  # fmt: skip
     """Make measurements, one after the other."""
     began, share = time.monotonic(), settings.budget_seconds / max(1, len(measurements))
     return [
-        _measure(machine, one, settings, began + share * number, say)
+        _Measuring(machine, settings, Outcome(one), say).run(began + share * number)
         for number, one in enumerate(measurements, 1)
     ]
 
 
-def _measure(
-    machine: Machine,
-    measurement: Measurement,
-    settings: Settings,
-    until: float,
-    say: Callable[[str], None],
-) -> Outcome:
-    outcome, before = Outcome(measurement), os.getloadavg()[0]
-    say(f"{TITLES[measurement.group]}, {measurement.column} …")
-    contenders = [one for one in measurement.contenders if one.quick or not settings.quick]
-    for one in contenders:
-        _pilot(machine, one, settings, outcome, say)
-    for number in range(settings.rounds if measurement.unit.cpu else 1):
-        started = time.monotonic()
-        taking_part = [one for one in contenders if one.name in outcome.amounts]
-        turn = number % max(1, len(taking_part))
-        for one in (*taking_part[turn:], *taking_part[:turn]):
-            try:
-                run = machine.run(measurement, one, outcome.amounts[one.name])
-            except (Failed, NoHadoop) as error:
-                _leave_out(outcome, one, error, say)
-            else:
-                outcome.runs.append(run)
-                figure = f"{run.figure(measurement.unit):,.4g} {measurement.unit.name}"
-                say(f"  {number + 1}/{settings.rounds} {one.name}: {figure}")
-        if time.monotonic() + (time.monotonic() - started) > until:
-            break
-    outcome.load = (before, os.getloadavg()[0])
-    return outcome
+@dataclass(frozen=True)
+class _Measuring:
+    machine: Machine
+    settings: Settings
+    outcome: Outcome
+    say: Callable[[str], None]
 
+    def run(self, until: float) -> Outcome:
+        outcome, settings, say = self.outcome, self.settings, self.say
+        measurement, before = outcome.measurement, os.getloadavg()[0]
+        say(f"{TITLES[measurement.group]}, {measurement.column} …")
+        contenders = [one for one in measurement.contenders if one.quick or not settings.quick]
+        for one in contenders:
+            self._pilot(one)
+        for number in range(settings.rounds if measurement.unit.cpu else 1):
+            started = time.monotonic()
+            for one in turns([c for c in contenders if c.name in outcome.amounts], number):
+                try:
+                    run = self.machine.run(measurement, one, outcome.amounts[one.name])
+                except (Failed, NoHadoop) as error:
+                    self._leave_out(one, error)
+                else:
+                    outcome.runs.append(run)
+                    figure = f"{run.figure(measurement.unit):,.4g} {measurement.unit.name}"
+                    say(f"  {number + 1}/{settings.rounds} {one.name}: {figure}")
+            if time.monotonic() + (time.monotonic() - started) > until:
+                break
+        outcome.load = (before, os.getloadavg()[0])
+        return outcome
 
-def _pilot(
-    machine: Machine,
-    one: Contender,
-    settings: Settings,
-    outcome: Outcome,
-    say: Callable[[str], None],
-) -> None:
-    """Find out how much a contender will do; if it cannot run, leave it out."""
-    measurement = outcome.measurement
-    full = measurement.quick_amount if settings.quick else measurement.amount
-    if measurement.work == "commit":
-        full *= settings.scale
-    outcome.amounts[one.name] = full
-    little = max(measurement.least, full // PILOT)
-    try:
-        for _ in range(2):  # what is the same for every amount hides how fast it is: once more
-            if little == full:
-                return
-            run = machine.run(measurement, one, little, verify=measurement.work == "stream")
-            fitting = int(little * settings.run_seconds * settings.scale / run.seconds)
-            outcome.amounts[one.name] = little = amount_of(full, fitting, measurement.least)
-    except (Failed, NoHadoop) as error:
-        _leave_out(outcome, one, error, say)
+    def _pilot(self, one: Contender) -> None:
+        """Find out how much a contender will do; if it cannot run, leave it out."""
+        outcome, settings, measurement = self.outcome, self.settings, self.outcome.measurement
+        full = measurement.quick_amount if settings.quick else measurement.amount
+        if measurement.work == "commit":
+            full *= settings.scale
+        outcome.amounts[one.name] = full
+        little = max(measurement.least, full // PILOT)
+        try:
+            for _ in range(2):  # what is the same for every amount hides how fast it is: once more
+                if little == full:
+                    return
+                verify = measurement.work == "stream"
+                run = self.machine.run(measurement, one, little, verify=verify)
+                fitting = int(little * settings.run_seconds * settings.scale / run.seconds)
+                outcome.amounts[one.name] = little = amount_of(full, fitting, measurement.least)
+        except (Failed, NoHadoop) as error:
+            self._leave_out(one, error)
+
+    def _leave_out(self, one: Contender, error: Exception) -> None:
+        self.outcome.leave_out(one, error)
+        self.say(f"  {one.name} is left out: {error}")
 
 
 def amount_of(full: int, fitting: int, least: int) -> int:
@@ -160,10 +159,3 @@ def amount_of(full: int, fitting: int, least: int) -> int:
         return full
     scale = least if least >= MiB else int("1" + "0" * (len(str(fitting)) - 1))
     return max(least, fitting // scale * scale)
-
-
-def _leave_out(
-    outcome: Outcome, one: Contender, error: Exception, say: Callable[[str], None]
-) -> None:
-    outcome.leave_out(one, error)
-    say(f"  {one.name} is left out: {error}")

@@ -35,12 +35,8 @@ BUILD_SECONDS_MAX = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """The running server, seen from its parent.
-
-    Attributes:
-        url: of plain HTTP.
-        https, authority: the URL of TLS, and the file with the certificate to trust.
-    """
+    """The running server, seen from its parent. ``url``: of plain HTTP. ``https``, ``authority``:
+    the URL of TLS, and the file with the certificate to trust."""
 
     url: str
     https: str
@@ -86,13 +82,10 @@ def compiled(into: Path, command: Callable[[str], list[str]], folder: Path) -> s
     into.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=into.parent) as making:
         made = subprocess.run(
-            command(f"{making}/made"),
-            cwd=folder,
-            env={**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"},
-            capture_output=True,
-            text=True,
-            timeout=BUILD_SECONDS_MAX,
-        )
+            command(f"{making}/made"), cwd=folder,
+            env={**os.environ, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}, capture_output=True,
+            text=True, timeout=BUILD_SECONDS_MAX,
+        )  # fmt: skip
         if made.returncode:
             return made.stderr[-2000:] or "no reason"
         os.replace(f"{making}/made", into)

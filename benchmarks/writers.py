@@ -35,12 +35,8 @@ def ask(url: str, what: str, body: bytes | None = None) -> Any:
 
 
 class Library:
-    """One library, with its client made. ``options`` say what is not a default.
-
-    Attributes:
-        name: of the module that is imported.
-        packages: whose versions belong to a figure.
-    """
+    """One library, with its client made. ``options`` say what is not a default. ``name``: of the
+    module that is imported. ``packages``: whose versions belong to a figure."""
 
     name: ClassVar[str]
     packages: ClassVar[tuple[str, ...]]
@@ -266,14 +262,9 @@ def environment(url: str, config: str, *, unsigned: bool, authority: str = "") -
         if not name.startswith(("AWS_", "SSL_")) and not name.lower().endswith("_proxy")
     }
     return kept | {
-        "AWS_ACCESS_KEY_ID": "AKIABENCHBENCHBENCH0",
-        "AWS_SECRET_ACCESS_KEY": "bench" * 8,
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": url,
-        "AWS_CONFIG_FILE": config,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        **({"AWS_CA_BUNDLE": authority} if authority else {}),
+        "AWS_ACCESS_KEY_ID": "AKIABENCHBENCHBENCH0", "AWS_SECRET_ACCESS_KEY": "bench" * 8,
+        "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": url,
+        "AWS_CONFIG_FILE": config, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true", **({"AWS_CA_BUNDLE": authority} if authority else {}),
         _UNSIGNED: "1" if unsigned else "",
-    }
+    }  # fmt: skip

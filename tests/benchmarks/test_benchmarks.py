@@ -38,7 +38,6 @@ GONE_SECONDS_MAX = 300.0
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Server]:
-    """The server."""
     if shutil.which("go") is None:
         pytest.skip("there is no `go` on the PATH to build the server")
     with server.fast() as one:
@@ -357,13 +356,10 @@ def test_the_command_line_says_how_much_is_done() -> None:
 @pytest.mark.parametrize(
     ("full", "fitting", "least", "amount"),
     [
-        (10_000, 20_000, 500, 10_000),
-        (10_000, 3456, 500, 3000),
-        (10_000, 12, 500, 500),
-        (1024 * MiB, 200 * MiB, 64 * MiB, 192 * MiB),
-        (1024 * MiB, MiB, 64 * MiB, 64 * MiB),
+        (10_000, 20_000, 500, 10_000), (10_000, 3456, 500, 3000), (10_000, 12, 500, 500),
+        (1024 * MiB, 200 * MiB, 64 * MiB, 192 * MiB), (1024 * MiB, MiB, 64 * MiB, 64 * MiB),
     ],
-)
+)  # fmt: skip
 def test_a_slow_contender_does_less(full: int, fitting: int, least: int, amount: int) -> None:
     """As much as fits, as a round number, never less than the least and never more than all."""
     assert rounds.amount_of(full, fitting, least) == amount
@@ -377,12 +373,7 @@ class PlayedMachine(Machine):
         self._broken, self._slow = broken, slow
 
     def run(
-        self,
-        measurement: Measurement,
-        contender: Contender,
-        amount: int,
-        *,
-        verify: bool = False,
+        self, measurement: Measurement, contender: Contender, amount: int, *, verify: bool = False
     ) -> Run:
         if contender.name == self._broken:
             raise Failed("it is broken")
@@ -394,14 +385,9 @@ class PlayedMachine(Machine):
 def run_of(name: str, seconds: float, amount: int = 10**9) -> Run:
     """A run that never was."""
     return Run(
-        contender=name,
-        amount=amount,
-        seconds=seconds,
-        cpu_seconds=1.5,
-        grown_bytes=35 * MiB,
-        requests={"UploadPart": 120, "CreateMultipartUpload": 1},
-        versions={"a": "1"},
-    )
+        contender=name, amount=amount, seconds=seconds, cpu_seconds=1.5, grown_bytes=35 * MiB,
+        requests={"UploadPart": 120, "CreateMultipartUpload": 1}, versions={"a": "1"},
+    )  # fmt: skip
 
 
 def test_rounds_take_turns_and_each_starts_with_another() -> None:

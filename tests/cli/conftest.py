@@ -33,7 +33,6 @@ class Ran:
     err: str
 
     def json(self) -> Any:
-        """Its stdout, as JSON."""
         return orjson.loads(self.out)
 
 

@@ -55,11 +55,9 @@ class Listing(CostlyStore, AtOnce):
         self._heard: dict[str, int] = {}
 
     def many(self) -> Any:
-        """As the port's."""
         return self if self.at_once else None
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        """As the port's."""
         ghosts = tuple(one for one in self.ghosts if one.key.startswith(prefix))
         if ghosts:
             yield UploadPage(ghosts, self.clock.now())
@@ -70,7 +68,6 @@ class Listing(CostlyStore, AtOnce):
             yield replace(page, uploads=shown)
 
     def abort_upload(self, key: str, upload_id: str) -> None:
-        """As the port's."""
         self._heard[upload_id] = self._heard.get(upload_id, 0) + 1
         if self._heard[upload_id] > self.deaf:
             super().abort_upload(key, upload_id)
@@ -104,15 +101,12 @@ class Shop:
         self.store.put_object(f"{place}/x.pending", encode_pending(pending), metadata=metadata)
 
     def open(self) -> set[str]:
-        """The ids of all open uploads."""
         return {one.upload_id for one in self.store.open_uploads()}
 
     def later(self, seconds: float) -> None:
-        """Let time pass."""
         self.clock.ahead += seconds
 
     def rows(self, *arguments: object) -> list[dict[str, Any]]:
-        """What a command of uploads lists."""
         ran = self.command("uploads", *arguments, "--format", "json")
         assert ran.code in (0, 46), ran.err
         listed: list[dict[str, Any]] = ran.json()["rows"]

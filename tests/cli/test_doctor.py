@@ -59,7 +59,6 @@ def forbid(store: MemoryStore, *actions: str) -> None:
 
 
 def content(store: MemoryStore) -> tuple[object, ...]:
-    """All that a store holds."""
     return (
         {key: store.body(key) for key in store.keys()},
         sorted((upload.key, upload.upload_id) for upload in store.open_uploads()),
@@ -174,7 +173,6 @@ class OddRules(MemoryStore):
     """A bucket whose lifecycle holds what this library cannot write back."""
 
     def lifecycle(self) -> dict[str, Any]:
-        """Its lifecycle, read."""
         raise FormatError("the lifecycle of bucket", "Rules[0]", "is new to us")
 
     def put_lifecycle(self, configuration: object) -> None:

@@ -40,7 +40,6 @@ MUTATIONS_OF_EACH = 60
 
 
 def kind_of(path: Path) -> str:
-    """What a golden file is."""
     begins = path.name.partition("-")[0]
     return "success" if begins in ("_SUCCESS.json", "summary.json") else begins
 

@@ -44,11 +44,7 @@ ENSURE = ("lifecycle", "ensure", "bucket", "--days", 7)
 
 
 class Bucket(MemoryStore):
-    """A bucket with a lifecycle.
-
-    Attributes:
-        then: what somebody else does right after a write.
-    """
+    """A bucket with a lifecycle. ``then``: what somebody else does right after a write."""
 
     def __init__(self) -> None:
         self.time = PatientClock()
@@ -58,7 +54,6 @@ class Bucket(MemoryStore):
         self.then: Callable[[], None] = lambda: None
 
     def have(self, *rules: dict[str, Any], **beside: Any) -> None:
-        """Have these rules, and no others."""
         self.configuration = {"Rules": list(rules), **beside}
 
     def lifecycle(self) -> Mapping[str, Any]:

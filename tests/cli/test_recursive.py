@@ -72,19 +72,14 @@ def test_hadoops_jobs_of_both_layouts_are_found(command: Command, s3: MemoryStor
 @pytest.mark.parametrize(
     ("key", "destination"),
     [
-        ("t/__magic_job-1/_job.json", "t/"),
-        ("__magic_job-1/job-1/00/a.pendingset", ""),
+        ("t/__magic_job-1/_job.json", "t/"), ("__magic_job-1/job-1/00/a.pendingset", ""),
         ("a/b/__magic/job-7/00/x.pending", "a/b/"),
         ("t/__magic_job-1/job-1/00/tasks/a/__base/__magic_job-2/x", "t/"),
-        ("t/__magic_job-1/", "t/"),
-        ("t/__magic_job-1", None),
-        ("t/__magic/job-7", None),
-        ("t/__magic/x/y", None),
-        ("t/my__magic_job-1/x", None),
-        ("t/__magic_stream/__magic_job-1/x", None),
-        ("t/x.csv", None),
+        ("t/__magic_job-1/", "t/"), ("t/__magic_job-1", None), ("t/__magic/job-7", None),
+        ("t/__magic/x/y", None), ("t/my__magic_job-1/x", None),
+        ("t/__magic_stream/__magic_job-1/x", None), ("t/x.csv", None),
     ],
-)
+)  # fmt: skip
 def test_a_key_tells_its_destination(key: str, destination: str | None) -> None:
     """By the first directory of a job that it lies in, whole elements only."""
     assert destination_of(key) == destination

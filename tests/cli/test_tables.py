@@ -25,12 +25,9 @@ from tests.promises.hands import At, Crash, control, crash
 
 WIDTHS = (80, 120, 200)
 KEYS = (
-    "t/a.csv",
-    f"t/year=2013/month=04/part-00000-{'0' * 32}-mcj{'5' * 32}.snappy.parquet",
-    f"t/{'long/' * 60}x.csv",
-    "t/with blanks, in its name .csv",
-    "t/表/データ.csv",
-)
+    "t/a.csv", f"t/year=2013/month=04/part-00000-{'0' * 32}-mcj{'5' * 32}.snappy.parquet",
+    f"t/{'long/' * 60}x.csv", "t/with blanks, in its name .csv", "t/表/データ.csv",
+)  # fmt: skip
 COLUMNS = (
     Column("class"), Column("job"), Column("parts", right=True), Column("would", reason=True),
     Column("key"),
@@ -38,7 +35,6 @@ COLUMNS = (
 
 
 def row(key: str, number: int = 0) -> dict[str, Any]:
-    """One of a list of uploads."""
     would = ("abort it", "leave it: its job is running", "")[number % 3]
     job = f"nightly-{number:04}"
     return {"class": "orphan", "job": job, "parts": 12, "would": would, "key": key}
@@ -88,12 +84,9 @@ def test_a_key_that_fits_beside_nothing_gets_its_own_line() -> None:
     """Below what is told of it."""
     key = "k" * 70
     assert printed([row(key)], 80) == [
-        "class   job           parts  would",
-        "  key",
-        "orphan  nightly-0000     12  [1]",
-        f"  {key}",
-        "[1] abort it",
-    ]
+        "class   job           parts  would", "  key", "orphan  nightly-0000     12  [1]",
+        f"  {key}", "[1] abort it",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("count", "times"), [(39, 1), (40, 2)])

@@ -22,7 +22,6 @@ class Bucket(Told, MemoryStore):
 
 @pytest.fixture
 def store(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``."""
     made = Bucket(clock=clock.now)
 
     def refuse(request: Request) -> None:

@@ -52,14 +52,10 @@ class Checkout:
         # What the test itself runs in is not for the demo to see.
         inherited = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         process = subprocess.Popen(
-            command,
-            cwd=self.root,
+            command, cwd=self.root,
             env={**inherited, "TMPDIR": str(self.temporary), processes.MARK: mark, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
         return process, mark
 
     def green_run(self, **environment: str) -> str:

@@ -41,7 +41,6 @@ def without(reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def wired() -> Iterator[Wire]:
-    """The server behind a proxy."""
     for release in jars.RELEASES:
         try:
             jars.class_path(release)
@@ -69,7 +68,6 @@ def lake(wired: Wire) -> Lake:
 
 @pytest.fixture
 def store(lake: Lake) -> S3Store:
-    """Our own look at that bucket."""
     return S3Store(BUCKET, versitygw.options(lake.url))
 
 

@@ -24,11 +24,8 @@ PYSPARKS = Path(pyspark.__file__).parent / "jars"
 
 
 def class_path(release: str) -> list[str]:
-    """What a JVM needs to run a release, py4j's server included.
-
-    Raises:
-        NoServer: Maven is not there, or cannot fetch them.
-    """
+    """What a JVM needs to run a release, py4j's server included. Raises NoServer: Maven is not
+    there, or cannot fetch them."""
     path = [f"{fetched(release)}{os.sep}*"]
     if release == RELEASES[0]:
         if not (PYSPARKS / f"hadoop-client-api-{release}.jar").exists():

@@ -58,18 +58,13 @@ def spark(wired: Wire) -> Iterator[SparkSession]:
 def frame(spark: SparkSession) -> DataFrame:
     """Every common type, nulls, something nested, some partitions."""
     return spark.range(0, ROWS, 1, PARTS).selectExpr(
-        "id",
-        "cast(id % 7 as int) as small",
-        "if(id % 5 = 0, null, concat('row ', id)) as name",
-        "id / 3 as fraction",
-        "cast(id as decimal(20, 4)) as price",
-        "id % 2 = 0 as even",
+        "id", "cast(id % 7 as int) as small", "if(id % 5 = 0, null, concat('row ', id)) as name",
+        "id / 3 as fraction", "cast(id as decimal(20, 4)) as price", "id % 2 = 0 as even",
         "date_add(date '2026-01-01', cast(id % 365 as int)) as day",
         "timestamp '2026-03-29 00:30:00' + make_interval(0, 0, 0, 0, cast(id as int)) as moment",
-        "array(id, id + 1) as pair",
-        "named_struct('a', id, 'b', cast(id as string)) as both",
+        "array(id, id + 1) as pair", "named_struct('a', id, 'b', cast(id as string)) as both",
         "map(cast(id as string), id) as index",
-    )
+    )  # fmt: skip
 
 
 def rows(df: DataFrame) -> list[Any]:

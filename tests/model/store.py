@@ -109,14 +109,9 @@ class Ledger(NamedTuple):
 
 
 class Object(NamedTuple):
-    """An entry of the store.
-
-    Attributes:
-        modified: Last-Modified: how many seconds have passed.
-        by: its writer.
-        late: its request landed when the sender had given up or died.
-        decided: its job had left ``running`` by then.
-    """
+    """An entry of the store. ``modified``: Last-Modified: how many seconds have passed. ``by``: its
+    writer. ``late``: its request landed when the sender had given up or died. ``decided``: its job
+    had left ``running`` by then."""
 
     body: Any
     modified: int

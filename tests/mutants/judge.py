@@ -30,14 +30,9 @@ Killer = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one mutant.
-
-    Attributes:
-        by: what killed it, in words; "" for a survivor.
-        killer: the same, to be tried first the next time.
-        ran: how many tests and schedules it met.
-        broken: why there is no verdict: the fault is the suite's own.
-    """
+    """What became of one mutant. ``by``: what killed it, in words; "" for a survivor. ``killer``:
+    the same, to be tried first the next time. ``ran``: how many tests and schedules it met.
+    ``broken``: why there is no verdict: the fault is the suite's own."""
 
     mutant: Mutant
     by: str
@@ -48,7 +43,6 @@ class Verdict:
 
     @property
     def killed(self) -> bool:
-        """Whether something failed."""
         return bool(self.by)
 
 
@@ -167,7 +161,6 @@ def all_verdicts(
     schedules: bool,
     killer_only: bool,
 ) -> Iterator[Verdict]:
-    """Verdicts as they come."""
     killers = known_killers()
     each = (judge(m, reach, killers.get(m.id), schedules, killer_only) for m in mutants)
     return forks.run(each, until)

@@ -21,15 +21,9 @@ INSTALL = "MAGIC_COMMITTER_TEST_INSTALL"
 
 
 def built(name: str, module: str, version: str, label: str = "") -> Path:
-    """The built program; builds it where it is not yet.
-
-    Args:
-        name: of the program, the last element of its module's path.
-        label: of its version in the cache, where the version itself is long.
-
-    Raises:
-        NoServer: there is no Go, or the build failed.
-    """
+    """The built program; builds it where it is not yet. ``name``: of the program, the last element
+    of its module's path. ``label``: of its version in the cache, where the version itself is long.
+    Raises NoServer: there is no Go, or the build failed."""
     program = cache("servers") / f"{name}-{label or version}"
     if program.exists():
         return program
@@ -60,11 +54,8 @@ def cache(kind: str) -> Path:
 
 
 def jars(pom: Path) -> Path:
-    """The folder of the jars that a pom names; fetches them where they are not yet.
-
-    Raises:
-        NoServer: Maven is not there, or cannot fetch them.
-    """
+    """The folder of the jars that a pom names; fetches them where they are not yet. Raises
+    NoServer: Maven is not there, or cannot fetch them."""
     mark = hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     folder = cache("hadoop") / f"{pom.stem}-{mark}"
     if not folder.exists():
@@ -76,11 +67,8 @@ def jars(pom: Path) -> Path:
 
 
 def installed(look: Callable[[], object], *packages: str, **environment: str) -> None:
-    """Install Debian's packages, where ``look`` misses them.
-
-    Raises:
-        NoServer: they are missing and must not, or cannot, be installed.
-    """
+    """Install Debian's packages, where ``look`` misses them. Raises NoServer: they are missing and
+    must not, or cannot, be installed."""
     try:
         look()
     except NoServer:

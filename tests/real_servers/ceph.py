@@ -126,12 +126,10 @@ class Ceph(Server):
         self._run("radosgw-admin", *self._conf, "user", "create", *user, *keys)
 
     def command(self) -> tuple[list[str], Mapping[str, str]]:
-        """As the base's."""
         gateway = ["radosgw", *self._conf, "-n", "client.admin", "-k", str(self._keys_file), "-f"]
         return gateway, {}
 
     def release(self) -> None:
-        """As the base's."""
         for kept in (self._storage, self._monitor):
             if kept is not None:
                 kept.end()
@@ -163,12 +161,9 @@ class Ceph(Server):
     def _run(self, *command: str) -> None:
         try:
             ran = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 timeout=STEP_SECONDS_MAX,
-            )
+            )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise NoServer(f"{' '.join(command)} took longer than {STEP_SECONDS_MAX} s") from error
         if ran.returncode:
@@ -178,9 +173,6 @@ class Ceph(Server):
 
 
 def install() -> None:
-    """Install the packages, where they are missing.
-
-    Raises:
-        NoServer: they are missing and must not, or cannot, be installed.
-    """
+    """Install the packages, where they are missing. Raises NoServer: they are missing and must not,
+    or cannot, be installed."""
     installed(Ceph.get, *PACKAGES)

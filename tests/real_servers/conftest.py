@@ -24,14 +24,12 @@ _missing: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marks of this folder."""
     config.addinivalue_line("markers", "only(name): on this server alone")
     config.addinivalue_line("markers", "xdist_group(name): pytest-xdist's: in one process")
     config.addinivalue_line("markers", "long: on every server only where the run asks for it")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test on each server that it is for."""
     if "server" not in metafunc.fixturenames:
         return
     only = metafunc.definition.get_closest_marker("only")
@@ -75,7 +73,6 @@ def known_server(kept_server: Server, request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture
 def url(server: Server) -> str:
-    """The server's URL."""
     return server.url
 
 
@@ -91,7 +88,6 @@ def bucket(url: str) -> str:
 
 @pytest.fixture
 def store(url: str, bucket: str) -> S3Store:
-    """A look at that bucket."""
     return S3Store(bucket, server.options(url))
 
 

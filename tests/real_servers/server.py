@@ -66,11 +66,7 @@ def outside(url: str, s3: S3Options | None = None) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports in a row on which nobody listens.
-
-    Raises:
-        NoServer: none were found.
-    """
+    """Ports in a row on which nobody listens. Raises NoServer: none were found."""
     for _ in range(PORTS_TRIED):
         first = random.SystemRandom().choice(PORTS[:-count])
         try:
@@ -84,14 +80,9 @@ def free_ports(count: int) -> list[int]:
 
 
 class Server(ABC):
-    """A server that runs; made by `running`.
-
-    Attributes:
-        NAME: its row in `tests.deviations`, and what it is called on the command line.
-        READY_PATH: answers with 200 once the server can work.
-        url: where it listens. The same after `restart`.
-        folder: all that it has.
-    """
+    """A server that runs; made by `running`. ``NAME``: its row in `tests.deviations`, and what it
+    is called on the command line. ``READY_PATH``: answers with 200 once the server can work.
+    ``url``: where it listens. The same after `restart`. ``folder``: all that it has."""
 
     NAME: ClassVar[str]
     READY_PATH: ClassVar[str] = "/"
@@ -107,11 +98,7 @@ class Server(ABC):
     @classmethod
     @abstractmethod
     def get(cls) -> None:
-        """Build or find it, once for each machine.
-
-        Raises:
-            NoServer: it cannot be had here.
-        """
+        """Build or find it, once for each machine. Raises NoServer: it cannot be had here."""
 
     @abstractmethod
     def command(self) -> tuple[list[str], Mapping[str, str]]:
@@ -126,11 +113,8 @@ class Server(ABC):
         return
 
     def start(self) -> None:
-        """Start it, and wait until it is ready.
-
-        Raises:
-            NoServer: it ended at once, or was not ready in time.
-        """
+        """Start it, and wait until it is ready. Raises NoServer: it ended at once, or was not ready
+        in time."""
         command, env = self.command()
         self._kept = Kept(command, env=env, log=self.folder / "server.log")
         deadline = time.monotonic() + self.READY_SECONDS_MAX
@@ -162,11 +146,8 @@ class Server(ABC):
 
 @contextmanager
 def running(kind: type[Server]) -> Iterator[Server]:
-    """Run a server on ports of its own. All that it stored is gone afterwards.
-
-    Raises:
-        NoServer: it cannot be had here, or it did not start.
-    """
+    """Run a server on ports of its own. All that it stored is gone afterwards. Raises NoServer: it
+    cannot be had here, or it did not start."""
     kind.get()
     for tried in range(1, STARTS_TRIED + 1):
         with tempfile.TemporaryDirectory(prefix=f"{kind.NAME}-", dir=_quick()) as folder:

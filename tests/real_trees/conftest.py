@@ -22,12 +22,10 @@ _missing: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marks of this folder."""
     config.addinivalue_line("markers", "on(*kinds): on these file systems alone")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test on each file system that it is for."""
     if "served" not in metafunc.fixturenames:
         return
     only = metafunc.definition.get_closest_marker("on")

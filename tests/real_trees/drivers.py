@@ -112,7 +112,6 @@ def kill(url: str, number: int, moment: str) -> None:
 
 
 def main() -> None:
-    """Be that driver."""
     faulthandler.dump_traceback_later(HANGS_SECONDS, exit=True)
     _, url, number, moment = sys.argv
 

@@ -21,7 +21,7 @@ CLUSTER = "org.apache.hadoop.test.MiniDFSClusterManager"
 SETTINGS = {
     # A close waits until the NameNode has heard of the last block, half a second with this client.
     # Clusters with many small files let so many blocks be on their way; it needs two DataNodes.
-    "dfs.namenode.file.close.num-committed-allowed": "1",
+    "dfs.namenode.file.close.num-committed-allowed": "1"
 }
 
 
@@ -32,11 +32,8 @@ def jars() -> Path:
 
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
-    """Run a cluster; gives the URL of an empty directory.
-
-    Raises:
-        NoServer: it cannot be had here, or did not start.
-    """
+    """Run a cluster; gives the URL of an empty directory. Raises NoServer: it cannot be had here,
+    or did not start."""
     try:
         program = java.find().home / "bin" / "java"
     except java.NoJava as error:

@@ -34,12 +34,9 @@ def memory(folder: Path) -> Iterator[str]:
 
 
 KINDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
-    "local": disk,
-    "memory": memory,
-    "sftp": openssh.running,
-    "hdfs": hdfs.running,
+    "local": disk, "memory": memory, "sftp": openssh.running, "hdfs": hdfs.running,
     "gs": google.running,
-}
+}  # fmt: skip
 CLIENTS = {"sftp": "paramiko", "hdfs": "hdfs_native", "gs": "gcsfs"}
 """What must be importable."""
 OTHER_PROCESSES = ("sftp", "hdfs", "gs")
@@ -67,11 +64,8 @@ def all_wanted() -> bool:
 
 @contextmanager
 def running(kind: str) -> Iterator[str]:
-    """Run the server of a kind; gives the URL of an empty directory.
-
-    Raises:
-        NoServer: it cannot be had here, or its client is not installed.
-    """
+    """Run the server of a kind; gives the URL of an empty directory. Raises NoServer: it cannot be
+    had here, or its client is not installed."""
     if kind in CLIENTS:
         try:
             import_module(CLIENTS[kind])

@@ -33,11 +33,7 @@ Subsystem sftp internal-sftp{denied}
 
 
 def program() -> str:
-    """The server; it must be called by its whole path.
-
-    Raises:
-        NoServer: it is not here.
-    """
+    """The server; it must be called by its whole path. Raises NoServer: it is not here."""
     found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if found is None or shutil.which("ssh-agent") is None:
         raise NoServer(f"there is no sshd; on Debian: apt-get install {PACKAGE}")
@@ -45,27 +41,17 @@ def program() -> str:
 
 
 def install() -> None:
-    """Install it, where it is missing.
-
-    Raises:
-        NoServer: it is missing and must not, or cannot, be installed.
-    """
+    """Install it, where it is missing. Raises NoServer: it is missing and must not, or cannot, be
+    installed."""
     # A policy that says 101 keeps the package from starting a server of its own.
     installed(program, PACKAGE, RUNLEVEL="1")
 
 
 @contextmanager
 def running(folder: Path, sessions: int = 10, denied: str = "") -> Iterator[str]:
-    """Run the server; gives the URL of an empty directory.
-
-    Args:
-        folder: an empty one.
-        sessions: how many a connection may have.
-        denied: requests that are refused, as sftp-server's -P names them.
-
-    Raises:
-        NoServer: it cannot be had here, or did not start.
-    """
+    """Run the server; gives the URL of an empty directory. ``folder``: an empty one. ``sessions``:
+    how many a connection may have. ``denied``: requests that are refused, as sftp-server's -P names
+    them. Raises NoServer: it cannot be had here, or did not start."""
     sshd = program()
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)  # where root's server leaves its rights behind

@@ -63,22 +63,12 @@ WINDOWS = {
 """At which of the main driver's requests, by its mode without "_partitions"."""
 HOLDS = (0.5, 5.0, 40.0, 400.0)
 HELD = (
-    "put plan",
-    "list jobs",
-    "swap record",
-    "complete_upload",
-    "get _SUCCESS",
-    "delete_one data",
-)
+    "put plan", "list jobs", "swap record", "complete_upload", "get _SUCCESS", "delete_one data",
+)  # fmt: skip
 """What its next requests of a kind may take, in seconds, and of which kinds."""
 TWIN_HELD = (
-    "abort_upload",
-    "abort_upload",
-    "list attempt",
-    "get pending",
-    "delete",
-    "put pendingset",
-)
+    "abort_upload", "abort_upload", "list attempt", "get pending", "delete", "put pendingset",
+)  # fmt: skip
 """The same for who aborts an attempt that others commit."""
 SLEEPS = (0.0, 0.0, 0.0, 5.0, 60.0, 1500.0, 5000.0)
 DEADS = (0.0, 0.0, 20.0, 1000.0, 86_400.0)
@@ -161,7 +151,6 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
 
 
 def main_job(world: World, focus: Focus) -> Actor:
-    """The job that all is about; its driver."""
     chance, modes = world.chance, focus.modes or MODES
     terms = Terms(
         mode=modes[int(chance.random() * len(modes))],
@@ -175,14 +164,11 @@ def main_job(world: World, focus: Focus) -> Actor:
     if focus.tree == "renames":
         terms = replace(terms, committer="manifest", track="memory")
     run = JobRun(
-        name="main",
-        terms=terms,
-        job_id="given" if chance.random() < 0.25 else None,
+        name="main", terms=terms, job_id="given" if chance.random() < 0.25 else None,
         tasks=("0", "1", "2") if chance.random() < 0.12 else ("0", "1"),
-        unique=chance.random() < 0.6,
-        files=2 if chance.random() < 0.15 else 1,
+        unique=chance.random() < 0.6, files=2 if chance.random() < 0.15 else 1,
         partitioned=terms.mode.endswith("partitions"),
-    )
+    )  # fmt: skip
     if not focus.plain:
         run.handles = chance.random() < HANDLES
         if chance.random() < CARELESS_ODDS:
@@ -212,7 +198,6 @@ def _staged(chance: random.Random, terms: Terms) -> Terms:
 
 
 def neighbour(world: World, focus: Focus, driver: Actor) -> None:
-    """Another job beside the main one."""
     chance, main = world.chance, world.runs[0]
     name = "main" if chance.random() < 0.2 else "neighbour"
     modes = BY_PARTITION if main.partitioned and chance.random() < 0.7 else BESIDE
@@ -231,7 +216,6 @@ def neighbour(world: World, focus: Focus, driver: Actor) -> None:
 
 
 def writer(world: World, driver: Actor) -> None:
-    """A process beside it that uses `write`."""
     chance, main = world.chance, world.runs[0]
     modes = BY_PARTITION if main.partitioned and chance.random() < 0.7 else BESIDE
     mode = chance.choice(modes)
@@ -257,7 +241,6 @@ def _window(world: World, driver: Actor) -> Signal | None:
 
 
 def start_job(world: World, run: JobRun, former: JobRun | None = None) -> Actor:
-    """A driver and its tasks."""
     chance = world.chance
     world.runs.append(run)
     prefix = f"{run.name}{len(world.runs)}"
@@ -345,7 +328,6 @@ def stream(world: World) -> None:
 
 
 def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:
-    """Operators."""
     chance = world.chance
     if chance.random() < 0.22 or "recovery" in focus.others:
         world.start("recovery", "recovery", partial(operators.recover, world, _shift(chance)))

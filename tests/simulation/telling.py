@@ -33,8 +33,6 @@ class Claim:
 
 
 class Telling(Decisions):
-    """Of calls."""
-
     claims: list[Claim]
     setups: dict[str, tuple[str, int]]
 

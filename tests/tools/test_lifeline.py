@@ -34,7 +34,6 @@ def start(*command: str) -> subprocess.Popen[bytes]:
 
 
 def line(process: subprocess.Popen[bytes]) -> bytes:
-    """The next line that a command says."""
     assert process.stdout is not None
     return process.stdout.readline()
 
@@ -118,12 +117,9 @@ def test_a_make_that_died_before_we_looked_is_missed() -> None:
     with subprocess.Popen("true") as dead:
         dead.wait()
     process = subprocess.run(
-        [*LIFELINE, *FAMILY],
-        cwd=ROOT,
-        env={**os.environ, "MAKE_PID": str(dead.pid)},
-        capture_output=True,
-        timeout=GONE_SECONDS,
-    )
+        [*LIFELINE, *FAMILY], cwd=ROOT, env={**os.environ, "MAKE_PID": str(dead.pid)},
+        capture_output=True, timeout=GONE_SECONDS,
+    )  # fmt: skip
     assert process.returncode == 1
     assert process.stdout == b""
     assert b"the parent is gone" in process.stderr
