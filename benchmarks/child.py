@@ -118,11 +118,8 @@ def _raw_completes(spec: Spec) -> Step:
 
 
 WORKS: dict[str, Callable[[Spec], Step]] = {
-    "stream": stream,
-    "small-files": small_files,
-    "job": job,
-    "commit": commit,
-}
+    "stream": stream, "small-files": small_files, "job": job, "commit": commit,
+}  # fmt: skip
 
 
 # Measuring ----------------------------------------------------------------------------------------

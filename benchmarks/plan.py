@@ -127,11 +127,9 @@ def _s3a(
 
 
 S3A_BEST = {
-    "fs.s3a.committer.threads": 256,
-    "fs.s3a.threads.max": 256,
-    "fs.s3a.connection.maximum": 512,
+    "fs.s3a.committer.threads": 256, "fs.s3a.threads.max": 256, "fs.s3a.connection.maximum": 512,
     "fs.s3a.max.total.tasks": 512,
-}
+}  # fmt: skip
 IN_MEMORY = {"fs.s3a.committer.magic.track.commits.in.memory.enabled": "true"}
 
 

@@ -55,12 +55,10 @@ def _machine() -> dict[str, Any]:
                 break
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
-        "cores": os.cpu_count(),
-        "processor": processor,
-        "memory_gib": round(memory / 2**30, 1),
+        "cores": os.cpu_count(), "processor": processor, "memory_gib": round(memory / 2**30, 1),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": sys.version.split()[0],
-    }
+    }  # fmt: skip
 
 
 def _measured(outcome: Outcome) -> Result:

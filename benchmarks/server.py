@@ -109,11 +109,9 @@ def fast() -> Iterator[Server]:
     with tempfile.TemporaryDirectory(prefix="magic-committer-bench-") as folder:
         authority = f"{folder}/authority.pem"
         process = subprocess.Popen(
-            [str(program), "--ca", authority],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+            [str(program), "--ca", authority], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             text=True,
-        )
+        )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
         try:

@@ -43,14 +43,12 @@ from benchmarks.writers import environment
 FLOOR, OURS, NATIVE, VIA = "mapInArrow", "write_dataframe", "native", "via"
 ROWS_OF = {
     "narrow": (
-        "id",
-        "CAST(id * 1.5 AS decimal(20,1)) AS price",
-        "CAST(id % 1000 AS int) AS number",
+        "id", "CAST(id * 1.5 AS decimal(20,1)) AS price", "CAST(id % 1000 AS int) AS number",
         "lpad(CAST(id * 7919 AS string), 20, 'x') AS name",
         "date_add(DATE'2020-01-01', CAST(id % 3650 AS int)) AS day",
     ),
     "wide": ("id", "CAST(repeat(sha2(CAST(id AS string), 256), 15) AS binary) AS body"),
-}
+}  # fmt: skip
 """Rows of 56 bytes in Arrow, and of about 970."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 

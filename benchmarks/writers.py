@@ -224,12 +224,10 @@ class Obstore(Library):
             with open(authority, "rb") as file:
                 trust = {"root_certificate": file.read()}
         self.store: Any = S3Store(
-            BUCKET,
-            endpoint=os.environ["AWS_ENDPOINT_URL"],
-            region="us-east-1",
+            BUCKET, endpoint=os.environ["AWS_ENDPOINT_URL"], region="us-east-1",
             client_options={"allow_http": True, **trust},
             unsigned_payload=bool(os.environ.get(_UNSIGNED)),
-        )
+        )  # fmt: skip
 
     def open(self, key: str) -> Any:
         return self.module.open_writer(self.store, key)

@@ -81,11 +81,8 @@ def test_requests_and_bytes_are_counted(running: Server, verify: bool) -> None:
     assert s3.head_object(Bucket=BUCKET, Key="k")["ContentLength"] == PART + 7
     facts = running.facts()
     assert facts["requests"] == {
-        "CreateMultipartUpload": 1,
-        "UploadPart": 2,
-        "CompleteMultipartUpload": 1,
-        "HeadObject": 1,
-    }
+        "CreateMultipartUpload": 1, "UploadPart": 2, "CompleteMultipartUpload": 1, "HeadObject": 1,
+    }  # fmt: skip
     assert (facts["part_bytes"], facts["payload"]) == (PART, "SHA-256")
     crc32 = of("CRC32", b"".join(bodies)).value if verify else None
     assert facts["objects"]["k"] == {"size": PART + 7, "crc32": crc32}

@@ -20,9 +20,13 @@ HOSTILE = (
 
 _AGES = (600.0, 5 * HOUR, 3 * DAY, 12 * DAY, 90 * DAY, None)
 _COUNTS: dict[OwnerClass, tuple[int, ...]] = {
-    "live": (40, 22, 0, 0, 0, 0), "over": (0, 31, 64, 12, 5, 0), "orphan": (0, 6, 41, 120, 388, 0),
-    "hadoop": (4, 9, 3, 0, 21, 0), "foreign": (2, 14, 7, 3, 77, 9), "unknown": (0, 1, 0, 0, 0, 3),
-}  # fmt: skip
+    "live": (40, 22, 0, 0, 0, 0),
+    "over": (0, 31, 64, 12, 5, 0),
+    "orphan": (0, 6, 41, 120, 388, 0),
+    "hadoop": (4, 9, 3, 0, 21, 0),
+    "foreign": (2, 14, 7, 3, 77, 9),
+    "unknown": (0, 1, 0, 0, 0, 3),
+}
 
 
 def sums(limit: int = 25) -> Sums:

@@ -68,11 +68,9 @@ class Bucket(MemoryStore):
 def aborting(days: int, **changes: Any) -> dict[str, Any]:
     """Somebody's rule that aborts uploads; a change to ``...`` takes a field away."""
     rule = {
-        "ID": "theirs",
-        "Status": "Enabled",
-        "Filter": {"Prefix": ""},
+        "ID": "theirs", "Status": "Enabled", "Filter": {"Prefix": ""},
         ABORT: {"DaysAfterInitiation": days},
-    } | changes
+    } | changes  # fmt: skip
     return {name: value for name, value in rule.items() if value is not ...}
 
 
@@ -83,12 +81,10 @@ EXPIRING: dict[str, Any] = {
     "Expiration": {"Days": 30},
 }
 LEGACY: dict[str, Any] = {
-    "ID": "older than filters",
-    "Status": "Disabled",
-    "Prefix": "tmp/",
+    "ID": "older than filters", "Status": "Disabled", "Prefix": "tmp/",
     "Expiration": {"Date": datetime(2030, 1, 1, tzinfo=UTC)},
     "Transitions": [{"Days": 3, "StorageClass": "GLACIER"}],
-}
+}  # fmt: skip
 
 
 @pytest.fixture

@@ -233,13 +233,9 @@ def keys_of(store: MemoryStore, length: int) -> dict[str, str]:
     ],
 )
 def test_no_command_cuts_a_key_at_80_columns(
-    command: Command,
-    memory_s3: MemoryStore,
-    monkeypatch: pytest.MonkeyPatch,
-    words: str,
-    key: str,
+    command: Command, memory_s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, words: str, key: str,
     length: int,
-) -> None:
+) -> None:  # fmt: skip
     """A terminal breaks a line after 80 places: a key of as many is on one line of it."""
     keys = keys_of(memory_s3, length)
     monkeypatch.setattr(Output, "_width", lambda _: 80)

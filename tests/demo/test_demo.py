@@ -152,11 +152,8 @@ def test_killed_while_it_runs_it_leaves_nothing_running(
     run_seconds = time.monotonic() - started
     alone = (".venv/bin/python", "-m", "examples.flights")
     runs: list[tuple[Sequence[str], Victim]] = [
-        (MAKE_DEMO, make),
-        (MAKE_DEMO, child_of_make),
-        (MAKE_DEMO, demo),
-        (alone, make),
-    ]
+        (MAKE_DEMO, make), (MAKE_DEMO, child_of_make), (MAKE_DEMO, demo), (alone, make),
+    ]  # fmt: skip
     for command, victim in runs * most(3, 1):
         checkout.killed_run(command, victim, chance.uniform(0.01, 0.85) * run_seconds)
     assert "Preparing .venv" not in checkout.green_run()

@@ -39,11 +39,9 @@ class Jvm:
     def configuration(self, more: Mapping[str, object]) -> Any:
         """Hadoop's configuration: the way to the store, the magic committer, and ``more``."""
         settings: dict[str, object] = {
-            **versitygw.s3a(self.url),
-            "fs.s3a.buffer.dir": self._folder / "buffer",
-            "hadoop.tmp.dir": self._folder,
-            **more,
-        }
+            **versitygw.s3a(self.url), "fs.s3a.buffer.dir": self._folder / "buffer",
+            "hadoop.tmp.dir": self._folder, **more,
+        }  # fmt: skip
         configuration = self.classes.conf.Configuration()
         for name, value in settings.items():
             configuration.set(name, str(value))

@@ -82,11 +82,9 @@ def verb_of(method: str, key: str, query: dict[str, list[str]]) -> str:
     """S3's name of a request; with its HTTP method where it is none of those in `VERBS`."""
     if "uploadId" in query:
         return {
-            "PUT": "UploadPart",
-            "POST": "CompleteMultipartUpload",
-            "DELETE": "AbortMultipartUpload",
-            "GET": "ListParts",
-        }[method]
+            "PUT": "UploadPart", "POST": "CompleteMultipartUpload",
+            "DELETE": "AbortMultipartUpload", "GET": "ListParts",
+        }[method]  # fmt: skip
     if "uploads" in query:
         return "CreateMultipartUpload" if method == "POST" else "ListMultipartUploads"
     if "delete" in query:

@@ -389,14 +389,9 @@ class _Translator:
                     self._by_etag[step.answer.info.etag] = body
 
     def program(
-        self,
-        kind: str,
-        *,
-        name: str = "",
-        of_task: str = "",
-        closed: Sequence[Sent] = (),
+        self, kind: str, *, name: str = "", of_task: str = "", closed: Sequence[Sent] = (),
         results: Iterable[TaskCommit] | None = None,
-    ) -> Steps:
+    ) -> Steps:  # fmt: skip
         """The model's generator of a kind of process."""
         removes = self._job.undisturbed and not self._job.given_id
         match kind:

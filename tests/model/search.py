@@ -206,11 +206,8 @@ class Search:
 
     def _run(self, states_max: int) -> Result:
         first: State = (
-            self._store(self._config.store),
-            self._flight(()),
-            self._faults,
-            *self._first,
-        )
+            self._store(self._config.store), self._flight(()), self._faults, *self._first,
+        )  # fmt: skip
         numbers: dict[State, int] = {first: 0}
         order = [first]
         parents, moves = array("l", [-1]), array("l", [-1])

@@ -221,14 +221,9 @@ def directory_of(key: str) -> str:
 
 
 def execute(
-    store: Store,
-    request: Any,
-    by: str,
-    *,
-    late: bool = False,
-    forgetful: bool = False,
+    store: Store, request: Any, by: str, *, late: bool = False, forgetful: bool = False,
     costly: bool = False,
-) -> tuple[Store, Any]:
+) -> tuple[Store, Any]:  # fmt: skip
     """The store after a request, and the reply to it. ``forgetful``: a second Complete is NOT_FOUND
     (MinIO and others); else it answers as the first while the object is still that one (AWS).
     ``costly``: the Abort of an upload that was completed takes the object that it became."""

@@ -35,10 +35,8 @@ def built(name: str, module: str, version: str, label: str = "") -> Path:
         settings = {"GOBIN": folder, "GOTOOLCHAIN": "local", "CGO_ENABLED": "0"}
         made = subprocess.run(
             [go, "install", "-trimpath", "-ldflags=-s -w", f"{module}@{version}"],
-            env={**os.environ, **settings},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+            env={**os.environ, **settings}, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
         if made.returncode:
             raise NoServer(f"{name} was not built:\n{made.stderr[-2000:]}")
         os.replace(Path(folder, name), program)  # whole, or not at all

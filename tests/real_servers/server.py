@@ -45,12 +45,10 @@ def options(url: str, **more: Any) -> S3Options:
 def environment(url: str) -> dict[str, str]:
     """The same for other processes."""
     return {
-        "AWS_ENDPOINT_URL": url,
-        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-        "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
-    }
+    }  # fmt: skip
 
 
 def command_line(url: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -46,14 +46,10 @@ class Watched:
     """
 
     def __init__(
-        self,
-        tree: Any,
-        at: int = 0,
-        *,
-        before: Callable[[], None] = lambda: None,
+        self, tree: Any, at: int = 0, *, before: Callable[[], None] = lambda: None,
         after: Callable[[], None] = lambda: None,
         on: Callable[[str, str], bool] = lambda verb, path: False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._tree, self._at, self._before, self._after, self._on = tree, at, before, after, on
         self._lock = threading.Lock()
         self.count = 0

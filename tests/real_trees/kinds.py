@@ -49,11 +49,9 @@ def _unset() -> tuple[str, ...]:
 
 
 GET: dict[str, Callable[[], object]] = {
-    **dict.fromkeys(KINDS, lambda: None),
-    "sftp": openssh.install,
-    "hdfs": hdfs.jars,
+    **dict.fromkeys(KINDS, lambda: None), "sftp": openssh.install, "hdfs": hdfs.jars,
     "gs": google.binary,
-}
+}  # fmt: skip
 CHOICE = Choice("tests/real_trees", "MAGIC_COMMITTER_TEST_TREES", GET, _unset)
 
 

@@ -379,12 +379,9 @@ def abort(world: World, committer: Uploading | Job, actor: Actor) -> bool:
 
 
 def told(
-    world: World,
-    committer: Uploading | Job,
-    asked: str,
-    call: Callable[[], JobReport],
+    world: World, committer: Uploading | Job, asked: str, call: Callable[[], JobReport],
     handed: Collection[str] = (),
-) -> bool:
+) -> bool:  # fmt: skip
     """Make a call and report what it told; whether the job has come to an end."""
     uuid, since = uuid_of(committer), world.watch.calls(world.actor)
     try:

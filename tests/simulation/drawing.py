@@ -153,12 +153,10 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
 def main_job(world: World, focus: Focus) -> Actor:
     chance, modes = world.chance, focus.modes or MODES
     terms = Terms(
-        mode=modes[int(chance.random() * len(modes))],
-        accept=chance.choice(("results", "listing")),
-        track=chance.choice(("memory", "memory", "s3")),
-        mark_success=chance.random() < 0.85,
+        mode=modes[int(chance.random() * len(modes))], accept=chance.choice(("results", "listing")),
+        track=chance.choice(("memory", "memory", "s3")), mark_success=chance.random() < 0.85,
         checksum="off",
-    )
+    )  # fmt: skip
     if not focus.plain:
         terms = _staged(chance, terms)
     if focus.tree == "renames":
@@ -335,12 +333,10 @@ def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:
     for number in range(2):
         if chance.random() < 0.2 or (always and not number):
             limits = Limits(
-                dead_after=chance.choice(DEADS),
-                leftover_after=chance.choice(LEFTOVERS),
-                forget_after=chance.choice(CLOSEDS),
-                forget_given_after=1e9,
+                dead_after=chance.choice(DEADS), leftover_after=chance.choice(LEFTOVERS),
+                forget_after=chance.choice(CLOSEDS), forget_given_after=1e9,
                 finish=chance.random() < 0.9,
-            )
+            )  # fmt: skip
             program = partial(operators.cleanup, world, _shift(chance), limits)
             world.start(f"cleanup{number}", "cleanup", program)
     if chance.random() < 0.06 or "inspection" in focus.others:
@@ -355,11 +351,9 @@ def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:
 
 def _shift(chance: random.Random) -> operators.Shift:
     return operators.Shift(
-        delay=int(chance.random() * 120),
-        sleep=chance.choice(SLEEPS),
-        dead=chance.choice(DEADS),
+        delay=int(chance.random() * 120), sleep=chance.choice(SLEEPS), dead=chance.choice(DEADS),
         dry_run=chance.random() < 0.1,
-    )
+    )  # fmt: skip
 
 
 def _expected(world: World) -> tuple[str, ...]:

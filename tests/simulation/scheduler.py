@@ -356,14 +356,9 @@ class StrandPool:
         return future
 
     def each(
-        self,
-        function: Callable[[T], R],
-        items: Iterable[T],
-        *,
-        in_flight: int | Callable[[], int],
-        weigh: Callable[[T], int] | None = None,
-        weight_max: int = 0,
-    ) -> Generator[Outcome[T, R], None, None]:
+        self, function: Callable[[T], R], items: Iterable[T], *, in_flight: int | Callable[[], int],
+        weigh: Callable[[T], int] | None = None, weight_max: int = 0,
+    ) -> Generator[Outcome[T, R], None, None]:  # fmt: skip
         """As `magic_committer._pool.Pool.each`; weights are not heeded, items here are small."""
         scheduler, actor = self._scheduler, self._actor
         finished: deque[Outcome[T, R]] = deque()

@@ -110,11 +110,9 @@ class World:
             )
         else:
             self.store = MemoryStore(
-                page_keys=page_keys,
-                forgetful_complete=forgetful,
-                clock=lambda: self.scheduler.now,
+                page_keys=page_keys, forgetful_complete=forgetful, clock=lambda: self.scheduler.now,
                 ids=self.new_id,
-            )
+            )  # fmt: skip
         self.dest = Destination.parse(self.store.bucket) if tree else DEST
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
@@ -182,11 +180,9 @@ class World:
 
     def runtime(self, actor: Actor) -> Runtime:
         return Runtime(
-            store=self.store,
-            pool=StrandPool(self.scheduler, actor),
-            clock=ActorClock(self.scheduler, actor),
-            ids=self.new_id,
-        )
+            store=self.store, pool=StrandPool(self.scheduler, actor),
+            clock=ActorClock(self.scheduler, actor), ids=self.new_id,
+        )  # fmt: skip
 
     def committer(self, actor: Actor, job: StartedJob) -> Uploading:
         """A started job in a process, by the committer that it was started with."""

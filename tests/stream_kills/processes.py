@@ -188,8 +188,6 @@ def environment(stack: ExitStack) -> dict[str, str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
     path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     return {
-        **kept,
-        **CREDENTIALS,
-        **stack.enter_context(java.for_spark()),
+        **kept, **CREDENTIALS, **stack.enter_context(java.for_spark()),
         "PYTHONPATH": os.pathsep.join(path),
-    }
+    }  # fmt: skip

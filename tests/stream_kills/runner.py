@@ -338,16 +338,9 @@ def _first_words(error: str) -> str:
 
 
 def kills(
-    seed: int,
-    count: int,
-    folder: Path,
-    *,
-    seconds_max: float = float("inf"),
-    lives: int = LIVES,
-    faces: Faces = FACES,
-    spare: int = 1,
-    tell: Callable[[Tally], None] = lambda _: None,
-) -> Tally:
+    seed: int, count: int, folder: Path, *, seconds_max: float = float("inf"), lives: int = LIVES,
+    faces: Faces = FACES, spare: int = 1, tell: Callable[[Tally], None] = lambda _: None,
+) -> Tally:  # fmt: skip
     """Run streams until so many kills have been made.
 
     Args:
