@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import docs, report, rounds, server
+from benchmarks import report, rounds, server
 from benchmarks.measure import PEERS, machine
 from benchmarks.plan import plan
 from benchmarks.results import results
@@ -30,8 +29,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", default=bool(os.environ.get("QUICK")))
-    parser.add_argument("--only", default=os.environ.get("ONLY", ""), metavar="NAMES")
+    parser.add_argument("--quick", action="store_true", help="small amounts")
+    parser.add_argument("--only", default="", metavar="NAMES")
     parser.add_argument("--rounds", type=int, metavar="N", help="5; 3 with --quick")
     parser.add_argument("--minutes", type=float, metavar="N", help="fewer rounds, to end in time")
     parser.add_argument("--large", action="store_true", help="commits of 100,000 files, not 10,000")
@@ -39,7 +38,6 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the results")
     parser.add_argument("--write-docs", action="store_true", help="into docs/performance.md")
     parser.add_argument("--from", type=Path, dest="kept", metavar="FILE", help="measure nothing")
-    parser.add_argument("--peers", type=Path, default=PEERS, metavar="PYTHON", help="%(default)s")
     chosen = parser.parse_args(argv)
     if chosen.rounds is not None and chosen.rounds < 1:
         parser.error("--rounds is at least 1")
@@ -53,48 +51,37 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 def settings_of(chosen: argparse.Namespace) -> Settings:
     """How much is done."""
     given = QUICK if chosen.quick else Settings()
-    return Settings(
+    return replace(
+        given,
         rounds=chosen.rounds or given.rounds,
-        run_seconds=given.run_seconds,
-        quick=given.quick,
         budget_seconds=chosen.minutes * 60 if chosen.minutes else given.budget_seconds,
         scale=10 if chosen.large else 1,
     )
 
 
-def say(text: str) -> None:
-    """Progress: to standard error, so that the tables can be kept."""
-    print(text, file=sys.stderr, flush=True)
-
-
 def main(argv: Sequence[str]) -> int:
-    """Measure and print; 1 if a contender failed."""
     chosen = arguments(argv)
     if chosen.list:
-        print("\n".join(f"{f'{m.group}-{m.name}':20} {m.title}" for m in chosen.measurements))
+        print("\n".join(f"{one.whole_name:20} {one.column}" for one in chosen.measurements))
         return 0
+    failed = False
     if chosen.kept is not None:
         result = json.loads(chosen.kept.read_text(encoding="utf-8"))
-        failed = False
     else:
-        result, failed = _measured(chosen)
-    print(report.terminal(result, result["measurements"]))
+        with server.fast() as store, machine(store, PEERS) as on:
+            outcomes = rounds.measure_all(on, chosen.measurements, settings_of(chosen), _say)
+        result, failed = results(outcomes), any(outcome.failed for outcome in outcomes)
+    print(report.terminal(result))
     if chosen.json:
-        docs.keep(result, chosen.json)
+        report.keep(result, chosen.json)
     if chosen.write_docs:
-        docs.write(result)
+        report.write_docs(result)
     return int(failed)
 
 
-def _measured(chosen: argparse.Namespace) -> tuple[dict[str, object], bool]:
-    settings, began = settings_of(chosen), time.monotonic()
-    with server.fast() as store, machine(store, chosen.peers) as on:
-        measurements = chosen.measurements
-        minutes = rounds.forecast(measurements, settings) / 60
-        say(f"{len(measurements)} measurements; this takes about {max(1, round(minutes))} minutes.")
-        outcomes = rounds.measure_all(on, measurements, settings, say)
-        told = results(outcomes, settings, time.monotonic() - began)
-    return told, any(outcome.failed for outcome in outcomes)
+def _say(text: str) -> None:
+    """Progress: to standard error, so that the tables can be kept."""
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

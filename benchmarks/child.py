@@ -1,6 +1,6 @@
 """The process in which one thing is measured, once.
 
-    python -m benchmarks.child SPEC          SPEC: JSON, see `benchmarks.measure.spec_of`
+    python -m benchmarks.child SPEC          SPEC: JSON, see `benchmarks.measure.Machine.run`
 
 Before the clock starts the library has made its client and written one small file, so that imports,
 clients and connections are in nobody's figure; the server then forgets what it counted. It runs in
@@ -15,14 +15,13 @@ import os
 import resource
 import sys
 import time
-import urllib.request
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.writers import BUCKET, LIBRARIES, Library, MiB, pieces
+from benchmarks.writers import BUCKET, LIBRARIES, Library, MiB, ask, pieces
 
 Spec = Mapping[str, Any]
 Told = dict[str, Any]
@@ -33,19 +32,12 @@ _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
-def ask(spec: Spec, what: str, body: bytes | None = None) -> Any:
-    """Ask the server about itself."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"{spec['control']}/-/{what}", data=body, timeout=60) as reply:
-        return json.load(reply)
-
-
 def library_of(spec: Spec) -> Library:
     """The library, warm: one small file is written at full speed."""
     library = LIBRARIES[spec["library"]](spec["options"])
-    ask(spec, "latency?ms=0")
+    ask(spec["control"], "latency?ms=0")
     library.write("warm-up.bin", pieces(MiB))
-    ask(spec, f"latency?ms={spec['latency_ms']}")
+    ask(spec["control"], f"latency?ms={spec['latency_ms']}")
     return library
 
 
@@ -110,7 +102,7 @@ def _raw_completes(spec: Spec) -> Step:
     assert isinstance(library, Boto3)
     client = library.client
     keys = [f"table/part-{n:06d}.bin" for n in range(spec["amount"])]
-    seeded = ask(spec, "seed", "\n".join(keys).encode())
+    seeded = ask(spec["control"], "seed", "\n".join(keys).encode())
     part = {"Parts": [{"PartNumber": 1, "ETag": seeded["etag"]}]}
 
     def complete(key: str, upload: str) -> None:
@@ -126,33 +118,25 @@ def _raw_completes(spec: Spec) -> Step:
 
 
 WORKS: dict[str, Callable[[Spec], Step]] = {
-    "stream": stream,
-    "small-files": small_files,
-    "job": job,
-    "commit": commit,
-}
+    "stream": stream, "small-files": small_files, "job": job, "commit": commit,
+}  # fmt: skip
 
 
 # Measuring ----------------------------------------------------------------------------------------
 
 
 def run(spec: Spec) -> Told:
-    """Prepare, measure, and tell."""
     step = WORKS[spec["work"]](spec)
-    ask(spec, "facts?forget=1")
+    ask(spec["control"], "facts?forget=1")
     gc.collect()
     start_bytes = forget_peak()
     cpu, started = cpu_seconds(), time.perf_counter()
     told = step()
     seconds, cpu = time.perf_counter() - started, cpu_seconds() - cpu
     return told | {
-        "seconds": seconds,
-        "cpu_seconds": cpu,
-        "start_bytes": start_bytes,
-        "peak_bytes": peak(),
-        "python": sys.version.split()[0],
-        "versions": versions(LIBRARIES[spec["library"]].packages),
-    }
+        "seconds": seconds, "cpu_seconds": cpu, "start_bytes": start_bytes, "peak_bytes": peak(),
+        "python": sys.version.split()[0], "versions": versions(LIBRARIES[spec["library"]].packages),
+    }  # fmt: skip
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

@@ -6,7 +6,6 @@ that Hadoop reads, and uploads that the server was asked to open.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,13 +20,13 @@ from uuid import uuid4
 
 from benchmarks.jobs import FILES_A_TASK
 from benchmarks.plan import Failed
-from benchmarks.writers import BUCKET, MiB
+from benchmarks.server import cached, compiled
+from benchmarks.writers import BUCKET, MiB, ask
 from tools import java, maven
 
 HERE = Path(__file__).resolve().parent / "s3a"
 JVM_OPTIONS = ("-Xmx1g",)
 WARM_UPS = 2
-COMPILE_SECONDS_MAX = 120.0
 FILE_BYTES = 10 * 1024
 
 
@@ -36,40 +35,22 @@ class NoHadoop(RuntimeError):
 
 
 def class_path() -> str:
-    """Where Hadoop and our driver of it are; fetches and compiles what is not there yet.
-
-    Raises:
-        NoHadoop: there is no Maven, or no Java of a development kit.
-    """
+    """Where Hadoop and our driver of it are; fetches and compiles what is not there yet. Raises
+    `NoHadoop`: there is no Maven, or no Java of a development kit."""
     pom, source = HERE / "pom.xml", HERE / "Magic.java"
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    cache = Path(home, "magic-committer", "benchmarks")
-    jars = cache / f"jars-{_mark(pom)}"
-    classes = cache / f"classes-{_mark(pom, source)}"
+    jars, classes = cached("jars", [pom]), cached("classes", [pom, source])
     try:
         if not jars.exists():
             maven.fetch(pom, jars)
     except maven.NoJars as error:
         raise NoHadoop(str(error)) from error
-    if not classes.exists():
-        compiler = shutil.which("javac")
-        if compiler is None:
-            raise NoHadoop("there is no `javac` on the PATH")
-        with tempfile.TemporaryDirectory(dir=cache) as making:
-            made = subprocess.run(
-                [compiler, "-d", f"{making}/made", "-cp", f"{jars}{os.sep}*", str(source)],
-                capture_output=True,
-                text=True,
-                timeout=COMPILE_SECONDS_MAX,
-            )
-            if made.returncode:
-                raise NoHadoop(f"javac refuses {source.name}:\n{made.stderr[-2000:]}")
-            os.replace(f"{making}/made", classes)
-    return os.pathsep.join((str(classes), f"{jars}{os.sep}*"))
-
-
-def _mark(*files: Path) -> str:
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    compiler, path = shutil.which("javac"), f"{jars}{os.sep}*"
+    if not classes.exists() and compiler is None:
+        raise NoHadoop("there is no `javac` on the PATH")
+    command = [compiler or "", "-cp", path, str(source), "-d"]
+    if said := compiled(classes, lambda to: [*command, to], HERE):
+        raise NoHadoop(f"javac refuses {source.name}:\n{said}")
+    return os.pathsep.join((str(classes), path))
 
 
 class Jvm:
@@ -95,7 +76,7 @@ class Jvm:
     def _run(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         verb, amount = spec["library"], spec["amount"]
         given = {"fs.s3a.endpoint": self.url, **spec["options"]}
-        self._ask("reset?verify=0")
+        ask(self.url, "reset?verify=0")
         if verb == "stream":
             words = ["stream", f"size={amount}"]
         elif verb == "commit":
@@ -104,8 +85,8 @@ class Jvm:
             tasks = 4 if verb == "job" else 1
             words = ["job", f"dest=s3a://{BUCKET}/table", f"tasks={tasks}"]
             words += [f"files={amount // tasks}", f"size={FILE_BYTES if tasks == 1 else 1000}"]
-        self._ask(f"latency?ms={spec['latency_ms']}")
-        self._ask("facts?forget=1")
+        ask(self.url, f"latency?ms={spec['latency_ms']}")
+        ask(self.url, "facts?forget=1")
         line = " ".join([*words, *(f"{name}={value}" for name, value in given.items())])
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -123,22 +104,16 @@ class Jvm:
         """Put a job whose tasks are committed on the server; its UUID."""
         uuid = str(uuid4())
         keys = [f"table/p={n % 16}/part-{n:06d}.bin" for n in range(files)]
-        seeded = self._ask("seed?size=1000", "\n".join(keys).encode())
+        seeded = ask(self.url, "seed?size=1000", "\n".join(keys).encode())
         etags = [{"etag": seeded["etag"], "checksumAlgorithm": None, "checksum": None}]
         commits = [
             {
-                "version": 2,
-                "uri": f"s3a://{BUCKET}/{key}",
-                "uploadId": upload,
-                "bucket": BUCKET,
-                "destinationKey": key,
-                "jobId": uuid,
-                "etags": etags,
-                "length": 1000,
+                "version": 2, "uri": f"s3a://{BUCKET}/{key}", "uploadId": upload, "bucket": BUCKET,
+                "destinationKey": key, "jobId": uuid, "etags": etags, "length": 1000,
                 "extraData": {},
             }
             for key, upload in zip(keys, seeded["ids"], strict=True)
-        ]
+        ]  # fmt: skip
         for number, first in enumerate(range(0, files, FILES_A_TASK)):
             document = {
                 "version": 3,
@@ -151,16 +126,8 @@ class Jvm:
 
     def _put(self, key: str, body: bytes) -> None:
         request = urllib.request.Request(f"{self.url}/{BUCKET}/{key}", data=body, method="PUT")
-        self._open(request)
-
-    def _ask(self, what: str, body: bytes | None = None) -> Any:
-        return json.loads(self._open(urllib.request.Request(f"{self.url}/-/{what}", data=body)))
-
-    def _open(self, request: urllib.request.Request) -> bytes:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=60) as reply:
-            body: bytes = reply.read()
-            return body
+        opener.open(request, timeout=60).close()
 
 
 def _few(verb: str) -> int:
@@ -170,13 +137,8 @@ def _few(verb: str) -> int:
 @contextmanager
 def running(url: str, warm_ups: int = WARM_UPS) -> Iterator[Jvm]:
     """Run a JVM that writes to a server. It ends with its standard input, which we hold.
-
-    Args:
-        warm_ups: how often a kind of run is made before the first that counts.
-
-    Raises:
-        NoHadoop: it cannot be had here.
-    """
+    ``warm_ups``: how often a kind of run is made before the first that counts. Raises
+    `NoHadoop`."""
     where = class_path()
     try:
         program = java.find().home / "bin" / "java"
@@ -186,13 +148,9 @@ def running(url: str, warm_ups: int = WARM_UPS) -> Iterator[Jvm]:
         told = [f"-Djava.io.tmpdir={folder}", f"-Dhadoop.tmp.dir={folder}"]
         with open(f"{folder}/errors", "w+b") as errors:
             process = subprocess.Popen(
-                [str(program), *JVM_OPTIONS, *told, "-cp", where, "Magic"],
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
+                [str(program), *JVM_OPTIONS, *told, "-cp", where, "Magic"], cwd=folder,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            )  # fmt: skip
             try:
                 yield Jvm(url, process, warm_ups)
             except NoHadoop as error:

@@ -68,7 +68,6 @@ def cases() -> dict[str, tuple[str, bytes]]:
 
 
 def main() -> int:
-    """Print a table."""
     print("| what | bytes | beside its bytes | time | |\n| --- | ---: | ---: | ---: | --- |")
     for name, (kind, data) in cases().items():
         told = subprocess.run(

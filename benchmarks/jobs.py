@@ -12,8 +12,8 @@ from typing import Any
 from unittest import mock
 
 import magic_committer as mc
-from benchmarks.child import Spec, Step, Told, ask
-from benchmarks.writers import BUCKET, Ours
+from benchmarks.child import Spec, Step, Told
+from benchmarks.writers import BUCKET, Ours, ask
 from magic_committer.stores.base import CreatedUpload, Part
 from magic_committer.stores.s3.client import S3Store
 
@@ -41,7 +41,7 @@ def whole_job(spec: Spec) -> Told:
 def seeded_job(spec: Spec) -> Step:
     """A job whose tasks are done; the step commits it."""
     ours = Ours(spec["options"])
-    ask(spec, "latency?ms=0")
+    ask(spec["control"], "latency?ms=0")
     job = mc.start(f"s3://{BUCKET}/table", track="memory", accept="results", **ours.terms)
     names = [f"p={n % 16}/part-{n:06d}.bin" for n in range(spec["amount"])]
     results = []
@@ -52,7 +52,7 @@ def seeded_job(spec: Spec) -> Step:
                     with task.open(name) as file:
                         file.write(CONTENT)
             results.append(task.result)
-    ask(spec, f"latency?ms={spec['latency_ms']}")
+    ask(spec["control"], f"latency?ms={spec['latency_ms']}")
 
     def step() -> Told:
         report = job.commit(results)
@@ -68,7 +68,7 @@ def seeded_uploads(spec: Spec, keys: list[str]) -> Iterator[None]:
     """Open uploads of these keys, each with a part in it, on the server of ``spec["control"]``.
     Inside, a Create gives such an upload, and its part is not sent; all other uploads are as
     ever."""
-    seeded = ask(spec, f"seed?size={len(CONTENT)}", "\n".join(keys).encode())
+    seeded = ask(spec["control"], f"seed?size={len(CONTENT)}", "\n".join(keys).encode())
     waiting = dict(zip(keys, seeded["ids"], strict=True))
     handed_out = set(seeded["ids"])
     real_create, real_put = S3Store.create_upload, S3Store.put_part

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import magic_committer as mc
 from benchmarks import child
+from benchmarks.rounds import turns
 
 TASKS, DIRECTORIES = 10, 100
 PLAIN = "shutil.move"
@@ -108,7 +109,6 @@ def measured(contender: str, files: int, directory: Path | None) -> Run:
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    """Measure, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.local_disk")
     parser.add_argument("--files", type=int, default=100_000, help="how many (%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="how many (%(default)s)")
@@ -123,8 +123,7 @@ def main(given: Sequence[str] | None = None) -> None:
     contenders = [PLAIN, *CONTENDERS]
     runs: dict[str, list[Run]] = {name: [] for name in contenders}
     for number in range(chosen.rounds):
-        turn = number % len(contenders)
-        for name in contenders[turn:] + contenders[:turn]:
+        for name in turns(contenders, number):
             runs[name].append(measured(name, chosen.files, chosen.directory))
     print(f"{chosen.files:,} files, median of {chosen.rounds}")
     print(f"{'':12} {'seconds':>8} {'ratio':>6} {'CPU s':>6} {'peak MiB':>9}")

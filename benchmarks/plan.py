@@ -7,9 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-Home = Literal["ours", "peers", "jvm"]
-GB = 10**9
 MiB = 1024**2
+TITLES = {
+    "streaming": "One large file",
+    "small": "1,000 files of 10 KiB from one task, at 30 ms a request",
+    "commit": "Job commit, by the latency of a request",
+    "requests": "Requests of a job of 4 tasks with 20 files each",
+}
+"""Of the groups."""
 
 
 class Failed(RuntimeError):
@@ -29,7 +34,7 @@ class Contender:
     """
 
     name: str
-    home: Home
+    home: Literal["ours", "peers", "jvm"]
     library: str
     options: Mapping[str, Any] = field(default_factory=dict)
     unsigned: bool = True
@@ -42,7 +47,7 @@ class Unit:
 
     Attributes:
         scale: what that is multiplied with, to be in ``name``.
-        cpu, cpu_scale: the same for CPU seconds, always for each amount; "": not measured.
+        cpu, cpu_scale: the same for CPU seconds, always for each amount; "": not timed.
         counted: what amounts are; "MiB" for bytes.
     """
 
@@ -66,8 +71,8 @@ class Measurement:
 
     Attributes:
         name: for `ONLY=`, with its ``group`` before it.
+        column: its heading, where those of a group share a table.
         work: of `benchmarks.child.WORKS`.
-        column: its heading in the documentation, where those of a group share a table.
         amount, quick_amount: bytes or files of one run.
         least: what even a slow contender does, or fixed costs would hide what is measured.
         peer: the contender that the ratios are to.
@@ -75,7 +80,6 @@ class Measurement:
 
     group: str
     name: str
-    title: str
     column: str
     work: str
     unit: Unit
@@ -87,8 +91,12 @@ class Measurement:
     latency_ms: float = 0
     tls: bool = False
     quick: bool = True
-    timed: bool = True
     note: str = ""
+
+    @property
+    def whole_name(self) -> str:
+        """Its group and its name."""
+        return f"{self.group}-{self.name}"
 
 
 # Contenders ---------------------------------------------------------------------------------------
@@ -100,23 +108,12 @@ def transports() -> list[str]:
     return [*fast, "boto3"]
 
 
-def ours(**options: Any) -> list[Contender]:
+def ours() -> list[Contender]:
     """This library, once for each transport."""
     return [
-        Contender(
-            f"magic-committer, {way}",
-            "ours",
-            "magic_committer",
-            {"transport": way, **options},
-        )
+        Contender(f"magic-committer, {way}", "ours", "magic_committer", {"transport": way})
         for way in transports()
     ]
-
-
-def many_threads(most: int) -> list[Contender]:
-    """This library, by its fastest way, with more requests in flight than by itself."""
-    best = ours(options={"commit_threads": most})
-    return [replace(best[0], name=f"magic-committer, {most} at once", quick=False)]
 
 
 def _peer(name: str, library: str = "", *, quick: bool = True, **options: Any) -> Contender:
@@ -129,37 +126,11 @@ def _s3a(
     return Contender(name, "jvm", verb, conf or {}, quick=quick)
 
 
-BYTEBUFFER = {"fs.s3a.fast.upload.buffer": "bytebuffer"}
 S3A_BEST = {
-    "fs.s3a.committer.threads": 256,
-    "fs.s3a.threads.max": 256,
-    "fs.s3a.connection.maximum": 512,
+    "fs.s3a.committer.threads": 256, "fs.s3a.threads.max": 256, "fs.s3a.connection.maximum": 512,
     "fs.s3a.max.total.tasks": 512,
-}
+}  # fmt: skip
 IN_MEMORY = {"fs.s3a.committer.magic.track.commits.in.memory.enabled": "true"}
-
-
-def _streamers() -> list[Contender]:
-    return [
-        *ours(),
-        _peer("obstore"),
-        _peer("pyarrow", quick=False),
-        _peer("boto3"),
-        _peer("smart_open", quick=False),
-        _peer("s3fs", quick=False),
-        _s3a("S3A, bytebuffer", "stream", BYTEBUFFER),
-        _s3a("S3A, its default", "stream"),
-    ]
-
-
-def _committers() -> list[Contender]:
-    return [
-        *ours(),
-        *many_threads(256),
-        _peer("boto3 client, 32 threads", "boto3", threads=32),
-        _s3a("S3A hot, 256 threads", "commit", S3A_BEST, quick=True),
-        _s3a("S3A hot, its default", "commit", quick=True),
-    ]
 
 
 # Measurements -------------------------------------------------------------------------------------
@@ -167,120 +138,73 @@ def _committers() -> list[Contender]:
 
 def plan() -> list[Measurement]:
     """All that can be measured here, in the order in which it is."""
-    return [*_streaming(), *_small(), *_commits(), *_requests()]
+    return [*_streaming(), _small(), *_commits(), _requests()]
 
 
 def _streaming() -> list[Measurement]:
-    signed = [replace(one, unsigned=False) for one in _streamers()]
+    streamers = [
+        *ours(), _peer("obstore"), _peer("pyarrow", quick=False), _peer("boto3"),
+        _peer("smart_open", quick=False), _peer("s3fs", quick=False),
+        _s3a("S3A, bytebuffer", "stream", {"fs.s3a.fast.upload.buffer": "bytebuffer"}),
+        _s3a("S3A, its default", "stream"),
+    ]  # fmt: skip
     one = Measurement(
-        group="streaming",
-        name="http",
-        title="One large file over HTTP, payloads not signed",
-        column="HTTP, not signed",
-        work="stream",
-        unit=MB_S,
-        amount=1024 * MiB,
-        quick_amount=256 * MiB,
-        least=64 * MiB,
-        contenders=_streamers(),
-        peer="obstore",
-        note="S3A signs each chunk over HTTP.",
-    )
+        "streaming", "http", "HTTP, not signed", "stream", MB_S, 1024 * MiB, 256 * MiB, 64 * MiB,
+        streamers, "obstore", note="S3A signs each chunk over HTTP.",
+    )  # fmt: skip
+    signed = [replace(c, unsigned=False) for c in streamers]
+    no_jvm = [c for c in streamers if c.home != "jvm"]
+    rest = replace(one, quick=False, note="")
     return [
         one,
-        replace(
-            one,
-            name="signed",
-            title="One large file over HTTP, payloads signed as each does by itself",
-            column="HTTP, signed",
-            contenders=signed,
-            quick=False,
-            note="",
-        ),
-        replace(
-            one,
-            name="tls",
-            title="One large file over TLS",
-            column="TLS",
-            tls=True,
-            quick=False,
-            note="",
-            contenders=[c for c in one.contenders if c.home != "jvm"],
-        ),
+        replace(rest, name="signed", column="HTTP, signed", contenders=signed),
+        replace(rest, name="tls", column="TLS", contenders=no_jvm, tls=True),
     ]
 
 
-def _small() -> list[Measurement]:
-    return [
-        Measurement(
-            group="small",
-            name="files",
-            title="Files of 10 KiB from one task, at 30 ms a request",
-            column="",
-            work="small-files",
-            unit=SECONDS_1000,
-            amount=1000,
-            quick_amount=100,
-            least=50,
-            contenders=[
-                *ours(),
-                _peer("obstore, one by one", "obstore"),
-                _peer("obstore, 32 threads", "obstore", threads=32),
-                _peer("boto3, one by one", "boto3"),
-                _peer("boto3, 32 threads", "boto3", threads=32),
-                _peer("s3fs pipe", "s3fs", quick=False),
-                _s3a("S3A, in memory", "files", IN_MEMORY),
-            ],
-            peer="boto3, 32 threads",
-            latency_ms=30,
-            note="Ours and S3A's are whole jobs, invisible until their commit; the others are"
-            " plain PUTs, which are visible one by one.",
-        ),
-    ]
+def _small() -> Measurement:
+    contenders = [
+        *ours(), _peer("obstore, one by one", "obstore"),
+        _peer("obstore, 32 threads", "obstore", threads=32), _peer("boto3, one by one", "boto3"),
+        _peer("boto3, 32 threads", "boto3", threads=32), _peer("s3fs pipe", "s3fs", quick=False),
+        _s3a("S3A, in memory", "files", IN_MEMORY),
+    ]  # fmt: skip
+    return Measurement(
+        "small", "files", "", "small-files", SECONDS_1000, 1000, 100, 50, contenders,
+        "boto3, 32 threads", latency_ms=30,
+        note="Ours and S3A's are whole jobs, invisible until their commit; the others are plain"
+        " PUTs, which are visible one by one.",
+    )  # fmt: skip
 
 
 def _commits() -> list[Measurement]:
+    fastest = ours()[0]
+    many = {**fastest.options, "options": {"commit_threads": 256}}
+    contenders = [
+        *ours(),
+        replace(fastest, name="magic-committer, 256 at once", options=many, quick=False),
+        _peer("boto3 client, 32 threads", "boto3", threads=32),
+        _s3a("S3A hot, 256 threads", "commit", S3A_BEST, quick=True),
+        _s3a("S3A hot, its default", "commit", quick=True),
+    ]
     return [
         Measurement(
-            group="commit",
-            name=f"{latency}ms",
-            title=f"Job commit at {latency} ms a request",
-            column=f"{latency} ms",
-            work="commit",
-            unit=FILES_S,
-            amount=10_000,
-            quick_amount=1000,
-            least=500,
-            contenders=_committers(),
-            peer="S3A hot, its default",
-            latency_ms=latency,
-            quick=latency == 20,
+            "commit", f"{latency}ms", f"{latency} ms", "commit", FILES_S, 10_000, 1000, 500,
+            contenders, "S3A hot, its default", latency_ms=latency, quick=latency == 20,
             note="The boto3 client only completes: no job, no checks, no clean-up.",
         )
         for latency in (0, 20, 60)
-    ]
+    ]  # fmt: skip
 
 
-def _requests() -> list[Measurement]:
-    return [
-        Measurement(
-            group="requests",
-            name="job",
-            title="Requests of a job of 4 tasks with 20 files each",
-            column="",
-            work="job",
-            unit=REQUESTS,
-            amount=80,
-            quick_amount=80,
-            least=80,
-            contenders=[
-                Contender("ours, memory", "ours", "magic_committer", {"track": "memory"}),
-                Contender("ours, s3", "ours", "magic_committer", {"track": "s3"}),
-                _s3a("S3A, memory", "job", IN_MEMORY, quick=True),
-                _s3a("S3A, s3", "job", quick=True),
-            ],
-            peer="S3A, s3",
-            timed=False,
-            note="memory and s3: where a task keeps track of its files. S3A's default is s3.",
-        )
+def _requests() -> Measurement:
+    contenders = [
+        Contender("ours, memory", "ours", "magic_committer", {"track": "memory"}),
+        Contender("ours, s3", "ours", "magic_committer", {"track": "s3"}),
+        _s3a("S3A, memory", "job", IN_MEMORY, quick=True),
+        _s3a("S3A, s3", "job", quick=True),
     ]
+    return Measurement(
+        "requests", "job", "", "job", REQUESTS, 80, 80, 80, contenders, "S3A, s3",
+        note="memory and s3: where a task keeps track of its files. S3A's default is s3.",
+    )  # fmt: skip

@@ -8,12 +8,13 @@ import platform
 import statistics
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import Run
 from benchmarks.plan import Unit
-from benchmarks.rounds import Outcome, Settings
+from benchmarks.rounds import Outcome
 
 Result = dict[str, Any]
 
@@ -23,51 +24,41 @@ NOT_MEASURED = (
 )
 
 
-def results(outcomes: Sequence[Outcome], settings: Settings, seconds: float) -> Result:
+def results(outcomes: Sequence[Outcome]) -> Result:
     """All that was measured, as JSON can hold it."""
-    versions: dict[str, str] = {}
-    for outcome in outcomes:
-        for run in outcome.runs:
-            versions |= run.versions
+    versions = {
+        name: version
+        for outcome in outcomes
+        for run in outcome.runs
+        for name, version in run.versions.items()
+    }
     return {
-        "machine": machine_facts(),
+        "machine": _machine(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "quick": settings.quick,
-        "seconds": round(seconds),
         "versions": dict(sorted(versions.items())),
         "not_measured": list(NOT_MEASURED),
         "measurements": [_measured(one) for one in outcomes if one.runs],
         "left_out": {
-            f"{one.measurement.group}-{one.measurement.name}: {name}": why.splitlines()[0]
+            f"{one.measurement.whole_name}: {name}": why.splitlines()[0]
             for one in outcomes
             for name, why in one.left_out.items()
         },
     }
 
 
-def machine_facts() -> dict[str, Any]:
-    """What it ran on."""
-    return {
-        "cores": os.cpu_count(),
-        "processor": _processor(),
-        "memory_gib": _memory_gib(),
-        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "python": sys.version.split()[0],
-    }
-
-
-def _processor() -> str:
-    try:
+def _machine() -> dict[str, Any]:
+    processor = platform.processor() or "unknown"
+    with suppress(OSError):  # not Linux: what Python knows will do
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass  # not Linux: what Python knows will do
-    return platform.processor() or "unknown"
-
-
-def _memory_gib() -> float:
-    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+                processor = line.partition(":")[2].strip()
+                break
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cores": os.cpu_count(), "processor": processor, "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "python": sys.version.split()[0],
+    }  # fmt: skip
 
 
 def _measured(outcome: Outcome) -> Result:
@@ -84,37 +75,21 @@ def _measured(outcome: Outcome) -> Result:
             times = row["figure"] / peer
             row["ratio"] = times if one.unit.rate else 1 / times
     return {
-        "group": one.group,
-        "name": one.name,
-        "title": one.title,
-        "column": one.column,
-        "unit": one.unit.name,
-        "more_is_better": one.unit.rate,
-        "cpu": one.unit.cpu,
-        "counted": one.unit.counted,
-        "peer": one.peer,
-        "note": one.note,
-        "load": [round(load, 1) for load in outcome.load],
+        "group": one.group, "name": one.name, "column": one.column, "unit": one.unit.name,
+        "more_is_better": one.unit.rate, "cpu": one.unit.cpu, "counted": one.unit.counted,
+        "peer": one.peer, "note": one.note, "load": [round(load, 1) for load in outcome.load],
         "rows": rows,
-    }
+    }  # fmt: skip
 
 
 def _row(name: str, runs: Sequence[Run], unit: Unit) -> Result:
     figures = [run.figure(unit) for run in runs]
-    grown = [run.grown_mib for run in runs if run.grown_mib is not None]
+    grown = [run.grown_bytes / 2**20 for run in runs if run.grown_bytes is not None]
     last = runs[-1]
     return {
-        "name": name,
-        "rounds": len(runs),
-        "amount": last.amount,
-        "figure": statistics.median(figures),
-        "least": min(figures),
-        "most": max(figures),
+        "name": name, "rounds": len(runs), "amount": last.amount,
+        "figure": statistics.median(figures), "least": min(figures), "most": max(figures),
         "cpu": statistics.median(run.cpu(unit) for run in runs) if unit.cpu else None,
-        "grown_mib": max(grown) if grown else None,
-        "requests": dict(last.requests),
-        "at_once": max(run.at_once for run in runs),
-        "part_mib": last.part_bytes / 2**20,
+        "grown_mib": max(grown) if grown else None, "requests": dict(last.requests),
         "payload": last.payload,
-        "checksum": last.checksum,
-    }
+    }  # fmt: skip

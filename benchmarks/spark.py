@@ -37,30 +37,26 @@ from uuid import uuid4
 
 from benchmarks import server
 from benchmarks.plan import Failed
+from benchmarks.rounds import turns
 from benchmarks.writers import environment
 
 FLOOR, OURS, NATIVE, VIA = "mapInArrow", "write_dataframe", "native", "via"
 ROWS_OF = {
     "narrow": (
-        "id",
-        "CAST(id * 1.5 AS decimal(20,1)) AS price",
-        "CAST(id % 1000 AS int) AS number",
+        "id", "CAST(id * 1.5 AS decimal(20,1)) AS price", "CAST(id % 1000 AS int) AS number",
         "lpad(CAST(id * 7919 AS string), 20, 'x') AS name",
         "date_add(DATE'2020-01-01', CAST(id % 3650 AS int)) AS day",
     ),
     "wide": ("id", "CAST(repeat(sha2(CAST(id AS string), 256), 15) AS binary) AS body"),
-}
+}  # fmt: skip
 """Rows of 56 bytes in Arrow, and of about 970."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of one case.
-
-    Attributes:
-        seconds: wall clock. cpu_seconds: of the JVM, its workers and this process.
-    """
+    """One run of one case. ``seconds``: wall clock. cpu_seconds: of the JVM, its workers and this
+    process."""
 
     case: str
     seconds: float
@@ -95,11 +91,7 @@ def take_all(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def cases(df: Any, rows: int, folder: str) -> dict[str, Callable[[], None]]:
-    """All of them, each of which checks what it did.
-
-    Raises:
-        Failed: rows or files are missing.
-    """
+    """All of them, each of which checks what it did. Raises Failed: rows or files are missing."""
     from magic_committer.spark import write_dataframe
 
     place, tables = f"s3://{server.BUCKET}/{uuid4().hex}", count()
@@ -158,10 +150,8 @@ def compare(spark: Any, of: dict[str, Callable[[], None]], rounds: int) -> list[
     for run in of.values():
         run()
     runs: list[Run] = []
-    names = list(of)
     for number in range(rounds):
-        turn = number % len(names)
-        for name in (*names[turn:], *names[:turn]):
+        for name in turns(list(of), number):
             cpu, started = _cpu_seconds(spark), time.perf_counter()
             of[name]()
             seconds = time.perf_counter() - started
@@ -252,7 +242,6 @@ def session(cores: int) -> Iterator[Any]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run what the command line asks for and print it."""
     from tools import java
 
     chosen = arguments(argv)

@@ -6,11 +6,11 @@ it imports nothing but the standard library until a library is chosen.
 
 from __future__ import annotations
 
+import json
 import os
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from io import UnsupportedOperation
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -27,13 +27,16 @@ def pieces(size: int) -> Iterator[bytes]:
         yield piece[: size - number * PIECE_BYTES]
 
 
-class Library:
-    """One library, with its client made. ``options`` say what is not a default.
+def ask(url: str, what: str, body: bytes | None = None) -> Any:
+    """Ask the server about itself, past any proxy."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(f"{url}/-/{what}", data=body, timeout=60) as reply:
+        return json.load(reply)
 
-    Attributes:
-        name: of the module that is imported.
-        packages: whose versions belong to a figure.
-    """
+
+class Library:
+    """One library, with its client made. ``options`` say what is not a default. ``name``: of the
+    module that is imported. ``packages``: whose versions belong to a figure."""
 
     name: ClassVar[str]
     packages: ClassVar[tuple[str, ...]]
@@ -41,13 +44,9 @@ class Library:
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = options
 
-    def open(self, key: str) -> AbstractContextManager[Any]:
-        """A file of the bucket that is written piece by piece.
-
-        Raises:
-            UnsupportedOperation: the library has none; `write` does without.
-        """
-        raise UnsupportedOperation(f"{self.name} has no file to write to")
+    def open(self, key: str) -> Any:
+        """A file of the bucket that is written piece by piece, where the library has one."""
+        raise NotImplementedError
 
     def write(self, key: str, data: Iterable[bytes]) -> None:
         """Write pieces to a key; they are visible when it returns."""
@@ -162,11 +161,8 @@ class SmartOpen(Library):
         self.module = smart_open
         self.parameters = {"client": boto3.client("s3")}
 
-    def open(self, key: str) -> AbstractContextManager[Any]:
-        opened: AbstractContextManager[Any] = self.module.open(
-            f"s3://{BUCKET}/{key}", "wb", transport_params=self.parameters
-        )
-        return opened
+    def open(self, key: str) -> Any:
+        return self.module.open(f"s3://{BUCKET}/{key}", "wb", transport_params=self.parameters)
 
 
 class S3fs(Library):
@@ -181,9 +177,8 @@ class S3fs(Library):
 
         self.files = s3fs.S3FileSystem()
 
-    def open(self, key: str) -> AbstractContextManager[Any]:
-        opened: AbstractContextManager[Any] = self.files.open(f"{BUCKET}/{key}", "wb")
-        return opened
+    def open(self, key: str) -> Any:
+        return self.files.open(f"{BUCKET}/{key}", "wb")
 
     def put_all(self, keys: list[str], content: bytes) -> None:
         self.files.pipe({f"{BUCKET}/{key}": content for key in keys})
@@ -208,9 +203,8 @@ class Pyarrow(Library):
             endpoint_override=endpoint.netloc, scheme=endpoint.scheme, region="us-east-1", **trust
         )
 
-    def open(self, key: str) -> AbstractContextManager[Any]:
-        opened: AbstractContextManager[Any] = self.files.open_output_stream(f"{BUCKET}/{key}")
-        return opened
+    def open(self, key: str) -> Any:
+        return self.files.open_output_stream(f"{BUCKET}/{key}")
 
 
 class Obstore(Library):
@@ -230,16 +224,13 @@ class Obstore(Library):
             with open(authority, "rb") as file:
                 trust = {"root_certificate": file.read()}
         self.store: Any = S3Store(
-            BUCKET,
-            endpoint=os.environ["AWS_ENDPOINT_URL"],
-            region="us-east-1",
+            BUCKET, endpoint=os.environ["AWS_ENDPOINT_URL"], region="us-east-1",
             client_options={"allow_http": True, **trust},
-            unsigned_payload=payloads_unsigned(),
-        )
+            unsigned_payload=bool(os.environ.get(_UNSIGNED)),
+        )  # fmt: skip
 
-    def open(self, key: str) -> AbstractContextManager[Any]:
-        opened: AbstractContextManager[Any] = self.module.open_writer(self.store, key)
-        return opened
+    def open(self, key: str) -> Any:
+        return self.module.open_writer(self.store, key)
 
     def put(self, key: str, content: bytes) -> None:
         self.module.put(self.store, key, content)
@@ -257,13 +248,10 @@ _UNSIGNED = "MAGIC_COMMITTER_BENCH_UNSIGNED"
 
 def environment(url: str, config: str, *, unsigned: bool, authority: str = "") -> dict[str, str]:
     """What a library's process finds: the server, any credentials, and nothing of this machine's.
-
-    Args:
-        config: a file for the AWS configuration, which is written here.
-        unsigned: do not sign payloads over HTTP, as all do over HTTPS. Those on AWS's Python SDK
-            are told by the configuration file, obstore by its option; pyarrow never signs them.
-        authority: the file with the certificate that is to be trusted, for HTTPS.
-    """
+    ``config``: a file for the AWS configuration, which is written here. ``unsigned``: payloads are
+    not signed over HTTP, as by all over HTTPS: those on AWS's Python SDK read it in the
+    configuration, obstore has an option; pyarrow never signs them. ``authority``: the file with
+    the certificate that HTTPS trusts."""
     with open(config, "w", encoding="utf-8") as file:
         file.write("[default]\n" + "s3 =\n  payload_signing_enabled = false\n" * unsigned)
     kept = {
@@ -272,19 +260,9 @@ def environment(url: str, config: str, *, unsigned: bool, authority: str = "") -
         if not name.startswith(("AWS_", "SSL_")) and not name.lower().endswith("_proxy")
     }
     return kept | {
-        "AWS_ACCESS_KEY_ID": "AKIABENCHBENCHBENCH0",
-        "AWS_SECRET_ACCESS_KEY": "bench" * 8,
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": url,
-        "AWS_CONFIG_FILE": config,
-        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        **({"AWS_CA_BUNDLE": authority} if authority else {}),
+        "AWS_ACCESS_KEY_ID": "AKIABENCHBENCHBENCH0", "AWS_SECRET_ACCESS_KEY": "bench" * 8,
+        "AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1", "AWS_ENDPOINT_URL": url,
+        "AWS_CONFIG_FILE": config, "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true", **({"AWS_CA_BUNDLE": authority} if authority else {}),
         _UNSIGNED: "1" if unsigned else "",
-    }
-
-
-def payloads_unsigned() -> bool:
-    """Whether this process was told not to sign payloads."""
-    return bool(os.environ.get(_UNSIGNED))
+    }  # fmt: skip

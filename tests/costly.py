@@ -44,10 +44,10 @@ class CostlyStore(MemoryStore):
             self.delete_object(key)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        pages = list(super().list_uploads(prefix))
         if not self.lags:
-            yield from pages
+            yield from super().list_uploads(prefix)
             return
+        pages = list(super().list_uploads(prefix))
         shown = [upload for page in pages for upload in page.uploads]
         shown += (upload for upload in self.done.values() if upload.key.startswith(prefix))
         shown.sort(key=lambda upload: (upload.key, upload.upload_id))  # as a store lists them

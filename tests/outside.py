@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 
 from magic_committer.options import S3Options
 from tests.servers import outside
@@ -18,6 +19,11 @@ def etag(body: bytes, block_bytes: int = 2**40) -> str:
     parts = [body[at : at + block_bytes] for at in range(0, len(body), block_bytes)] or [b""]
     digests = b"".join(hashlib.md5(part, usedforsecurity=False).digest() for part in parts)
     return f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(parts)}"
+
+
+def words(counts: Mapping[str, int]) -> str:
+    """What was counted, for people."""
+    return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
 
 
 class Outside:

@@ -26,6 +26,7 @@ from magic_committer._java import (
 __all__ = [
     "JAVA_VERSION_MIN",
     "MISSING_MODULE",
+    "SMALL",
     "Java",
     "NoJava",
     "bundled_java",
@@ -33,6 +34,9 @@ __all__ = [
     "for_spark",
     "system_java",
 ]
+
+SMALL = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a JVM that lives for seconds: quick to start, small."""
 
 
 @contextmanager

@@ -23,13 +23,9 @@ def commands(
     """Every command that does something, with the words that name it."""
     name = "magic-committer" if above is None else command.name
     context = click.Context(
-        command,
-        info_name=name,
-        parent=above,
-        terminal_width=WIDTH,
-        max_content_width=WIDTH,
+        command, info_name=name, parent=above, terminal_width=WIDTH, max_content_width=WIDTH,
         help_option_names=root.context_settings["help_option_names"],
-    )
+    )  # fmt: skip
     if not isinstance(command, click.Group):
         yield context.command_path, command, context
         return
@@ -63,7 +59,6 @@ def _help(command: click.Command, context: click.Context, several: set[Record]) 
 
 
 def text() -> str:
-    """The whole file."""
     listed = list(commands())
     parts = [
         "# Commands",

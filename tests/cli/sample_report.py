@@ -38,15 +38,11 @@ def sums(limit: int = 25) -> Sums:
                 size = None if name == "unknown" else (number * 37 % 97 + 1) * 8 * 1024**2
                 found = FoundUpload(
                     key=f"warehouse/events/dt=2026-11-{number % 28 + 1:02}/part-{number:05}"
-                    f"-{name}.snappy.parquet",
-                    upload_id=f"2~{name}{number:032x}",
-                    owner_class=name,
-                    age=age,
-                    job_state="closed" if name == "over" else "running",
-                    bytes=size,
+                    f"-{name}.snappy.parquet", upload_id=f"2~{name}{number:032x}", owner_class=name,
+                    age=age, job_state="closed" if name == "over" else "running", bytes=size,
                     storage_class="STANDARD",
                     job=f"2026-11-{number % 28:02}" if name in ("live", "over") else "",
-                )
+                )  # fmt: skip
                 made.add(found)
     for number, key in enumerate(HOSTILE):
         size = (900 + number) * 1024**3
@@ -80,13 +76,9 @@ def jobs() -> list[FoundJob]:
 
 
 def data() -> ReportData:
-    """All of it."""
     assert set(_COUNTS) == set(CLASSES)
     return ReportData(
-        dest="s3://lake/warehouse/events",
-        store="https://s3.eu-central-1.amazonaws.com/lake",
-        made=NOW,
-        sums=sums(),
-        jobs=jobs(),
+        dest="s3://lake/warehouse/events", store="https://s3.eu-central-1.amazonaws.com/lake",
+        made=NOW, sums=sums(), jobs=jobs(),
         notes=("4 uploads have no age or could not be measured: the store did not tell",),
-    )
+    )  # fmt: skip

@@ -28,15 +28,16 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.stores.s3.client import connect
 from magic_committer.stores.s3.errors import ACTIONS
 from magic_committer.testing import PatientClock
-from tests.cli.conftest import Command, Ran
-from tests.promises.hands import bury, killed
+from tests.cli.conftest import Command, Ran, lead
+from tests.promises.hands import bury, killed, raising
 from tests.servers import error, moto_options, moto_server, scripted_server
 from tests.unit.test_probe import SERVERS, Server
-from tools.moto_server import CREDENTIALS
 
 PATH = "s3://bucket/a/t"
+DOCTOR = ("doctor", PATH, "--format", "json")
 DEST = Destination.parse(PATH)
 EVERY_MODE = set(get_args(Mode))
+OFF_TOO = EVERY_MODE | {"Options(conditional_writes='off')"}
 ON_STORES = [one.action for one in PERMISSIONS if one.action != "s3:GetLifecycleConfiguration"]
 
 
@@ -58,7 +59,6 @@ def forbid(store: MemoryStore, *actions: str) -> None:
 
 
 def content(store: MemoryStore) -> tuple[object, ...]:
-    """All that a store holds."""
     return (
         {key: store.body(key) for key in store.keys()},
         sorted((upload.key, upload.upload_id) for upload in store.open_uploads()),
@@ -66,17 +66,20 @@ def content(store: MemoryStore) -> tuple[object, ...]:
 
 
 @pytest.fixture
-def used(memory_s3: MemoryStore) -> MemoryStore:
-    """A store that is in use."""
+def used(memory_s3: MemoryStore) -> Iterator[MemoryStore]:
+    """A store that is in use. Nothing may be left in it."""
     memory_s3.put_object("a/t/data.csv", b"data")
     memory_s3.start_upload("a/t/other.csv")
-    return memory_s3
+    before = content(memory_s3)
+    yield memory_s3
+    memory_s3.before = memory_s3.after = None
+    assert content(memory_s3) == before
 
 
 @contextmanager
-def served(store: MemoryStore) -> Iterator[MemoryStore]:
+def served(store: MemoryStore, clock: PatientClock | None = None) -> Iterator[MemoryStore]:
     """A store behind the command line."""
-    register_store(store, PatientClock())
+    register_store(store, clock or PatientClock())
     try:
         yield store
     finally:
@@ -84,7 +87,7 @@ def served(store: MemoryStore) -> Iterator[MemoryStore]:
 
 
 def checks(ran: Ran) -> dict[tuple[str, str], dict[str, Any]]:
-    """The checks of a JSON answer, by what they are about and their name, the first of each."""
+    """The checks of an answer, by what they are about and their name, the first of each."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in ran.json()["rows"]:
         found.setdefault((row["about"], row["name"]), row)
@@ -96,21 +99,18 @@ def checks(ran: Ran) -> dict[tuple[str, str], dict[str, Any]]:
 
 def test_all_is_well(command: Command, used: MemoryStore) -> None:
     """On a store that has everything every mode is promised, and the store is as it was."""
-    before = content(used)
     ran = command("doctor", PATH)
     assert (ran.code, ran.err) == (0, "")
     assert "append                             yes" in ran.out
     assert " no " not in ran.out
-    assert content(used) == before
 
 
 @pytest.mark.parametrize("action", ON_STORES)
 def test_exactly_what_is_denied_is_named(command: Command, used: MemoryStore, action: str) -> None:
     """With one action taken away that one is denied, all others are found to be allowed, nothing is
     left behind, and the exit code says what kind of trouble it is."""
-    before = content(used)
     forbid(used, action)
-    ran = command("doctor", PATH, "--format", "json")
+    ran = command(*DOCTOR)
     answers = {
         (row["name"], row["answer"])
         for row in ran.json()["rows"]
@@ -122,8 +122,6 @@ def test_exactly_what_is_denied_is_named(command: Command, used: MemoryStore, ac
     assert checks(ran)["promise", "append"]["answer"] == "no"
     assert action in checks(ran)["promise", "append"]["detail"]
     assert ran.code == 43
-    used.before = None
-    assert content(used) == before
 
 
 @pytest.mark.parametrize("refused", [True, False])
@@ -131,7 +129,7 @@ def test_what_an_object_that_is_not_there_answers_is_told(command: Command, refu
     """Below the destination a missing object is tried: 403 (a right to list some prefixes only) is
     told, and nothing is denied by it."""
     with served(MemoryStore("bucket", missing_is_refused=refused)):
-        ran = command("doctor", PATH, "--format", "json")
+        ran = command(*DOCTOR)
     assert ran.code == 0, ran.out
     get = checks(ran)["permission", "s3:GetObject"]
     assert (get["answer"], "a job lists its key" in get["detail"]) == ("ok", refused)
@@ -140,21 +138,18 @@ def test_what_an_object_that_is_not_there_answers_is_told(command: Command, refu
 
 def test_two_denials_do_not_hide_the_rest(command: Command, used: MemoryStore) -> None:
     """Who may neither delete nor abort is asked for PutObject all the same, and nothing is put."""
-    before = content(used)
     forbid(used, "s3:DeleteObject", "s3:AbortMultipartUpload")
-    found = checks(command("doctor", PATH, "--format", "json"))
+    found = checks(command(*DOCTOR))
     assert found["permission", "s3:PutObject"]["answer"] == "ok"
     assert found["permission", "s3:GetObject"]["answer"] == "ok"
     assert found["permission", "s3:ListMultipartUploadParts"]["answer"] == "ok"
     assert found["store", "swap"]["answer"] == "not asked"
-    used.before = None
-    assert content(used) == before
 
 
 def test_what_cannot_be_told_is_not_claimed(command: Command, used: MemoryStore) -> None:
     """A 403 for an object that is not there says nothing to who may not list."""
     forbid(used, "s3:DeleteObject", "s3:ListBucket", "s3:GetObject")
-    found = checks(command("doctor", PATH, "--format", "json"))
+    found = checks(command(*DOCTOR))
     assert found["permission", "s3:GetObject"]["answer"] == "unknown"
     assert "without s3:ListBucket" in found["permission", "s3:GetObject"]["detail"]
 
@@ -165,7 +160,7 @@ def test_without_the_listing_of_uploads_the_rest_is_asked(
     """The store's other ways are found out, and what the lack costs is said."""
     probe._known.pop(used.identity)  # as of a store that nobody knows
     forbid(used, "s3:ListBucketMultipartUploads")
-    found = checks(command("doctor", PATH, "--format", "json"))
+    found = checks(command(*DOCTOR))
     assert found["store", "swap"]["answer"] == "yes"
     assert found["store", "uploads_by_prefix"]["answer"] == "not asked"
     promise = found["promise", "finding uploads of killed tasks"]
@@ -178,7 +173,6 @@ class OddRules(MemoryStore):
     """A bucket whose lifecycle holds what this library cannot write back."""
 
     def lifecycle(self) -> dict[str, Any]:
-        """Its lifecycle, read."""
         raise FormatError("the lifecycle of bucket", "Rules[0]", "is new to us")
 
     def put_lifecycle(self, configuration: object) -> None:
@@ -189,7 +183,7 @@ class OddRules(MemoryStore):
 def test_a_lifecycle_that_is_not_understood_may_be_read(command: Command) -> None:
     """What is in it is for ``lifecycle show``: here the permission counts."""
     with served(OddRules("bucket")):
-        found = checks(command("doctor", PATH, "--format", "json"))
+        found = checks(command(*DOCTOR))
     assert found["permission", "s3:GetLifecycleConfiguration"]["answer"] == "ok"
 
 
@@ -206,19 +200,11 @@ def test_a_store_that_fails_half_way_is_told_and_left_clean(
     command: Command, used: MemoryStore
 ) -> None:
     """Permissions stand, the store's ways are unknown with the reason, nothing is left."""
-    before = content(used)
-
-    def look(request: Request) -> None:
-        if request.verb == "put_part":
-            raise Unanswered("put_part: no answer")
-
-    used.before = look
-    ran = command("doctor", PATH, "--format", "json")
+    used.before = raising(lambda r: r.verb == "put_part", Unanswered("put_part: no answer"))
+    ran = command(*DOCTOR)
     assert ran.code == 46
     assert ran.json()["summary"]["problem"] == "put_part: no answer"
     assert checks(ran)["promise", "append"]["answer"] == "unknown"
-    used.before = None
-    assert content(used) == before
 
 
 def test_a_store_that_does_not_answer_is_asked_once(command: Command, used: MemoryStore) -> None:
@@ -227,11 +213,7 @@ def test_a_store_that_does_not_answer_is_asked_once(command: Command, used: Memo
         (Unanswered("list: no answer"), 48),
         (PermissionDenied("list: no", status=403, code="InvalidAccessKeyId"), 43),
     ):
-
-        def look(request: Request, refused: Exception = refused) -> None:
-            raise refused
-
-        used.before = look
+        used.before = raising(lambda _: True, refused)
         used.requests.clear()
         ran = command("doctor", PATH)
         assert (ran.code, ran.out, used.requests.total()) == (code, "", 1)
@@ -240,13 +222,9 @@ def test_a_store_that_does_not_answer_is_asked_once(command: Command, used: Memo
 def test_a_wrong_clock_is_a_note(command: Command) -> None:
     """It is told, and decides nothing."""
     clock = PatientClock()
-    store = MemoryStore("bucket", clock=SystemClock().now)
     clock.ahead = 300.0
-    register_store(store, clock)
-    try:
-        ran = command("doctor", PATH, "--format", "json")
-    finally:
-        unregister_store(store)
+    with served(MemoryStore("bucket", clock=SystemClock().now), clock):
+        ran = command(*DOCTOR)
     assert ran.code == 0
     assert "5 min ahead of the store's" in ran.err
     assert 298 <= ran.json()["summary"]["clock_ahead"] <= 302
@@ -257,7 +235,6 @@ def test_nothing_is_left_when_it_is_interrupted(
     command: Command, used: MemoryStore, number: int
 ) -> None:
     """Ctrl-C at any request about permissions: what was there by then is taken away again."""
-    before = content(used)
     asked = 0
 
     def look(request: Request, reply: object) -> None:
@@ -268,26 +245,20 @@ def test_nothing_is_left_when_it_is_interrupted(
 
     used.after = look
     assert command("doctor", PATH).code == 130
-    used.after = None
-    assert content(used) == before
 
 
 def test_an_upload_whose_create_got_no_answer_is_found(command: Command, used: MemoryStore) -> None:
     """The reply is lost, the upload is there: it is looked for by its key."""
-    before = content(used)
-    verbs: list[str] = []
 
     def look(request: Request, reply: object) -> None:
-        verbs.append(request.verb)
-        if verbs.count("create_upload") == 1 and request.verb == "create_upload":
+        if request.verb == "create_upload":
+            used.after = None
             raise Unanswered("create_upload: no answer")
 
     used.after = look
-    found = checks(command("doctor", PATH, "--format", "json"))
+    found = checks(command(*DOCTOR))
     assert found["permission", "s3:PutObject"]["answer"] == "unanswered"
     assert found["permission", "s3:AbortMultipartUpload"]["answer"] == "ok"
-    used.after = None
-    assert content(used) == before
 
 
 # Stores -------------------------------------------------------------------------------------------
@@ -296,61 +267,31 @@ def test_an_upload_whose_create_got_no_answer_is_found(command: Command, used: M
 @pytest.mark.parametrize(
     ("name", "code", "lost", "words"),
     [
-        (
-            "garage",
-            46,
-            EVERY_MODE,
-            {"append": "of PUT If-None-Match the store ignores it", "Options": "helps"},
-        ),
-        (
-            "ceph rgw",
-            0,
-            {"fail", "fail_partitions"},
-            {"fail": "Complete If-None-Match the store ignores it", "replace": "with a warning"},
-        ),
-        (
-            "minio",
-            0,
-            {"finding uploads of killed tasks", "a client that is killed during Complete"},
-            {
-                "append": "but for a client that is killed during a Complete",
-                "replace": "with a warning",
-                "finding": "by a part of its key",
-                "a client": "may lose the file, if the store is MinIO",
-            },
-        ),
+        ("garage", 46, EVERY_MODE,
+         {"append": "of PUT If-None-Match the store ignores it", "Options": "helps"}),
+        ("ceph rgw", 0, {"fail", "fail_partitions"},
+         {"fail": "Complete If-None-Match the store ignores it", "replace": "with a warning"}),
+        ("minio", 0, {"finding uploads of killed tasks", "a client that is killed during Complete"},
+         {"append": "but for a client that is killed during a Complete",
+          "replace": "with a warning", "finding": "by a part of its key",
+          "a client": "may lose the file, if the store is MinIO"}),
         ("versitygw", 0, set(), {"finishing": "each object is looked at after its Complete"}),
-        (
-            "behind a proxy that spells anew",
-            46,
-            EVERY_MODE | {"Options(conditional_writes='off')"},
-            {
-                "append": "came back under the name 'Magic-Committer-Job'",
-                "Options": "does not help",
-            },
-        ),
-        (
-            "loses metadata of uploads",
-            46,
-            EVERY_MODE | {"Options(conditional_writes='off')"},
-            {"append": "loses user metadata of multipart uploads"},
-        ),
-        (
-            "s3s-fs",
-            0,
-            {"finding uploads of killed tasks"},
-            {"finding": "(501 NotImplemented)", "finishing": "answers 403 AccessDenied"},
-        ),
+        ("behind a proxy that spells anew", 46, OFF_TOO,
+         {"append": "came back under the name 'Magic-Committer-Job'", "Options": "does not help"}),
+        ("loses metadata of uploads", 46, OFF_TOO,
+         {"append": "loses user metadata of multipart uploads"}),
+        ("s3s-fs", 0, {"finding uploads of killed tasks"},
+         {"finding": "(501 NotImplemented)", "finishing": "answers 403 AccessDenied"}),
         ("knows no conditions", 46, EVERY_MODE, {"append": "refuses it (501 NotImplemented)"}),
     ],
-)
+)  # fmt: skip
 def test_no_more_is_promised_than_the_store_keeps(
     command: Command, name: str, code: int, lost: set[str], words: dict[str, str]
 ) -> None:
     """What a store ignores or refuses is named, with the modes that it costs and what helps."""
     with served(Server(**SERVERS[name][0])) as store:
         before = content(store)
-        ran = command("doctor", PATH, "--format", "json")
+        ran = command(*DOCTOR)
         assert content(store) == before
     assert ran.code == code
     promises = {row["name"]: row for row in ran.json()["rows"] if row["about"] == "promise"}
@@ -365,7 +306,7 @@ def test_no_more_is_promised_than_the_store_keeps(
 def test_the_verdict_is_what_a_job_meets(command: Command, name: str, mode: Mode) -> None:
     """A job of a mode starts on a store exactly if the doctor says so."""
     with served(Server(**SERVERS[name][0])):
-        found = checks(command("doctor", PATH, "--format", "json"))
+        found = checks(command(*DOCTOR))
         try:
             mc.start(PATH, mode=mode)
             starts = True
@@ -382,8 +323,7 @@ def test_nothing_known_is_nothing_promised() -> None:
 def test_on_a_server(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the real client, on moto's server: all is found, nothing stays."""
     with moto_server("doctored") as url:
-        for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": url}.items():
-            monkeypatch.setenv(variable, value)
+        lead(monkeypatch, url)
         ran = command("doctor", "s3://doctored/a/t", "--format", "json")
         assert (ran.code, ran.err) == (0, "")
         found = checks(ran)
@@ -402,8 +342,7 @@ def test_a_server_that_refuses_everything(
     """Through the real client: every action is denied by its name, the lifecycle's too."""
     with scripted_server() as server:
         server.said(error(403, "AccessDenied"))
-        for variable, value in {**CREDENTIALS, "AWS_ENDPOINT_URL": server.url}.items():
-            monkeypatch.setenv(variable, value)
+        lead(monkeypatch, server.url)
         ran = command("doctor", "s3://denied/t", "--format", "json")
     asked = {key[1]: row for key, row in checks(ran).items() if key[0] == "permission"}
     of_the_bucket = {action for action, row in asked.items() if row["on"] == "s3://denied/"}
@@ -441,9 +380,11 @@ def test_patterns_in_a_path_mean_themselves() -> None:
 
 
 class Guard:
-    """Holds whoever acts to a role's policy, as IAM would."""
+    """Holds whoever acts to a role's policy, as IAM would. ``loses``: no Complete is answered, or
+    has an effect."""
 
     def __init__(self, store: MemoryStore) -> None:
+        self.loses = False
         self.role: Role | None = None
         self.track: Track = "s3"
         self.did: dict[str, set[str]] = {role: set() for role in ROLES}
@@ -468,6 +409,8 @@ class Guard:
                 refused = denied(request)
                 refused.args = (f"{self.role} {action} {key}",)
                 raise refused
+        if self.loses and request.verb == "complete_upload":
+            raise Unanswered("no answer")
 
     def _tell(self, request: Request, answer: object) -> PermissionDenied | None:
         """Of a missing object IAM says so only to who may list, by a request without a prefix."""
@@ -517,24 +460,6 @@ def write_files(guard: Guard, job: mc.Job) -> list[mc.TaskCommit]:
     return results
 
 
-@contextmanager
-def losing_completes(store: MemoryStore) -> Iterator[None]:
-    """No answer to a Complete in the block, and no effect."""
-    look = store.before
-
-    def lose(request: Request) -> None:
-        if look is not None:
-            look(request)
-        if request.verb == "complete_upload":
-            raise Unanswered("no answer")
-
-    store.before = lose
-    try:
-        yield
-    finally:
-        store.before = look
-
-
 def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
     """Jobs that commit, abort, die and are recovered by hand or from cron."""
     guard.track = track
@@ -555,8 +480,10 @@ def jobs(guard: Guard, store: MemoryStore, mode: Mode, track: Track) -> None:
             elif end == "recover":
                 mc.recover(PATH, job.id, dead_after=0.0)
             elif end in ("finish", "revert"):
-                with losing_completes(store), pytest.raises(mc.CommitIncomplete):
+                guard.loses = True
+                with pytest.raises(mc.CommitIncomplete):
                     job.commit(results)
+                guard.loses = False
                 if end == "finish":
                     assert mc.recover(PATH, job.id).outcome == "committed"
                     assert job.commit(results).outcome == "committed"
@@ -619,6 +546,5 @@ def test_a_task_that_tracks_in_memory_may_do_less() -> None:
     assert allowed == {
         "s3:PutObject", "s3:GetObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"
     }  # fmt: skip
-    assert [one["Sid"] for one in policy("writer", DEST, "memory")["Statement"]] == [
-        "FilesRecordsAndUploads"
-    ]
+    (statement,) = policy("writer", DEST, "memory")["Statement"]
+    assert statement["Sid"] == "FilesRecordsAndUploads"

@@ -40,7 +40,6 @@ MUTATIONS_OF_EACH = 60
 
 
 def kind_of(path: Path) -> str:
-    """What a golden file is."""
     begins = path.name.partition("-")[0]
     return "success" if begins in ("_SUCCESS.json", "summary.json") else begins
 
@@ -167,37 +166,32 @@ def test_a_large_set_is_cut_for_people_only(
     assert command("inspect", path, "--format", "jsonl").out.count(".pendingset") == 5
 
 
-def test_what_a_file_holds_reaches_no_terminal(command: Command, tmp_path: Path) -> None:
-    """Control characters in a text that no reader refuses are escaped."""
-    document = orjson.loads(SAMPLES["success"].read_bytes())
-    document["description"] = "\x1b[31mred\nline"
-    path = tmp_path / "_SUCCESS"
-    path.write_bytes(orjson.dumps(document))
-    out = command("inspect", path).out
-    assert "\\x1b[31mred\\nline" in out
-    assert "\x1b" not in out
+ODD = {
+    "description": ("\x1b[31mred\nline", ("\\x1b[31mred\\nline",)),
+    "timestamp": (2**62, ("which is no date",)),
+    "diagnostics": (
+        {"seconds": "3 of 4", "age": "x", "bytes": "y", "started": "z"}, ("3 of 4", "x", "y", "z"),
+    ),
+}  # fmt: skip
+"""Of a field of `_SUCCESS` an odd value, and what is shown: control characters in a text that no
+reader refuses; any 64 bits for a time; diagnostics that are neither ages nor bytes."""
 
 
-@pytest.mark.parametrize("moment", [2**62, -(2**62)])
-def test_a_time_that_is_none_is_no_traceback(command: Command, tmp_path: Path, moment: int) -> None:
-    """Any 64 bits are a valid time to Hadoop's readers."""
-    document = orjson.loads(SAMPLES["success"].read_bytes()) | {"timestamp": moment}
-    path = tmp_path / "_SUCCESS"
-    path.write_bytes(orjson.dumps(document))
-    ran = command("inspect", path)
-    assert ran.code == 0
-    assert "which is no date" in ran.out
-
-
-def test_a_text_by_the_name_of_a_number_is_shown(command: Command, tmp_path: Path) -> None:
-    """Diagnostics and metrics have names of their own: they are neither ages nor bytes."""
-    texts = {"seconds": "3 of 4", "age": "x", "bytes": "y", "started": "z"}
-    document = orjson.loads(SAMPLES["success"].read_bytes()) | {"diagnostics": texts}
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [*((name, *odd) for name, odd in ODD.items()), ("timestamp", -(2**62), ODD["timestamp"][1])],
+)
+def test_what_a_reader_takes_is_shown_for_a_terminal(
+    command: Command, tmp_path: Path, field: str, value: object, shown: tuple[str, ...]
+) -> None:
+    """It is escaped, or said to be none; no control character and no traceback is printed."""
+    document = orjson.loads(SAMPLES["success"].read_bytes()) | {field: value}
     path = tmp_path / "_SUCCESS"
     path.write_bytes(orjson.dumps(document))
     ran = command("inspect", path)
     assert ran.code == 0
-    assert all(text in ran.out for text in texts.values())
+    assert all(text in ran.out for text in shown)
+    assert "\x1b" not in ran.out
 
 
 # What is wrong ------------------------------------------------------------------------------------
@@ -215,18 +209,14 @@ BROKEN: dict[str, tuple[str, bytes, str, str]] = {
     "a newer plan": ("_plan-1.json", b'{"version": 9}', "version", "this library knows 2"),
     "a newer sign": ("_alive.json", b'{"version": 9}', "version", "this library knows 1"),
     "a number as text": (
-        "_alive.json",
-        b'{"version": 1, "job": "1", "role": "r", "host": "h", "pid": "1"}',
-        "pid",
+        "_alive.json", b'{"version": 1, "job": "1", "role": "r", "host": "h", "pid": "1"}', "pid",
         "has the wrong type",
     ),
     "a manifest": (
-        "x",
-        (GOLDEN / "3.5.0/manifest-committer/task-manifest-1.json").read_bytes(),
-        "type",
+        "x", (GOLDEN / "3.5.0/manifest-committer/task-manifest-1.json").read_bytes(), "type",
         "manifest committer",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("how", FORMATS)
@@ -260,19 +250,8 @@ def deletions(document: dict[str, Any]) -> list[bytes]:
 def replacements(document: dict[str, Any], chance: random.Random) -> list[bytes]:
     """A document with one value, at any depth, replaced by another."""
     values: list[Any] = [
-        None,
-        True,
-        -1,
-        2**63,
-        1.5,
-        "",
-        "\x00",
-        [],
-        {},
-        [[]],
-        {"a": [1]},
-        "2" * 2000,
-    ]
+        None, True, -1, 2**63, 1.5, "", "\x00", [], {}, [[]], {"a": [1]}, "2" * 2000,
+    ]  # fmt: skip
 
     def places(value: Any) -> list[tuple[Any, Any]]:
         named = value.items() if isinstance(value, dict) else enumerate(value)
@@ -301,15 +280,9 @@ def bytes_changed(data: bytes, chance: random.Random) -> list[bytes]:
     return made
 
 
-FILE_OF = {
-    "pending": "x.pending",
-    "pendingset": "x.pendingset",
-    "success": "_SUCCESS",
-    "plan": "_plan-1.json",
-    "record": "_job.json",
-    "alive": "_alive.json",
-    "ledger": "__magic_stream/_q.json",
-}
+NAMED = {"pending": "x.pending", "pendingset": "x.pendingset", "success": "_SUCCESS"}
+OURS = {"plan": "/_plan-", "record": "/_job.json", "alive": "/_alive.json", "ledger": "/_q.json"}
+"""What is in their keys."""
 
 
 def check_hostile(command: Command, path: Path, data: bytes) -> bool:
@@ -333,19 +306,14 @@ def test_a_mutation_is_never_a_traceback(
 ) -> None:
     """Fields that go, values of another type, cut files, flipped bytes: each is valid, or has a
     reason."""
-    by_kind: dict[str, bytes] = {name: path.read_bytes() for name, path in SAMPLES.items()}
-    names = {
-        "plan": "/_plan-",
-        "record": "/_job.json",
-        "alive": "/_alive.json",
-        "ledger": "/_q.json",
-    }
-    for own, word in names.items():
-        by_kind[own] = next(body for key, body in ours.items() if word in key)
-    data = by_kind[kind]
+    if kind in OURS:
+        name, data = next((key, body) for key, body in ours.items() if OURS[kind] in key)
+        name = name.rpartition("/")[2] if kind != "ledger" else "__magic_stream/_q.json"
+    else:
+        name, data = NAMED[kind], SAMPLES[kind].read_bytes()
     document = orjson.loads(data)
     mutants = deletions(document) + replacements(document, chance) + bytes_changed(data, chance)
-    file = tmp_path / FILE_OF[kind]
+    file = tmp_path / name
     file.parent.mkdir(exist_ok=True)
     valid = [check_hostile(command, file, mutant) for mutant in mutants]
     assert not all(valid)
@@ -367,15 +335,10 @@ def test_our_own_set_is_sealed(command: Command, tmp_path: Path, ours: dict[str,
 @pytest.mark.parametrize(
     ("file", "code"),
     [
-        ("s3://bucket/t/none.pending", 44),
-        ("s3://bucket/t/", 2),
-        ("s3://bucket", 2),
-        ("gs://bucket/x", 2),
-        ("none/here.pending", 44),
-        (".", 2),
-        ("a\0b", 1),
+        ("s3://bucket/t/none.pending", 44), ("s3://bucket/t/", 2), ("s3://bucket", 2),
+        ("gs://bucket/x", 2), ("none/here.pending", 44), (".", 2), ("a\0b", 1),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_read(
     command: Command, memory_s3: MemoryStore, file: str, code: int
 ) -> None:

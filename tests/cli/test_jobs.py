@@ -6,8 +6,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-import shlex
 import threading
+from typing import Any
 
 import orjson
 import pytest
@@ -18,33 +18,18 @@ from magic_committer.cli.app import FORMATS
 from magic_committer.commit.load import LOADING_SETS_MAX
 from magic_committer.errors import PermissionDenied
 from magic_committer.protocol.record import JOB_METADATA
-from magic_committer.stores.memory import MemoryStore, Request
-from tests.cli.conftest import Command, Ran
+from magic_committer.stores.memory import Request
+from tests.cli.conftest import Command, Ran, contents, forbid, pasted
 from tests.hadoops import leave_job
-from tests.promises.hands import DEST, At, Crash, committed_task, control, crash, visible
-from tests.promises.machine import DAY, FILES, HOUR, READS, Machine
+from tests.promises.hands import DEST, committed_task, control, dies_at, raising, visible
+from tests.promises.machine import DAY, FILES, HOUR, READS, STATES, Machine
 
-STATES = (
-    "running", "committing", "completed", "reverting", "reverted", "aborting", "closed",
-)  # fmt: skip
 RELEASES = ("3.3.4", "3.4.1")
 VERBS = ("commit", "abort", "recover")
+ON_BOTH = pytest.mark.parametrize("kind", ["s3", "manifest"], indirect=True)
+"""On S3, and on a file system whose jobs rename."""
 PATIENCE_SECONDS = 300.0
 """For threads that are to meet."""
-
-
-def contents(store: MemoryStore) -> tuple[object, ...]:
-    """All there is."""
-    return {key: store.body(key) for key in store.keys()}, store.open_uploads()
-
-
-def pasted(told: str, verb: str) -> list[str]:
-    """The arguments of the command of that verb that a text has in backticks."""
-    for call in re.findall("`(.*?)`", told):
-        name, *arguments = shlex.split(call)
-        if name == "magic-committer" and arguments[1] == verb:
-            return arguments
-    raise AssertionError(f"no {verb} in {told}")
 
 
 # Show ---------------------------------------------------------------------------------------------
@@ -82,11 +67,10 @@ def test_a_job_of_a_streaming_query_tells_its_batch(machine: Machine, command: C
     checkpoint; `inspect` reads the ledger."""
     job = mc.start(DEST, checkpoint="s3://bucket/ck")
     result = committed_task(job, "0", {"a.csv": b"1"})
-    at = At(machine.s3, lambda r: r.verb == "complete_upload", crash)
-    with pytest.raises(Crash):
-        job.commit([result], batch=mc.StreamBatch("query-1", 7))
-    assert at.done
-    machine.s3.before = None
+    batch = mc.StreamBatch("query-1", 7)
+    dies_at(
+        machine.s3, lambda r: r.verb == "complete_upload", lambda: job.commit([result], batch=batch)
+    )
     (row,) = command("job", "list", DEST, "--format", "json").json()["rows"]
     assert (row["query"], row["batch"]) == ("query-1", 7)
     assert "query-1      7" in command("job", "list", DEST).out
@@ -176,12 +160,7 @@ def test_a_job_that_may_not_be_looked_at_hides_no_other(
     mc.start(DEST, job_id="fine")
     machine.s3.put_object(f"t/{directory}x")
     leave_job(machine.s3, "3.3.4", job_id="other")
-
-    def deny(request: Request) -> None:
-        if request.verb == "head" and directory in request.key:
-            raise PermissionDenied("s3:GetObject is not allowed")
-
-    machine.s3.before = deny
+    forbid(machine.s3, "head", below=f"t/{directory}", words="s3:GetObject is not allowed")
     told = command("job", "list", DEST, "--format", "json")
     assert told.code == exits.OK
     rows = {row["id"]: row for row in told.json()["rows"]}
@@ -222,39 +201,27 @@ def test_tokens_are_looked_for_by_many_requests_at_once(machine: Machine, comman
 
 # States × commands --------------------------------------------------------------------------------
 
-OUTCOMES = {
-    ("commit", "running"): "committed",
-    ("commit", "committing"): "committed",
-    ("commit", "completed"): "committed",
-    ("commit", "reverting"): None,
-    ("commit", "reverted"): None,
-    ("commit", "aborting"): None,
-    ("commit", "closed"): None,
-    ("abort", "running"): "aborted",
-    ("abort", "committing"): None,
-    ("abort", "completed"): None,
-    ("abort", "reverting"): "reverted",
-    ("abort", "reverted"): "reverted",
-    ("abort", "aborting"): "aborted",
-    ("abort", "closed"): "aborted",
-    ("recover", "running"): "aborted",
-    ("recover", "committing"): "committed",
-    ("recover", "completed"): "committed",
-    ("recover", "reverting"): "reverted",
-    ("recover", "reverted"): "reverted",
-    ("recover", "aborting"): "aborted",
-    ("recover", "closed"): "aborted",
+OUTCOMES: dict[str, tuple[str | None, ...]] = {
+    "running": ("committed", "aborted", "aborted"),
+    "committing": ("committed", None, "committed"),
+    "completed": ("committed", None, "committed"),
+    "reverting": (None, "reverted", "reverted"),
+    "reverted": (None, "reverted", "reverted"),
+    "aborting": (None, "aborted", "aborted"),
+    "closed": (None, "aborted", "aborted"),
 }
-"""What a command makes of a dead job; None: refused."""
+"""What each of `VERBS` makes of a dead job; None: refused."""
 
 
-@pytest.mark.parametrize(("verb", "state"), OUTCOMES)
+@ON_BOTH
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("state", OUTCOMES)
 def test_each_command_ends_a_job_or_refuses(
     machine: Machine, command: Command, verb: str, state: str
 ) -> None:
     """Whatever the state: a dry run and a question that nobody answers change nothing; then the job
     comes to the end that its record allows, and the same command again changes nothing."""
-    outcome = OUTCOMES[(verb, state)]
+    outcome = OUTCOMES[state][VERBS.index(verb)]
     job = machine.job(state, job_id="mine")
     machine.later(2 * DAY)
     before = contents(machine.s3)
@@ -285,12 +252,7 @@ def test_a_job_of_which_something_is_left_is_not_ended(
     """Where its uploads may not be aborted: exit code 46, and the report says what is left."""
     machine.job("running", job_id="mine")
     machine.later(2 * DAY)
-
-    def deny(request: Request) -> None:
-        if request.verb == "abort_upload":
-            raise PermissionDenied("s3:AbortMultipartUpload is not allowed")
-
-    machine.s3.before = deny
+    forbid(machine.s3, "abort_upload", words="s3:AbortMultipartUpload is not allowed")
     for _ in range(2):
         told = command("job", verb, DEST, "mine", "--yes", "--format", "json")
         assert told.code == exits.BAD_STATE
@@ -327,62 +289,52 @@ def test_what_was_done_is_told_in_each_format(
 # Commit -------------------------------------------------------------------------------------------
 
 
+@ON_BOTH
 def test_a_commit_says_in_numbers_what_becomes_visible(machine: Machine, command: Command) -> None:
     """Exactly the chosen attempts count: not the pendings of killed ones, nor older attempts."""
     job = machine.job("running")
     committed_task(job, "1", {"1.csv": b"newer"})
     told = command("job", "commit", DEST, job.id, "--dry-run", "--format", "json").json()
     assert (told["tasks"], told["files"], told["adopt"]) == (["1", "2"], 2, False)
+    assert told["would"].startswith(f"Commit job {job.id}: make visible 2 files of 2 tasks, ")
     words = command("job", "commit", DEST, job.id, "--dry-run").out
     assert "2 files of 2 tasks" in words
 
 
-def test_tasks_that_are_not_those_expected_decide_nothing(
-    machine: Machine, command: Command
-) -> None:
-    """Exit code 46, and the job runs on; with the right ones it is committed."""
-    job = machine.job("running")
-    before = contents(machine.s3)
-    for last in ("--dry-run", "--yes"):
-        assert command("job", "commit", DEST, job.id, "--expect", 3, last).code == exits.BAD_STATE
-    assert contents(machine.s3) == before
-    assert command("job", "commit", DEST, job.id, "--expect", 2, "--yes").code == exits.OK
-    assert visible(machine.s3) == FILES
-
-
-def test_a_job_of_messages_is_not_committed_by_hand(machine: Machine, command: Command) -> None:
-    """I9: what lies on the store may be cut short where attempts are accepted by message."""
-    job = mc.start(DEST, accept="results")
-    committed_task(job, "1", {"a.csv": b"cut"})
-    told = command("job", "commit", DEST, job.id, "--yes")
-    assert told.code == exits.BAD_STATE
-    assert "by its driver only" in told.err
-    assert visible(machine.s3) == {}
-
-
-def test_a_job_without_committed_tasks_wants_a_word(machine: Machine, command: Command) -> None:
-    """An empty commit is rarely meant: ``--expect 0`` says so."""
-    job = mc.start(DEST)
-    told = command("job", "commit", DEST, job.id, "--yes")
-    assert (told.code, "--expect 0" in told.err) == (exits.BAD_STATE, True)
-    assert command("job", "commit", DEST, job.id, "--yes", "--expect", 0).code == exits.OK
-
-
-def test_what_is_wrong_is_told_before_anything_is_decided(
-    machine: Machine, command: Command
-) -> None:
-    """A lost upload: the job is neither committed nor aborted; on the operator's word it is taken
-    as it is."""
+def lost(machine: Machine, command: Command) -> mc.Job:
+    """A running job that has lost an upload."""
     job = machine.job("running")
     machine.s3.drop_upload(machine.s3.open_uploads("t/2.csv")[0].upload_id)
+    return job
+
+
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "other tasks": (
+        lambda machine, _: machine.job("running"), ("--expect", "3"), "3", ("--expect", "2"),
+    ),
+    "no task": (lambda *_: mc.start(DEST), (), "--expect 0", ("--expect", "0")),
+    "a lost upload": (lost, (), "t/2.csv", ("--accept", "t/2.csv")),
+}  # fmt: skip
+"""How a job is made, what is asked of it, what the refusal says, and what is taken then."""
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_a_commit_that_is_refused_decides_nothing(
+    machine: Machine, command: Command, why: str
+) -> None:
+    """Exit code 46 and why, in a dry run too where that can tell; the job is neither committed nor
+    aborted, and on the operator's word it is taken as it is."""
+    made, asked, says, word = REFUSED[why]
+    job = made(machine, command)
     before = contents(machine.s3)
-    told = command("job", "commit", DEST, job.id, "--yes")
-    assert told.code == exits.BAD_STATE
-    assert "t/2.csv" in told.err
+    for last in ("--dry-run", "--yes") if why == "other tasks" else ("--yes",):
+        told = command("job", "commit", DEST, job.id, *asked, last)
+        assert (told.code, says in told.err) == (exits.BAD_STATE, True)
     assert contents(machine.s3) == before
-    accepted = ("--accept", "t/2.csv", "--yes", "--format", "json")
-    assert command("job", "commit", DEST, job.id, *accepted).json()["outcome"] == "committed"
-    assert set(visible(machine.s3)) == {"t/1.csv"}
+    ran = command("job", "commit", DEST, job.id, *word, "--yes", "--format", "json")
+    assert ran.json()["outcome"] == "committed"
+    gone = {"other tasks": 0, "no task": 2, "a lost upload": 1}[why]
+    assert len(visible(machine.s3)) == len(FILES) - gone
 
 
 # Ways out -----------------------------------------------------------------------------------------
@@ -398,19 +350,29 @@ def unresolved(machine: Machine, command: Command) -> Ran:
     return told
 
 
-def test_an_unresolved_key_can_be_accepted_by_pasting(machine: Machine, command: Command) -> None:
-    """I10: the message has the command that takes what is there for right."""
+@pytest.mark.parametrize(("verb", "outcome"), [("recover", "committed"), ("abort", "reverted")])
+def test_the_ways_out_of_an_unresolved_job_can_be_pasted(
+    machine: Machine, command: Command, verb: str, outcome: str
+) -> None:
+    """I10: the message has the command that takes what is there for right, and the one that undoes
+    the job."""
     told = unresolved(machine, command)
-    ran = command(*pasted(told.err, "recover"), "--yes", "--format", "json")
-    assert ran.json()["outcome"] == "committed"
+    (call,) = [words for words in pasted(told.err) if words[1] == verb]
+    assert command(*call, "--yes", "--format", "json").json()["outcome"] == outcome
+    assert bool(visible(machine.s3)) == (outcome == "committed")
 
 
-def test_an_unresolved_job_can_be_undone_by_pasting(machine: Machine, command: Command) -> None:
-    """I10: the message has the command that undoes the job."""
-    told = unresolved(machine, command)
-    ran = command(*pasted(told.err, "abort"), "--yes", "--format", "json")
-    assert ran.json()["outcome"] == "reverted"
-    assert visible(machine.s3) == {}
+@ON_BOTH
+def test_a_young_job_is_left_and_its_way_out_can_be_pasted(
+    machine: Machine, command: Command
+) -> None:
+    """Whether a running job is dead is told by its age, or by the operator."""
+    machine.job("running", job_id="mine")
+    machine.later(5 * HOUR)
+    told = command("job", "recover", DEST, "mine", "--yes")
+    assert (told.code, "5 h" in told.err) == (exits.BAD_STATE, True)
+    (call,) = pasted(told.err)
+    assert command(*call, "--yes", "--format", "json").json()["outcome"] == "aborted"
 
 
 @pytest.mark.parametrize("verb", ["commit", "recover"])
@@ -426,32 +388,21 @@ def test_programs_are_told_the_unresolved_keys(
     assert (dry.code, dry.json()["unresolved"]) == (exits.OK, ["t/2.csv"])
 
 
-def test_a_young_job_is_left_and_its_way_out_can_be_pasted(
-    machine: Machine, command: Command
-) -> None:
-    """Whether a running job is dead is told by its age, or by the operator."""
-    machine.job("running", job_id="mine")
-    machine.later(5 * HOUR)
-    told = command("job", "recover", DEST, "mine", "--yes")
-    assert told.code == exits.BAD_STATE
-    assert "5 h" in told.err
-    ran = command(*pasted(told.err, "recover"), "--yes", "--format", "json")
-    assert ran.json()["outcome"] == "aborted"
-
-
 def test_a_committing_job_is_not_aborted_unasked(machine: Machine, command: Command) -> None:
     """``abort`` refuses what is decided and names both ways; ``--revert`` undoes it."""
     machine.job("committing", job_id="mine")
     told = command("job", "abort", DEST, "mine", "--yes")
     assert told.code == exits.BAD_STATE
-    assert pasted(told.err, "recover") == ["job", "recover", f"{DEST}/", "mine"]
-    assert pasted(told.err, "abort") == ["job", "abort", f"{DEST}/", "mine", "--revert"]
+    assert pasted(told.err) == [
+        ["job", "recover", f"{DEST}/", "mine"], ["job", "abort", f"{DEST}/", "mine", "--revert"],
+    ]  # fmt: skip
     dry = command("job", "abort", DEST, "mine", "--revert", "--dry-run").out
     assert "1 of its 2 files" in dry
     assert command("job", "abort", DEST, "mine", "--revert", "--yes").code == exits.OK
     assert visible(machine.s3) == {}
 
 
+@ON_BOTH
 def test_what_was_written_over_is_told_before_a_revert(machine: Machine, command: Command) -> None:
     """``abort --revert`` says that what the job wrote over does not come back: in the dry run, and
     with ``--yes`` before the first request that changes anything; and so it is."""
@@ -462,30 +413,18 @@ def test_what_was_written_over_is_told_before_a_revert(machine: Machine, command
     assert dry["warning"].startswith(words)
     assert dry["would"].startswith("Undo job mine, which is committing: ")
     assert words in command("job", "abort", DEST, "mine", "--revert", "--dry-run").out
-
-    def no_change(request: Request) -> None:
-        if request.verb not in READS:
-            raise PermissionDenied("nothing may be changed")
-
-    machine.s3.before = no_change
+    machine.s3.before = raising(lambda r: r.verb not in READS, PermissionDenied("no change"))
     told = command("job", "abort", DEST, "mine", "--revert", "--yes")
     assert (told.code, told.err.count(words)) == (exits.FORBIDDEN, 1)
     machine.s3.before = None
     assert command("job", "abort", DEST, "mine", "--revert", "--yes").code == exits.OK
     assert visible(machine.s3) == {}
-
-
-def test_a_job_that_could_write_over_nothing_warns_of_nothing(
-    machine: Machine, command: Command
-) -> None:
-    """Mode ``fail`` has written over nothing, a commit undoes nothing: neither warns of a loss."""
-    machine.job("committing", job_id="mine", mode="fail")
-    told = command("job", "abort", DEST, "mine", "--revert", "--yes")
+    machine.job("committing", job_id="fails", mode="fail")  # which could write over nothing
+    told = command("job", "abort", DEST, "fails", "--revert", "--yes")
     assert (told.code, told.err) == (exits.OK, "")
-    machine.job("committing", job_id="other")
+    machine.job("committing", job_id="other")  # and a commit undoes nothing
     dry = command("job", "commit", DEST, "other", "--dry-run", "--format", "json").json()
-    assert dry["warning"] == ""
-    assert command("job", "commit", DEST, "other", "--yes").err == ""
+    assert (dry["warning"], command("job", "commit", DEST, "other", "--yes").err) == ("", "")
 
 
 def test_a_way_out_goes_to_the_same_store_and_tells_no_secret(
@@ -494,7 +433,8 @@ def test_a_way_out_goes_to_the_same_store_and_tells_no_secret(
     """Profile and endpoint are repeated; an endpoint that holds credentials is not."""
     machine.job("running", job_id="mine")
     way = ("--profile", "ops", "--endpoint-url", "http://store:9000")
-    assert pasted(command("job", "recover", DEST, "mine", *way).err, "recover")[-4:] == list(way)
+    (call,) = pasted(command("job", "recover", DEST, "mine", *way).err)
+    assert call[-4:] == list(way)
     secret = ("--endpoint-url", "http://user:secret@store:9000")
     assert "secret" not in command("job", "recover", DEST, "mine", *secret).err
 
@@ -534,31 +474,3 @@ def test_hadoops_job_is_ended_only_on_the_operators_word(
     assert visible(machine.s3) == (hadoops.files if verb == "commit" else {})
     assert machine.s3.open_uploads() == ()
     assert control(machine.s3) == ["t/__magic_job-hadoops/_job.json"]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_litter_of_ours_is_never_adopted(machine: Machine, command: Command, verb: str) -> None:
-    """I3: where a token of ours lies the operator's word is not enough."""
-    leave_job(machine.s3, "3.4.1")
-    machine.s3.put_object("t/__magic_job-hadoops/x", metadata={JOB_METADATA: "0" * 32})
-    before = contents(machine.s3)
-    for more in ((), ("--adopt", "--dead-after", "0")):
-        told = command("job", verb, DEST, "hadoops", *more, "--yes")
-        assert (told.code, "token" in told.err) == (exits.BAD_STATE, True)
-    assert contents(machine.s3) == before
-
-
-def test_a_hadoop_job_with_something_wrong_is_not_adopted(
-    machine: Machine, command: Command
-) -> None:
-    """What cannot be committed is told before a record is written; aborting it is still open."""
-    hadoops = leave_job(machine.s3, "3.5.0")
-    machine.s3.put_object(hadoops.sets[0], b"{}")
-    before = contents(machine.s3)
-    adopt = ("hadoops", "--adopt", "--dead-after", "0", "--yes")
-    told = command("job", "commit", DEST, *adopt)
-    assert told.code == exits.BAD_STATE
-    assert hadoops.sets[0] in told.err
-    assert contents(machine.s3) == before
-    assert command("job", "abort", DEST, *adopt).code == exits.OK
-    assert visible(machine.s3) == {}

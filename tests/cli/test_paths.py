@@ -13,11 +13,10 @@ from magic_committer._wiring import register_store, unregister_store
 from magic_committer.cli import exits
 from magic_committer.cli.app import root
 from magic_committer.cli.values import s3_url
-from magic_committer.errors import PermissionDenied
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.cli import reference
-from tests.cli.conftest import Command
-from tests.servers import Asked, Reply, error, scripted_server
+from tests.cli.conftest import Command, forbid, lead
+from tests.servers import error, scripted_server
 
 BUCKETS = ("sales", "lake", "logs")
 
@@ -34,17 +33,13 @@ def account() -> Iterator[dict[str, MemoryStore]]:
         unregister_store(store)
 
 
-def refuse(store: MemoryStore, *verbs: str) -> None:
-    """Refuse these verbs from now on."""
-
-    def deny(request: Request) -> None:
-        if request.verb in verbs:
-            raise PermissionDenied(f"not allowed: {request.verb}")
-
-    store.before = deny
-
-
 # Bare names ---------------------------------------------------------------------------------------
+
+
+AS_IT_IS = (
+    "s3://mybucket", "s3a://mybucket/t", "/tmp/table", "./table", "~/table", "ab", "secret@bucket",
+    "C:/table", "My_Bucket",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -52,15 +47,7 @@ def refuse(store: MemoryStore, *verbs: str) -> None:
     [
         ("mybucket", "s3://mybucket"),
         ("my.bucket-1/table/", "s3://my.bucket-1/table/"),
-        ("s3://mybucket", "s3://mybucket"),
-        ("s3a://mybucket/t", "s3a://mybucket/t"),
-        ("/tmp/table", "/tmp/table"),
-        ("./table", "./table"),
-        ("~/table", "~/table"),
-        ("ab", "ab"),
-        ("secret@bucket", "secret@bucket"),
-        ("C:/table", "C:/table"),
-        ("My_Bucket", "My_Bucket"),
+        *((name, name) for name in AS_IT_IS),
     ],
 )
 def test_a_bare_name_is_a_bucket(typed: str, meant: str) -> None:
@@ -108,7 +95,7 @@ def test_a_path_that_fails_does_not_stop_the_next(
     """It is told with its URL, the others are listed, and the exit code is not 0."""
     for name in BUCKETS:
         mc.start(f"s3://{name}/t", job_id=f"job-{name}")
-    refuse(account["lake"], "list", "list_uploads")
+    forbid(account["lake"], "list", "list_uploads")
     paths = [f"s3://{name}/t" for name in BUCKETS]
     told = command(*words.split(), *paths, "--format", how)
     assert told.code == exits.BAD_STATE
@@ -129,16 +116,6 @@ def test_several_files_are_a_line_each(command: Command, account: dict[str, Memo
 
 
 # Options before the command -----------------------------------------------------------------------
-
-
-def environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """The way to a server, as the environment tells it."""
-    values = {
-        "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEEXAMPLE00",
-        "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
-    }  # fmt: skip
-    for name, value in values.items():
-        monkeypatch.setenv(name, value)
 
 
 def test_common_options_may_stand_before_the_command(
@@ -166,33 +143,23 @@ def test_the_way_to_the_store_may_stand_before_the_command(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """--endpoint and --region before the command reach it."""
-    environment(monkeypatch, "http://127.0.0.1:1")
-    asked: list[Asked] = []
-
-    def answer(one: Asked) -> Reply:
-        asked.append(one)
-        return error(403, "AccessDenied")
-
-    with scripted_server(answer) as server:
+    lead(monkeypatch, "http://127.0.0.1:1")
+    with scripted_server() as server:
+        server.said(error(403, "AccessDenied"))
         told = command("--endpoint", server.url, "--region", "eu-west-3", "job", "list", "bucket/t")
     assert told.code == exits.FORBIDDEN
-    assert "/eu-west-3/s3/" in asked[0].headers["authorization"]
+    assert "/eu-west-3/s3/" in server.asked[0].headers["authorization"]
 
 
 def test_whatever_asks_takes_y() -> None:
     """Every command with --yes has -y too."""
-    asking = [
-        (path, option.opts)
-        for path, one, _ in reference.commands(root)
-        for option in one.params
-        if "--yes" in option.opts
-    ]
+    options = [option.opts for _, one, _ in reference.commands(root) for option in one.params]
+    asking = [names for names in options if "--yes" in names]
     assert len(asking) == 7
-    assert [path for path, names in asking if "-y" not in names] == []
+    assert all("-y" in names for names in asking)
 
 
 @pytest.fixture(autouse=True)
 def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way to a store is what a test says."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)

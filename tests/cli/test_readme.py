@@ -31,13 +31,8 @@ def commands() -> list[list[str]]:
 def environment() -> Iterator[dict[str, str]]:
     """A user's environment that leads to a server of their own."""
     with moto_server() as url:
-        yield {
-            **os.environ,
-            **CREDENTIALS,
-            "AWS_ENDPOINT_URL": url,
-            "AWS_REGION": "us-east-1",
-            "PYTHONPATH": str(README.parent),
-        }
+        way = {**CREDENTIALS, "AWS_ENDPOINT_URL": url, "AWS_REGION": "us-east-1"}
+        yield {**os.environ, **way, "PYTHONPATH": str(README.parent)}
 
 
 def typed(words: list[str], environment: dict[str, str]) -> str:
@@ -65,10 +60,8 @@ def test_the_first_five_commands_find_and_remove_a_leak(environment: dict[str, s
     s3 = outside(moto_options(environment["AWS_ENDPOINT_URL"]))
     s3.create_bucket(Bucket="bucket")
     leak = s3.create_multipart_upload(Bucket="bucket", Key="table/leak.bin")
-    s3.upload_part(
-        Bucket="bucket", Key="table/leak.bin", UploadId=leak["UploadId"], PartNumber=1,
-        Body=b"x" * 1000,
-    )  # fmt: skip
+    part = {"UploadId": leak["UploadId"], "PartNumber": 1, "Body": b"x" * 1000}
+    s3.upload_part(Bucket="bucket", Key="table/leak.bin", **part)
     near = s3.create_multipart_upload(Bucket="bucket", Key="table2/near.bin")
     found = typed(find, environment)
     assert "table/leak.bin" in found

@@ -11,7 +11,7 @@ from magic_committer.errors import InvalidRequest
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.cli.conftest import Command
-from tests.eight_kinds import Made, Maker, Told, check_cleaning, check_listing, opened
+from tests.eight_kinds import Maker, Told, check_cleaning, check_listing, opened
 
 TOTAL = 5000
 
@@ -22,7 +22,6 @@ class Bucket(Told, MemoryStore):
 
 @pytest.fixture
 def store(clock: PatientClock) -> Iterator[MemoryStore]:
-    """The bucket ``bucket``."""
     made = Bucket(clock=clock.now)
 
     def refuse(request: Request) -> None:
@@ -35,19 +34,13 @@ def store(clock: PatientClock) -> Iterator[MemoryStore]:
     unregister_store(made)
 
 
-def old(store: MemoryStore, clock: PatientClock) -> Made:
-    """The uploads, two hours old; the live job has just said that it lives."""
-    made = Maker(store, threads=0).make(TOTAL)
-    clock.ahead += 7200.0
-    return made
-
-
 def test_each_is_told_and_only_those_go_whose_job_is_over(
     command: Command, store: MemoryStore, clock: PatientClock
 ) -> None:
     """Each of 5,000 is of its true class; abort takes those of dead jobs and orphans that are old
     enough, and nothing else; with --older-than 0 also those without an age."""
-    made = old(store, clock)
+    made = Maker(store, threads=0).make(TOTAL)
+    clock.ahead += 7200.0  # the live job has just said that it lives
     assert len(made.all()) == TOTAL
     check_listing(command, made)
     check_cleaning(command, store, made)

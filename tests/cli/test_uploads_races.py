@@ -1,98 +1,38 @@
-"""``uploads abort`` while others move: what happens between the look, the answer and the abort."""
+"""``uploads abort`` while others move: what happens between the look, the answer and the abort; by
+many requests at once and by single verbs alike."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import defaultdict
+from contextlib import closing
 
 import pytest
 
 import magic_committer as mc
-from magic_committer import _wiring
-from magic_committer._runtime import no_progress
-from magic_committer._wiring import register_store, unregister_store
+from magic_committer._runtime import Progress
 from magic_committer.cli import exits
-from magic_committer.errors import Unanswered
-from magic_committer.hadoop.paths import Destination, unique_name
-from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads
-from magic_committer.maintenance.uploads import Filters
-from magic_committer.options import S3Options
-from magic_committer.stores.base import UploadInfo, UploadPage
-from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock
+from magic_committer.commit.steps import LOOK_SECONDS_MAX
+from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.hadoop.paths import unique_name
+from magic_committer.stores.base import Part, UploadInfo
+from magic_committer.stores.memory import Request
 from tests.cli.conftest import Command
-from tests.costly import costly_store
+from tests.cli.shop import DAY, DEST, GONE, HOUR, Shop, planned
 from tests.hadoops import RELEASES, leave_job
-from tests.promises.hands import DEST, At, Crash, crash, visible
-
-HOUR, DAY = 3600.0, 86_400.0
-GONE = "0" * 32
-"""The UUID of a job that has no record."""
-
-
-class Store(MemoryStore):
-    """Its listing shows ``ghosts`` first, as if they were open."""
-
-    ghosts: tuple[UploadInfo, ...] = ()
-
-    def __init__(self, clock: PatientClock) -> None:
-        super().__init__(clock=clock.now, page_keys=2)
-        self.clock = clock
-
-    def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        """As the port's."""
-        shown = tuple(one for one in self.ghosts if one.key.startswith(prefix))
-        yield UploadPage(shown, self.clock.now())
-        yield from super().list_uploads(prefix)
-
-
-@dataclass
-class Shop:
-    """A store, its clock, and the steps of a command, one by one."""
-
-    clock: PatientClock = field(default_factory=PatientClock)
-    store: Store = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.store = Store(self.clock)
-
-    def orphan(self, name: str) -> str:
-        """An upload of a job without a record; its id."""
-        return self.store.start_upload(f"t/{unique_name(name, GONE)}")
-
-    def open(self) -> set[str]:
-        """The ids of all open uploads."""
-        return {one.upload_id for one in self.store.open_uploads()}
-
-    def planned(self, *, hadoop: bool = False, sizes: bool = True) -> Clearing:
-        """What was looked at, before anybody has answered the question."""
-        runtime = _wiring.runtime_for("bucket", S3Options(), no_progress)
-        found = OpenUploads(runtime, Destination("bucket", "t/"), Filters(HOUR), sizes=sizes)
-        return Clearing(found, hadoop=hadoop)
-
-
-@pytest.fixture
-def shop() -> Iterator[Shop]:
-    """The bucket ``bucket``, pages of two."""
-    made = Shop()
-    register_store(made.store, made.clock)
-    yield made
-    made.store.before = None
-    unregister_store(made.store)
-
+from tests.promises.hands import At, dies_at, visible
 
 # Exactly what was shown ---------------------------------------------------------------------------
 
 
 def test_what_grew_old_while_the_operator_thought_is_not_aborted(shop: Shop) -> None:
     """The answer was for what was counted: another upload that is old enough by now stays."""
-    shown = shop.orphan("z.csv")
-    shop.clock.ahead += HOUR / 2
-    younger = shop.orphan("a.csv")
-    shop.clock.ahead += HOUR / 2 + 60
-    plan = shop.planned()
+    (shown,) = shop.orphans(1)
+    shop.later(HOUR / 2)
+    younger = shop.store.start_upload(f"t/{unique_name('a.csv', GONE)}")
+    shop.later(HOUR / 2 + 60)
+    plan = planned()
     assert plan.chosen.total() == 1
-    shop.clock.ahead += HOUR
+    shop.later(HOUR)
     told = [(cleared.action, cleared.found.upload_id) for cleared in plan.run()]
     assert (told, shop.open()) == ([("aborted", shown)], {younger})
 
@@ -101,18 +41,16 @@ def test_what_grew_old_while_the_operator_thought_is_not_aborted(shop: Shop) -> 
 def test_what_has_ended_is_told_and_uses_up_nothing(shop: Shop, sizes: bool) -> None:
     """Uploads that a listing shows and that have ended are `gone`; all others that were counted are
     aborted, with sizes or without."""
-    orphans = {shop.orphan(f"z{number}.csv") for number in range(3)}
+    orphans = set(shop.orphans(3))
     shop.store.ghosts = tuple(
         UploadInfo(f"t/{unique_name(f'a{number}.csv', GONE)}", f"ghost{number}", shop.clock.now())
         for number in range(3)
     )
-    shop.clock.ahead += DAY
-    plan = shop.planned(sizes=sizes)
+    shop.later(DAY)
     told: dict[str, set[str]] = {}
-    for cleared in plan.run():
+    for cleared in planned(sizes=sizes).run():
         told.setdefault(cleared.action, set()).add(cleared.found.upload_id)
-    ghosts = {one.upload_id for one in shop.store.ghosts}
-    assert told == {"aborted": orphans, "gone": ghosts}
+    assert told == {"aborted": orphans, "gone": {one.upload_id for one in shop.store.ghosts}}
     assert shop.open() == set()
 
 
@@ -120,18 +58,13 @@ def test_one_that_ends_between_the_question_and_its_abort_has_its_row(
     command: Command, shop: Shop
 ) -> None:
     """As many rows as were chosen: one of them says `gone`."""
-    orphans = [shop.orphan(f"{number}.csv") for number in range(3)]
-    shop.clock.ahead += DAY
-    At(
-        shop.store,
-        lambda r: r.verb == "list_parts",
-        lambda: shop.store.drop_upload(orphans[0]),
-    )
+    orphans = shop.orphans(3)
+    shop.later(DAY)
+    At(shop.store, lambda r: r.verb == "list_parts", lambda: shop.store.drop_upload(orphans[0]))
     ran = command("uploads", "abort", DEST, "--yes", "--format", "json")
     actions = {row["upload_id"]: row["action"] for row in ran.json()["rows"]}
     assert actions == dict(zip(orphans, ("gone", "aborted", "aborted"), strict=True))
-    assert ran.json()["summary"]["chosen"] == 3
-    assert ran.code == exits.OK
+    assert (ran.code, ran.json()["summary"]["chosen"]) == (exits.OK, 3)
 
 
 @pytest.mark.parametrize("how", ["json", "jsonl"])
@@ -140,8 +73,9 @@ def test_a_listing_that_fails_half_way_hides_no_abort(
 ) -> None:
     """The rows of what was aborted are printed all the same, then the error is told (48); the next
     run does the rest."""
-    orphans = [shop.orphan(f"{number}.csv") for number in range(4)]
-    shop.clock.ahead += DAY
+    shop.store._bucket.page_keys = 2
+    orphans = shop.orphans(4)
+    shop.later(DAY)
     pages = 0
 
     def fail(request: Request) -> None:
@@ -160,6 +94,94 @@ def test_a_listing_that_fails_half_way_hides_no_abort(
     assert shop.open() == set()
 
 
+# Many requests at once ----------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[False, True], ids=["verbs", "at_once"])
+def forty(request: pytest.FixtureRequest, shop: Shop) -> dict[str, str]:
+    """Forty orphans with a part each, a day old, on a store that takes many requests from one
+    thread, or not: their ids by key."""
+    shop.store.at_once = request.param
+    shop.orphans(40)
+    uploads = {one.key: one.upload_id for one in shop.store.open_uploads()}
+    for key, upload_id in uploads.items():
+        shop.store.put_part(key, upload_id, 1, memoryview(b"x"))
+    shop.later(DAY)
+    return uploads
+
+
+def test_every_answer_is_the_same_by_verbs_and_at_once(shop: Shop, forty: dict[str, str]) -> None:
+    """Of forty uploads some have ended, were completed, have changed, may not be aborted, may not
+    be listed, or lost the answer to their abort: each that the run still lists is told for what it
+    is, and the progress counts each once."""
+    noted: list[Progress] = []
+    store, keys = shop.store, list(forty)
+    plan = planned(DAY / 2, sizes=False, progress=noted.append)
+    store.drop_upload(forty[keys[3]])
+    part = store.list_parts(keys[7], forty[keys[7]])[0]
+    store.complete_upload(keys[7], forty[keys[7]], [Part(1, part.etag, 1)])
+    store.young, store.unseen, store.lags = {keys[11]}, {keys[13]}, True
+    lost: list[str] = []
+
+    def refuse(request: Request) -> None:
+        if (request.verb, request.key) == ("abort_upload", keys[17]):
+            raise PermissionDenied("no abort", status=403, code="AccessDenied")
+        if (request.verb, request.key) == ("list_uploads", keys[19]):
+            raise PermissionDenied("no listing", status=403, code="AccessDenied")
+
+    def lose(request: Request, answer: object) -> None:
+        if (request.verb, request.key) == ("abort_upload", keys[23]) and not lost:
+            lost.append(request.key)
+            raise Unanswered("the connection was reset")
+
+    store.before, store.after = refuse, lose
+    noted.clear()
+    told = {one.found.key: (one.action, one.why) for one in plan.run()}
+    store.before = store.after = None
+    odd = {
+        keys[7]: ("gone", "a listing shows it, and its parts are gone"),
+        keys[11]: ("left", "it is younger than 12 h by now"),
+        keys[13]: ("left", "no listing shows it, but its parts are there"),
+        keys[17]: ("left", "no abort"),
+        keys[19]: ("left", "no listing"),
+    }
+    assert told == {key: odd.get(key, ("aborted", "")) for key in keys if key != keys[3]}
+    still_open = {one.key for one in store.open_uploads()}
+    assert still_open == {keys[11], keys[13], keys[17], keys[19]}
+    assert (store.keys("t/"), store.lost) == ((keys[7],), [])
+    assert [one.done for one in noted if one.phase == "abort"] == list(range(1, 40))
+
+
+def test_what_is_completed_while_the_caller_pauses_is_not_aborted(
+    shop: Shop, forty: dict[str, str]
+) -> None:
+    """Each abort follows from a look that is younger than two seconds, also where whoever prints
+    the rows takes longer: what was completed meanwhile is told as gone, and its object stays."""
+    store, told, others = shop.store, dict[str, str](), dict[str, str]()
+    with closing(planned(DAY / 2, sizes=False).run()) as cleared:  # type: ignore[type-var]  # a generator
+        for one in cleared:
+            told[one.found.key] = one.action
+            if len(told) > 1:
+                continue
+            others = {up.key: up.upload_id for up in store.open_uploads()}
+            for key, upload_id in others.items():
+                store.complete_upload(key, upload_id, store.list_parts(key, upload_id))
+            shop.later(LOOK_SECONDS_MAX + 1)
+    assert (len(told), len(others) > 30) == (len(forty), True)
+    assert {told[key] for key in others} == {"gone"}
+    assert (store.lost, set(store.keys("t/"))) == ([], set(others))
+
+
+def test_each_abort_has_its_own_look_right_before_it(shop: Shop, forty: dict[str, str]) -> None:
+    """Of each upload the listing of its key is asked for, then its parts, then it is aborted, then
+    its parts are asked for again: at once as by verbs."""
+    plan, seen = planned(DAY / 2, sizes=False), defaultdict[str, list[str]](list)
+    shop.store.after = lambda request, answer: seen[request.key].append(request.verb)
+    assert {one.action for one in plan.run()} == {"aborted"}
+    right = ["list_uploads", "list_parts", "abort_upload", "list_parts"]
+    assert {key: seen[key] for key in forty} == dict.fromkeys(forty, right)
+
+
 # Owners that move ---------------------------------------------------------------------------------
 
 
@@ -170,7 +192,7 @@ def test_an_upload_that_begins_during_the_survey_keeps_its_job(
     uploads, and can commit."""
     job = mc.start(DEST, job_id="j")
     old = shop.store.start_upload(f"t/{unique_name('a.csv', job.uuid)}")
-    shop.clock.ahead += 3 * DAY
+    shop.later(3 * DAY)
     late: list[str] = []
     begins = At(
         shop.store,
@@ -190,14 +212,12 @@ def test_a_hadoop_job_that_is_adopted_meanwhile_keeps_its_uploads(shop: Shop, re
     """Between the look and the abort it was adopted, and decided to commit: no upload is aborted,
     and recovery makes all its files visible."""
     hadoops = leave_job(shop.store, release)
-    shop.clock.ahead += 3 * DAY
-    plan = shop.planned(hadoop=True)
+    shop.later(3 * DAY)
+    plan = planned(hadoop=True)
     assert plan.chosen == {"hadoop": len(hadoops.files)}
     mc.adopt(DEST, hadoops.id)
-    At(shop.store, lambda r: r.verb == "complete_upload", crash)
-    with pytest.raises(Crash):
-        mc.attach(DEST, hadoops.id).commit()
-    shop.store.before = None
+    adopted = mc.attach(DEST, hadoops.id)
+    dies_at(shop.store, lambda r: r.verb == "complete_upload", adopted.commit)
     told = {(cleared.action, cleared.why) for cleared in plan.run()}
     assert told == {("left", "its job has been adopted meanwhile")}
     assert mc.recover(DEST, hadoops.id).outcome == "committed"
@@ -207,21 +227,17 @@ def test_a_hadoop_job_that_is_adopted_meanwhile_keeps_its_uploads(shop: Shop, re
 @pytest.mark.parametrize("sizes", [(), ("--no-sizes",)])
 @pytest.mark.parametrize("job_id", [None, "given"])
 def test_a_listing_that_lags_behind_costs_no_object(
-    command: Command, job_id: str | None, sizes: tuple[str, ...]
+    shop: Shop, job_id: str | None, sizes: tuple[str, ...]
 ) -> None:
     """An upload that is shown, but was completed, is told as `gone` and not aborted, whether its
     job's record is closed or gone."""
-    clock = PatientClock()
-    with costly_store(clock) as s3:
-        job = mc.start(DEST, job_id=job_id)
-        s3.requests.clear()  # the proof of the store
-        with job.task("1") as task, task.open("a.csv", unique=True) as f:
-            f.write(b"1")
-        job.commit()
-        s3.lags = True
-        clock.ahead += 3 * HOUR
-        ran = command("uploads", "abort", DEST, "--yes", "--format", "json", *sizes)
-        assert ran.code == exits.OK
-        assert [row["action"] for row in ran.json()["rows"]] == ["gone"]
-        assert s3.requests["abort_upload"] == 0
-        assert list(visible(s3).values()) == [b"1"]
+    job = mc.start(DEST, job_id=job_id)
+    shop.store.requests.clear()  # the proof of the store
+    with job.task("1") as task, task.open("a.csv", unique=True) as f:
+        f.write(b"1")
+    job.commit()
+    shop.store.lags = True
+    shop.later(3 * HOUR)
+    assert shop.actions(*sizes) == ["gone"]
+    assert shop.store.requests["abort_upload"] == 0
+    assert list(visible(shop.store).values()) == [b"1"]

@@ -20,7 +20,6 @@ def quiet_walk(depth: int, case: Case) -> Walk:
 
 
 def main() -> int:
-    """0 if no promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.crashwalk", description=__doc__)
     parser.add_argument("--depth", type=int, default=2, choices=(1, 2))
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

@@ -24,7 +24,6 @@ from tests.simulation import actors, operators
 from tests.simulation.faults import Fault
 from tests.simulation.promises import Violation
 from tests.simulation.scheduler import Actor
-from tests.simulation.truth import AttemptTruth
 from tests.simulation.world import DEST, OPTIONS, JobRun, World
 
 KILLS = ("crash before", "crash after")
@@ -60,13 +59,10 @@ class Case:
 
     def __str__(self) -> str:
         told = [
-            self.mode,
-            self.accept,
-            self.track,
-            "given id" if self.given else "drawn id",
+            self.mode, self.accept, self.track, "given id" if self.given else "drawn id",
             "unique names" if self.unique else "user names",
             "forgetful" if self.forgetful else "idempotent",
-        ]
+        ]  # fmt: skip
         told += [name for name in ("aborts", "reverts") if getattr(self, name)]
         if self.conditional_writes == "off":
             told.append("no conditions")
@@ -91,14 +87,8 @@ _TURNS: tuple[Accept, ...] = ("results", "listing", "listing")
 def _plain(mode: Mode, accept: Accept, track: Track) -> Case:
     """Every mode with each ``accept`` and ``track``; so that each also meets both kinds of ids, of
     names and of stores."""
-    return Case(
-        mode,
-        accept,
-        track,
-        given=track == "s3",
-        unique=accept == "results",
-        forgetful=track == "memory",
-    )
+    unique, forgetful = accept == "results", track == "memory"
+    return Case(mode, accept, track, given=track == "s3", unique=unique, forgetful=forgetful)
 
 
 CASES = (
@@ -154,13 +144,9 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
         world.foreign_put(DEST.success_key, b"old")
     world.foreign_upload(f"{DEST.prefix}foreign.csv")
     terms = Terms(
-        mode=case.mode,
-        accept=case.accept,
-        track=case.track,
-        checksum="off",
-        conditional_writes=case.conditional_writes,
-        committer=case.committer,
-    )
+        mode=case.mode, accept=case.accept, track=case.track, checksum="off",
+        conditional_writes=case.conditional_writes, committer=case.committer,
+    )  # fmt: skip
     job_id = "given" if case.given else None
     job = JobRun("main", terms, job_id, tuple(TASK_FILES), case.unique, partitioned=partitioned)
     for number, kill in enumerate((*kills, None)):
@@ -181,11 +167,8 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
     for actor, error in world.scheduler.crashes:
         world.watch.broken("I10", f"{actor} raised {error!r}")
     world.watch.end()
-    return End(
-        len(world.injector.struck),
-        tuple(world.watch.violations),
-        tuple(map(str, world.injector.calls)),
-    )
+    calls = tuple(map(str, world.injector.calls))
+    return End(len(world.injector.struck), tuple(world.watch.violations), calls)
 
 
 def _take_back(world: World, actor: Actor) -> None:
@@ -202,8 +185,8 @@ def _job(world: World, job: JobRun, aborts: bool, actor: Actor) -> None:
     results: list[TaskCommit] = []
     for task, files in TASK_FILES.items():
         attempt = committer.attempt(task)
-        known = AttemptTruth(committer.job.uuid, task, attempt.attempt, cut=False, told=True)
-        world.watch.truth.attempts[(committer.job.uuid, attempt.attempt)] = known
+        known = actors.known_attempt(world, attempt)
+        known.told = True
         for number in range(files):
             actors.write_file(world, job, attempt, known, number)
         results.append(attempt.commit())

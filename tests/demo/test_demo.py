@@ -52,14 +52,10 @@ class Checkout:
         # What the test itself runs in is not for the demo to see.
         inherited = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         process = subprocess.Popen(
-            command,
-            cwd=self.root,
+            command, cwd=self.root,
             env={**inherited, "TMPDIR": str(self.temporary), processes.MARK: mark, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
         return process, mark
 
     def green_run(self, **environment: str) -> str:
@@ -156,11 +152,8 @@ def test_killed_while_it_runs_it_leaves_nothing_running(
     run_seconds = time.monotonic() - started
     alone = (".venv/bin/python", "-m", "examples.flights")
     runs: list[tuple[Sequence[str], Victim]] = [
-        (MAKE_DEMO, make),
-        (MAKE_DEMO, child_of_make),
-        (MAKE_DEMO, demo),
-        (alone, make),
-    ]
+        (MAKE_DEMO, make), (MAKE_DEMO, child_of_make), (MAKE_DEMO, demo), (alone, make),
+    ]  # fmt: skip
     for command, victim in runs * most(3, 1):
         checkout.killed_run(command, victim, chance.uniform(0.01, 0.85) * run_seconds)
     assert "Preparing .venv" not in checkout.green_run()

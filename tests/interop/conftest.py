@@ -19,6 +19,7 @@ from tests.interop import jars, jvm, wire
 from tests.interop.lake import BUCKET, Lake
 from tests.interop.wire import Wire
 from tests.real_servers import versitygw
+from tests.real_servers.server import NoServer
 
 _missing: list[str] = []
 logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it cannot say goodbye to a JVM that is dead
@@ -40,11 +41,10 @@ def without(reason: str) -> None:
 
 @pytest.fixture(scope="session")
 def wired() -> Iterator[Wire]:
-    """The server behind a proxy."""
     for release in jars.RELEASES:
         try:
             jars.class_path(release)
-        except jars.NoHadoop as error:
+        except NoServer as error:
             without(str(error))
     with (
         versitygw.running() as url,
@@ -68,7 +68,6 @@ def lake(wired: Wire) -> Lake:
 
 @pytest.fixture
 def store(lake: Lake) -> S3Store:
-    """Our own look at that bucket."""
     return S3Store(BUCKET, versitygw.options(lake.url))
 
 

@@ -7,38 +7,29 @@ Kept in the user's cache, by the hash of the list of what is wanted.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from pathlib import Path
 
 import pyspark
 
-from tests.real_servers.building import cache
-from tools import maven
+from tests.real_servers import building
+from tests.real_servers.server import NoServer
 
 RELEASES = ("3.5.0", "3.3.6")
 """The newest, and the last but one layout with ETags as strings."""
 WITHOUT = "MAGIC_COMMITTER_WITHOUT_HADOOP"
 """Environment: "1": CI may pass on a machine that cannot have the jars."""
-HERE = Path(__file__).resolve().parent
 PYSPARKS = Path(pyspark.__file__).parent / "jars"
 
 
-class NoHadoop(RuntimeError):
-    """The jars cannot be had here; says why."""
-
-
 def class_path(release: str) -> list[str]:
-    """What a JVM needs to run a release, py4j's server included.
-
-    Raises:
-        NoHadoop: Maven is not there, or cannot fetch them.
-    """
+    """What a JVM needs to run a release, py4j's server included. Raises NoServer: Maven is not
+    there, or cannot fetch them."""
     path = [f"{fetched(release)}{os.sep}*"]
     if release == RELEASES[0]:
         if not (PYSPARKS / f"hadoop-client-api-{release}.jar").exists():
-            raise NoHadoop(
+            raise NoServer(
                 f"PySpark {pyspark.__version__} has another Hadoop than {release}: change"
                 f" tests/interop/hadoop-{release}.xml and the releases here"
             )
@@ -47,27 +38,14 @@ def class_path(release: str) -> list[str]:
 
 
 def fetched(release: str) -> Path:
-    """The folder with a release's jars; fetches them where it is not yet.
-
-    Raises:
-        NoHadoop: Maven is not there, or cannot fetch them.
-    """
-    wanted = HERE / f"hadoop-{release}.xml"
-    mark = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
-    folder = cache("hadoop") / f"hadoop-{release}-{mark}"
-    if folder.exists():
-        return folder
-    try:
-        maven.fetch(wanted, folder)
-    except maven.NoJars as error:
-        raise NoHadoop(str(error)) from error
-    return folder
+    """The folder with a release's jars; fetches them where it is not yet. Raises NoServer."""
+    return building.jars(Path(__file__).with_name(f"hadoop-{release}.xml"))
 
 
 if __name__ == "__main__":
     try:
         for one in RELEASES:
             print(fetched(one))
-    except NoHadoop as error:
+    except NoServer as error:
         print(f"no Hadoop: {error}", file=sys.stderr)
         sys.exit(bool(os.environ.get("CI")) and os.environ.get(WITHOUT) != "1")

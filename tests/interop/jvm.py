@@ -15,16 +15,10 @@ from tests.interop import jars
 from tests.real_servers import versitygw
 from tools import java
 
-JVM_OPTIONS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""A JVM that lives for seconds: quick to start, small."""
-
 
 class Jvm:
-    """A JVM with one release of Hadoop.
-
-    Attributes:
-        release: of Hadoop. url: of the store, as the JVM reaches it.
-    """
+    """A JVM with one release of Hadoop. ``release``: of Hadoop. url: of the store, as the JVM
+    reaches it."""
 
     def __init__(self, release: str, url: str, folder: Path) -> None:
         self.release = release
@@ -34,14 +28,10 @@ class Jvm:
             port, token, self.process = launch_gateway(
                 jarpath=next(map(str, jars.PYSPARKS.glob("py4j-*.jar"))),
                 classpath=os.pathsep.join(jars.class_path(release)),
-                javaopts=[*JVM_OPTIONS, f"-Djava.io.tmpdir={folder}"],
-                java_path=str(java.find().home / "bin" / "java"),
-                die_on_exit=True,
-                redirect_stdout=log,
-                redirect_stderr=log,
-                enable_auth=True,
-                return_proc=True,
-            )
+                javaopts=[*java.SMALL, f"-Djava.io.tmpdir={folder}"],
+                java_path=str(java.find().home / "bin" / "java"), die_on_exit=True,
+                redirect_stdout=log, redirect_stderr=log, enable_auth=True, return_proc=True,
+            )  # fmt: skip
         parameters = GatewayParameters(port=port, auth_token=token)
         self.gateway = JavaGateway(gateway_parameters=parameters)
         self.classes = self.gateway.jvm.org.apache.hadoop
@@ -49,21 +39,26 @@ class Jvm:
     def configuration(self, more: Mapping[str, object]) -> Any:
         """Hadoop's configuration: the way to the store, the magic committer, and ``more``."""
         settings: dict[str, object] = {
-            "fs.s3a.endpoint": self.url,
-            "fs.s3a.endpoint.region": versitygw.REGION,
-            "fs.s3a.path.style.access": "true",
-            "fs.s3a.connection.ssl.enabled": "false",
-            "fs.s3a.access.key": versitygw.ACCESS_KEY,
-            "fs.s3a.secret.key": versitygw.SECRET_KEY,
-            "fs.s3a.committer.name": "magic",
-            "fs.s3a.buffer.dir": self._folder / "buffer",
-            "hadoop.tmp.dir": self._folder,
-            **more,
-        }
+            **versitygw.s3a(self.url), "fs.s3a.buffer.dir": self._folder / "buffer",
+            "hadoop.tmp.dir": self._folder, **more,
+        }  # fmt: skip
         configuration = self.classes.conf.Configuration()
         for name, value in settings.items():
             configuration.set(name, str(value))
         return configuration
+
+    def job_context(self, configuration: Any) -> Any:
+        """The context of the one job that each of ours is."""
+        mapreduce = self.classes.mapreduce
+        return mapreduce.task.JobContextImpl(configuration, mapreduce.JobID("202601010000", 1))
+
+    def attempt(self, configuration: Any, task: int, attempt: int) -> Any:
+        """The context of an attempt of a task of it."""
+        mapreduce = self.classes.mapreduce
+        job_id = self.job_context(configuration).getJobID()
+        task_id = mapreduce.TaskID(job_id, mapreduce.TaskType.MAP, task)
+        named = mapreduce.TaskAttemptID(task_id, attempt)
+        return mapreduce.task.TaskAttemptContextImpl(configuration, named)
 
     def kill(self) -> None:
         """SIGKILL: nothing of it runs any more."""
@@ -75,11 +70,7 @@ class Jvm:
 
 @contextmanager
 def running(release: str, url: str) -> Iterator[Jvm]:
-    """Run a JVM with a release of Hadoop.
-
-    Raises:
-        NoHadoop, NoJava: it cannot be had here.
-    """
+    """Run a JVM with a release of Hadoop. Raises NoServer, NoJava: it cannot be had here."""
     with tempfile.TemporaryDirectory() as folder:
         jvm = Jvm(release, url, Path(folder))
         try:
@@ -89,12 +80,8 @@ def running(release: str, url: str) -> Iterator[Jvm]:
 
 
 class HadoopsJob:
-    """One job of Hadoop's magic committer.
-
-    Attributes:
-        id: its UUID. dest: bucket and path, without a scheme.
-        files: key in the bucket and content of what its committed tasks wrote.
-    """
+    """One job of Hadoop's magic committer. ``id``: its UUID. dest: bucket and path, without a
+    scheme. ``files``: key in the bucket and content of what its committed tasks wrote."""
 
     def __init__(self, jvm: Jvm, dest: str, job_id: str, **more: object) -> None:
         self.jvm = jvm
@@ -104,32 +91,23 @@ class HadoopsJob:
         self._conf = jvm.configuration(
             {"fs.s3a.committer.uuid": job_id, **{n.replace("_", "."): v for n, v in more.items()}}
         )
-        mapreduce = jvm.classes.mapreduce
-        self._job_id = mapreduce.JobID("202601010000", 1)
-        self._context = mapreduce.task.JobContextImpl(self._conf, self._job_id)
+        self._context = jvm.job_context(self._conf)
         self._path = jvm.classes.fs.Path(f"s3a://{dest}")
         self.fs = self._path.getFileSystem(self._conf)
-        self._committer = self.committer(self._attempt(0, 0))
+        self._committer = self.committer(self.jvm.attempt(self._conf, 0, 0))
 
     def committer(self, attempt: Any) -> Any:
         """A `MagicS3GuardCommitter`."""
         magic = self.jvm.classes.fs.s3a.commit.magic.MagicS3GuardCommitter
         return magic(self._path, attempt)
 
-    def _attempt(self, task: int, attempt: int) -> Any:
-        mapreduce = self.jvm.classes.mapreduce
-        task_id = mapreduce.TaskID(self._job_id, mapreduce.TaskType.MAP, task)
-        named = mapreduce.TaskAttemptID(task_id, attempt)
-        return mapreduce.task.TaskAttemptContextImpl(self._conf, named)
-
     def setup(self) -> HadoopsJob:
-        """Set the job up."""
         self._committer.setupJob(self._context)
         return self
 
     def task(self, number: int, files: Mapping[str, bytes], attempt: int = 0) -> HadoopsTask:
         """Set an attempt of a task up, and write its files."""
-        task = HadoopsTask(self, self._attempt(number, attempt))
+        task = HadoopsTask(self, self.jvm.attempt(self._conf, number, attempt))
         for name, content in files.items():
             task.write(name, content)
         return task
@@ -143,21 +121,15 @@ class HadoopsJob:
         return self
 
     def commit(self) -> None:
-        """Commit the job."""
         self._committer.commitJob(self._context)
 
     def abort(self) -> None:
-        """Abort the job."""
         state = self.jvm.classes.mapreduce.JobStatus.State.FAILED
         self._committer.abortJob(self._context, state)
 
 
 class HadoopsTask:
-    """An attempt of a task.
-
-    Attributes:
-        work: the path that it writes to, below a magic element.
-    """
+    """An attempt of a task. ``work``: the path that it writes to, below a magic element."""
 
     def __init__(self, job: HadoopsJob, context: Any) -> None:
         self._job = job
@@ -181,7 +153,6 @@ class HadoopsTask:
         self.files[f"{prefix}/{name}"] = content
 
     def commit(self) -> None:
-        """Commit it."""
         assert self._committer.needsTaskCommit(self._context)
         self._committer.commitTask(self._context)
         self._job.files.update(self.files)

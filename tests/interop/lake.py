@@ -11,11 +11,7 @@ BUCKET = "lake"
 
 
 class Lake:
-    """The bucket.
-
-    Attributes:
-        url: of the server. client: boto3's.
-    """
+    """The bucket. ``url``: of the server. client: boto3's."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -30,7 +26,6 @@ class Lake:
         return sorted(key for key in keys if not key.endswith("/"))
 
     def read(self, key: str) -> bytes:
-        """One object."""
         body: bytes = self.client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
         return body
 
@@ -49,5 +44,4 @@ class Lake:
         return sorted(one["Key"] for one in found.get("Uploads", ()))
 
     def everything(self, dest: str) -> tuple[dict[str, bytes], list[str]]:
-        """All objects, and all open uploads."""
         return {key: self.read(key) for key in self.keys(dest)}, self.open_uploads(dest)

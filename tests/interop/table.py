@@ -77,7 +77,6 @@ def ours_measured(wired: Wire, lake: Lake) -> Counts:
 
 
 def text(counts: Counts) -> str:
-    """The table, in Markdown."""
     rows = [name for name in (*VERBS, "others") if any(one[name] for one in counts.values())]
     lines = [
         f"| {' | '.join(['request', *counts])} |",
@@ -96,7 +95,6 @@ def documented() -> str:
 
 
 def main() -> None:
-    """Measure, and write the table into the docs."""
     with versitygw.running() as url, wire.running(url) as wired:
         os.environ.update(versitygw.environment(wired.url))
         lake = Lake(wired.url)

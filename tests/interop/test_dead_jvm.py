@@ -25,6 +25,8 @@ from tests.interop.lake import BUCKET, Lake
 from tests.interop.wire import Sent, Stop, Wire
 
 HELD_SECONDS_MAX = 90.0
+ADOPT = ("--adopt", "--dead-after", "0", "--yes")
+Command = Callable[..., tuple[int, str]]
 PHASES: dict[str, tuple[str, ...]] = {
     "written": ("abort", "commit"),
     "tasks": ("abort", "commit", "cleanup", "api"),
@@ -50,12 +52,9 @@ def after_success(before: list[Sent], now: Sent) -> bool:
 
 def second_delete(before: list[Sent], now: Sent) -> bool:
     """One object was deleted after `_SUCCESS` was written."""
-    marked = [n for n, one in enumerate(before) if one.key.endswith("/_SUCCESS")]
-    written = [n for n in marked if before[n].verb == "PutObject"]
-    deletes = (
-        [one for one in before[written[0] :] if one.verb.startswith("Delete")] if written else []
-    )
-    return bool(deletes) and now.verb.startswith("Delete")
+    marks = [(one.verb, one.key.endswith("/_SUCCESS")) == ("PutObject", True) for one in before]
+    since = before[marks.index(True) :] if any(marks) else []
+    return all(any(one.verb.startswith("Delete") for one in some) for some in (since, [now]))
 
 
 HELD: dict[str, Callable[[list[Sent], Sent], bool]] = {
@@ -67,8 +66,6 @@ HELD: dict[str, Callable[[list[Sent], Sent], bool]] = {
 
 @dataclass(frozen=True)
 class Graveyard:
-    """Jobs of a dead JVM."""
-
     release: str
     jobs: dict[str, HadoopsJob]
 
@@ -105,21 +102,23 @@ def _dies(job: HadoopsJob) -> None:
         job.commit()
 
 
-def command(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Run a command: its code, and all it says."""
-    capsys.readouterr()
-    code = run(list(arguments))
-    told = capsys.readouterr()
-    return code, told.out + told.err
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs ``job VERB`` on a dead JVM's job, which is adopted; gives the code, and all it says."""
+
+    def ran(verb: str, dest: str, job: HadoopsJob, *more: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = run(["job", verb, f"s3://{BUCKET}/{dest}", job.id, *ADOPT, *more])
+        told = capsys.readouterr()
+        return code, told.out + told.err
+
+    return ran
 
 
 def ended(lake: Lake, dest: str, job: HadoopsJob) -> bool:
     """Whether nothing but the closed record is left of a job."""
     record = f"{dest}/__magic_job-{job.id}/_job.json"
     return lake.control(dest) == [record] and lake.open_uploads(dest) == []
-
-
-ADOPT = ("--adopt", "--dead-after", "0", "--yes")
 
 
 def test_jobs_of_a_dead_jvm_are_shown(
@@ -131,31 +130,30 @@ def test_jobs_of_a_dead_jvm_are_shown(
     for phase, (tasks, files) in left.items():
         dest, job = dead.job(phase, "commit")
         before = lake.everything(dest)
-        code, told = command(capsys, "job", "list", f"s3://{BUCKET}/{dest}", "--format", "jsonl")
+        capsys.readouterr()
+        assert run(["job", "list", f"s3://{BUCKET}/{dest}", "--format", "jsonl"]) == exits.OK
+        told = capsys.readouterr().out
         shown = [line for line in map(json.loads, told.splitlines()) if line.get("id") == job.id]
-        assert code == exits.OK
         assert [(o["kind"], o["tasks"], o["files"]) for o in shown] == [("hadoop", tasks, files)]
         assert lake.everything(dest) == before
 
 
-def test_written_files_are_aborted(
-    dead: Graveyard, lake: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_written_files_are_aborted(dead: Graveyard, lake: Lake, command: Command) -> None:
     """Killed before any task was committed: every upload goes, nothing becomes visible."""
     dest, job = dead.job("written", "abort")
     assert len(lake.open_uploads(dest)) == 4
-    code, _ = command(capsys, "job", "abort", f"s3://{BUCKET}/{dest}", job.id, *ADOPT)
+    code, _ = command("abort", dest, job)
     assert (code, lake.visible(dest)) == (exits.OK, {})
     assert ended(lake, dest, job)
 
 
 def test_a_job_without_a_committed_task_is_not_committed(
-    dead: Graveyard, lake: Lake, capsys: pytest.CaptureFixture[str]
+    dead: Graveyard, lake: Lake, command: Command
 ) -> None:
     """An empty job would be published: it is refused, and nothing is written."""
     dest, job = dead.job("written", "commit")
     before = lake.everything(dest)
-    code, told = command(capsys, "job", "commit", f"s3://{BUCKET}/{dest}", job.id, *ADOPT)
+    code, told = command("commit", dest, job)
     assert (code, "no committed task" in told) == (exits.BAD_STATE, True)
     assert lake.everything(dest) == before
 
@@ -163,7 +161,7 @@ def test_a_job_without_a_committed_task_is_not_committed(
 @pytest.mark.parametrize("end", ["commit", "api"])
 @pytest.mark.parametrize("phase", ["tasks", "completing"])
 def test_committed_tasks_become_visible_byte_for_byte(
-    dead: Graveyard, lake: Lake, capsys: pytest.CaptureFixture[str], phase: str, end: str
+    dead: Graveyard, lake: Lake, command: Command, phase: str, end: str
 ) -> None:
     """Killed before the job commit, or in the middle of its Completes: all files of its tasks are
     visible, with a `_SUCCESS`, and nothing is left."""
@@ -171,7 +169,7 @@ def test_committed_tasks_become_visible_byte_for_byte(
         end = "abort"  # its abort was refused, or will be
     dest, job = dead.job(phase, end)
     if end == "commit":
-        code, _ = command(capsys, "job", "commit", f"s3://{BUCKET}/{dest}", job.id, *ADOPT)
+        code, _ = command("commit", dest, job)
         assert code == exits.OK
     else:
         mc.adopt(f"s3://{BUCKET}/{dest}", job.id, dead_after=0)
@@ -184,12 +182,10 @@ def test_committed_tasks_become_visible_byte_for_byte(
     assert ended(lake, dest, job)
 
 
-def test_committed_tasks_are_aborted(
-    dead: Graveyard, lake: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_committed_tasks_are_aborted(dead: Graveyard, lake: Lake, command: Command) -> None:
     """Killed before the job commit: an abort leaves no file and no upload."""
     dest, job = dead.job("tasks", "abort")
-    code, _ = command(capsys, "job", "abort", f"s3://{BUCKET}/{dest}", job.id, *ADOPT)
+    code, _ = command("abort", dest, job)
     assert (code, lake.visible(dest)) == (exits.OK, {})
     assert ended(lake, dest, job)
 
@@ -203,20 +199,16 @@ def test_cleanup_leaves_hadoops_job_alone(dead: Graveyard, lake: Lake) -> None:
     assert lake.everything(dest) == before
 
 
-def test_a_half_published_job_is_not_torn(
-    dead: Graveyard, lake: Lake, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_half_published_job_is_not_torn(dead: Graveyard, lake: Lake, command: Command) -> None:
     """Killed after two of four Completes: "2 of 4 files are visible", refused by abort and recover,
     nothing is changed; by force the two stay and the others go."""
     dest, job = dead.job("completing", "word")
     before = lake.everything(dest)
     for verb in ("abort", "recover"):
-        call = ("job", verb, f"s3://{BUCKET}/{dest}", job.id, *ADOPT)
-        code, told = command(capsys, *call)
+        code, told = command(verb, dest, job)
         assert (code, "2 of 4 files are visible already" in told) == (exits.BAD_STATE, True)
         assert lake.everything(dest) == before
-    forced = ("job", "abort", f"s3://{BUCKET}/{dest}", job.id, *ADOPT, "--force")
-    assert command(capsys, *forced)[0] == exits.OK
+    assert command("abort", dest, job, "--force")[0] == exits.OK
     stayed = lake.visible(dest)
     assert len(stayed) == 2
     assert stayed.items() <= job.files.items()
@@ -228,7 +220,7 @@ def test_a_half_published_job_is_not_torn(
     [("marked", "commit"), ("marked", "abort"), ("cleaning", "commit"), ("cleaning", "recover")],
 )
 def test_a_job_that_hadoop_committed_is_swept(
-    dead: Graveyard, lake: Lake, capsys: pytest.CaptureFixture[str], phase: str, end: str
+    dead: Graveyard, lake: Lake, command: Command, phase: str, end: str
 ) -> None:
     """Killed after `_SUCCESS`: it cannot be aborted; what it left goes, and files and Hadoop's
     `_SUCCESS` stay byte for byte."""
@@ -237,11 +229,11 @@ def test_a_job_that_hadoop_committed_is_swept(
     assert len(json.loads(marker)["filenames"]) == 4
     if end == "abort":
         before = lake.everything(dest)
-        code, told = command(capsys, "job", "abort", f"s3://{BUCKET}/{dest}", job.id, *ADOPT)
+        code, told = command("abort", dest, job)
         assert (code, "has committed: _SUCCESS names it" in told) == (exits.BAD_STATE, True)
         assert lake.everything(dest) == before
     verb = "recover" if end == "recover" else "commit"
-    code, told = command(capsys, "job", verb, f"s3://{BUCKET}/{dest}", job.id, *ADOPT)
+    code, told = command(verb, dest, job)
     assert (code, "committed" in told) == (exits.OK, True)
     assert (lake.visible(dest), lake.read(f"{dest}/_SUCCESS")) == (job.files, marker)
     assert ended(lake, dest, job)

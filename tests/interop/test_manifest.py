@@ -11,44 +11,30 @@ import pytest
 import magic_committer as mc
 from tests.interop.jvm import Jvm
 
+pytestmark = pytest.mark.parametrize("hadoop", ["3.5.0"], indirect=True)
 FILES = {"dt=1/a b.csv": b"1", "dt=2/ü%25.csv": b"22", "c.csv": b"333"}
 
 
 class ManifestJob:
-    """One job of Hadoop's `ManifestCommitter`.
-
-    Args:
-        jvm: where it runs.
-        root: the destination.
-        name: what Hadoop calls the job's UUID: the name of its directory below `_temporary`.
-    """
+    """One job of Hadoop's `ManifestCommitter`. ``jvm``: where it runs. ``root``: the destination.
+    ``name``: what Hadoop calls the job's UUID: the name of its directory below `_temporary`."""
 
     def __init__(self, jvm: Jvm, root: Path, name: str) -> None:
         self.jvm = jvm
-        self._conf = jvm.configuration(
-            {
-                "spark.sql.sources.writeJobUUID": name,
-                "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
-            }
-        )
-        mapreduce = jvm.classes.mapreduce
-        self._job_id = mapreduce.JobID("202601010000", 1)
-        self._context = mapreduce.task.JobContextImpl(self._conf, self._job_id)
+        marks = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}
+        self._conf = jvm.configuration({"spark.sql.sources.writeJobUUID": name, **marks})
+        self._context = jvm.job_context(self._conf)
         self._path = jvm.classes.fs.Path(root.as_uri())
         self._fs = self._path.getFileSystem(self._conf)
         # Without this its checksum files lie beside each file:
         self._fs.setWriteChecksum(False)
 
     def _committer(self, task: int) -> tuple[Any, Any]:
-        mapreduce = self.jvm.classes.mapreduce
-        task_id = mapreduce.TaskID(self._job_id, mapreduce.TaskType.MAP, task)
-        named = mapreduce.TaskAttemptID(task_id, 0)
-        attempt = mapreduce.task.TaskAttemptContextImpl(self._conf, named)
-        package = mapreduce.lib.output.committer.manifest
+        attempt = self.jvm.attempt(self._conf, task, 0)
+        package = self.jvm.classes.mapreduce.lib.output.committer.manifest
         return package.ManifestCommitter(self._path, attempt), attempt
 
     def task(self, number: int, files: dict[str, bytes]) -> None:
-        """Write a task, and commit it."""
         committer, attempt = self._committer(number)
         committer.setupTask(attempt)
         for name, content in files.items():
@@ -60,7 +46,6 @@ class ManifestJob:
         committer.commitTask(attempt)
 
     def commit(self) -> None:
-        """Commit the job."""
         committer, _ = self._committer(0)
         committer.commitJob(self._context)
 
@@ -74,7 +59,6 @@ def data(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("hadoop", ["3.5.0"], indirect=True)
 def test_our_driver_publishes_what_hadoops_tasks_committed(hadoop: Jvm, tmp_path: Path) -> None:
     """Hadoop's tasks write into our job's directory; our commit names them in its plan."""
     job = mc.start(tmp_path.as_uri(), accept="listing")
@@ -87,7 +71,6 @@ def test_our_driver_publishes_what_hadoops_tasks_committed(hadoop: Jvm, tmp_path
     assert not (tmp_path / "_temporary").exists()
 
 
-@pytest.mark.parametrize("hadoop", ["3.5.0"], indirect=True)
 def test_hadoops_driver_publishes_what_our_tasks_committed(hadoop: Jvm, tmp_path: Path) -> None:
     """Our tasks' manifests are read and carried out by the real class, beside one of its own."""
     job = mc.start(tmp_path.as_uri(), accept="listing")

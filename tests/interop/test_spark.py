@@ -29,15 +29,6 @@ CLOUD = "org.apache.spark.internal.io.cloud."
 def spark(wired: Wire) -> Iterator[SparkSession]:
     """Spark with S3A and its magic committer."""
     root = str(Path(__file__).resolve().parents[2])
-    s3a = {
-        "endpoint": wired.url,
-        "endpoint.region": versitygw.REGION,
-        "path.style.access": "true",
-        "connection.ssl.enabled": "false",
-        "access.key": versitygw.ACCESS_KEY,
-        "secret.key": versitygw.SECRET_KEY,
-        "committer.name": "magic",
-    }
     settings = {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
@@ -49,7 +40,7 @@ def spark(wired: Wire) -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.sources.commitProtocolClass": f"{CLOUD}PathOutputCommitProtocol",
         "spark.sql.parquet.output.committer.class": f"{CLOUD}BindingParquetOutputCommitter",
-        **{f"spark.hadoop.fs.s3a.{name}": value for name, value in s3a.items()},
+        **{f"spark.hadoop.{name}": value for name, value in versitygw.s3a(wired.url).items()},
     }
     with java.for_spark() as environment, pytest.MonkeyPatch.context() as patch:
         path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -67,18 +58,13 @@ def spark(wired: Wire) -> Iterator[SparkSession]:
 def frame(spark: SparkSession) -> DataFrame:
     """Every common type, nulls, something nested, some partitions."""
     return spark.range(0, ROWS, 1, PARTS).selectExpr(
-        "id",
-        "cast(id % 7 as int) as small",
-        "if(id % 5 = 0, null, concat('row ', id)) as name",
-        "id / 3 as fraction",
-        "cast(id as decimal(20, 4)) as price",
-        "id % 2 = 0 as even",
+        "id", "cast(id % 7 as int) as small", "if(id % 5 = 0, null, concat('row ', id)) as name",
+        "id / 3 as fraction", "cast(id as decimal(20, 4)) as price", "id % 2 = 0 as even",
         "date_add(date '2026-01-01', cast(id % 365 as int)) as day",
         "timestamp '2026-03-29 00:30:00' + make_interval(0, 0, 0, 0, cast(id as int)) as moment",
-        "array(id, id + 1) as pair",
-        "named_struct('a', id, 'b', cast(id as string)) as both",
+        "array(id, id + 1) as pair", "named_struct('a', id, 'b', cast(id as string)) as both",
         "map(cast(id as string), id) as index",
-    )
+    )  # fmt: skip
 
 
 def rows(df: DataFrame) -> list[Any]:

@@ -35,12 +35,8 @@ class Sent:
 
 @dataclass
 class Stop:
-    """Where a job is stopped.
-
-    Attributes:
-        dest: its destination in the bucket, ending in ``/``.
-        at: whether to stop at a request, by what was sent for the destination before.
-    """
+    """Where a job is stopped. ``dest``: its destination in the bucket, ending in ``/``. ``at``:
+    whether to stop at a request, by what was sent for the destination before."""
 
     dest: str
     at: Callable[[list[Sent], Sent], bool]
@@ -59,11 +55,8 @@ class Stop:
 
 @dataclass
 class Wire:
-    """A running proxy.
-
-    Attributes:
-        url: where it listens. sent: all requests, in the order of their arrival.
-    """
+    """A running proxy. ``url``: where it listens. sent: all requests, in the order of their
+    arrival."""
 
     url: str = ""
     sent: list[Sent] = field(default_factory=list)
@@ -89,11 +82,9 @@ def verb_of(method: str, key: str, query: dict[str, list[str]]) -> str:
     """S3's name of a request; with its HTTP method where it is none of those in `VERBS`."""
     if "uploadId" in query:
         return {
-            "PUT": "UploadPart",
-            "POST": "CompleteMultipartUpload",
-            "DELETE": "AbortMultipartUpload",
-            "GET": "ListParts",
-        }[method]
+            "PUT": "UploadPart", "POST": "CompleteMultipartUpload",
+            "DELETE": "AbortMultipartUpload", "GET": "ListParts",
+        }[method]  # fmt: skip
     if "uploads" in query:
         return "CreateMultipartUpload" if method == "POST" else "ListMultipartUploads"
     if "delete" in query:

@@ -13,7 +13,6 @@ KILLS = pytest.StashKey[Counter[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start at none."""
     config.stash[KILLS] = Counter()
 
 
@@ -24,20 +23,17 @@ def kills(request: pytest.FixtureRequest) -> Counter[str]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand over what this process counted."""
     kills = session.config.stash[KILLS]
     hand_over(session, "kills", kills)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add what another process counted."""
     config: pytest.Config = node.config
     config.stash[KILLS].update(handed_over(node, "kills"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One closing line."""
     kills = terminalreporter.config.stash[KILLS]
     told = ", ".join(f"{state} {count}" for state, count in sorted(kills.items()))
     if kills:

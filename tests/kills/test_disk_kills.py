@@ -41,7 +41,6 @@ def drive(_: Calls, root: Path, mode: str, committer: str) -> None:
 
 
 def recover(_: Calls, root: Path) -> None:
-    """A whole recovery."""
     with tree_store.served(root):
         tree_store.recover(root)
 
@@ -139,14 +138,12 @@ OTHER = {"dt=1/other.txt": b"other"}
 
 
 def write(attempt: mc.Task, files: Files) -> None:
-    """Write the files of an attempt."""
     for name, body in files.items():
         with attempt.open(name) as file:
             file.write(body)
 
 
 def work(job: mc.Job, task: int, files: Files) -> None:
-    """A whole attempt."""
     with job.task(task) as attempt:
         write(attempt, files)
 

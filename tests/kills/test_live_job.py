@@ -120,19 +120,9 @@ class Bucket(Outside):
     def start_cleanup(self) -> subprocess.Popen[bytes]:
         """The command, in a process of its own, for which all is old."""
         limits = [f"--{of}=0s" for of in ("dead-after", "leftover-after", "forget-after")]
-        return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "magic_committer.cli",
-                "cleanup",
-                DEST,
-                "--format=json",
-                *limits,
-            ],
-            env={**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": self.url},
-            stdout=subprocess.PIPE,
-        )
+        command = [sys.executable, "-m", "magic_committer.cli", "cleanup", DEST, "--format=json"]
+        env = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": self.url}
+        return subprocess.Popen([*command, *limits], env=env, stdout=subprocess.PIPE)
 
     def clean(self) -> mc.CleanupReport:
         """By the library, with all limits at one second."""
@@ -144,7 +134,6 @@ class Bucket(Outside):
 
 @pytest.fixture
 def bucket() -> Iterator[Bucket]:
-    """An empty bucket."""
     with moto_server() as url:
         yield Bucket(url)
 

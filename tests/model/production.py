@@ -53,9 +53,7 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
-from magic_committer.stores.base import (
-    ObjectStore,
-)
+from magic_committer.stores.base import ObjectStore
 from tests.model.actors import driver, others, shared, task
 from tests.model.actors.job import Job, Steps
 from tests.model.search import writes_the_record
@@ -372,14 +370,9 @@ class _Translator:
         self._paths = JobPaths(self._dest, job.id)
         terms = job.terms
         self.model = Job(
-            id=job.id,
-            uuid=job.uuid,
-            mode=terms.mode,
-            accept=terms.accept,
-            given=job.given_id,
-            named=False,
-            marks=terms.mark_success,
-        )
+            id=job.id, uuid=job.uuid, mode=terms.mode, accept=terms.accept, given=job.given_id,
+            named=False, marks=terms.mark_success,
+        )  # fmt: skip
         self._own: dict[str, Record] = {}  # by production's nonce
         self._written: set[bytes] = set()  # records whose PUT took effect
         plans = [s.key for s in trace if s.verb == "put" and self._is_plan(s.key)]
@@ -396,14 +389,9 @@ class _Translator:
                     self._by_etag[step.answer.info.etag] = body
 
     def program(
-        self,
-        kind: str,
-        *,
-        name: str = "",
-        of_task: str = "",
-        closed: Sequence[Sent] = (),
+        self, kind: str, *, name: str = "", of_task: str = "", closed: Sequence[Sent] = (),
         results: Iterable[TaskCommit] | None = None,
-    ) -> Steps:
+    ) -> Steps:  # fmt: skip
         """The model's generator of a kind of process."""
         removes = self._job.undisturbed and not self._job.given_id
         match kind:

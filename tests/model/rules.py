@@ -35,7 +35,6 @@ class Rule:
     requests: int
 
     def search(self, faults: int | None = None) -> Result:
-        """Search its configuration without it."""
         made = CONFIGURATIONS[self.configuration](frozenset({self.name}))
         return Search(made, self.faults if faults is None else faults).run()
 
@@ -92,12 +91,7 @@ RULES = (
     Rule("only appends are spared", "Conflict modes", "I2", "two partition replaces", 1, 42),
     Rule("spared whole or not at all", "Conflict modes", "I2", "append beside replace", 0, 32),
     Rule(
-        "a set that is gone is no end",
-        "Conflict modes",
-        "I2",
-        "late attempt beside replace",
-        0,
-        27,
+        "a set that is gone is no end", "Conflict modes", "I2", "late attempt beside replace", 0, 27
     ),
     Rule("the look at the decided", "Conflict modes", "I2", "append beside replace", 0, 19),
     Rule("the data is listed again", "Conflict modes", "I2", "append beside replace", 0, 26),

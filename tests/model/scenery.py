@@ -21,7 +21,6 @@ def objects(entries: Mapping[str, Hashable]) -> Entries:
 
 
 def started(job: Job) -> Entries:
-    """A job that is running."""
     return {**objects({job.record: job.first}), f"{GHOST}fate {job.uuid}": ("running",)}
 
 
@@ -59,7 +58,6 @@ def tasks_done(job: Job, files: tuple[str, ...] = ("x",)) -> tuple[Entries, Acce
 
 
 def actor(name: str, job: Job, program: Program, **options: Any) -> Actor:
-    """An actor that works for one job."""
     return Actor(name, program, (job.uuid,), **options)
 
 

@@ -170,23 +170,15 @@ class _Nodes:
 
 STEP, LOST, LATE, CRASH, KILLED, LANDS, DENIED_LOST, DENIED_LATE = range(8)
 WHAT = (
-    "",
-    "reply lost",
-    "late",
-    "crash",
-    "killed, its request in flight",
-    "lands",
-    "reply lost, then refused",
-    "late, then refused",
-)
+    "", "reply lost", "late", "crash", "killed, its request in flight", "lands",
+    "reply lost, then refused", "late, then refused",
+)  # fmt: skip
 
 State = tuple[int, ...]
 """Store, flight, faults left, then a node for each actor."""
 
 
 class Search:
-    """One search of one configuration."""
-
     def __init__(self, configuration: Configuration, faults: int | None = None) -> None:
         self._config = configuration
         self._actors = configuration.actors
@@ -214,11 +206,8 @@ class Search:
 
     def _run(self, states_max: int) -> Result:
         first: State = (
-            self._store(self._config.store),
-            self._flight(()),
-            self._faults,
-            *self._first,
-        )
+            self._store(self._config.store), self._flight(()), self._faults, *self._first,
+        )  # fmt: skip
         numbers: dict[State, int] = {first: 0}
         order = [first]
         parents, moves = array("l", [-1]), array("l", [-1])
@@ -339,13 +328,9 @@ class Search:
         before = self._stores[store]
         actor = self._actors[node.actor]
         after, reply = execute(
-            before,
-            node.request,
-            actor.name,
-            late=late,
-            forgetful=self._config.forgetful,
+            before, node.request, actor.name, late=late, forgetful=self._config.forgetful,
             costly=self._config.costly,
-        )
+        )  # fmt: skip
         violation = ""
         if after is not before:
             violation = promises.of_step(
@@ -426,12 +411,9 @@ class Search:
         if kind == LANDS:
             node = self.nodes.nodes[self._flights[flight][n]]
             landed = execute(
-                self._stores[store],
-                node.request,
-                "",
-                forgetful=self._config.forgetful,
+                self._stores[store], node.request, "", forgetful=self._config.forgetful,
                 costly=self._config.costly,
-            )
+            )  # fmt: skip
             return Line(self._actors[node.actor].name, WHAT[kind], node.request, landed[1])
         number = state[3 + n]
         request = self.nodes.nodes[number].request

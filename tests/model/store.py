@@ -109,14 +109,9 @@ class Ledger(NamedTuple):
 
 
 class Object(NamedTuple):
-    """An entry of the store.
-
-    Attributes:
-        modified: Last-Modified: how many seconds have passed.
-        by: its writer.
-        late: its request landed when the sender had given up or died.
-        decided: its job had left ``running`` by then.
-    """
+    """An entry of the store. ``modified``: Last-Modified: how many seconds have passed. ``by``: its
+    writer. ``late``: its request landed when the sender had given up or died. ``decided``: its job
+    had left ``running`` by then."""
 
     body: Any
     modified: int
@@ -226,14 +221,9 @@ def directory_of(key: str) -> str:
 
 
 def execute(
-    store: Store,
-    request: Any,
-    by: str,
-    *,
-    late: bool = False,
-    forgetful: bool = False,
+    store: Store, request: Any, by: str, *, late: bool = False, forgetful: bool = False,
     costly: bool = False,
-) -> tuple[Store, Any]:
+) -> tuple[Store, Any]:  # fmt: skip
     """The store after a request, and the reply to it. ``forgetful``: a second Complete is NOT_FOUND
     (MinIO and others); else it answers as the first while the object is still that one (AWS).
     ``costly``: the Abort of an upload that was completed takes the object that it became."""

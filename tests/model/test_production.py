@@ -10,26 +10,31 @@ import pytest
 
 import magic_committer as mc
 from magic_committer._wiring import register_store, unregister_store
-from magic_committer.errors import PermissionDenied, Unanswered
+from magic_committer.errors import PermissionDenied, StoreError, Unanswered
 from magic_committer.options import BY_PARTITION, Accept, Mode
 from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.model.production import Recorder, Sent, accepts, refusal
-from tests.promises.hands import At, StillClock, failing, record_put, stored, unanswered
+from tests.promises.hands import At, StillClock, committed_task, failing, record_put, stored
 
 DEST = "s3://bucket/t"
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    """The in-memory store of the bucket ``bucket``, behind a recorder."""
-    clock = StillClock()
-    with memory_store(clock=clock) as store:
-        recorder = Recorder(store)
-        register_store(recorder, clock)
-        yield recorder
-        unregister_store(recorder)
+def store() -> Iterator[MemoryStore]:
+    """The in-memory store of the bucket ``bucket``."""
+    with memory_store(clock=StillClock()) as store:
+        yield store
+
+
+@pytest.fixture
+def recorder(store: MemoryStore) -> Iterator[Recorder]:
+    """It, behind a recorder."""
+    recorder = Recorder(store)
+    register_store(recorder, StillClock())
+    yield recorder
+    unregister_store(recorder)
 
 
 def attempts(job: mc.Job, recorder: Recorder) -> list[tuple[TaskCommit, list[Sent]]]:
@@ -70,12 +75,10 @@ def test_a_job_is_a_path_of_the_model(
 @pytest.mark.parametrize("beside", ["nobody", "an append", "a neighbour"])
 @pytest.mark.parametrize("mode", ["fail", "replace", "fail_partitions", "replace_partitions"])
 def test_a_job_of_each_mode_is_a_path_of_the_model(
-    recorder: Recorder, mode: Mode, beside: str
+    recorder: Recorder, store: MemoryStore, mode: Mode, beside: str
 ) -> None:
     """Setup and driver of a job that looks around: at jobs, their plans, the data, the marker; also
     beside a live append that is decided, and one that says it writes another partition."""
-    store = recorder._store
-    assert isinstance(store, MemoryStore)
     if mode.startswith("replace"):
         store.put_object("t/p=1/old.csv", b"old")
         store.put_object("t/p=2/x/old.csv", b"older")
@@ -86,30 +89,24 @@ def test_a_job_of_each_mode_is_a_path_of_the_model(
     elif mode in BY_PARTITION and beside == "a neighbour":
         others.append(mc.start(DEST, mode="fail_partitions", accept="results", track="memory"))
     for other in others:
-        with other.task("1") as attempt:
-            for name in ("p=1/app.csv", "p=2/app.csv") if beside == "an append" else ("p=9/b.csv",):
-                with attempt.open(name, unique=True) as f:
-                    f.write(b"1")
+        names = ("p=1/app.csv", "p=2/app.csv") if beside == "an append" else ("p=9/b.csv",)
+        result = committed_task(other, "1", dict.fromkeys(names, b"1"))
         state = "completed" if mode.startswith("replace") else "committing"
         At(store, _nth_swap(1 if state == "committing" else 2), _killed, after=state == "completed")
         with pytest.raises(_Killed):
-            other.commit([attempt.result])
+            other.commit([result])
         store.before = store.after = None
     recorder.take()
     job = mc.start(DEST, mode=mode, accept="results", track="memory")
     assert refusal("setup", recorder.take(), job._started) == ""
-    results = []
-    for task in ("1", "2"):
-        with job.task(task) as attempt, attempt.open(f"p={task}/a.csv", unique=True) as f:
-            f.write(b"1")
-        results.append(attempt.result)
+    results = [committed_task(job, task, {f"p={task}/a.csv": b"1"}) for task in ("1", "2")]
     recorder.take()
     assert job.commit(results).outcome == "committed"
     trace = recorder.take()
     assert refusal("commit", trace, job._started, results=results) == ""
     if beside == "an append" and mode.startswith("replace"):  # it was met, and spared
         heads = [step.key for step in trace if step.verb == "head"]
-        assert any("/app-mcj" in key for key in heads)
+        assert any("/app.csv" in key for key in heads)
 
 
 class _Killed(BaseException):
@@ -127,18 +124,13 @@ def _nth_swap(number: int) -> Callable[[Request], bool]:
     return lambda request: decides(request) and next(swaps) == number
 
 
-def test_a_conflict_that_is_reverted_is_a_path_of_the_model(recorder: Recorder) -> None:
+def test_a_conflict_that_is_reverted_is_a_path_of_the_model(
+    recorder: Recorder, store: MemoryStore
+) -> None:
     """A foreign object is at a key of a job of mode `fail` when it is to be completed: the job is
     reverted by the files that the driver knows."""
-    store = recorder._store
-    assert isinstance(store, MemoryStore)
     job = mc.start(DEST, mode="fail", accept="results", track="memory")
-    recorder.take()
-    results = []
-    for task in ("1", "2"):
-        with job.task(task) as attempt, attempt.open(f"{task}.csv") as f:
-            f.write(b"1")
-        results.append(attempt.result)
+    results = [committed_task(job, task, {f"{task}.csv": b"1"}) for task in ("1", "2")]
     recorder.take()
     At(
         store,
@@ -152,23 +144,24 @@ def test_a_conflict_that_is_reverted_is_a_path_of_the_model(recorder: Recorder) 
     assert refusal("commit", trace, job._started, results=results) == ""
 
 
-def test_a_decision_that_is_refused_when_it_was_not_answered_is_a_path_of_the_model(
-    recorder: Recorder,
+@pytest.mark.parametrize(
+    "answer", [Unanswered("no answer"), PermissionDenied("the token has expired", attempts=2)]
+)
+def test_a_decision_that_was_not_answered_is_a_path_of_the_model(
+    recorder: Recorder, store: MemoryStore, answer: StoreError
 ) -> None:
-    """The first sending of the deciding swap lands and is not answered, the adapter's second is
-    refused: the driver reads the record back and finds that it has won."""
-    store = recorder._store
-    assert isinstance(store, MemoryStore)
+    """The deciding swap lands, and is not answered; or its first sending lands so and the adapter's
+    second is refused: the driver reads the record back and finds that it has won."""
     job = mc.start(DEST, accept="results", track="memory")
     results = [result for result, _ in attempts(job, recorder)]
 
-    def refused() -> None:
-        raise PermissionDenied("the token has expired", attempts=2)
+    def lost() -> None:
+        raise answer
 
-    At(store, record_put("committing"), refused, after=True)
+    At(store, record_put("committing"), lost, after=True)
     assert job.commit(results).outcome == "committed"
     trace = recorder.take()
-    assert any(isinstance(step.answer, PermissionDenied) for step in trace)
+    assert any(step.answer is answer for step in trace)
     assert refusal("commit", trace, job._started, results=results) == ""
 
 
@@ -235,46 +228,31 @@ def test_a_file_that_is_closed_by_path_is_a_path_of_the_model(
     assert refusal("close", trace, job._started, name="a1") == ""
 
 
-def test_an_abort_without_its_proof_is_no_path_of_the_model(recorder: Recorder) -> None:
+def test_an_abort_is_a_path_of_the_model_with_its_proof_alone(recorder: Recorder) -> None:
     """A sweep that believes its aborts is refused, also where it goes on as if they were proved."""
     job = mc.start(DEST, accept="results", track="memory")
     attempts(job, recorder)
     job.abort()
     trace = recorder.take()
-    assert accepts("abort", trace, job._started)
+    assert refusal("abort", trace, job._started) == ""
     unproved = [step for step in trace if step.verb != "list_parts"]
     assert len(unproved) < len(trace)
     assert "did not prove" in refusal("abort", unproved, job._started)
 
 
-def test_an_abort_and_the_late_task_are_paths_of_the_model(recorder: Recorder) -> None:
-    """A driver that aborts, and a task that finds out after its pendingset is stored."""
-    job = mc.start(DEST, accept="results", track="memory")
-    recorder.take()
-    attempt = job.task("1")
-    with attempt.open("a.csv", unique=True) as f:
-        f.write(b"1")
-    stored(attempt)
-    writing = recorder.take()
-    job.abort()
-    assert refusal("abort", recorder.take(), job._started) == ""
-    with pytest.raises(mc.JobNotRunning):
-        attempt.commit()
-    trace = writing + recorder.take()
-    assert refusal("attempt", trace, job._started, name=attempt.attempt_id) == ""
-
-
-def test_a_task_that_is_late_after_its_pendingset_is_a_path_of_the_model(
-    recorder: Recorder,
+@pytest.mark.parametrize("swept", ["before", "as its pendingset lands"])
+def test_a_late_task_is_a_path_of_the_model(
+    recorder: Recorder, store: MemoryStore, swept: str
 ) -> None:
-    """The job is aborted and swept just before the pendingset lands: the second read undoes it."""
+    """Its job is aborted and swept before it commits, or just before its pendingset lands: the
+    second read undoes it."""
     job = mc.start(DEST, accept="results", track="memory")
     recorder.take()
     attempt = job.task("1")
     with attempt.open("a.csv", unique=True) as f:
         f.write(b"1")
     stored(attempt)
-    before = recorder.take()
+    own = recorder.take()
     aborted: list[Sent] = []
 
     def abort() -> None:
@@ -283,33 +261,21 @@ def test_a_task_that_is_late_after_its_pendingset_is_a_path_of_the_model(
         aborted[:] = recorder.take()
         recorder.trace = noted
 
-    At(
-        recorder._store,  # type: ignore[arg-type]
-        lambda request: request.verb == "put" and request.key.endswith(".pendingset"),
-        abort,
-    )
+    lands = At(store, lambda r: r.verb == "put" and r.key.endswith(".pendingset"), abort)
+    if swept == "before":
+        store.before = None
+        abort()
     with pytest.raises(mc.JobNotRunning):
         attempt.commit()
-    assert aborted
+    assert refusal("abort", aborted, job._started) == ""
     trace = recorder.take()
-    assert any(step.verb == "delete" for step in trace)
-    assert refusal("attempt", before + trace, job._started, name=attempt.attempt_id) == ""
-
-
-def test_a_lost_reply_to_the_decision_is_a_path_of_the_model(recorder: Recorder) -> None:
-    """The driver whose deciding swap was not answered reads the record back, as the model does."""
-    job = mc.start(DEST, accept="results", track="memory")
-    results = [result for result, _ in attempts(job, recorder)]
-    At(recorder._store, record_put("committing"), unanswered, after=True)  # type: ignore[arg-type]
-    job.commit(results)
-    trace = recorder.take()
-    assert any(isinstance(step.answer, Unanswered) for step in trace)
-    assert refusal("commit", trace, job._started, results=results) == ""
+    assert lands.done == any(step.verb == "delete" for step in trace)
+    assert refusal("attempt", own + trace, job._started, name=attempt.attempt_id) == ""
 
 
 @pytest.mark.parametrize("reverts", [False, True])
 def test_a_recovery_and_a_revert_are_paths_of_the_model(
-    recorder: Recorder, reverts: bool, monkeypatch: pytest.MonkeyPatch
+    recorder: Recorder, store: MemoryStore, reverts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The Completes of a file are not answered, so the driver stops when the others are done; a
     recovery finishes the job, or an operator reverts it."""
@@ -318,8 +284,6 @@ def test_a_recovery_and_a_revert_are_paths_of_the_model(
     one = mc.Options(commit_threads=1)
     job = mc.start(DEST, accept="results", track="memory")
     results = [result for result, _ in attempts(job, recorder)]
-    store = recorder._store
-    assert isinstance(store, MemoryStore)
     failing(store, "complete_upload", store.open_uploads()[0].key, Unanswered("no answer"))
     with pytest.raises(mc.CommitIncomplete):
         job.commit(results)
@@ -357,17 +321,14 @@ def test_another_order_is_no_path_of_the_model(recorder: Recorder) -> None:
         assert not accepts("attempt", changed, job._started, name=result.attempt)
 
 
-def test_another_order_of_looks_is_no_path_of_the_model(recorder: Recorder) -> None:
+def test_another_order_of_looks_is_no_path_of_the_model(
+    recorder: Recorder, store: MemoryStore
+) -> None:
     """A job by partition that lists before it looks, does not list again, or does not announce, is
     refused."""
-    store = recorder._store
-    assert isinstance(store, MemoryStore)
     store.put_object("t/p=1/old.csv", b"old")
     job = mc.start(DEST, mode="replace_partitions", accept="results", track="memory")
-    with job.task("1") as attempt, attempt.open("p=1/a.csv", unique=True) as f:
-        f.write(b"1")
-    assert attempt.result is not None
-    results = [attempt.result]
+    results = [committed_task(job, "1", {"p=1/a.csv": b"1"})]
     recorder.take()
     job.commit(results)
     trace = recorder.take()

@@ -54,7 +54,6 @@ def test_the_shortest_trace_is_found() -> None:
 
 
 def one_writer() -> Configuration:
-    """A process that writes once."""
 
     def write() -> Any:
         reply = yield Put(LEDGER, Ledger(1))

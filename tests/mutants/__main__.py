@@ -101,12 +101,9 @@ def _gone(mutants: Sequence[Mutant]) -> list[str]:
 
 
 def run(
-    mutants: Sequence[Mutant],
-    jobs: int,
-    until: float,
-    schedules: bool = True,
+    mutants: Sequence[Mutant], jobs: int, until: float, schedules: bool = True,
     killer_only: bool = False,
-) -> list[Verdict]:
+) -> list[Verdict]:  # fmt: skip
     """Try mutants, and print each verdict as it comes. Raises `BrokenError`: a child gave no
     answer, or something fails without any mutant."""
     killers = judge.known_killers()

@@ -37,12 +37,8 @@ NO_TESTS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Work(ABC):
-    """What a child does.
-
-    Attributes:
-        name: in a word. wall_seconds: after this it is killed.
-        cpu_seconds: of its processor: not so much the machine's load.
-    """
+    """What a child does. ``name``: in a word. wall_seconds: after this it is killed.
+    ``cpu_seconds``: of its processor: not so much the machine's load."""
 
     name: str
     wall_seconds: float = 1800.0
@@ -62,7 +58,6 @@ class TestRun(Work):
     whole_files: bool = False
 
     def done(self, scratch: Path) -> Answer:
-        """Do it, in this process."""
         plugin = Order(self.order, self.whole_files)
         try:
             code = run_pytest(self.order, scratch, plugin)
@@ -87,7 +82,6 @@ class Schedules(Work):
     cpu_seconds: int = 200
 
     def done(self, scratch: Path) -> Answer:
-        """Do it, in this process."""
         from tests.simulation.tally import quietly
 
         known = foci()
@@ -108,14 +102,9 @@ class Schedules(Work):
 
 @dataclass
 class Answer:
-    """What came of one process's work.
-
-    Attributes:
-        killed: something failed. by: what: a test's node id, or a schedule.
-        ran: how many tests, or schedules.
-        broken: why there is no answer: the fault is the suite's own.
-        extra: of work that measures.
-    """
+    """What came of one process's work. ``killed``: something failed. by: what: a test's node id, or
+    a schedule. ``ran``: how many tests, or schedules. ``broken``: why there is no answer: the fault
+    is the suite's own. ``extra``: of work that measures."""
 
     killed: bool = False
     by: str = ""

@@ -30,14 +30,9 @@ Killer = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one mutant.
-
-    Attributes:
-        by: what killed it, in words; "" for a survivor.
-        killer: the same, to be tried first the next time.
-        ran: how many tests and schedules it met.
-        broken: why there is no verdict: the fault is the suite's own.
-    """
+    """What became of one mutant. ``by``: what killed it, in words; "" for a survivor. ``killer``:
+    the same, to be tried first the next time. ``ran``: how many tests and schedules it met.
+    ``broken``: why there is no verdict: the fault is the suite's own."""
 
     mutant: Mutant
     by: str
@@ -48,7 +43,6 @@ class Verdict:
 
     @property
     def killed(self) -> bool:
-        """Whether something failed."""
         return bool(self.by)
 
 
@@ -70,12 +64,9 @@ def keep_killers(verdicts: Iterable[Verdict], names: set[str]) -> None:
 
 
 def judge(
-    mutant: Mutant,
-    reach: Reach | None,
-    killer: Killer | None,
-    schedules: bool = True,
+    mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool = True,
     killer_only: bool = False,
-) -> Steps[Verdict]:
+) -> Steps[Verdict]:  # fmt: skip
     """Try a mutant on all that may kill it. ``schedules``: the simulator too. ``reach``: which
     tests see it; None: not measured, all are tried, the likeliest modules first. ``killer_only``:
     try only what killed it the last time, twice if need be."""
@@ -160,14 +151,9 @@ def unchanged(killers: Iterable[Killer]) -> Steps[str]:
 
 
 def all_verdicts(
-    forks: Forks,
-    mutants: Iterable[Mutant],
-    reach: Reach | None,
-    until: float,
-    schedules: bool,
+    forks: Forks, mutants: Iterable[Mutant], reach: Reach | None, until: float, schedules: bool,
     killer_only: bool,
-) -> Iterator[Verdict]:
-    """Verdicts as they come."""
+) -> Iterator[Verdict]:  # fmt: skip
     killers = known_killers()
     each = (judge(m, reach, killers.get(m.id), schedules, killer_only) for m in mutants)
     return forks.run(each, until)

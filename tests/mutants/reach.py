@@ -78,19 +78,16 @@ class Tracer:
         self.failed: list[str] = []
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """A test begins."""
         self._now = {}
         self._began = time.perf_counter()
         threading.settrace(self._call)
         sys.settrace(self._call)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """A part of a test has ended."""
         if report.failed:
             self.failed.append(report.nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """A test ends."""
         sys.settrace(None)
         threading.settrace(None)
         self.lines[nodeid] = {path: sorted(lines) for path, lines in self._now.items()}
@@ -125,7 +122,6 @@ class Trace(Work):
     cpu_seconds: int = 900
 
     def done(self, scratch: Path) -> Answer:
-        """Do it, in this process."""
         tracer = Tracer()
         code = run_pytest(self.files, scratch, tracer, stop=False)
         if tracer.failed:

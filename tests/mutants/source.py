@@ -53,19 +53,16 @@ class Mutant:
 
     @property
     def module(self) -> str:
-        """The dotted name of the changed module."""
         return f"{PACKAGE}.{self.path.removesuffix('.py').replace('/', '.')}".removesuffix(
             ".__init__"
         )
 
     def tree(self) -> ast.Module:
-        """The module with the change."""
         tree = parsed(self.path)
         self.change(tree)
         return ast.fix_missing_locations(tree)
 
     def diff(self) -> str:
-        """The change, as a diff of the function."""
         before, after = (
             ast.unparse(_only(tree, self.place)).splitlines()
             for tree in (parsed(self.path), self.tree())
@@ -90,12 +87,10 @@ def files() -> list[str]:
 
 @cache
 def text(path: str) -> str:
-    """A module's source."""
     return (ROOT / PACKAGE / path).read_text(encoding="utf-8")
 
 
 def parsed(path: str) -> ast.Module:
-    """A fresh tree of a module."""
     return ast.parse(text(path))
 
 
@@ -114,7 +109,6 @@ def digest(*words: str) -> str:
 
 
 def lines_of(*nodes: ast.AST) -> frozenset[int]:
-    """The lines of nodes."""
     found: set[int] = set()
     for node in nodes:
         first = getattr(node, "lineno", None)

@@ -10,13 +10,14 @@ import sys
 import time
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.mutants.children import Answer, Work
 from tests.mutants.forks import Forks, Steps
 from tests.mutants.source import PACKAGE, ROOT
-from tests.processes import is_gone
-
-WAIT_SECONDS = 30.0
+from tests.processes import is_gone, pids_in
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,8 @@ class Does(Work):
     cpu_seconds: int = 20
 
     def done(self, scratch: Path) -> Answer:
-        """Do it."""
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        notes = Path(self.notes)
-        notes.with_suffix(".part").write_text(f"{os.getpid()} {sleeper.pid}")
-        notes.with_suffix(".part").rename(notes)
+        Path(self.notes).write_text(f"{os.getpid()} {sleeper.pid}\n")
         while self.what == "sleeps":
             time.sleep(1)
         while self.what == "turns":
@@ -46,52 +44,37 @@ class Does(Work):
 
 
 def one(work: Does) -> Steps[Answer]:
-    """One child."""
     answer = yield None, work
     return answer
 
 
 def answer_of(work: Does) -> Answer:
-    """What one child says."""
     with Forks(1) as forks:
         (answer,) = forks.run([one(work)])
     return answer
 
 
-def pids(notes: Path) -> list[int]:
-    """The processes that a child has noted."""
-    until = time.monotonic() + WAIT_SECONDS
-    while not notes.exists() and time.monotonic() < until:
-        time.sleep(0.05)
-    return [int(word) for word in notes.read_text().split()]
+ENDLESS = Answer(True, "it does not end (some work)")
 
 
-def test_a_child_tells_what_it_found_and_leaves_nothing(tmp_path: Path) -> None:
-    """The answer of a child arrives, and what the child started has ended with it."""
+@pytest.mark.parametrize(
+    ("what", "limits", "answer"),
+    [
+        ("answers", {}, Answer(True, "it was seen", 1)),
+        ("sleeps", {"wall_seconds": 3.0}, ENDLESS),
+        ("turns", {"cpu_seconds": 2}, ENDLESS),
+        ("dies", {}, Answer(broken="a child ended with 3\n")),
+    ],
+)
+def test_a_child_tells_what_it_found_and_leaves_nothing(
+    tmp_path: Path, what: str, limits: dict[str, Any], answer: Answer
+) -> None:
+    """The answer of a child arrives, and what it started has ended with it. One past its time, or
+    past its processor's, is killed, and the mutant with it; one that dies is a fault of the suite,
+    and no kill."""
     notes = tmp_path / "notes"
-    assert answer_of(Does("answers", str(notes))) == Answer(True, "it was seen", 1)
-    assert all(is_gone(pid) for pid in pids(notes))
-
-
-def test_a_child_that_waits_for_ever_is_a_kill(tmp_path: Path) -> None:
-    """A child past its time is killed with all that it started, and the mutant with it."""
-    notes = tmp_path / "notes"
-    answer = answer_of(Does("sleeps", str(notes), wall_seconds=3.0))
-    assert (answer.killed, answer.by) == (True, "it does not end (some work)")
-    assert all(is_gone(pid) for pid in pids(notes))
-
-
-def test_a_child_that_turns_for_ever_is_a_kill(tmp_path: Path) -> None:
-    """A child that has used up its processor time is ended, however long it may still wait."""
-    answer = answer_of(Does("turns", str(tmp_path / "notes"), cpu_seconds=2))
-    assert (answer.killed, answer.by) == (True, "it does not end (some work)")
-
-
-def test_a_child_that_dies_is_no_kill(tmp_path: Path) -> None:
-    """A child that ends without an answer is told as a fault of the suite, not as a kill."""
-    answer = answer_of(Does("dies", str(tmp_path / "notes")))
-    assert not answer.killed
-    assert answer.broken.startswith("a child ended with 3")
+    assert answer_of(Does(what, str(notes), **limits)) == answer
+    assert all(is_gone(pid) for pid in pids_in(notes))
 
 
 def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -107,7 +90,7 @@ def test_no_child_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", program], cwd=ROOT, env={**os.environ, "TMPDIR": str(files)}
     )
-    found = pids(notes)
+    found = pids_in(notes)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert len(found) == 2

@@ -17,17 +17,12 @@ from tests.mutants.handwork import HAND_MADE, Hand
 from tests.mutants.judge import Verdict
 from tests.mutants.loading import is_whole
 from tests.mutants.operators import drawn_from
-from tests.mutants.source import FOLDERS, GoneError, Mutant, files, text
+from tests.mutants.source import FOLDERS, GoneError, files, text
 
 ROOT = Path(__file__).resolve().parents[2]
 COLLECT_SECONDS = 120
 
 WORDS = Hand("some", "_quantities.py", "age_words", (("seconds >= 2 * size", "True"),), "nothing")
-
-
-def verdict(mutant: Mutant, by: str, broken: str = "") -> Verdict:
-    """A verdict on a mutant."""
-    return Verdict(mutant, by, {}, 1, 0.1, broken)
 
 
 @pytest.mark.parametrize("hand", HAND_MADE, ids=lambda hand: hand.name)
@@ -46,30 +41,20 @@ def test_each_named_killer_is_a_test() -> None:
     named = {entry["test"]: mutant for mutant, entry in known.items() if "test" in entry}
     folders = sorted({test.partition("::")[0] for test in named})
     collecting = ("-m", "pytest", "--collect-only", "-q", "-o", "faulthandler_timeout=0")
+    command = [sys.executable, *collecting, *folders]
     collected = subprocess.run(
-        [sys.executable, *collecting, *folders],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=COLLECT_SECONDS,
+        command, cwd=ROOT, capture_output=True, text=True, timeout=COLLECT_SECONDS
     )
     assert collected.returncode == 0, collected.stdout[-2000:] + collected.stderr[-2000:]
     assert {test: named[test] for test in set(named) - set(collected.stdout.splitlines())} == {}
 
 
-def test_a_mutant_whose_text_is_gone_is_told() -> None:
-    """Of a hand-made mutant whose old text the code does not hold, the name and the text are
-    told."""
-    gone = Hand("some", WORDS.path, WORDS.place, (("seconds >= 3 * size", "True"),), "nothing")
-    with pytest.raises(GoneError, match=r"hand:some: .* age_words holds 0 times: seconds"):
-        gone.mutant()
-
-
-def test_a_mutant_whose_text_is_there_twice_is_told() -> None:
-    """A text that is there more often than the mutant says is not changed by chance."""
-    twice = Hand("some", WORDS.path, WORDS.place, (("seconds", "0"),), "nothing")
-    with pytest.raises(GoneError, match="holds 4 times"):
-        twice.mutant()
+@pytest.mark.parametrize(("old", "times"), [("seconds >= 3 * size", 0), ("seconds", 4)])
+def test_a_mutant_whose_text_is_gone_or_there_twice_is_told(old: str, times: int) -> None:
+    """Its name and the text are told; a text that is there more often is not changed by chance."""
+    hand = Hand("some", WORDS.path, WORDS.place, ((old, "0"),), "nothing")
+    with pytest.raises(GoneError, match=rf"hand:some: .* age_words holds {times} times: seconds"):
+        hand.mutant()
 
 
 def test_no_two_mutants_have_one_name() -> None:
@@ -115,16 +100,6 @@ def test_the_sample_prefers_what_has_a_known_killer() -> None:
     assert set(drawn) <= known
 
 
-def test_a_run_that_is_out_of_time_says_how_many_were_not_tried(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Too little time for all is fine, and told, where enough were tried."""
-    mutant = WORDS.mutant()
-    verdicts = [verdict(mutant, "tests/x.py::y")] * TRIED_MIN
-    assert told([mutant] * (TRIED_MIN + 2), verdicts, gone=()) == 0
-    assert "not tried, for want of time: 2" in capsys.readouterr().out
-
-
 def test_what_is_explained_exists_and_says_why() -> None:
     """Every explanation is of a mutant that the whole tries, and has a reason."""
     names = {mutant.id for mutant in selection.whole()}
@@ -132,40 +107,38 @@ def test_what_is_explained_exists_and_says_why() -> None:
     assert [name for name, why in EXPLAINED.items() if len(why) < 20] == []
 
 
-def test_a_survivor_fails_with_its_change(capsys: pytest.CaptureFixture[str]) -> None:
-    """A survivor that nobody explains is wrong, and its change is printed."""
+@pytest.mark.parametrize(
+    ("by", "broken", "explained", "wrong", "says"),
+    [
+        ("", "", False, 1, "survived, and not explained: hand:some"),
+        ("", "", False, 1, "-        if seconds >= 2 * size:\n+        if True:"),
+        ("", "", True, 0, "1 survived, 1 of them explained"),
+        ("x.py::y", "", False, 0, "1 killed, 0 survived"),
+        ("x.py::y", "", True, 1, "explained, and killed by x.py::y: hand:some"),
+        ("", "pytest ended with 3", False, 1, "no verdict: hand:some: pytest ended with 3"),
+    ],
+)
+def test_what_is_wrong_with_a_verdict_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], by: str, broken: str,
+    explained: bool, wrong: int, says: str,
+) -> None:  # fmt: skip
+    """A survivor that nobody explains is wrong, and its change is printed; so are an explanation of
+    what is killed, and a mutant for which the suite itself failed."""
+    if explained:
+        monkeypatch.setitem(EXPLAINED, "hand:some", "because")
     mutant = WORDS.mutant()
-    assert told([mutant], [verdict(mutant, "")], gone=()) == 1
-    printed = capsys.readouterr().out
-    assert "survived, and not explained: hand:some" in printed
-    assert "-        if seconds >= 2 * size:\n+        if True:" in printed
+    assert told([mutant], [Verdict(mutant, by, {}, 1, 0.1, broken)], gone=()) == wrong
+    assert says in capsys.readouterr().out
 
 
-def test_an_explained_survivor_is_fine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A survivor that is explained is not wrong."""
-    monkeypatch.setitem(EXPLAINED, "hand:some", "because")
-    mutant = WORDS.mutant()
-    assert told([mutant], [verdict(mutant, "")], gone=()) == 0
-
-
-def test_an_explanation_of_what_is_killed_fails(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_what_is_gone_is_wrong_and_what_was_not_tried_is_told(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """An explanation must go once its mutant is killed."""
-    monkeypatch.setitem(EXPLAINED, "hand:some", "because")
-    mutant = WORDS.mutant()
-    assert told([mutant], [verdict(mutant, "tests/x.py::y")], gone=()) == 1
-    assert "explained, and killed by tests/x.py::y: hand:some" in capsys.readouterr().out
-
-
-def test_an_explanation_of_what_is_gone_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    """An explanation of a mutant that is not tried any more is wrong."""
+    """An explanation of a mutant that is not tried any more is wrong; too little time for all is
+    fine, where enough were tried."""
     assert told([], [], gone=["hand:other"]) == 1
     assert "explained, and gone or not drawn: hand:other" in capsys.readouterr().out
-
-
-def test_no_verdict_is_not_a_kill(capsys: pytest.CaptureFixture[str]) -> None:
-    """A mutant for which the suite itself failed is wrong, and told as such."""
     mutant = WORDS.mutant()
-    assert told([mutant], [verdict(mutant, "", "pytest ended with 3")], gone=()) == 1
-    assert "no verdict: hand:some: pytest ended with 3" in capsys.readouterr().out
+    verdicts = [Verdict(mutant, "tests/x.py::y", {}, 1, 0.1)] * TRIED_MIN
+    assert told([mutant] * (TRIED_MIN + 2), verdicts, gone=()) == 0
+    assert "not tried, for want of time: 2" in capsys.readouterr().out

@@ -5,20 +5,18 @@ Installing them changes the system: it needs root, apt, and ``MAGIC_COMMITTER_TE
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.real_servers.building import installed
 from tests.real_servers.keeper import Kept
 from tests.real_servers.server import ACCESS_KEY, HOST, SECRET_KEY, NoServer, Server
 
 PROGRAMS = ("radosgw", "ceph-mon", "ceph-osd", "ceph", "ceph-authtool", "monmaptool")
 PACKAGES = ("radosgw", "ceph-mon", "ceph-osd")
-INSTALL = "MAGIC_COMMITTER_TEST_INSTALL"
-"""Environment: "1": this machine is ours, packages may be installed into the system."""
 STEP_SECONDS_MAX = 120
 LOCK_SECONDS = 15
 """How long a gateway that died in Complete keeps others from completing that upload: Ceph's default
@@ -113,10 +111,9 @@ class Ceph(Server):
         )  # fmt: skip
         self._keys()
         monitors, address = str(self.folder / "monmap"), f"[v2:{HOST}:{mon2},v1:{HOST}:{mon1}]"
+        keyring = ["--keyring", str(self._keys_file)]
         self._run("monmaptool", "--create", "--fsid", fsid, "--addv", "a", address, monitors)
-        self._run(
-            "ceph-mon", *self._conf, "-i", "a", "--mkfs", "--monmap", monitors, *self._keyring
-        )
+        self._run("ceph-mon", *self._conf, "-i", "a", "--mkfs", "--monmap", monitors, *keyring)
         self._monitor = self._daemon("ceph-mon", "-i", "a")
         disk = str(uuid.uuid4())
         self._run("ceph", *self._conf, "osd", "new", disk)
@@ -129,12 +126,10 @@ class Ceph(Server):
         self._run("radosgw-admin", *self._conf, "user", "create", *user, *keys)
 
     def command(self) -> tuple[list[str], Mapping[str, str]]:
-        """As the base's."""
         gateway = ["radosgw", *self._conf, "-n", "client.admin", "-k", str(self._keys_file), "-f"]
         return gateway, {}
 
     def release(self) -> None:
-        """As the base's."""
         for kept in (self._storage, self._monitor):
             if kept is not None:
                 kept.end()
@@ -151,25 +146,14 @@ class Ceph(Server):
     def _keys_file(self) -> Path:
         return self.folder / "keyring"
 
-    @property
-    def _keyring(self) -> list[str]:
-        return ["--keyring", str(self._keys_file)]
-
     def _keys(self) -> None:
-        everything = [
-            "--cap", "mon", "allow *", "--cap", "osd", "allow *", "--cap", "mgr", "allow *",
-        ]  # fmt: skip
-        for number, (name, caps) in enumerate(
-            {
-                "mon.": ["--cap", "mon", "allow *"],
-                "osd.0": ["--cap", "mon", "allow profile osd", "--cap", "osd", "allow *"],
-                "client.admin": everything,
-            }.items()
-        ):
-            create = [] if number else ["--create-keyring"]
-            self._run(
-                "ceph-authtool", *create, str(self._keys_file), "--gen-key", "-n", name, *caps
-            )
+        keyring = [str(self._keys_file), "--gen-key", "-n"]
+        rights = ["--cap", "mon", "allow *"]
+        self._run("ceph-authtool", "--create-keyring", *keyring, "mon.", *rights)
+        rights += ["--cap", "osd", "allow *", "--cap", "mgr", "allow *"]
+        self._run("ceph-authtool", *keyring, "client.admin", *rights)
+        rights = ["--cap", "mon", "allow profile osd", "--cap", "osd", "allow *"]
+        self._run("ceph-authtool", *keyring, "osd.0", *rights)
 
     def _daemon(self, *command: str) -> Kept:
         return Kept([*command, *self._conf, "-f"], log=self.folder / "log" / "daemons.log")
@@ -177,12 +161,9 @@ class Ceph(Server):
     def _run(self, *command: str) -> None:
         try:
             ran = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                 timeout=STEP_SECONDS_MAX,
-            )
+            )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise NoServer(f"{' '.join(command)} took longer than {STEP_SECONDS_MAX} s") from error
         if ran.returncode:
@@ -192,20 +173,6 @@ class Ceph(Server):
 
 
 def install() -> None:
-    """Install the packages, where they are missing.
-
-    Raises:
-        NoServer: they are missing and must not, or cannot, be installed.
-    """
-    try:
-        Ceph.get()
-    except NoServer:
-        if os.environ.get(INSTALL) != "1" or os.geteuid() or shutil.which("apt-get") is None:
-            raise
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        packages = ["install", "-y", "-qq", "--no-install-recommends", *PACKAGES]
-        for arguments in (["update", "-qq"], packages):
-            ran = subprocess.run(["apt-get", *arguments], env=quiet, capture_output=True, text=True)
-            if ran.returncode:
-                raise NoServer(f"apt-get {arguments[0]} failed:\n{ran.stderr[-2000:]}") from None
-        Ceph.get()
+    """Install the packages, where they are missing. Raises NoServer: they are missing and must not,
+    or cannot, be installed."""
+    installed(Ceph.get, *PACKAGES)

@@ -15,6 +15,7 @@ import pytest
 from magic_committer.stores.s3 import S3Store
 from tests import deviations
 from tests.real_servers import kinds, server
+from tests.real_servers.getting import say_missing
 from tests.real_servers.server import NoServer, Server
 from tests.spread import hand_over, handed_over
 
@@ -23,21 +24,19 @@ _missing: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marks of this folder."""
     config.addinivalue_line("markers", "only(name): on this server alone")
     config.addinivalue_line("markers", "xdist_group(name): pytest-xdist's: in one process")
     config.addinivalue_line("markers", "long: on every server only where the run asks for it")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test on each server that it is for."""
     if "server" not in metafunc.fixturenames:
         return
     only = metafunc.definition.get_closest_marker("only")
     long = metafunc.definition.get_closest_marker("long") is not None
     names = [
         name
-        for name in kinds.wanted()
+        for name in kinds.CHOICE.wanted()
         if (only is None or name in only.args) and (not long or kinds.is_long(name))
     ]
     servers = [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names]
@@ -74,7 +73,6 @@ def known_server(kept_server: Server, request: pytest.FixtureRequest) -> Server:
 
 @pytest.fixture
 def url(server: Server) -> str:
-    """The server's URL."""
     return server.url
 
 
@@ -90,23 +88,17 @@ def bucket(url: str) -> str:
 
 @pytest.fixture
 def store(url: str, bucket: str) -> S3Store:
-    """A look at that bucket."""
     return S3Store(bucket, server.options(url))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand over which servers this process missed."""
     hand_over(session, "missing", _missing)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add which servers another process missed."""
     _missing.update(handed_over(node, "missing"))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was not run, loudly."""
-    for name, why in _missing.items():
-        terminalreporter.section(f"NOT RUN: {name}", sep="!", red=True, bold=True)
-        terminalreporter.write_line(why)
+    say_missing(terminalreporter, _missing)

@@ -28,27 +28,17 @@ class Kept:
     def __init__(
         self, command: Sequence[str], *, env: Mapping[str, str] | None = None, log: Path
     ) -> None:
-        """Start it.
-
-        Args:
-            command: the program and its arguments.
-            env: what is added to our environment.
-            log: a file to which all that it says is appended.
-        """
+        """Start it. ``command``: the program and its arguments. ``env``: what is added to our
+        environment. ``log``: a file to which all that it says is appended."""
         self.log = log
         with log.open("ab") as said:
             self._keeper = subprocess.Popen(
-                [sys.executable, "-m", "tests.real_servers.keeper", *command],
-                cwd=ROOT,
-                env={**os.environ, **(env or {})},
-                stdin=subprocess.PIPE,
-                stdout=said,
-                stderr=said,
-            )
+                [sys.executable, "-m", "tests.real_servers.keeper", *command], cwd=ROOT,
+                env={**os.environ, **(env or {})}, stdin=subprocess.PIPE, stdout=said, stderr=said,
+            )  # fmt: skip
 
     @property
     def runs(self) -> bool:
-        """Whether it has not ended yet."""
         return self._keeper.poll() is None
 
     def kill(self) -> None:

@@ -11,32 +11,20 @@ from __future__ import annotations
 
 import os
 
-from tests.real_servers.ceph import Ceph
+from tests.real_servers.ceph import Ceph, install
+from tests.real_servers.getting import Choice
 from tests.real_servers.minio import Minio
 from tests.real_servers.server import Server
 from tests.real_servers.versitygw import Versitygw
 
 KINDS: dict[str, type[Server]] = {kind.NAME: kind for kind in (Versitygw, Ceph, Minio)}
 ON = "MAGIC_COMMITTER_TEST_ON"
-ALL = "all"
 NEEDED = "versitygw"
 """Whoever can build it must: without it nothing is proved here, so it is never skipped."""
-QUICK = ("versitygw", "ceph")
-
-
-def wanted() -> tuple[str, ...]:
-    """The servers of this run.
-
-    Raises:
-        SystemExit: one is named that there is not.
-    """
-    named = os.environ.get(ON, "")
-    if not named:
-        return QUICK
-    names = tuple(KINDS) if named == ALL else tuple(named.split(","))
-    if unknown := set(names) - KINDS.keys():
-        raise SystemExit(f"{ON}: no {', '.join(unknown)}; there are {', '.join(KINDS)} and {ALL}")
-    return names
+CHOICE = Choice(
+    "tests/real_servers", ON, {name: kind.get for name, kind in KINDS.items()} | {"ceph": install},
+    lambda: ("versitygw", "ceph"), NEEDED,
+)  # fmt: skip
 
 
 def is_long(name: str) -> bool:

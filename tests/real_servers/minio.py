@@ -18,11 +18,8 @@ MODULE = "github.com/minio/minio"
 
 
 def binary() -> Path:
-    """The built server; builds it where it is not yet.
-
-    Raises:
-        NoServer: there is no Go, or the build failed.
-    """
+    """The built server; builds it where it is not yet. Raises NoServer: there is no Go, or the
+    build failed."""
     return built("minio", MODULE, VERSION, LABEL)
 
 
@@ -34,33 +31,23 @@ class Minio(Server):
 
     @classmethod
     def get(cls) -> None:
-        """As the base's."""
         binary()
 
     def prepare(self) -> None:
-        """As the base's."""
         (self.folder / "data").mkdir()
 
     def command(self) -> tuple[list[str], Mapping[str, str]]:
-        """As the base's."""
         address = ["--address", f"{HOST}:{self.ports[0]}"]
         return (
             [
-                str(binary()),
-                "server",
-                "--quiet",
-                "--anonymous",
-                *address,
+                str(binary()), "server", "--quiet", "--anonymous", *address,
                 str(self.folder / "data"),
             ],
             {
-                "MINIO_ROOT_USER": ACCESS_KEY,
-                "MINIO_ROOT_PASSWORD": SECRET_KEY,
-                "MINIO_BROWSER": "off",
-                "MINIO_UPDATE": "off",
-                "MINIO_CALLHOME_ENABLE": "off",
+                "MINIO_ROOT_USER": ACCESS_KEY, "MINIO_ROOT_PASSWORD": SECRET_KEY,
+                "MINIO_BROWSER": "off", "MINIO_UPDATE": "off", "MINIO_CALLHOME_ENABLE": "off",
             },
-        )
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import random
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -18,7 +20,7 @@ from typing import Any, ClassVar
 
 from magic_committer.options import S3Options
 from tests import servers
-from tests.real_servers.keeper import Kept
+from tests.real_servers.keeper import ROOT, Kept
 
 ACCESS_KEY, SECRET_KEY, REGION = "testkey", "testsecret1", "us-east-1"
 HOST = "127.0.0.1"
@@ -43,12 +45,17 @@ def options(url: str, **more: Any) -> S3Options:
 def environment(url: str) -> dict[str, str]:
     """The same for other processes."""
     return {
-        "AWS_ENDPOINT_URL": url,
-        "AWS_ACCESS_KEY_ID": ACCESS_KEY,
-        "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
-        "AWS_REGION": REGION,
+        "AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET_KEY, "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
-    }
+    }  # fmt: skip
+
+
+def command_line(url: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """What somebody gets who runs our command, where the environment knows the store."""
+    command = [sys.executable, "-m", "magic_committer.cli", *words]
+    env = {**os.environ, **environment(url)}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
 
 
 def outside(url: str, s3: S3Options | None = None) -> Any:
@@ -57,11 +64,7 @@ def outside(url: str, s3: S3Options | None = None) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports in a row on which nobody listens.
-
-    Raises:
-        NoServer: none were found.
-    """
+    """Ports in a row on which nobody listens. Raises NoServer: none were found."""
     for _ in range(PORTS_TRIED):
         first = random.SystemRandom().choice(PORTS[:-count])
         try:
@@ -75,14 +78,9 @@ def free_ports(count: int) -> list[int]:
 
 
 class Server(ABC):
-    """A server that runs; made by `running`.
-
-    Attributes:
-        NAME: its row in `tests.deviations`, and what it is called on the command line.
-        READY_PATH: answers with 200 once the server can work.
-        url: where it listens. The same after `restart`.
-        folder: all that it has.
-    """
+    """A server that runs; made by `running`. ``NAME``: its row in `tests.deviations`, and what it
+    is called on the command line. ``READY_PATH``: answers with 200 once the server can work.
+    ``url``: where it listens. The same after `restart`. ``folder``: all that it has."""
 
     NAME: ClassVar[str]
     READY_PATH: ClassVar[str] = "/"
@@ -98,11 +96,7 @@ class Server(ABC):
     @classmethod
     @abstractmethod
     def get(cls) -> None:
-        """Build or find it, once for each machine.
-
-        Raises:
-            NoServer: it cannot be had here.
-        """
+        """Build or find it, once for each machine. Raises NoServer: it cannot be had here."""
 
     @abstractmethod
     def command(self) -> tuple[list[str], Mapping[str, str]]:
@@ -117,11 +111,8 @@ class Server(ABC):
         return
 
     def start(self) -> None:
-        """Start it, and wait until it is ready.
-
-        Raises:
-            NoServer: it ended at once, or was not ready in time.
-        """
+        """Start it, and wait until it is ready. Raises NoServer: it ended at once, or was not ready
+        in time."""
         command, env = self.command()
         self._kept = Kept(command, env=env, log=self.folder / "server.log")
         deadline = time.monotonic() + self.READY_SECONDS_MAX
@@ -153,11 +144,8 @@ class Server(ABC):
 
 @contextmanager
 def running(kind: type[Server]) -> Iterator[Server]:
-    """Run a server on ports of its own. All that it stored is gone afterwards.
-
-    Raises:
-        NoServer: it cannot be had here, or it did not start.
-    """
+    """Run a server on ports of its own. All that it stored is gone afterwards. Raises NoServer: it
+    cannot be had here, or it did not start."""
     kind.get()
     for tried in range(1, STARTS_TRIED + 1):
         with tempfile.TemporaryDirectory(prefix=f"{kind.NAME}-", dir=_quick()) as folder:

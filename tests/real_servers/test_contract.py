@@ -21,15 +21,12 @@ def test_the_server_keeps_the_contract(server: Server, bucket: str) -> None:
         [sys.executable, "-m", "pytest", "--quiet", "-k", "real", "tests/contract"],
         cwd=ROOT,
         env={
-            **os.environ,
-            **environment(server.url),
-            stores.ENDPOINT: server.url,
-            stores.BUCKET: bucket,
-            stores.STORE: server.NAME,
+            **os.environ, **environment(server.url), stores.ENDPOINT: server.url,
+            stores.BUCKET: bucket, stores.STORE: server.NAME,
         },
         capture_output=True,
         text=True,
-    )
+    )  # fmt: skip
     assert run.returncode == 0, run.stdout[-10_000:]
     (passed,) = re.findall(r"(\d+) passed", run.stdout)
     assert int(passed) >= TESTS_MIN, run.stdout

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -14,9 +11,7 @@ import pytest
 from magic_committer.stores.s3 import S3Store
 from tests.deviations import STORES
 from tests.real_servers.keeper import ROOT
-from tests.real_servers.server import Server, environment, outside
-
-DOCTOR = (sys.executable, "-m", "magic_committer.cli", "doctor")
+from tests.real_servers.server import Server, command_line, outside
 
 PUT, RIGHT, COMPLETE = "PUT conditions", "right `If-Match`", "Complete `If-None-Match`"
 DELETE, SECOND = "DELETE `If-Match`", "second Complete"
@@ -61,23 +56,15 @@ def as_docs_say(found: dict[str, Any]) -> dict[str, str]:
 def test_doctor_finds_what_the_docs_say(server: Server, bucket: str, store: S3Store) -> None:
     """Each answer is the one of docs/stores.md, and nothing is left behind."""
     store.put("t/data.csv", b"1")
-    ran = subprocess.run(
-        [*DOCTOR, f"s3://{bucket}/t", "--paging", "--format", "json"],
-        cwd=ROOT,
-        env={**os.environ, **environment(server.url)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    words = ("doctor", f"s3://{bucket}/t", "--paging", "--format", "json")
+    ran = command_line(server.url, *words)
+    assert ran.returncode == 0, ran.stderr
     rows = json.loads(ran.stdout)["rows"]
     found = {row["name"]: (row["answer"], row["detail"]) for row in rows if row["about"] == "store"}
     said = row_of_docs(server.NAME)
     assert as_docs_say(found) == {column: said[column] for column in as_docs_say(found)}
-    assert {row["answer"] for row in rows if row["about"] == "permission"} <= {
-        "ok",
-        "unsupported",
-        "error",
-    }
+    answers = {row["answer"] for row in rows if row["about"] == "permission"}
+    assert answers <= {"ok", "unsupported", "error"}
     client = outside(server.url)
     listed = client.list_objects_v2(Bucket=bucket)["Contents"]
     assert [entry["Key"] for entry in listed] == ["t/data.csv"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,15 +11,14 @@ import magic_committer as mc
 from magic_committer.cli import exits
 from magic_committer.stores.base import Attributes, objects, uploads
 from magic_committer.stores.s3 import S3Store
-from tests.real_servers.keeper import ROOT
-from tests.real_servers.server import Server, environment, options
+from tests.real_servers.server import Server, command_line, options
 from tests.real_servers.visible import visible
 
 UPLOADS = 1500
 """More than a page of a listing."""
 JOBS = 20
 FILES_A_JOB = 5
-CLI = (sys.executable, "-m", "magic_committer.cli")
+LISTS_WHOLE_KEYS_ONLY = ("minio",)
 
 
 def test_a_file_of_many_parts_appears_when_its_job_commits(
@@ -99,7 +95,7 @@ def test_twenty_jobs_in_one_directory(url: str, bucket: str, store: S3Store) -> 
 
 @pytest.mark.long
 def test_uploads_past_a_page_are_counted_or_said_to_be_out_of_sight(
-    server: Server, bucket: str, store: S3Store
+    server: Server, url: str, bucket: str, store: S3Store
 ) -> None:
     """Of 1,500 open uploads `uploads expect` tells the number, and aborting them leaves none; where
     a server shows uploads by whole keys only it says so, and never that there are none."""
@@ -109,8 +105,9 @@ def test_uploads_past_a_page_are_counted_or_said_to_be_out_of_sight(
             threads.map(lambda key: store.create_upload(key, attributes=Attributes()), keys)
         )
     try:
-        expected = run_cli(server, "uploads", "expect", f"s3://{bucket}/t", str(UPLOADS))
-        none = run_cli(server, "uploads", "expect", f"s3://{bucket}/t", "0")
+        expect = ("uploads", "expect", f"s3://{bucket}/t")
+        expected = command_line(url, *expect, str(UPLOADS)).returncode
+        none = command_line(url, *expect, "0").returncode
         if server.NAME in LISTS_WHOLE_KEYS_ONLY:
             assert (expected, none) == (exits.BAD_STATE, exits.BAD_STATE)
             return
@@ -125,14 +122,14 @@ def test_uploads_past_a_page_are_counted_or_said_to_be_out_of_sight(
 
 
 def test_a_cleanup_aborts_what_nothing_names_or_says_that_it_cannot_see(
-    server: Server, bucket: str, store: S3Store
+    server: Server, url: str, bucket: str, store: S3Store
 ) -> None:
     """An upload of a task that died before it named it goes, exit code 0; where a server shows
     uploads by whole keys only, the cleanup says so, exits with 46, and leaves it."""
     key = f"t/a.csv-mcj{'5' * 32}"
     upload_id = store.create_upload(key, attributes=Attributes()).upload_id
     time.sleep(1.1)  # an age is told in whole seconds
-    ran = cli(server, "cleanup", f"s3://{bucket}/t", "--leftover-after", "0")
+    ran = command_line(url, "cleanup", f"s3://{bucket}/t", "--leftover-after", "0")
     if server.NAME in LISTS_WHOLE_KEYS_ONLY:
         assert ran.returncode == exits.BAD_STATE
         assert f"uploads may be open under s3://{bucket}/t/ that cannot be seen" in ran.stderr
@@ -143,17 +140,3 @@ def test_a_cleanup_aborts_what_nothing_names_or_says_that_it_cannot_see(
     assert "1 orphan aborted" in ran.stdout
     with pytest.raises(mc.NotFound):
         list(store.list_parts(key, upload_id))
-
-
-LISTS_WHOLE_KEYS_ONLY = ("minio",)
-
-
-def run_cli(server: Server, *arguments: str) -> int:
-    """The exit code of the command line."""
-    return cli(server, *arguments).returncode
-
-
-def cli(server: Server, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command line, in a process of its own."""
-    env = {**os.environ, **environment(server.url)}
-    return subprocess.run([*CLI, *arguments], cwd=ROOT, env=env, capture_output=True, text=True)

@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.processes import GONE_SECONDS_MAX, is_gone
+from tests.processes import is_gone, pids_in
 from tests.real_servers import kinds
 from tests.real_servers.keeper import ROOT, Kept
 
@@ -23,21 +22,11 @@ time.sleep(600)
 """
 
 
-def pid_in(log: Path) -> int:
-    """The process id that the program has written."""
-    deadline = time.monotonic() + GONE_SECONDS_MAX
-    while time.monotonic() < deadline:
-        if log.exists() and log.read_text().endswith("\n"):
-            return int(log.read_text())
-        time.sleep(0.05)
-    raise AssertionError("the program did not start")
-
-
 def test_a_server_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> None:
     """SIGKILL of the process that started it ends the server."""
     log = tmp_path / "log"
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(log)], cwd=ROOT)
-    pid = pid_in(log)
+    (pid,) = pids_in(log)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     assert is_gone(pid)
@@ -47,7 +36,7 @@ def test_a_server_does_not_outlive_a_parent_that_is_killed(tmp_path: Path) -> No
 def test_a_server_that_was_ended_is_gone(tmp_path: Path, killed: bool) -> None:
     """Killing and ending wait until the process is gone; ending twice does no harm."""
     kept = Kept(["sh", "-c", "echo $$; exec sleep 600"], log=tmp_path / "log")
-    pid = pid_in(tmp_path / "log")
+    (pid,) = pids_in(tmp_path / "log")
     assert kept.runs
     (kept.kill if killed else kept.end)()
     assert not kept.runs

@@ -5,28 +5,25 @@ The bucket is read from outside, by S3's own client: all files byte for byte, or
 
 from __future__ import annotations
 
-import hashlib
-import multiprocessing
 import random
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 import magic_committer as mc
 from magic_committer.stores.base import PART_BYTES_MIN, Attributes
 from magic_committer.stores.s3 import S3Store
-from tests.outside import Outside, etag
-from tests.real_servers import drivers
+from tests.kills import drivers
+from tests.kills.field import Field, expected
+from tests.outside import Outside
+from tests.real_servers import drivers as real_drivers
 from tests.real_servers.server import Server, options, outside
-from tests.striker import Moment, struck
 
-KILLS = 10
-REQUESTS_MAX = 3 * drivers.FILES + 40
+KILLS, FILES = 10, 300
+REQUESTS_MAX = 3 * FILES + 40
 """A driver sends hardly more: three for each file, some for each task and the job."""
 END_SECONDS_MAX = 120
 RECOVER_SECONDS_MAX = 120.0
@@ -35,42 +32,19 @@ PROMOTED = 1_000
 PROMOTES_KILLED = 6
 LARGE_BYTES = 96 * PART_BYTES_MIN
 SERVER_KILLS = 3
-SERVER_FILES = 300
 DOWN_SECONDS = 1.0
 
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(["tests.real_servers.drivers"])
+
+def field_of(server: Server, bucket: str, chance: random.Random) -> Field:
+    """Where jobs run; another process recovers or undoes them."""
+    return Field(options, server.url, bucket, chance, (drivers.recover, drivers.abort))
 
 
-class Place:
-    """A destination of its own, and what somebody else sees in it."""
-
-    def __init__(self, server: Server, bucket: str, name: str) -> None:
-        self.server, self.bucket, self.name = server, bucket, name
-        self.dest = f"s3://{bucket}/{name}"
-        self.s3 = options(server.url)
-        self._seen = Outside(self.s3, bucket)
-
-    def files(self) -> dict[str, str]:
-        """Names, without the job's token, and ETags of the data; nothing else may be there but a
-        closed record and the marker, which is there exactly if there is data."""
-        assert self._seen.control(self.name) == []
-        data = self._seen.files(self.name)
-        assert ("_SUCCESS" in self._seen.objects(self.name)) == bool(data)
-        return data
-
-    def open_uploads(self) -> list[str]:
-        """Keys of what is open; MinIO shows nothing here, whatever there is."""
-        return self._seen.uploads(self.name)
-
-    def jobs(self) -> list[mc.FoundJob]:
-        """What a stranger finds there."""
-        return mc.inspect(self.dest, s3=self.s3)
-
-
-def expected(files: int = drivers.FILES) -> dict[str, str]:
-    """Names and ETags of the files of a committed job: one part each."""
-    return {drivers.name(n): etag(drivers.content(n)) for n in range(files)}
+def ended(field: Field, dest: str) -> dict[str, str]:
+    """The files under a destination, once another process has ended the job that is left there."""
+    if (job := field.only_job(dest)) is not None:
+        field.finish(dest, job.id)
+    return field.files(dest)
 
 
 @pytest.fixture
@@ -94,22 +68,17 @@ def test_a_promote_that_is_killed_publishes_all_or_nothing(
     """SIGKILL at a request drawn by chance, six times, and once never: another process ends the
     job; then all 1,000 objects are visible or none, no upload is open, and the source is whole."""
     ends = Counter[str]()
+    field, promote = field_of(server, bucket, chance), real_drivers.promote
     for number in range(PROMOTES_KILLED + 1):
-        place = Place(server, bucket, f"t{number}")
-        never = number == PROMOTES_KILLED
-        at = 10**9 if never else chance.randint(1, 3 * PROMOTED + 50)
-        moment = Moment(None, at, chance.random() < 0.5)
-        killed = struck(context, server.url, moment, drivers.promote, staged, place.dest)
-        for job in place.jobs():
-            chance.choice([drivers.recover, drivers.abort])(server.url, place.dest, job.id)
-        files = place.files()
+        dest = field.dest()
+        moment = field.moment(None, 3 * PROMOTED + 50) if number < PROMOTES_KILLED else None
+        killed = field.killed(promote, staged, dest, moment=moment)
+        files = ended(field, dest)
         assert len(files) in (0, PROMOTED)
         assert files or killed
-        assert not files or files[drivers.name(0)].endswith("-96")
-        assert not files or {n: e for n, e in files.items() if n != drivers.name(0)} == {
-            n: e for n, e in expected(PROMOTED).items() if n != drivers.name(0)
-        }
-        assert place.open_uploads() == []
+        if files:
+            assert files.pop(drivers.name(0)).endswith("-96")
+            assert files.items() < expected(PROMOTED).items()
         ends[f"{killed}, {bool(files)}"] += 1
     assert ends["True, False"]
     assert ends["False, True"]
@@ -122,38 +91,33 @@ def test_ten_drivers_are_killed_and_their_jobs_ended_by_others(
     """SIGKILL at a request drawn by chance, ten times: another process recovers or undoes the job;
     then all 300 files are visible or none, and no upload is left open."""
     killed = 0
-    for number in range(2 * KILLS):
+    field = field_of(server, bucket, chance)
+    for _ in range(2 * KILLS):
         if killed == KILLS:
             break
-        place = Place(server, bucket, f"t{number}")
-        moment = Moment(None, chance.randint(1, REQUESTS_MAX), chance.random() < 0.5)
-        died = struck(context, server.url, moment, drivers.drive, place.dest)
+        dest, moment = field.dest(), field.moment(None, REQUESTS_MAX)
+        died = field.killed(drivers.drive, dest, str(FILES), moment=moment)
         killed += died
-        for job in place.jobs():
-            chance.choice([drivers.recover, drivers.abort])(server.url, place.dest, job.id)
-        files = place.files()
-        assert files in ({}, expected())
+        files = ended(field, dest)
+        assert files in ({}, expected(FILES))
         assert files or died
-        assert place.open_uploads() == []
     assert killed == KILLS
 
 
-def commit_while_the_server_dies(place: Place, after: int) -> str:
+def commit_while_the_server_dies(server: Server, field: Field, dest: str, after: int) -> str:
     """Commit a job; kill the server once so many files are visible, and start it again. What was
     told of the job, after as many recoveries as it takes: its outcome, or "unresolved"."""
-    job = mc.start(place.dest, accept="results", track="memory", s3=place.s3)
-    results = drivers.write_tasks(job, SERVER_FILES)
+    job = mc.start(dest, accept="results", track="memory", s3=field.s3)
+    results = drivers.write_tasks(job, FILES)
     done = threading.Event()
 
     def kill() -> None:
-        client = outside(place.server.url)
-        while not done.is_set():
-            page = client.list_objects_v2(Bucket=place.bucket, Prefix=f"{place.name}/dt=")
-            if len(page.get("Contents", [])) >= after:
-                break
-        place.server.kill()
+        seen = Outside(field.s3, dest.split("/")[2])
+        while not done.is_set() and len(seen.files(field.name(dest))) < after:
+            continue
+        server.kill()
         time.sleep(DOWN_SECONDS)
-        place.server.restart()
+        server.restart()
 
     with ThreadPoolExecutor(1) as threads:
         killing = threads.submit(kill)
@@ -168,7 +132,7 @@ def commit_while_the_server_dies(place: Place, after: int) -> str:
     while told == "incomplete" and time.monotonic() < deadline:
         time.sleep(RECOVER_PAUSE_SECONDS)  # Ceph holds its lock on a dead Complete for a while
         try:
-            told = mc.recover(place.dest, job.id, dead_after=0, s3=place.s3).outcome
+            told = mc.recover(dest, job.id, dead_after=0, s3=field.s3).outcome
         except mc.CommitIncomplete as error:
             told = "incomplete" if error.unfinished else "unresolved"
     return told
@@ -180,49 +144,13 @@ def test_a_commit_tells_the_truth_though_the_server_was_killed(
 ) -> None:
     """The server is killed in mid-commit and starts again: whoever is told "committed" finds every
     file; what the server has lost is told as unresolved, and never as done."""
-    for number in range(SERVER_KILLS):
-        place = Place(server, bucket, f"t{number}")
-        told = commit_while_the_server_dies(place, chance.randint(1, SERVER_FILES - 100))
+    field = field_of(server, bucket, chance)
+    for _ in range(SERVER_KILLS):
+        dest = field.dest()
+        told = commit_while_the_server_dies(server, field, dest, chance.randint(1, FILES - 100))
         assert told in ("committed", "unresolved")
         if told == "committed":
-            assert place.files() == expected(SERVER_FILES), "the library lied"
-
-
-@pytest.mark.only("versitygw")
-def test_a_commit_that_died_in_complete_is_not_told_as_committed(
-    server: Server, bucket: str, store: S3Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server that dies inside Complete may answer 200 ever after, with no object there: a job
-    whose plan is executed again is not told as committed."""
-    place = Place(server, bucket, "t")
-    job = mc.start(place.dest, accept="results", track="memory", s3=place.s3)
-    results = drivers.write_tasks(job, 8)
-
-    def dies(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as dying:
-        dying.setattr("magic_committer.commit.complete.as_request", dies)
-        with pytest.raises(KeyboardInterrupt):
-            job.commit(results)
-    half_completed(server, bucket, "t/dt=0/")
-    with pytest.raises(mc.CommitIncomplete, match="1 file is lost"):
-        job.commit(results)
-    with pytest.raises(mc.CommitIncomplete, match="1 file is lost"):
-        mc.recover(place.dest, job.id, dead_after=0, s3=place.s3)
-
-
-def half_completed(server: Server, bucket: str, below: str) -> None:
-    """Leave one upload below a prefix as a kill inside Complete does: versitygw gives the folder of
-    its parts another name first, and makes the object then."""
-    client = outside(server.url)
-    upload = client.list_multipart_uploads(Bucket=bucket, Prefix=below)["Uploads"][0]
-    key, upload_id = upload["Key"], upload["UploadId"]
-    part = client.list_parts(Bucket=bucket, Key=key, UploadId=upload_id)["Parts"][0]
-    whole = hashlib.md5(bytes.fromhex(part["ETag"].strip('"'))).hexdigest() + "-1"
-    hidden = Path(server.folder, "objects", bucket, ".sgwtmp", "multipart")
-    (folder,) = hidden.glob(f"*/{upload_id}")
-    folder.rename(folder.with_name(f"{upload_id}.{whole}.inprogress"))
+            assert field.files(dest) == expected(FILES), "the library lied"
 
 
 @pytest.mark.only("versitygw", "minio", "ceph")
@@ -237,9 +165,3 @@ def test_an_aborted_upload_is_never_taken_for_completed(
     with pytest.raises(mc.StoreError):
         store.complete_upload("k", created.upload_id, [part])
     assert store.get("k", max_bytes=100).body == b"another's"
-
-
-def test_nothing_is_left_of_the_processes() -> None:
-    """Every process that was started here has ended."""
-    left: list[Any] = multiprocessing.active_children()
-    assert left == []

@@ -82,39 +82,19 @@ def write_one(server: Server, bucket: str, name: str) -> None:
         file.write(name.encode())
 
 
-@pytest.mark.parametrize("checksum", ["off", "SHA1", "SHA256"])
-def test_empty_files(server: Server, bucket: str, store: S3Store, checksum: ChecksumOption) -> None:
-    """A file without a byte is an object without a byte."""
-    publish_empty(server, bucket, checksum)
-    assert visible(store) == {"t/a.csv": b"", "t/b.csv": b"b", "t/c.csv": b""}
-
-
-@pytest.mark.parametrize("checksum", ["CRC32", "CRC32C", "CRC64NVME", "SHA256", "off"])
-def test_a_job_of_one_empty_file(
-    server: Server, bucket: str, store: S3Store, checksum: ChecksumOption
+@pytest.mark.parametrize("checksum", ["CRC32", "CRC32C", "CRC64NVME", "SHA1", "SHA256", "off"])
+@pytest.mark.parametrize("bodies", [[b""], [b"", b"b", b""]], ids=["alone", "beside"])
+def test_empty_files(
+    server: Server, bucket: str, store: S3Store, checksum: ChecksumOption, bodies: list[bytes]
 ) -> None:
-    """It is committed and leaves nothing, whatever the checksum; the CRCs are FULL_OBJECT. MinIO
-    answers the right one of no bytes with 400, after the decision, for ever: it is not sent."""
+    """A file without a byte is an object without a byte, and its job leaves nothing, whatever the
+    checksum; the CRCs are FULL_OBJECT. MinIO answers the right one of no bytes with 400, after the
+    decision, for ever: it is not sent."""
     opts = mc.Options(checksum=checksum)
     with mc.write(f"s3://{bucket}/t", s3=options(server.url), options=opts) as job:
-        job.open("a.csv").close()
-    assert (job.report.outcome, job.report.files, job.report.warnings) == ("committed", 1, ())
-    assert visible(store) == {"t/a.csv": b""}
-
-
-@pytest.mark.parametrize("checksum", ["CRC32", "CRC32C", "CRC64NVME"])
-def test_empty_files_with_a_checksum_of_the_whole(
-    server: Server, bucket: str, store: S3Store, checksum: ChecksumOption
-) -> None:
-    """The same with the checksums that are of the whole object."""
-    publish_empty(server, bucket, checksum)
-    assert visible(store) == {"t/a.csv": b"", "t/b.csv": b"b", "t/c.csv": b""}
-
-
-def publish_empty(server: Server, bucket: str, checksum: ChecksumOption) -> None:
-    """Commit a job of two empty files and one that is not."""
-    opts = mc.Options(checksum=checksum)
-    with mc.write(f"s3://{bucket}/t", s3=options(server.url), options=opts) as job:
-        for name, body in (("a", b""), ("b", b"b"), ("c", b"")):
-            with job.open(f"{name}.csv") as file:
+        for number, body in enumerate(bodies):
+            with job.open(f"{number}.csv") as file:
                 file.write(body)
+    assert (job.report.outcome, job.report.files) == ("committed", len(bodies))
+    assert job.report.warnings == ()
+    assert visible(store) == {f"t/{number}.csv": body for number, body in enumerate(bodies)}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 
 import pytest
 
@@ -16,7 +13,7 @@ from magic_committer.commit import probe, setup
 from magic_committer.stores.base import objects, uploads
 from magic_committer.stores.s3 import S3Store
 from tests.real_servers import versitygw
-from tests.real_servers.keeper import ROOT
+from tests.real_servers.server import command_line
 
 LONG = "a" * 256
 
@@ -39,13 +36,7 @@ def test_a_job_that_was_decided_with_such_a_name_can_be_undone(
 ) -> None:
     """An older version did not ask. HEAD is called wrong there: a listing proves that nothing is
     left."""
-    s3 = mc.S3Options(
-        endpoint_url=url,
-        region=versitygw.REGION,
-        access_key=versitygw.ACCESS_KEY,
-        secret_key=versitygw.SECRET_KEY,
-        retry_attempts_max=2,
-    )
+    s3 = versitygw.options(url, retry_attempts_max=2)
     job = mc.start(f"s3://{bucket}/t", track="memory", s3=s3)
     with monkeypatch.context() as older:
         older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
@@ -122,26 +113,14 @@ def test_the_command_that_is_printed_undoes_the_job(url: str, bucket: str, store
     """The operator's way: recovering prints three commands; the first ends as before, the last
     undoes the job, and afterwards no upload is open."""
     error = stuck(url, store, "f", "f/x")
-    recover = ("magic-committer", "job", "recover", f"s3://{bucket}/t", error.job_id)
+    recover = ("job", "recover", f"s3://{bucket}/t", error.job_id)
     first = command_line(url, *recover, "--yes")
-    again, accept, revert = re.findall(r"`(magic-committer [^`]*)`", first.stderr)
+    again, accept, revert = re.findall(r"`magic-committer ([^`]*)`", first.stderr)
     second = command_line(url, *shlex.split(again), "--yes")
     assert [first.returncode, second.returncode] == [exits.BAD_STATE] * 2
     assert "--accept t/f/x" in accept
     ended = command_line(url, *shlex.split(revert), "--yes")
     assert ended.returncode == exits.OK
     assert nothing_is_left(store, "f", error.job_id)
-    shown = command_line(url, "magic-committer", "uploads", "expect", f"s3://{bucket}/t", "0")
+    shown = command_line(url, "uploads", "expect", f"s3://{bucket}/t", "0")
     assert shown.returncode == exits.OK
-
-
-def command_line(url: str, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """What somebody gets who pastes a command, where the environment knows the store."""
-    assert program == "magic-committer"
-    return subprocess.run(
-        [sys.executable, "-m", "magic_committer.cli", *words],
-        cwd=ROOT,
-        env={**os.environ, **versitygw.environment(url)},
-        capture_output=True,
-        text=True,
-    )

@@ -29,11 +29,8 @@ MODULE = "github.com/versity/versitygw/cmd/versitygw"
 
 
 def binary() -> Path:
-    """The built server; builds it where it is not yet.
-
-    Raises:
-        NoServer: there is no Go, or the build failed.
-    """
+    """The built server; builds it where it is not yet. Raises NoServer: there is no Go, or the
+    build failed."""
     return built("versitygw", MODULE, VERSION)
 
 
@@ -45,16 +42,13 @@ class Versitygw(Server):
 
     @classmethod
     def get(cls) -> None:
-        """As the base's."""
         binary()
 
     def prepare(self) -> None:
-        """As the base's."""
         for name in ("objects", "versions"):
             (self.folder / name).mkdir()
 
     def command(self) -> tuple[list[str], Mapping[str, str]]:
-        """As the base's."""
         where = ["--port", f"{HOST}:{self.ports[0]}", "--health", self.READY_PATH]
         folders = ["--versioning-dir", str(self.folder / "versions"), str(self.folder / "objects")]
         return (
@@ -63,13 +57,20 @@ class Versitygw(Server):
         )
 
 
+def s3a(url: str) -> dict[str, str]:
+    """The settings of Hadoop's S3A, with its magic committer, for a server or a proxy of one."""
+    settings = {
+        "endpoint": url, "endpoint.region": REGION, "path.style.access": "true",
+        "connection.ssl.enabled": "false", "access.key": ACCESS_KEY, "secret.key": SECRET_KEY,
+        "committer.name": "magic",
+    }  # fmt: skip
+    return {f"fs.s3a.{name}": value for name, value in settings.items()}
+
+
 @contextmanager
 def running() -> Iterator[str]:
-    """Run the server on a port of its own; gives its URL. All it stored is gone afterwards.
-
-    Raises:
-        NoServer: it did not start.
-    """
+    """Run the server on a port of its own; gives its URL. All it stored is gone afterwards. Raises
+    NoServer: it did not start."""
     with server.running(Versitygw) as one:
         yield one.url
 

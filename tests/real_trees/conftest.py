@@ -12,6 +12,7 @@ import pytest
 
 from magic_committer.file_trees.base import FileTree
 from magic_committer.file_trees.by_url import tree_for
+from tests.real_servers.getting import say_missing
 from tests.real_servers.server import NoServer
 from tests.real_trees import kinds
 
@@ -21,16 +22,14 @@ _missing: dict[str, str] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marks of this folder."""
     config.addinivalue_line("markers", "on(*kinds): on these file systems alone")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test on each file system that it is for."""
     if "served" not in metafunc.fixturenames:
         return
     only = metafunc.definition.get_closest_marker("on")
-    names = [name for name in kinds.wanted() if only is None or name in only.args]
+    names = [name for name in kinds.CHOICE.wanted() if only is None or name in only.args]
     metafunc.parametrize("served", names, indirect=True, scope="session")
 
 
@@ -63,7 +62,4 @@ def tree(url: str) -> FileTree:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was not run, loudly."""
-    for name, why in _missing.items():
-        terminalreporter.section(f"NOT RUN: {name}", sep="!", red=True, bold=True)
-        terminalreporter.write_line(why)
+    say_missing(terminalreporter, _missing)

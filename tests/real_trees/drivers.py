@@ -46,14 +46,10 @@ class Watched:
     """
 
     def __init__(
-        self,
-        tree: Any,
-        at: int = 0,
-        *,
-        before: Callable[[], None] = lambda: None,
+        self, tree: Any, at: int = 0, *, before: Callable[[], None] = lambda: None,
         after: Callable[[], None] = lambda: None,
         on: Callable[[str, str], bool] = lambda verb, path: False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._tree, self._at, self._before, self._after, self._on = tree, at, before, after, on
         self._lock = threading.Lock()
         self.count = 0
@@ -112,7 +108,6 @@ def kill(url: str, number: int, moment: str) -> None:
 
 
 def main() -> None:
-    """Be that driver."""
     faulthandler.dump_traceback_later(HANGS_SECONDS, exit=True)
     _, url, number, moment = sys.argv
 

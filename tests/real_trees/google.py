@@ -32,21 +32,15 @@ _MOVE = re.compile(r"(/storage/v1/b/([^/]+)/o/)([^/]+)/moveTo/o/([^/]+)")
 
 
 def binary() -> Path:
-    """The built server; builds it where it is not yet, in some minutes.
-
-    Raises:
-        NoServer: there is no Go, or the build failed.
-    """
+    """The built server; builds it where it is not yet, in some minutes. Raises NoServer: there is
+    no Go, or the build failed."""
     return built("fake-gcs-server", MODULE, VERSION)
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
-    """Run it; gives the URL of an empty directory.
-
-    Raises:
-        NoServer: it cannot be had here, or did not start.
-    """
+    """Run it; gives the URL of an empty directory. Raises NoServer: it cannot be had here, or did
+    not start."""
     program = binary()
     (port,) = free_ports(1)
     upstream = f"{HOST}:{port}"

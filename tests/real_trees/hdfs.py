@@ -5,53 +5,35 @@ python -m tests.real_trees.hdfs         fetch what is not there yet, and say whe
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.real_servers.building import cache
+from tests.real_servers import building
 from tests.real_servers.keeper import Kept
 from tests.real_servers.server import HOST, NoServer, free_ports
 from tests.real_trees.waiting import wait_for
-from tools import java, maven
+from tools import java
 
 RELEASE = "3.5.0"
-HERE = Path(__file__).resolve().parent
 CLUSTER = "org.apache.hadoop.test.MiniDFSClusterManager"
-JVM_OPTIONS = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 SETTINGS = {
     # A close waits until the NameNode has heard of the last block, half a second with this client.
     # Clusters with many small files let so many blocks be on their way; it needs two DataNodes.
-    "dfs.namenode.file.close.num-committed-allowed": "1",
+    "dfs.namenode.file.close.num-committed-allowed": "1"
 }
 
 
 def jars() -> Path:
-    """The folder of the jars; fetches them where they are not yet.
-
-    Raises:
-        NoServer: Maven is not there, or cannot fetch them.
-    """
-    wanted = HERE / f"hdfs-{RELEASE}.xml"
-    mark = hashlib.sha256(wanted.read_bytes()).hexdigest()[:12]
-    folder = cache("hadoop") / f"hdfs-{RELEASE}-{mark}"
-    if not folder.exists():
-        try:
-            maven.fetch(wanted, folder)
-        except maven.NoJars as error:
-            raise NoServer(str(error)) from error
-    return folder
+    """The folder of the jars; fetches them where they are not yet. Raises NoServer."""
+    return building.jars(Path(__file__).with_name(f"hdfs-{RELEASE}.xml"))
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[str]:
-    """Run a cluster; gives the URL of an empty directory.
-
-    Raises:
-        NoServer: it cannot be had here, or did not start.
-    """
+    """Run a cluster; gives the URL of an empty directory. Raises NoServer: it cannot be had here,
+    or did not start."""
     try:
         program = java.find().home / "bin" / "java"
     except java.NoJava as error:
@@ -59,7 +41,7 @@ def running(folder: Path) -> Iterator[str]:
     (port,) = free_ports(1)
     told = folder / "details.json"
     command = [
-        str(program), *JVM_OPTIONS, f"-Dtest.build.data={folder}", f"-Djava.io.tmpdir={folder}",
+        str(program), *java.SMALL, f"-Dtest.build.data={folder}", f"-Djava.io.tmpdir={folder}",
         "-cp", f"{jars()}{os.sep}*", CLUSTER,
         "-format", "-datanodes", "2", "-nnport", str(port), "-writeDetails", str(told),
     ]  # fmt: skip

@@ -16,11 +16,9 @@ from importlib import import_module
 from pathlib import Path
 
 from tests.real_servers.building import cache
+from tests.real_servers.getting import ALL, Choice
 from tests.real_servers.server import NoServer
 from tests.real_trees import google, hdfs, openssh
-
-ON = "MAGIC_COMMITTER_TEST_TREES"
-ALL = "all"
 
 
 @contextmanager
@@ -36,52 +34,36 @@ def memory(folder: Path) -> Iterator[str]:
 
 
 KINDS: dict[str, Callable[[Path], AbstractContextManager[str]]] = {
-    "local": disk,
-    "memory": memory,
-    "sftp": openssh.running,
-    "hdfs": hdfs.running,
+    "local": disk, "memory": memory, "sftp": openssh.running, "hdfs": hdfs.running,
     "gs": google.running,
-}
+}  # fmt: skip
 CLIENTS = {"sftp": "paramiko", "hdfs": "hdfs_native", "gs": "gcsfs"}
 """What must be importable."""
-GET: dict[str, Callable[[], object]] = {
-    "sftp": openssh.install,
-    "hdfs": hdfs.jars,
-    "gs": google.binary,
-}
-"""Fetches or builds a server where it is not yet. Raises NoServer."""
 OTHER_PROCESSES = ("sftp", "hdfs", "gs")
 """Those that another process reaches; a local disk has tests/kills."""
 
 
-def wanted() -> tuple[str, ...]:
-    """The kinds of this run.
+def _unset() -> tuple[str, ...]:
+    has_google = (cache("servers") / f"fake-gcs-server-{google.VERSION}").exists()
+    return tuple(kind for kind in KINDS if kind != "gs" or has_google)
 
-    Raises:
-        SystemExit: one is named that there is not.
-    """
-    named = os.environ.get(ON, "")
-    if not named:
-        has_google = (cache("servers") / f"fake-gcs-server-{google.VERSION}").exists()
-        return tuple(kind for kind in KINDS if kind != "gs" or has_google)
-    names = tuple(KINDS) if named == ALL else tuple(named.split(","))
-    if unknown := set(names) - KINDS.keys():
-        raise SystemExit(f"{ON}: no {', '.join(unknown)}; there are {', '.join(KINDS)} and {ALL}")
-    return names
+
+GET: dict[str, Callable[[], object]] = {
+    **dict.fromkeys(KINDS, lambda: None), "sftp": openssh.install, "hdfs": hdfs.jars,
+    "gs": google.binary,
+}  # fmt: skip
+CHOICE = Choice("tests/real_trees", "MAGIC_COMMITTER_TEST_TREES", GET, _unset)
 
 
 def all_wanted() -> bool:
     """Whether this run wants all that there is, and takes its time."""
-    return os.environ.get(ON) == ALL
+    return os.environ.get(CHOICE.on) == ALL
 
 
 @contextmanager
 def running(kind: str) -> Iterator[str]:
-    """Run the server of a kind; gives the URL of an empty directory.
-
-    Raises:
-        NoServer: it cannot be had here, or its client is not installed.
-    """
+    """Run the server of a kind; gives the URL of an empty directory. Raises NoServer: it cannot be
+    had here, or its client is not installed."""
     if kind in CLIENTS:
         try:
             import_module(CLIENTS[kind])

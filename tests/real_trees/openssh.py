@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.real_servers.building import installed
 from tests.real_servers.keeper import Kept
 from tests.real_servers.server import HOST, NoServer, free_ports
 from tests.real_trees.waiting import wait_for
 
-INSTALL = "MAGIC_COMMITTER_TEST_INSTALL"
-"""Environment: "1": this machine is ours, packages may be installed into the system."""
 PACKAGE = "openssh-server"
 CONFIGURATION = """\
 ListenAddress {host}
@@ -34,11 +33,7 @@ Subsystem sftp internal-sftp{denied}
 
 
 def program() -> str:
-    """The server; it must be called by its whole path.
-
-    Raises:
-        NoServer: it is not here.
-    """
+    """The server; it must be called by its whole path. Raises NoServer: it is not here."""
     found = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if found is None or shutil.which("ssh-agent") is None:
         raise NoServer(f"there is no sshd; on Debian: apt-get install {PACKAGE}")
@@ -46,37 +41,17 @@ def program() -> str:
 
 
 def install() -> None:
-    """Install it, where it is missing.
-
-    Raises:
-        NoServer: it is missing and must not, or cannot, be installed.
-    """
-    try:
-        program()
-    except NoServer:
-        if os.environ.get(INSTALL) != "1" or os.geteuid() or shutil.which("apt-get") is None:
-            raise
-        # A policy that says 101 keeps the package from starting a server of its own.
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-        for arguments in (["update", "-qq"], ["install", "-y", "-qq", PACKAGE]):
-            ran = subprocess.run(["apt-get", *arguments], env=quiet, capture_output=True, text=True)
-            if ran.returncode:
-                raise NoServer(f"apt-get {arguments[0]} failed:\n{ran.stderr[-2000:]}") from None
-        program()
+    """Install it, where it is missing. Raises NoServer: it is missing and must not, or cannot, be
+    installed."""
+    # A policy that says 101 keeps the package from starting a server of its own.
+    installed(program, PACKAGE, RUNLEVEL="1")
 
 
 @contextmanager
 def running(folder: Path, sessions: int = 10, denied: str = "") -> Iterator[str]:
-    """Run the server; gives the URL of an empty directory.
-
-    Args:
-        folder: an empty one.
-        sessions: how many a connection may have.
-        denied: requests that are refused, as sftp-server's -P names them.
-
-    Raises:
-        NoServer: it cannot be had here, or did not start.
-    """
+    """Run the server; gives the URL of an empty directory. ``folder``: an empty one. ``sessions``:
+    how many a connection may have. ``denied``: requests that are refused, as sftp-server's -P names
+    them. Raises NoServer: it cannot be had here, or did not start."""
     sshd = program()
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)  # where root's server leaves its rights behind

@@ -13,11 +13,7 @@ LOOK_SECONDS = 0.05
 
 
 def wait_for(ready: Callable[[], bool], server: Kept) -> None:
-    """Wait until it is ready.
-
-    Raises:
-        NoServer: it ended, or was not ready in time.
-    """
+    """Wait until it is ready. Raises NoServer: it ended, or was not ready in time."""
     until = time.monotonic() + READY_SECONDS_MAX
     while server.runs and time.monotonic() < until:
         if ready():

@@ -82,11 +82,9 @@ class FarStore:
         return lambda *args, **kwargs: self._ask(verb, *args, **kwargs)
 
     def list(self, *args: Any, **kwargs: Any) -> Iterator[ObjectPage]:
-        """Page by page."""
         return self._pages("list", args, kwargs)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        """Page by page."""
         return self._pages("list_uploads", (prefix,), {})
 
     def _pages(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:

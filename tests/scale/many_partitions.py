@@ -41,14 +41,9 @@ class Wrong(AssertionError):
 
 @dataclass(frozen=True)
 class Written:
-    """What a run took.
-
-    Attributes:
-        seconds: of the whole job. commit_seconds: of its commit.
-        driver_bytes: how much this process grew at its peak.
-        jvm_bytes: the most that was resident of the JVM, driver and executor in one.
-        requests: by verb.
-    """
+    """What a run took. ``seconds``: of the whole job. commit_seconds: of its commit.
+    ``driver_bytes``: how much this process grew at its peak. ``jvm_bytes``: the most that was
+    resident of the JVM, driver and executor in one. ``requests``: by verb."""
 
     files: int
     rows: int
@@ -81,11 +76,8 @@ def text_of(partition: int) -> bytes:
 
 @contextmanager
 def running() -> Iterator[tuple[Any, server.Server]]:
-    """A Spark of this machine, and a server that its environment leads to.
-
-    Raises:
-        NoGo: there is no Go to build the server.
-    """
+    """A Spark of this machine, and a server that its environment leads to. Raises NoGo: there is no
+    Go to build the server."""
     from tools import java
 
     before = dict(os.environ)
@@ -106,11 +98,8 @@ def _restore(before: Mapping[str, str]) -> None:
 
 
 def write(spark: Any, there: server.Server, partitions: int) -> Written:
-    """Write them by one job, and look at all that is there.
-
-    Raises:
-        Wrong: a file is missing or another one, something is left, or memory grew too much.
-    """
+    """Write them by one job, and look at all that is there. Raises Wrong: a file is missing or
+    another one, something is left, or memory grew too much."""
     from magic_committer import Progress
     from magic_committer.spark import write_dataframe
 
@@ -139,27 +128,19 @@ def write(spark: Any, there: server.Server, partitions: int) -> Written:
         for number in range(partitions)
         if rows_of(number)
     }
-    compare(expected, facts)
+    compare(expected, facts, driver_bytes)
     if (report.outcome, report.files, report.warnings) != ("committed", len(expected), ()):
         raise Wrong(f"the report says: {report!r}")
-    refuse_growth(driver_bytes)
     return Written(
-        files=report.files,
-        rows=sum(map(rows_of, range(partitions))),
-        seconds=seconds,
-        commit_seconds=report.seconds,
-        driver_bytes=driver_bytes,
-        jvm_bytes=_jvm_peak(spark),
+        files=report.files, rows=sum(map(rows_of, range(partitions))), seconds=seconds,
+        commit_seconds=report.seconds, driver_bytes=driver_bytes, jvm_bytes=_jvm_peak(spark),
         requests=facts["requests"],
-    )
+    )  # fmt: skip
 
 
-def compare(expected: Mapping[str, bytes], facts: Mapping[str, Any]) -> None:
-    """Hold what is there against what must be.
-
-    Raises:
-        Wrong: it is not the same.
-    """
+def compare(expected: Mapping[str, bytes], facts: Mapping[str, Any], driver_bytes: int) -> None:
+    """Hold what is there against what must be, and the driver's growth against its limit. Raises
+    `Wrong`."""
     found = {
         key: (one["size"], one["crc32"])
         for key, one in facts["objects"].items()
@@ -174,14 +155,6 @@ def compare(expected: Mapping[str, bytes], facts: Mapping[str, Any]) -> None:
     if wanted != found:
         differing = sorted(wanted.items() ^ found.items())
         raise Wrong(f"{len(differing)} differences, for example {differing[:4]}")
-
-
-def refuse_growth(driver_bytes: int) -> None:
-    """Hold the driver's growth against its limit.
-
-    Raises:
-        Wrong: it is more.
-    """
     if driver_bytes > DRIVER_BYTES_MAX:
         raise Wrong(f"the driver grew by {driver_bytes / MiB:.0f} MiB")
 
@@ -194,7 +167,6 @@ def _jvm_peak(spark: Any) -> int:
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run it, and print what it took; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.scale.many_partitions")
     parser.add_argument("--partitions", type=int, default=PARTITIONS, help="(%(default)s)")
     chosen = parser.parse_args(given)

@@ -12,7 +12,6 @@ from tests.simulation import tally as tallies
 
 
 def main() -> int:
-    """0 if no promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="the first seed; alone: replay just this one")
     parser.add_argument("--runs", type=int, help="how many schedules")
@@ -45,7 +44,6 @@ def main() -> int:
 
 
 def replay(seed: int, calls: int) -> int:
-    """Run one schedule and print it."""
     from tests.simulation import faults
 
     faults.CALLS_KEPT = calls

@@ -13,12 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from magic_committer import api
-from magic_committer.errors import (
-    CommitRefused,
-    DestinationExists,
-    JobNotRunning,
-    MagicError,
-)
+from magic_committer.errors import CommitRefused, DestinationExists, JobNotRunning, MagicError
 from magic_committer.hadoop.paths import unique_name
 from magic_committer.job import Job, Task
 from magic_committer.protocol.record import MAGIC, JobReport, State, TaskCommit
@@ -114,7 +109,6 @@ def _write_and_commit(
 
 
 def die(world: World, actor: Actor) -> None:
-    """The process is killed between two requests."""
     actor.hurt = True
     world.scheduler.kill(actor)
     world.scheduler.turn()
@@ -289,7 +283,6 @@ def driver(
 
 
 def set_up(world: World, run: JobRun, actor: Actor) -> Uploading | Job:
-    """Start a job."""
     terms = run.terms
     committer: Uploading | Job
     if run.handles:
@@ -339,7 +332,6 @@ def _run_again(world: World, run: JobRun, name: str) -> None:
 def _commit(
     world: World, run: JobRun, committer: Uploading | Job, actor: Actor, careless: str = ""
 ) -> bool:
-    """Whether the job has come to an end."""
     results, expect, handed = _offer(world, run, careless)
     job = world.watch.truth.jobs.get(uuid_of(committer))
     if job is not None and careless == "empty":
@@ -378,23 +370,18 @@ def _offer(
 
 
 def uuid_of(committer: Uploading | Job) -> str:
-    """A job's UUID."""
     return committer.uuid if isinstance(committer, Job) else committer.job.uuid
 
 
 def abort(world: World, committer: Uploading | Job, actor: Actor) -> bool:
-    """Abort a job; whether it has come to an end."""
     call = committer.abort if isinstance(committer, Job) else committer.abort_job
     return told(world, committer, f"{actor}: abort", call)
 
 
 def told(
-    world: World,
-    committer: Uploading | Job,
-    asked: str,
-    call: Callable[[], JobReport],
+    world: World, committer: Uploading | Job, asked: str, call: Callable[[], JobReport],
     handed: Collection[str] = (),
-) -> bool:
+) -> bool:  # fmt: skip
     """Make a call and report what it told; whether the job has come to an end."""
     uuid, since = uuid_of(committer), world.watch.calls(world.actor)
     try:

@@ -21,12 +21,8 @@ from tests.simulation.world import DEST, OPTIONS, World
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """What a process writes by `write`.
-
-    Attributes:
-        names: of its files. unique: with the job's UUID in them. raises: its body fails in the end.
-        after: it begins when that is set.
-    """
+    """What a process writes by `write`. ``names``: of its files. unique: with the job's UUID in
+    them. raises: its body fails in the end. ``after``: it begins when that is set."""
 
     mode: Mode
     names: tuple[str, ...]

@@ -29,13 +29,10 @@ from tests.simulation.truth import JobTruth, ObjectTruth
 
 
 class Decisions(Judge):
-    """Of decisions."""
-
     batches_begun = -1
     """The greatest number of a batch that was run."""
 
     def runs_batch(self, number: int) -> None:
-        """A run of a batch begins."""
         if number <= self.batches_begun:
             self.met("batch again")
         self.batches_begun = max(self.batches_begun, number)
@@ -49,7 +46,6 @@ class Decisions(Judge):
         ]
 
     def batch_decided(self, job: JobTruth) -> None:
-        """A job was decided to commit."""
         if job.batch is None:
             return
         if any(
@@ -97,7 +93,6 @@ class Decisions(Judge):
     # Beside others --------------------------------------------------------------------------------
 
     def decided_beside_others(self, job: JobTruth) -> None:
-        """A job was decided to commit."""
         if job.terms["mode"] in EXCLUDING:
             self._jobs_beside(job)
             self._data_beside(job)

@@ -63,22 +63,12 @@ WINDOWS = {
 """At which of the main driver's requests, by its mode without "_partitions"."""
 HOLDS = (0.5, 5.0, 40.0, 400.0)
 HELD = (
-    "put plan",
-    "list jobs",
-    "swap record",
-    "complete_upload",
-    "get _SUCCESS",
-    "delete_one data",
-)
+    "put plan", "list jobs", "swap record", "complete_upload", "get _SUCCESS", "delete_one data",
+)  # fmt: skip
 """What its next requests of a kind may take, in seconds, and of which kinds."""
 TWIN_HELD = (
-    "abort_upload",
-    "abort_upload",
-    "list attempt",
-    "get pending",
-    "delete",
-    "put pendingset",
-)
+    "abort_upload", "abort_upload", "list attempt", "get pending", "delete", "put pendingset",
+)  # fmt: skip
 """The same for who aborts an attempt that others commit."""
 SLEEPS = (0.0, 0.0, 0.0, 5.0, 60.0, 1500.0, 5000.0)
 DEADS = (0.0, 0.0, 20.0, 1000.0, 86_400.0)
@@ -161,28 +151,22 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
 
 
 def main_job(world: World, focus: Focus) -> Actor:
-    """The job that all is about; its driver."""
     chance, modes = world.chance, focus.modes or MODES
     terms = Terms(
-        mode=modes[int(chance.random() * len(modes))],
-        accept=chance.choice(("results", "listing")),
-        track=chance.choice(("memory", "memory", "s3")),
-        mark_success=chance.random() < 0.85,
+        mode=modes[int(chance.random() * len(modes))], accept=chance.choice(("results", "listing")),
+        track=chance.choice(("memory", "memory", "s3")), mark_success=chance.random() < 0.85,
         checksum="off",
-    )
+    )  # fmt: skip
     if not focus.plain:
         terms = _staged(chance, terms)
     if focus.tree == "renames":
         terms = replace(terms, committer="manifest", track="memory")
     run = JobRun(
-        name="main",
-        terms=terms,
-        job_id="given" if chance.random() < 0.25 else None,
+        name="main", terms=terms, job_id="given" if chance.random() < 0.25 else None,
         tasks=("0", "1", "2") if chance.random() < 0.12 else ("0", "1"),
-        unique=chance.random() < 0.6,
-        files=2 if chance.random() < 0.15 else 1,
+        unique=chance.random() < 0.6, files=2 if chance.random() < 0.15 else 1,
         partitioned=terms.mode.endswith("partitions"),
-    )
+    )  # fmt: skip
     if not focus.plain:
         run.handles = chance.random() < HANDLES
         if chance.random() < CARELESS_ODDS:
@@ -212,7 +196,6 @@ def _staged(chance: random.Random, terms: Terms) -> Terms:
 
 
 def neighbour(world: World, focus: Focus, driver: Actor) -> None:
-    """Another job beside the main one."""
     chance, main = world.chance, world.runs[0]
     name = "main" if chance.random() < 0.2 else "neighbour"
     modes = BY_PARTITION if main.partitioned and chance.random() < 0.7 else BESIDE
@@ -231,7 +214,6 @@ def neighbour(world: World, focus: Focus, driver: Actor) -> None:
 
 
 def writer(world: World, driver: Actor) -> None:
-    """A process beside it that uses `write`."""
     chance, main = world.chance, world.runs[0]
     modes = BY_PARTITION if main.partitioned and chance.random() < 0.7 else BESIDE
     mode = chance.choice(modes)
@@ -257,7 +239,6 @@ def _window(world: World, driver: Actor) -> Signal | None:
 
 
 def start_job(world: World, run: JobRun, former: JobRun | None = None) -> Actor:
-    """A driver and its tasks."""
     chance = world.chance
     world.runs.append(run)
     prefix = f"{run.name}{len(world.runs)}"
@@ -345,7 +326,6 @@ def stream(world: World) -> None:
 
 
 def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:
-    """Operators."""
     chance = world.chance
     if chance.random() < 0.22 or "recovery" in focus.others:
         world.start("recovery", "recovery", partial(operators.recover, world, _shift(chance)))
@@ -353,12 +333,10 @@ def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:
     for number in range(2):
         if chance.random() < 0.2 or (always and not number):
             limits = Limits(
-                dead_after=chance.choice(DEADS),
-                leftover_after=chance.choice(LEFTOVERS),
-                forget_after=chance.choice(CLOSEDS),
-                forget_given_after=1e9,
+                dead_after=chance.choice(DEADS), leftover_after=chance.choice(LEFTOVERS),
+                forget_after=chance.choice(CLOSEDS), forget_given_after=1e9,
                 finish=chance.random() < 0.9,
-            )
+            )  # fmt: skip
             program = partial(operators.cleanup, world, _shift(chance), limits)
             world.start(f"cleanup{number}", "cleanup", program)
     if chance.random() < 0.06 or "inspection" in focus.others:
@@ -373,11 +351,9 @@ def serving(world: World, focus: Focus, litter: bool, hadoop: bool) -> None:
 
 def _shift(chance: random.Random) -> operators.Shift:
     return operators.Shift(
-        delay=int(chance.random() * 120),
-        sleep=chance.choice(SLEEPS),
-        dead=chance.choice(DEADS),
+        delay=int(chance.random() * 120), sleep=chance.choice(SLEEPS), dead=chance.choice(DEADS),
         dry_run=chance.random() < 0.1,
-    )
+    )  # fmt: skip
 
 
 def _expected(world: World) -> tuple[str, ...]:

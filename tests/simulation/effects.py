@@ -17,8 +17,6 @@ UNDONE = ("aborted", "reverted")
 
 
 class Effects(Telling):
-    """Of requests, and of other programs' deeds."""
-
     def effect(self, request: Request, answer: Any, actor: Actor, sent: int = 0) -> None:
         """A request took effect, or was refused by the store itself. ``sent``: the step at which it
         was sent."""

@@ -87,14 +87,10 @@ CONFLICTING = (
     "create record", "swap record", "complete_upload",
 )  # fmt: skip
 ONLY_FOR: dict[str, tuple[str, ...]] = {
-    "conflict": CONFLICTING,
-    "condition": CONDITIONAL,
-    "refused again": WRITES,
-    "refused after": ("swap record",),
-    "some keys fail": ("delete",),
-    "stale listing": ("list_uploads",),
-    "false success": ("complete_upload",),
-}
+    "conflict": CONFLICTING, "condition": CONDITIONAL, "refused again": WRITES,
+    "refused after": ("swap record",), "some keys fail": ("delete",),
+    "stale listing": ("list_uploads",), "false success": ("complete_upload",),
+}  # fmt: skip
 """Faults that make sense for some kinds only: a read is no write conflict, takes no effect late and
 has no condition; only a batch has keys; of listings only that of uploads may lie (`store`). What
 was done and is refused is looked at where it decides. All others may strike any kind."""
@@ -140,8 +136,6 @@ class Late:
 
 @dataclass(slots=True)
 class Call:
-    """One line of the trace."""
-
     step: int
     actor: str
     kind: str
@@ -186,14 +180,12 @@ class Injector:
         return self._hash.hexdigest()
 
     def note(self, actor: str, kind: str, key: str, note: str = "") -> None:
-        """A line in the trace."""
         self._hash.update(f"{actor} {kind} {key} {note}\n".encode())
         self.calls.append(Call(self._scheduler.steps, actor, kind, key, note))
 
     # The hooks ------------------------------------------------------------------------------------
 
     def before(self, request: Request) -> None:
-        """A request is to be sent."""
         strand = self._scheduler.current
         assert strand is not None, f"a request outside of the schedule: {request}"
         actor = strand.actor
@@ -242,7 +234,6 @@ class Injector:
         self._refused.clear()
 
     def after(self, request: Request, answer: Any) -> Any:
-        """A request took effect, or was refused."""
         strand = self._scheduler.current
         assert strand is not None
         self._note_answer(answer)
@@ -442,7 +433,6 @@ TARGETS = (*KINDS, *RARE, *RARE, *RARE, *RARE)
 
 
 def _reopen(bucket: Bucket, upload: OpenUpload) -> None:
-    """An upload is there again, as it was."""
     bucket.uploads[upload.upload_id] = upload
     bucket._upload_ids[upload.number] = upload.upload_id
     insort(bucket._upload_order, (upload.key, upload.number))

@@ -15,30 +15,17 @@ from tests.simulation.scheduler import Scheduler
 from tests.simulation.truth import ENDS, Truth
 
 PROMISES = {
-    "I1": "invisible",
-    "I2": "complete and exclusive",
-    "I3": "abortable",
-    "I4": "no leaks",
-    "I5": "repeatable",
-    "I6": "neighbourly",
-    "I7": "nothing lost",
-    "I8": "marked last",
-    "I9": "cut input",
-    "I10": "truth",
+    "I1": "invisible", "I2": "complete and exclusive", "I3": "abortable", "I4": "no leaks",
+    "I5": "repeatable", "I6": "neighbourly", "I7": "nothing lost", "I8": "marked last",
+    "I9": "cut input", "I10": "truth",
     "record": "no promise by itself: an arrow that the job record does not have",
-}
+}  # fmt: skip
 
 ARROWS = {
-    "": {"running"},
-    "absent": set(),
-    "running": {"committing", "aborting"},
-    "committing": {"completed", "reverting"},
-    "completed": {"closed"},
-    "reverting": {"reverted"},
-    "reverted": {"closed"},
-    "aborting": {"closed"},
-    "closed": set(),
-}
+    "": {"running"}, "absent": set(), "running": {"committing", "aborting"},
+    "committing": {"completed", "reverting"}, "completed": {"closed"}, "reverting": {"reverted"},
+    "reverted": {"closed"}, "aborting": {"closed"}, "closed": set(),
+}  # fmt: skip
 """The arrows of the job record (protocol.md), deletions apart."""
 
 REMOVALS = {"running", "completed", "aborting", "closed"}
@@ -71,11 +58,8 @@ ENOUGH_SCHEDULES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a checker meets.
-
-    Attributes:
-        promise: which may break. words: what happened in the schedule. least: in 1,000 schedules.
-    """
+    """What a checker meets. ``promise``: which may break. words: what happened in the schedule.
+    least: in 1,000 schedules."""
 
     promise: str
     words: str
@@ -121,8 +105,6 @@ CASES: Mapping[str, Case] = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken."""
-
     promise: str
     what: str
     step: int
@@ -143,10 +125,8 @@ class Judge:
         self.unheard: set[int] = set()
 
     def broken(self, promise: str, what: str) -> None:
-        """Note a violation."""
         self.violations.append(Violation(promise, what, self.truth.step))
 
     def met(self, case: str) -> None:
-        """Note that a checker had something to judge."""
         assert case in CASES, case
         self.cases.add(case)

@@ -12,7 +12,6 @@ def shown(key: str) -> str:
 
 
 def object_of(key: str) -> str:
-    """What an object is, by its key."""
     name = key.rpartition("/")[2]
     if key.startswith("t/_temporary/"):
         return "pendingset"
@@ -31,7 +30,6 @@ def object_of(key: str) -> str:
 
 
 def kind_of(request: Request) -> str:
-    """A request's kind, e.g. ``"put record"`` or ``"complete_upload"``."""
     verb, key = request.verb, request.key
     if verb in ("put", "get", "head", "delete_one"):
         what = object_of(key)
@@ -89,14 +87,9 @@ ON_TREE = (
 )  # fmt: skip
 """Kinds that attempts send which are tracked on the store."""
 ON_TROUBLE = (
-    "get plan",
-    "head data",
-    "list_parts",
-    "put plan",
-    "delete_one data",
-    "get plan",
+    "get plan", "head data", "list_parts", "put plan", "delete_one data", "get plan",
     "delete_one record",
-)
+)  # fmt: skip
 """Kinds that are sent where something went wrong before, and two that any job may send."""
 
 RARE = (

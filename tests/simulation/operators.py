@@ -32,12 +32,9 @@ AT_ONCE = Limits(dead_after=0.0, leftover_after=0.0, forget_after=0.0, forget_gi
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """When an operator begins, and what it asks for.
-
-    Attributes:
-        delay: turns that it waits first. sleep: seconds of virtual time, after that.
-        dead: ``dead_after``. dry_run: it only asks what would be done.
-    """
+    """When an operator begins, and what it asks for. ``delay``: turns that it waits first. sleep:
+    seconds of virtual time, after that. ``dead``: ``dead_after``. dry_run: it only asks what would
+    be done."""
 
     delay: int = 0
     sleep: float = 0.0
@@ -45,7 +42,6 @@ class Shift:
     dry_run: bool = False
 
     def begin(self, world: World, actor: Actor) -> None:
-        """Wait, as an operator."""
         actor.serves_all = True
         actor.reads_only = self.dry_run
         actor.dead_seconds = self.dead
@@ -70,14 +66,10 @@ def recover_one(world: World, job_id: str, actor: Actor) -> bool:
     uuid = world.uuid_of(job_id)
     try:
         recovery = recover_job(
-            world.runtime(actor),
-            world.dest,
-            job_id,
-            dead_after=actor.dead_seconds,
-            accept=[world.own_key(key) for key in watch.taken(uuid)],
-            dry_run=actor.reads_only,
+            world.runtime(actor), world.dest, job_id, dead_after=actor.dead_seconds,
+            accept=[world.own_key(key) for key in watch.taken(uuid)], dry_run=actor.reads_only,
             options=OPTIONS,
-        )
+        )  # fmt: skip
     except JobTooYoung:
         return False
     except MagicError as error:
@@ -131,7 +123,6 @@ def cleanup(world: World, shift: Shift, limits: Limits, actor: Actor) -> None:
 
 
 def clean(world: World, limits: Limits, actor: Actor) -> tuple[str, ...]:
-    """One cleanup; its errors."""
     actor.dead_seconds = limits.dead_after
     cleaning = Cleaning(
         world.runtime(actor), world.dest, limits, dry_run=actor.reads_only, options=OPTIONS

@@ -38,8 +38,6 @@ STAYS = ("data", "_SUCCESS", "ledger")
 
 
 class Watch(Effects):
-    """Judges one schedule, to its end."""
-
     def __init__(self, store: MemoryStore, scheduler: Scheduler) -> None:
         super().__init__(store, scheduler)
         self.claims = []

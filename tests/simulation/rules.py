@@ -40,12 +40,7 @@ from magic_committer.commit.complete import Completion
 from magic_committer.commit.job_commit import JobCommit
 from magic_committer.commit.publish import Publication
 from magic_committer.commit.steps import Steps
-from magic_committer.commit.upload_state import (
-    UploadLook,
-    UploadRemover,
-    UploadState,
-    became,
-)
+from magic_committer.commit.upload_state import UploadLook, UploadRemover, UploadState, became
 from magic_committer.committers.magic import abort, saved
 from magic_committer.committers.magic.abort import RetriedCreates
 from magic_committer.errors import (
@@ -79,12 +74,9 @@ Replacement = tuple[Any, str, Any]
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule.
-
-    Attributes:
-        words: as protocol.md says it. promises: one of them breaks, within ``seeds_max`` seeds.
-        focus: what the schedules go for, where those of all kinds show it too rarely.
-    """
+    """One rule. ``words``: as protocol.md says it. promises: one of them breaks, within
+    ``seeds_max`` seeds. ``focus``: what the schedules go for, where those of all kinds show it too
+    rarely."""
 
     name: str
     words: str
@@ -139,7 +131,6 @@ class Instead:
     function: Callable[..., Any]
 
     def of(self, real: Any) -> Any:
-        """What is put there."""
 
         def stands(*args: Any, **named: Any) -> Any:
             return self.function(real, *args, **named)
@@ -764,13 +755,11 @@ def _caught(rule: Rule, seeds: range) -> tuple[int | None, Violation | None]:
 
 
 def all_bites(processes: int) -> list[Bite]:
-    """Remove each rule in turn."""
     with ProcessPoolExecutor(processes) as pool:
         return list(pool.map(bite, [rule.name for rule in EVERYWHERE]))
 
 
 def print_table(processes: int) -> int:
-    """Print the table; 0 if every rule bites."""
     bites = all_bites(processes)
     print(f"{'rule taken away':<38} {'seeds':>7} {'cap':>7}  the promise that breaks")
     failed = 0

@@ -29,15 +29,9 @@ LAST_LIMITS_SECONDS = (0.0, 900.0)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a schedule came to.
-
-    Attributes:
-        trace: a hash of all calls and answers in order.
-        calls: the last of them, for people.
-        states: how often a record entered each state.
-        struck: kind of request and kind of fault.
-        cases: the checkers that had a case (`judge.CASES`).
-    """
+    """What a schedule came to. ``trace``: a hash of all calls and answers in order. ``calls``: the
+    last of them, for people. ``states``: how often a record entered each state. ``struck``: kind of
+    request and kind of fault. ``cases``: the checkers that had a case (`judge.CASES`)."""
 
     seed: int
     violations: tuple[Violation, ...]
@@ -72,18 +66,12 @@ def _simulate(world: World, seed: int, focus: Focus) -> Result:
     world.injector.calm()
     _recover(world, litter)
     return Result(
-        seed=seed,
-        violations=tuple(world.watch.violations),
-        trace=world.injector.trace,
-        calls=tuple(map(str, world.injector.calls)),
-        shape=shape,
-        actors=processes,
-        tasks=sum(len(run.tasks) for run in world.runs),
-        requests=requests,
-        states=world.watch.truth.visits,
-        struck=tuple(world.injector.struck),
+        seed=seed, violations=tuple(world.watch.violations), trace=world.injector.trace,
+        calls=tuple(map(str, world.injector.calls)), shape=shape, actors=processes,
+        tasks=sum(len(run.tasks) for run in world.runs), requests=requests,
+        states=world.watch.truth.visits, struck=tuple(world.injector.struck),
         cases=frozenset(world.watch.cases),
-    )
+    )  # fmt: skip
 
 
 def _run(world: World) -> None:

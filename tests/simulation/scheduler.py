@@ -177,7 +177,6 @@ class Scheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether a strand is ready, or asleep."""
         return bool(self._ready or self._sleeping)
 
     def kill(self, actor: Actor) -> None:
@@ -196,7 +195,6 @@ class Scheduler:
         self._park(strand)
 
     def sleep(self, seconds: float) -> None:
-        """Go on ``seconds`` of virtual time later."""
         strand = self._own()
         self._sleep_until(strand, self.now + seconds)
         self._park(strand)
@@ -320,7 +318,6 @@ class StrandFuture:
         self._error: BaseException | None = None
 
     def run(self, function: Callable[[], Any]) -> None:
-        """Run the function, here."""
         try:
             self._result = function()
         except Killed:
@@ -330,7 +327,6 @@ class StrandFuture:
         self._scheduler.notify(self._ended)
 
     def done(self) -> bool:
-        """Whether it has ended."""
         return self._ended.is_set
 
     def wait(self, seconds: float) -> bool:
@@ -339,14 +335,12 @@ class StrandFuture:
         return True
 
     def result(self) -> Any:
-        """What it has returned, at its end. Raises what it has raised."""
         self._scheduler.wait(self._ended)
         if self._error is not None:
             raise self._error
         return self._result
 
     def exception(self) -> BaseException | None:
-        """What it has raised."""
         return self._error
 
 
@@ -358,20 +352,14 @@ class StrandPool:
         self._actor = actor
 
     def submit(self, function: Callable[[], Any]) -> StrandFuture:
-        """Run ``function`` in a strand."""
         future = StrandFuture(self._scheduler)
         self._scheduler.spawn(self._actor, lambda: future.run(function))
         return future
 
     def each(
-        self,
-        function: Callable[[T], R],
-        items: Iterable[T],
-        *,
-        in_flight: int,
-        weigh: Callable[[T], int] | None = None,
-        weight_max: int = 0,
-    ) -> Generator[Outcome[T, R], None, None]:
+        self, function: Callable[[T], R], items: Iterable[T], *, in_flight: int,
+        weigh: Callable[[T], int] | None = None, weight_max: int = 0,
+    ) -> Generator[Outcome[T, R], None, None]:  # fmt: skip
         """As `magic_committer._pool.Pool.each`; weights are not heeded, items here are small."""
         scheduler, actor = self._scheduler, self._actor
         finished: deque[Outcome[T, R]] = deque()
@@ -431,13 +419,10 @@ class ActorClock:
         self._actor = actor
 
     def now(self) -> float:
-        """Its wall clock."""
         return self._scheduler.now + self._actor.skew
 
     def monotonic(self) -> float:
-        """The true time."""
         return self._scheduler.now
 
     def sleep(self, seconds: float) -> None:
-        """Let others run for that long."""
         self._scheduler.sleep(seconds)

@@ -37,12 +37,8 @@ PAUSE_SECONDS = 2.0
 
 @dataclass
 class BatchRun:
-    """One run of a batch.
-
-    Attributes:
-        number: the batch. job, results: what was written, when its first process has ended.
-        published: its commit returned. error: what its commit raised.
-    """
+    """One run of a batch. ``number``: the batch. job, results: what was written, when its first
+    process has ended. ``published``: its commit returned. error: what its commit raised."""
 
     number: int
     job: Job | None = None

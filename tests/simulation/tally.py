@@ -29,12 +29,8 @@ STATES = (
 
 @dataclass
 class Tally:
-    """What schedules came to, added up.
-
-    Attributes:
-        failures: the first results with violations.
-        cases: in how many schedules each checker had a case in which it could have failed.
-    """
+    """What schedules came to, added up. ``failures``: the first results with violations. ``cases``:
+    in how many schedules each checker had a case in which it could have failed."""
 
     schedules: int = 0
     requests: int = 0
@@ -46,7 +42,6 @@ class Tally:
     failures: list[Result] = field(default_factory=list)
 
     def count(self, result: Result) -> None:
-        """Add one schedule."""
         self.schedules += 1
         self.requests += result.requests
         self.faults += len(result.struck)
@@ -59,7 +54,6 @@ class Tally:
                 self.failures.append(result)
 
     def add(self, other: Tally) -> None:
-        """Add another tally."""
         for name in ("schedules", "requests", "violations", "faults", "states", "struck", "cases"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failures = sorted((*self.failures, *other.failures), key=lambda r: r.seed)
@@ -85,7 +79,6 @@ class Tally:
 
 
 def run_seeds(first: int, count: int) -> Tally:
-    """Run schedules in this process."""
     tally = Tally()
     for result in quietly(first, count):
         tally.count(result)
@@ -147,7 +140,6 @@ def run_many(first: int, count: int, processes: int, seconds_max: float | None) 
 
 
 def table(tally: Tally) -> str:
-    """Requests × faults."""
     width = max(map(len, KINDS)) + 1
     heads = [fault.split() for fault in FAULTS]
     height = max(map(len, heads))
@@ -174,7 +166,6 @@ def cases(tally: Tally) -> str:
 
 
 def closing(tally: Tally, seconds: float) -> str:
-    """The closing line."""
     mean = tally.requests / max(1, tally.schedules)
     states = ", ".join(f"{state} {tally.states[state]:,}" for state in STATES)
     return (
@@ -187,7 +178,6 @@ def closing(tally: Tally, seconds: float) -> str:
 
 
 def story(result: Result) -> str:
-    """A failure, for people."""
     return "\n".join(
         (
             f"seed {result.seed}: {result.shape}",

@@ -33,8 +33,6 @@ class Claim:
 
 
 class Telling(Decisions):
-    """Of calls."""
-
     claims: list[Claim]
     setups: dict[str, tuple[str, int]]
 
@@ -46,14 +44,9 @@ class Telling(Decisions):
         return self.truth.step
 
     def told(
-        self,
-        uuid: str,
-        asked: str,
-        outcome: str,
-        error: BaseException | None,
-        since: int = 0,
+        self, uuid: str, asked: str, outcome: str, error: BaseException | None, since: int = 0,
         handed: Collection[str] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A call on a job returned a report, or raised. ``asked``: who asked what, as ``"actor:
         what"``. ``since``: the step at which it began. ``handed``: the attempts with files whose
         results were passed to it."""

@@ -66,7 +66,6 @@ def written(world: World, committer: MagicCommitter) -> list[object]:
 
 
 def broken(world: World) -> list[str]:
-    """The promises that were broken."""
     return [violation.promise for violation in world.watch.violations]
 
 
@@ -177,16 +176,12 @@ def test_a_marker_of_the_same_bytes_that_came_after_the_look_need_not_come_back(
 @pytest.mark.parametrize(
     ("mode", "key", "covered"),
     [
-        ("replace", "old.csv", True),
-        ("replace", "p=1/q=2/old.csv", True),
-        ("replace", "_old/x.csv", False),
-        ("replace", "p=1/.x.csv", False),
-        ("replace_partitions", "p=1/old.csv", True),
-        ("replace_partitions", "p=2/old.csv", False),
-        ("replace_partitions", "p=1/q=2/old.csv", False),
-        ("replace_partitions", "old.csv", False),
+        ("replace", "old.csv", True), ("replace", "p=1/q=2/old.csv", True),
+        ("replace", "_old/x.csv", False), ("replace", "p=1/.x.csv", False),
+        ("replace_partitions", "p=1/old.csv", True), ("replace_partitions", "p=2/old.csv", False),
+        ("replace_partitions", "p=1/q=2/old.csv", False), ("replace_partitions", "old.csv", False),
     ],
-)
+)  # fmt: skip
 def test_what_a_job_covers(world: World, mode: str, key: str, covered: bool) -> None:
     """A job covers all data below its destination; by partition what lies directly in those that
     it writes; nothing hidden, and nothing elsewhere."""

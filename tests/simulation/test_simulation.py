@@ -97,11 +97,9 @@ def test_a_seed_is_a_schedule_in_every_process() -> None:
     for hash_seed in ("1", "2"):
         run = subprocess.run(
             (sys.executable, "-m", "tests.simulation", "--seed", "11"),
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed}, capture_output=True, text=True,
             check=True,
-        )
+        )  # fmt: skip
         told.append(run.stdout.splitlines()[-1])
     assert told[0] == told[1]
     assert "trace" in told[0]

@@ -30,12 +30,8 @@ ENDS = ("absent", "closed")
 
 @dataclass(slots=True)
 class AttemptTruth:
-    """What one attempt wrote.
-
-    Attributes:
-        files: bytes by final key. cut: its input ended too early: it must never be published.
-        told: its message reached a driver.
-    """
+    """What one attempt wrote. ``files``: bytes by final key. cut: its input ended too early: it
+    must never be published. ``told``: its message reached a driver."""
 
     job: str
     task: str
@@ -55,8 +51,6 @@ class AttemptTruth:
 
 @dataclass(slots=True)
 class UploadTruth:
-    """An upload that was created."""
-
     key: str
     job: str
     actor: Actor | None
@@ -201,7 +195,6 @@ class Truth:
 
     @property
     def step(self) -> int:
-        """Now."""
         return self.scheduler.steps
 
     def made_by(self, upload_id: str, key: str) -> tuple[str, AttemptTruth | None]:
@@ -213,7 +206,6 @@ class Truth:
         return token.partition(".")[0], self.attempt_of(token)
 
     def attempt_of(self, token: str) -> AttemptTruth | None:
-        """The attempt that a token names."""
         job, _, rest = token.partition(".")
         return self.attempts.get((job, rest.rpartition(".")[0]))
 
@@ -224,7 +216,6 @@ class Truth:
     # Writes -----------------------------------------------------------------------------------
 
     def note_upload(self, upload_id: str, key: str, actor: Actor | None) -> None:
-        """An upload was created."""
         job = actor.job if actor is not None else FOREIGN
         self.uploads[upload_id] = UploadTruth(key, job, actor, self.step, self.scheduler.now)
         self.open.add(upload_id)
@@ -291,7 +282,6 @@ class Truth:
         self.named = {upload: by for upload, by in self.named.items() if by != key}
 
     def note_head(self, key: str, actor: Actor) -> None:
-        """A process looked at an object."""
         self._heads.setdefault((actor.name, key), []).append(self.step)
 
     def looked_at(self, key: str, actor: Actor, sent: int) -> int:
@@ -315,7 +305,6 @@ class Truth:
         self.plans.setdefault(key, (self.calls.get(actor.name, self.step), 0))
 
     def note_plan_stored(self, key: str) -> None:
-        """A plan was stored."""
         since, before = self.plans.get(key, (self.step, 0))
         self.plans[key] = since, before or self.step
 
@@ -373,7 +362,6 @@ class Truth:
         return job, left
 
     def note_record_gone(self, key: str) -> JobTruth | None:
-        """A record was deleted."""
         uuid = self.at_record.pop(key, None)
         if uuid is None:
             return None
@@ -412,7 +400,6 @@ class Truth:
         ]
 
     def is_data(self, key: str) -> bool:
-        """Whether a key is what users see."""
         return object_of(key) == "data"
 
     def adopter(self, upload_id: str) -> JobTruth | None:

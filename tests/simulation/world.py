@@ -110,11 +110,9 @@ class World:
             )
         else:
             self.store = MemoryStore(
-                page_keys=page_keys,
-                forgetful_complete=forgetful,
-                clock=lambda: self.scheduler.now,
+                page_keys=page_keys, forgetful_complete=forgetful, clock=lambda: self.scheduler.now,
                 ids=self.new_id,
-            )
+            )  # fmt: skip
         self.dest = Destination.parse(self.store.bucket) if tree else DEST
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
@@ -150,7 +148,6 @@ class World:
 
     @property
     def actor(self) -> Actor:
-        """The process that acts now."""
         strand = self.scheduler.current
         assert strand is not None
         return strand.actor
@@ -169,12 +166,10 @@ class World:
         return lambda: ended.append(True)
 
     def new_id(self) -> str:
-        """The next id: 32 hexadecimal digits."""
         self._drawn += 1
         return f"{self._drawn:016x}{0xABCDEF:016x}"
 
     def start(self, name: str, kind: str, program: Callable[[Actor], object]) -> Actor:
-        """Start a process."""
         actor = Actor(name, kind)
         actor.priority = self.chance.random()
         if len(self.latencies) > 1:
@@ -184,13 +179,10 @@ class World:
         return actor
 
     def runtime(self, actor: Actor) -> Runtime:
-        """The components of one process."""
         return Runtime(
-            store=self.store,
-            pool=StrandPool(self.scheduler, actor),
-            clock=ActorClock(self.scheduler, actor),
-            ids=self.new_id,
-        )
+            store=self.store, pool=StrandPool(self.scheduler, actor),
+            clock=ActorClock(self.scheduler, actor), ids=self.new_id,
+        )  # fmt: skip
 
     def committer(self, actor: Actor, job: StartedJob) -> Uploading:
         """A started job in a process, by the committer that it was started with."""
@@ -209,7 +201,6 @@ class World:
     # Waiting --------------------------------------------------------------------------------------
 
     def wait_turns(self, count: int) -> None:
-        """Let others go first, so many times."""
         for _ in range(count):
             self.scheduler.turn()
 
@@ -224,17 +215,14 @@ class World:
     # Other programs -------------------------------------------------------------------------------
 
     def foreign_put(self, key: str, body: bytes) -> None:
-        """Another program writes an object."""
         self.store.put_object(key, body)
         self.watch.foreign_object(key)
 
     def foreign_delete(self, key: str) -> None:
-        """Another program deletes an object."""
         self.store.delete_object(key)
         self.watch.foreign_delete(key)
 
     def foreign_upload(self, key: str) -> None:
-        """Another program starts an upload."""
         self.watch.foreign_upload(self.store.start_upload(key), key)
 
     def foreign_abort(self, upload_id: str) -> None:

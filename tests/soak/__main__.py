@@ -20,7 +20,6 @@ from tests.soak.soak import soak
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run it; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=None, help="drawn, if not given")

@@ -205,11 +205,9 @@ def _one_heap() -> None:
 
 
 def rss_bytes() -> int:
-    """Resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def open_descriptors() -> int:
-    """How many descriptors this process has open."""
     return len(os.listdir("/proc/self/fd"))

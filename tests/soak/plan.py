@@ -12,15 +12,9 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Kind = Literal[
-    "memory",
-    "listing",
-    "write",
-    "fail",
-    "fail_partitions",
-    "replace",
-    "replace_partitions",
+    "memory", "listing", "write", "fail", "fail_partitions", "replace", "replace_partitions",
     "raise",
-]
+]  # fmt: skip
 """``memory``: threads, results; ``listing``: workers in processes of their own, found by listing;
 ``write`` and the modes: one process; ``raise``: its body raises, so it is aborted."""
 MORE_OFTEN: tuple[Kind, ...] = ("listing", "listing", "memory")

@@ -16,7 +16,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from magic_committer.options import Transport
-from tests.outside import Outside
+from tests.outside import Outside, words
 from tests.real_servers import server as servers
 from tests.real_servers.server import Server, options, outside
 from tests.real_servers.versitygw import Versitygw
@@ -71,11 +71,6 @@ class Figures:
     steady: list[Steady] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """For people."""
-
-        def words(counts: Counter[str]) -> str:
-            return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
-
         yield f"jobs {self.jobs}, files visible at the end {self.files}"
         yield f"kill -9: {self.kills.total()} in all: {words(self.kills)}"
         yield f"drivers were told: {words(self.told)}"
@@ -206,11 +201,8 @@ class _Run:
         """One driver that nobody kills."""
         stop = context.Event()
         self._steady, theirs = context.Pipe(duplex=False)
-        driver = context.Process(
-            target=jobs.steady,
-            args=(self.way, BUCKET, stop, theirs, self._room),
-            daemon=True,
-        )
+        arguments = (self.way, BUCKET, stop, theirs, self._room)
+        driver = context.Process(target=jobs.steady, args=arguments, daemon=True)
         driver.start()
         theirs.close()
         try:

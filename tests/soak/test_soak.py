@@ -56,34 +56,28 @@ def test_only_what_was_named_may_be_lost() -> None:
     assert "not told as lost" in lies("unresolved", PART, JOB, list(missing)[1:])
 
 
-def samples(growth: float, descriptors: int) -> list[Steady]:
-    """A driver that lived on, and what it took more of in its last third."""
-    calm = [Steady(JOB, Told("committed"), 100 * 2**20, 20)] * (2 * SAMPLES_MIN)
-    last = Steady(JOB, Told("committed"), int(100 * 2**20 * growth), 20 + descriptors)
-    return [*calm, *[last] * SAMPLES_MIN]
+def samples(megabytes: int, *descriptors: int) -> list[Steady]:
+    """What a driver that lived on has told."""
+    return [Steady(JOB, Told("committed"), megabytes * 2**20, one) for one in descriptors]
 
 
-def test_descriptors_that_come_and_go_are_no_growth() -> None:
-    """A pool that is full in most samples, and empty now and then, has not grown; one that is never
-    empty again has."""
-
-    def pools(*numbers: int) -> list[Steady]:
-        return [Steady(JOB, Told("committed"), 1, number) for number in numbers]
-
-    begin = pools(*[30] * 5)
-    for last, wrong in (((90, 90, 25, 90, 90), 0), ((90, 90, 60, 90, 90), 1)):
-        figures = Figures(steady=begin * 2 + pools(*last))
-        figures.judge_growth()
-        assert len(figures.wrong) == wrong
+CALM = samples(100, *[30] * 2 * SAMPLES_MIN)
 
 
 @pytest.mark.parametrize(
-    ("growth", "descriptors", "wrong"),
-    [(1.0, 0, ""), (1.1, 5, ""), (1.5, 0, "memory grew"), (1.0, 50, "descriptors grew")],
-)
-def test_growth_is_noticed(growth: float, descriptors: int, wrong: str) -> None:
-    """More memory or more descriptors than in the third before is wrong; some noise is not."""
-    figures = Figures(steady=samples(growth, descriptors))
+    ("last", "wrong"),
+    [
+        (samples(100, *[30] * SAMPLES_MIN), ""), (samples(110, *[35] * SAMPLES_MIN), ""),
+        (samples(150, *[30] * SAMPLES_MIN), "memory grew"),
+        (samples(100, *[80] * SAMPLES_MIN), "descriptors grew"),
+        (samples(100, *[90] * (SAMPLES_MIN - 1), 25), ""),
+        (samples(100, *[90] * (SAMPLES_MIN - 1), 60), "descriptors grew"),
+    ],
+)  # fmt: skip
+def test_growth_is_noticed(last: list[Steady], wrong: str) -> None:
+    """More memory or more descriptors than in the third before is wrong; some noise is not, nor is
+    a pool that is full in most samples, and empty now and then."""
+    figures = Figures(steady=CALM + last)
     figures.judge_growth()
     assert len(figures.wrong) == bool(wrong)
     assert wrong in "".join(figures.wrong)
@@ -192,14 +186,10 @@ def asked_in(kind: str, upstream: ScriptedServer, **more: Any) -> Written:
 @pytest.mark.parametrize(
     ("kind", "attempts", "arrived"),
     [
-        ("reset in the request", 2, 1),
-        ("reset in the reply", 2, 2),
-        ("truncated reply", 2, 2),
-        ("503 storm", 2, 1),
-        ("late reply", 1, 1),
-        ("slow reply", 1, 1),
+        ("reset in the request", 2, 1), ("reset in the reply", 2, 2), ("truncated reply", 2, 2),
+        ("503 storm", 2, 1), ("late reply", 1, 1), ("slow reply", 1, 1),
     ],
-)
+)  # fmt: skip
 def test_each_kind_of_weather_strikes(
     kind: str, attempts: int, arrived: int, transport: str
 ) -> None:

@@ -23,36 +23,24 @@ FAULT = {fault.name: fault for fault in FAULTS}
 
 @dataclass(frozen=True)
 class Spell:
-    """Some seconds of one kind of weather.
-
-    Attributes:
-        name: of the fault that strikes requests; ``fair``: none does.
-        share: how many of them.
-    """
+    """Some seconds of one kind of weather. ``name``: of the fault that strikes requests; ``fair``:
+    none does. ``share``: how many of them."""
 
     name: str
     share: float
 
 
 SPELLS = (
-    Spell("fair", 0.0),
-    Spell("reset in the request", 0.2),
-    Spell("reset in the reply", 0.2),
-    Spell("truncated reply", 0.2),
-    Spell("503 storm", 0.8),
-    Spell("late reply", 0.3),
+    Spell("fair", 0.0), Spell("reset in the request", 0.2), Spell("reset in the reply", 0.2),
+    Spell("truncated reply", 0.2), Spell("503 storm", 0.8), Spell("late reply", 0.3),
     Spell("slow reply", 0.1),
-)
+)  # fmt: skip
 
 
 class Weather(Line):
-    """The way of all requests.
-
-    Attributes:
-        url: what the library takes for its store.
-        met: how often each fault struck; ``passed``: requests that nothing was done to.
-        spells: the weather to come; a test may set it.
-    """
+    """The way of all requests. ``url``: what the library takes for its store. ``met``: how often
+    each fault struck; ``passed``: requests that nothing was done to. ``spells``: the weather to
+    come; a test may set it."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(None, "", "always")

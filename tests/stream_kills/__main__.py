@@ -21,7 +21,6 @@ from tests.stream_kills.runner import LIVES, Tally, Wrong, kills
 
 
 def main(given: Sequence[str] | None = None) -> int:
-    """Run it; the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.stream_kills")
     parser.add_argument("--kills", type=int, default=200, help="how many (%(default)s)")
     parser.add_argument("--minutes", type=float, default=25.0, help="at most (%(default)s)")

@@ -28,14 +28,9 @@ ERROR_CHARACTERS_MAX = 2_000
 
 @dataclass(frozen=True)
 class Order:
-    """A query that is to be run until all its input is written.
-
-    Attributes:
-        face: one of `FACES`.
-        source: the directory of its input: `FILES_A_BATCH` files of JSON for each batch.
-        checkpoint: its checkpoint location.
-        dest: where it writes.
-    """
+    """A query that is to be run until all its input is written. ``face``: one of `FACES`.
+    ``source``: the directory of its input: `FILES_A_BATCH` files of JSON for each batch.
+    ``checkpoint``: its checkpoint location. ``dest``: where it writes."""
 
     face: str
     source: str
@@ -43,7 +38,6 @@ class Order:
     dest: str
 
     def line(self) -> str:
-        """As it is sent."""
         return json.dumps(asdict(self)) + "\n"
 
 
@@ -56,7 +50,6 @@ class Answer:
 
 
 def main() -> None:
-    """Start Spark, and do what is ordered."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever Spark prints goes to the log
     spark = session()
@@ -66,7 +59,6 @@ def main() -> None:
 
 
 def tell(answers: TextIO, answer: Answer) -> None:
-    """Send an answer."""
     answers.write(json.dumps(asdict(answer)) + "\n")
     answers.flush()
 
@@ -93,7 +85,6 @@ def session() -> SparkSession:
 
 
 def run(spark: SparkSession, order: Order) -> Answer:
-    """Run a query to its end."""
     query: Any = None
     try:
         writer = writer_of(spark, order).option("checkpointLocation", order.checkpoint)

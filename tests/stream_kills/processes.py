@@ -22,8 +22,7 @@ from tools import java
 from tools.moto_server import CREDENTIALS
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS_MAX = 240.0
-RUN_SECONDS_MAX = 240.0
+ANSWER_SECONDS_MAX = 240.0
 GONE_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.05
 LOG_CHARACTERS = 4_000
@@ -36,8 +35,6 @@ class DriverFailed(AssertionError):
 
 @dataclass(frozen=True)
 class Found:
-    """A process of a session."""
-
     pid: int
     program: str
 
@@ -61,15 +58,10 @@ class DriverProcess:
         self._log = log
         with log.open("w") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.stream_kills.driver"],
-                cwd=ROOT,
-                env={**environment, "AWS_ENDPOINT_URL": proxy.url},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                start_new_session=True,
-                text=True,
-            )
+                [sys.executable, "-m", "tests.stream_kills.driver"], cwd=ROOT,
+                env={**environment, "AWS_ENDPOINT_URL": proxy.url}, stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=file, start_new_session=True, text=True,
+            )  # fmt: skip
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -82,11 +74,10 @@ class DriverProcess:
 
     def starts(self) -> None:
         """Wait until its Spark has started."""
-        if self._answer(START_SECONDS_MAX) != Answer(READY):
+        if self.answer() != Answer(READY):
             raise DriverFailed(f"a driver did not start:\n{self._end_of_log()}")
 
     def begin(self, order: Order) -> None:
-        """Give an order."""
         assert self._process.stdin is not None
         self._process.stdin.write(order.line())
         self._process.stdin.flush()
@@ -94,11 +85,11 @@ class DriverProcess:
     def answer(self) -> Answer | None:
         """How the ordered query ended; None: the driver is dead. Raises `DriverFailed`: it did not
         answer in time."""
-        return self._answer(RUN_SECONDS_MAX)
+        return self.answer_unless(lambda: False)
 
     def answer_unless(self, happens: Callable[[], bool]) -> Answer | None:
         """As `answer`; None, too, as soon as something happens."""
-        deadline = time.monotonic() + RUN_SECONDS_MAX
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
         while not happens():
             with suppress(queue.Empty):
                 line = self._lines.get(timeout=LOOK_SECONDS)
@@ -107,21 +98,12 @@ class DriverProcess:
                 raise DriverFailed(f"no answer:\n{self._end_of_log()}")
         return None
 
-    def _answer(self, seconds_max: float) -> Answer | None:
-        try:
-            line = self._lines.get(timeout=seconds_max)
-        except queue.Empty:
-            text = f"no answer within {seconds_max:g} s:\n{self._end_of_log()}"
-            raise DriverFailed(text) from None
-        return Answer(**json.loads(line)) if line else None
-
     def kill(self) -> None:
         """Kill all of it with SIGKILL: Python, JVM, workers. Returns when all are gone."""
         self.proxy.end()
         deadline = time.monotonic() + GONE_SECONDS_MAX
         while there := in_session(self._process.pid):
-            for one in there:
-                _send(one.pid, signal.SIGKILL)
+            self.send(signal.SIGKILL)
             if time.monotonic() > deadline:
                 raise DriverFailed(f"these do not end: {there}")
             time.sleep(0.01)
@@ -137,15 +119,8 @@ class DriverProcess:
             if one.pid != self._process.pid and "python" in one.program.split("\0")[0]:
                 _send(one.pid, signal.SIGKILL)
 
-    def pause(self) -> None:
-        """Stop all of it, as a machine that is suspended."""
-        self._send_all(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it run on."""
-        self._send_all(signal.SIGCONT)
-
-    def _send_all(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all of it."""
         for one in in_session(self._process.pid):
             _send(one.pid, number)
 
@@ -190,7 +165,6 @@ class Drivers:
         return self._free.pop()
 
     def give_back(self, driver: DriverProcess) -> None:
-        """It is free."""
         self._free.append(driver)
 
     def _start(self) -> None:
@@ -214,8 +188,6 @@ def environment(stack: ExitStack) -> dict[str, str]:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("AWS_")}
     path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     return {
-        **kept,
-        **CREDENTIALS,
-        **stack.enter_context(java.for_spark()),
+        **kept, **CREDENTIALS, **stack.enter_context(java.for_spark()),
         "PYTHONPATH": os.pathsep.join(path),
-    }
+    }  # fmt: skip

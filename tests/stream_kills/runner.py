@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import os
 import random
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,7 +25,7 @@ from typing import Any
 import pyarrow.parquet
 
 import magic_committer as mc
-from tests.outside import Outside
+from tests.outside import Outside, words
 from tests.servers import make_bucket, moto_options, moto_server
 from tests.stream_kills.driver import DONE, FACES, FILES_A_BATCH, Answer, Order
 from tests.stream_kills.processes import DriverProcess, Drivers, drivers
@@ -40,18 +42,9 @@ SETTLED_SECONDS_MAX = 30.0
 STARTS_AGAIN_MAX = 3
 
 KINDS: dict[str | None, int] = {
-    None: 45,
-    "GET ledger": 3,
-    "PUT ledger": 2,
-    "GET record": 8,
-    "PUT record": 3,
-    "DELETE record": 1,
-    "PUT plan": 1,
-    "Create": 2,
-    "UploadPart": 2,
-    "Complete": 2,
-    "PUT marker": 1,
-}
+    None: 45, "GET ledger": 3, "PUT ledger": 2, "GET record": 8, "PUT record": 3,
+    "DELETE record": 1, "PUT plan": 1, "Create": 2, "UploadPart": 2, "Complete": 2, "PUT marker": 1,
+}  # fmt: skip
 """Where a blow may fall: kinds of requests, each with how many of them a batch has; None: any."""
 
 
@@ -65,7 +58,6 @@ class Stream:
 
     @property
     def order(self) -> Order:
-        """To run it to its end."""
         source, checkpoint = str(self.directory / "in"), str(self.directory / "checkpoint")
         return Order(self.face, source, checkpoint, f"s3://{BUCKET}/{self.directory.name}")
 
@@ -121,11 +113,6 @@ class Tally:
     drivers: int = 0
 
     def lines(self) -> Iterator[str]:
-        """For people."""
-
-        def words(counts: Counter[str]) -> str:
-            return ", ".join(f"{name} {count}" for name, count in sorted(counts.items())) or "none"
-
         yield f"kill -9: {self.kills.total()} in all: {words(self.kills)}"
         yield f"at: {words(self.moments)}"
         yield f"two drivers at once: {self.twins.total()}: {words(self.twins)}"
@@ -277,15 +264,15 @@ class Run:
         """A driver is paused at a drawn moment, and its request held; another one runs the query to
         its end; then the first wakes."""
         first, second = self._drivers.take(), self._drivers.take()
-        paused, moment = _Flag(), self._moment()
+        paused, moment = threading.Event(), self._moment()
 
         def pause() -> None:
-            first.pause()
-            paused.is_set = True
+            first.send(signal.SIGSTOP)  # as a machine that is suspended
+            paused.set()
 
         first.proxy.arm(moment, pause, hold=True)
         first.begin(stream.order)
-        ended = first.answer_unless(lambda: paused.is_set)
+        ended = first.answer_unless(paused.is_set)
         if ended is not None:
             first.proxy.disarm()
             self.tally.passed_by += 1
@@ -295,7 +282,7 @@ class Run:
         else:
             others = self._run(second, stream)
             self._no_row_twice(stream)
-            first.resume()
+            first.send(signal.SIGCONT)
             first.proxy.release()
             woken = self._ended(first)
             self._no_row_twice(stream)
@@ -326,11 +313,6 @@ class Run:
             raise Wrong(f"{stream}: {wrong}")
 
 
-@dataclass
-class _Flag:
-    is_set: bool = False
-
-
 Faces = tuple[str, ...]
 
 
@@ -356,16 +338,9 @@ def _first_words(error: str) -> str:
 
 
 def kills(
-    seed: int,
-    count: int,
-    folder: Path,
-    *,
-    seconds_max: float = float("inf"),
-    lives: int = LIVES,
-    faces: Faces = FACES,
-    spare: int = 1,
-    tell: Callable[[Tally], None] = lambda _: None,
-) -> Tally:
+    seed: int, count: int, folder: Path, *, seconds_max: float = float("inf"), lives: int = LIVES,
+    faces: Faces = FACES, spare: int = 1, tell: Callable[[Tally], None] = lambda _: None,
+) -> Tally:  # fmt: skip
     """Run streams until so many kills have been made.
 
     Args:

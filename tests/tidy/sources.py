@@ -15,18 +15,14 @@ PACKAGE = "magic_committer"
 def project_files(*suffixes: str) -> list[Path]:
     """The files that are, or would be, in git; all, or those of some suffixes."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT,
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
     files = [ROOT / name for name in sorted(set(listed.split("\0"))) if name]
     return [file for file in files if file.is_file() and (file.suffix in suffixes or not suffixes)]
 
 
 def package_files() -> list[Path]:
-    """The library's modules."""
     return [file for file in project_files(".py") if file.relative_to(ROOT).parts[0] == PACKAGE]
 
 

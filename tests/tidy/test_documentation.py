@@ -35,7 +35,6 @@ def pages(nav: Any) -> list[str]:
 
 
 def settings() -> dict[str, Any]:
-    """What mkdocs.yml says."""
     read: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     return read
 
@@ -206,37 +205,23 @@ def test_what_code_cites_can_be_opened() -> None:
     assert cited > 50
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "# (nowhere.md)",
-        "# (counterexamples.md, #99)",
-        "# (counterexamples.md, #10,\n# #99)",
-        '"""As docs/protocol.md, "No such heading", says."""',
-        "# (stores.md, 77)",
-        'Rule("decisions.md: Nowhere")',
-    ],
-)
+FOUND = (
+    "# (counterexamples.md, #17b)", "# (counterexamples.md, #10,\n    # #21)",
+    "# (counterexamples.md, K1)", '"""docs/stores.md, "A\n    200 that is false"."""',
+    "# (protocol.md, 4).", 'Rule("decisions.md: Liveness")', "# https://example.org/nowhere.md",
+)  # fmt: skip
+MISSING = (
+    "# (nowhere.md)", "# (counterexamples.md, #99)", "# (counterexamples.md, #10,\n# #99)",
+    '"""As docs/protocol.md, "No such heading", says."""', "# (stores.md, 77)",
+    'Rule("decisions.md: Nowhere")',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("source", [*FOUND, *MISSING])
 def test_a_citation_of_nothing_is_found(source: str) -> None:
-    """A document, heading or number that is not there is told of."""
-    assert unresolved(source)
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "# (counterexamples.md, #17b)",
-        "# (counterexamples.md, #10,\n    # #21)",
-        "# (counterexamples.md, K1)",
-        '"""docs/stores.md, "A\n    200 that is false"."""',
-        "# (protocol.md, 4).",
-        'Rule("decisions.md: Liveness")',
-        "# https://example.org/nowhere.md",
-    ],
-)
-def test_a_citation_of_something_is_fine(source: str) -> None:
-    """Documents, headings and numbers that are there pass, also over the end of a line."""
-    assert unresolved(source) == []
+    """A document, heading or number that is not there is told of; those that are there pass, also
+    over the end of a line."""
+    assert bool(unresolved(source)) == (source in MISSING)
 
 
 # The reference ------------------------------------------------------------------------------------
@@ -252,57 +237,37 @@ def test_the_reference_has_all_that_is_public() -> None:
         for name, value in vars(magic_committer.errors).items()
         if isinstance(value, type) and issubclass(value, Exception)
     }
-    public = {
-        *vars(magic_committer)["__all__"],
-        *errors,
-        "write_dataframe",
-        "write_partitions",
-        "register",
-        "session",
-        "MagicDatasink",
-        "write_datasink",
-        "write_delayed",
-        "to_parquet",
-    }
-    public |= {"MemoryStore", "PatientClock", "Request", "memory_s3", "memory_store"}
+    faces = (
+        "write_dataframe write_partitions register session MagicDatasink write_datasink"
+        " write_delayed to_parquet MemoryStore PatientClock Request memory_s3 memory_store"
+    )
+    public = {*vars(magic_committer)["__all__"], *errors, *faces.split()}
     assert sorted(public - shown - {"__version__"}) == []
 
 
-def test_a_block_becomes_python() -> None:
-    """``text::`` and an indented block become ``text:`` and a fence; what follows stays."""
+ROWS = {
+    "Args:\n    a, b: as of `x`,\n        and more.\n    c: one, two.":
+    "Args:\n    a: as of `x`,\n        and more.\n    b: as of `x`,\n        and more.\n"
+    "    c: one, two.",
+    "Attributes:\n    a: one. b: two,\n        and more.":
+    "Attributes:\n    a: one.\n    b: two,\n        and more.",
+    "Args:\n    a: one. b: two.": "Args:\n    a: one. b: two.",
+}  # fmt: skip
+"""A line that names several arguments becomes a row for each; an attribute in the middle of a line
+gets one, an argument there does not."""
+
+
+def test_a_docstring_gets_the_rows_and_fences_of_the_site() -> None:
+    """Also an error over the end of a line, and a sentence that names none, which becomes a
+    paragraph; ``text::`` and an indented block become ``text:`` and a fence, what follows stays."""
+    assert {text: docstrings.parameters(text) for text in ROWS} == ROWS
+    errors = "Raises:\n    OneError, TwoError,\n    ThreeError: it failed,\n        badly.\n"
+    each = (f"    {name}Error: it failed, badly.\n" for name in ("One", "Two", "Three"))
+    made = docstrings.raises(f"{errors}    Otherwise as `start`.")
+    assert made == f"Raises:\n{''.join(each)}\nOtherwise as `start`."
     made = docstrings.blocks("Write::\n\n    with x:\n        y\n\nAfter.")
     assert made == "Write:\n\n```python\nwith x:\n    y\n```\n\nAfter."
     assert docstrings.blocks("Ask::\n\n    >>> 1\n    1") == "Ask:\n\n```pycon\n>>> 1\n1\n```"
-
-
-def test_each_error_gets_a_row() -> None:
-    """A line that names several errors becomes a row for each, also over the end of a line; a
-    sentence that names none becomes a paragraph."""
-    made = docstrings.raises(
-        "Raises:\n    OneError, TwoError,\n    ThreeError: it failed,\n        badly.\n"
-        "    Otherwise as `start`."
-    )
-    assert made == (
-        "Raises:\n    OneError: it failed, badly.\n    TwoError: it failed, badly.\n"
-        "    ThreeError: it failed, badly.\n\nOtherwise as `start`."
-    )
-
-
-def test_each_argument_gets_a_row() -> None:
-    """A line that names several arguments becomes a row for each; one that names one stays."""
-    made = docstrings.parameters("Args:\n    a, b: as of `x`,\n        and more.\n    c: one, two.")
-    assert made == (
-        "Args:\n    a: as of `x`,\n        and more.\n    b: as of `x`,\n        and more.\n"
-        "    c: one, two."
-    )
-
-
-def test_an_attribute_in_the_middle_of_a_line_gets_a_row() -> None:
-    """``a: text. b: text`` becomes two rows of attributes; among arguments it stays one."""
-    made = docstrings.parameters("Attributes:\n    a: one. b: two,\n        and more.")
-    assert made == "Attributes:\n    a: one.\n    b: two,\n        and more."
-    stays = "Args:\n    a: one. b: two."
-    assert docstrings.parameters(stays) == stays
 
 
 def test_a_name_becomes_a_link_outside_of_code() -> None:

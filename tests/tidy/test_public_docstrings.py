@@ -55,11 +55,9 @@ def of_a_tree(function: ast.FunctionDef, name: str) -> Said:
     names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
     gives = not (isinstance(function.returns, ast.Constant) and function.returns.value is None)
     return Said(
-        name,
-        tuple(one for one in names if one not in ("self", "cls")),
-        gives,
+        name, tuple(one for one in names if one not in ("self", "cls")), gives,
         inspect.cleandoc(ast.get_docstring(function) or ""),
-    )
+    )  # fmt: skip
 
 
 def public_functions() -> Iterator[Said]:

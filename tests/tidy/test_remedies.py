@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from tests.tidy.sources import PACKAGE, ROOT, package_files
 
 HOME = "remedy.py"
@@ -73,33 +71,26 @@ def test_no_module_writes_a_call_as_text() -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "hint = f'Finish it: magic_committer.recover({dest!r})'",
-        "hint = f'Finish it: magic_committer.{verb}({dest!r})'",
-        "hint = 'Do it again, with dead_after=0'",
-        "hint = f'Ask: magic-committer doctor {dest}'",
-        "hint = f'Take them: recover(accept={keys})'",
-    ],
+CALLS = (
+    "hint = f'Finish it: magic_committer.recover({dest!r})'",
+    "hint = f'Finish it: magic_committer.{verb}({dest!r})'",
+    "hint = 'Do it again, with dead_after=0'",
+    "hint = f'Ask: magic-committer doctor {dest}'",
+    "hint = f'Take them: recover(accept={keys})'",
 )
-def test_a_call_as_text_is_found(source: str) -> None:
-    """In plain strings and in f-strings, in Python and as a command."""
-    assert built("commit/sweep.py", source)
+NAMES = {
+    "commit/sweep.py": '"""See magic_committer.recover(dest)."""',
+    "job.py": "text = 'one of magic_committer.write(...)'",
+    "cli/jobs.py": "option('--revert', help='Also if it is committing.')",
+    HOME: "text = f'magic_committer.{call}'",
+}
 
 
-@pytest.mark.parametrize(
-    ("path", "source"),
-    [
-        ("commit/sweep.py", '"""See magic_committer.recover(dest)."""'),
-        ("job.py", "text = 'one of magic_committer.write(...)'"),
-        ("cli/jobs.py", "option('--revert', help='Also if it is committing.')"),
-        (HOME, "text = f'magic_committer.{call}'"),
-    ],
-)
-def test_what_only_names_a_call_is_fine(path: str, source: str) -> None:
-    """Docstrings, the declaration of an option, a function that is named, and the one home."""
-    assert built(path, source) == []
+def test_a_call_as_text_is_found() -> None:
+    """In plain strings and in f-strings, in Python and as a command; not in docstrings, in the
+    declaration of an option, of a function that is only named, and in the one home."""
+    assert all(built("commit/sweep.py", source) for source in CALLS)
+    assert [built(path, source) for path, source in NAMES.items()] == [[]] * len(NAMES)
 
 
 def test_each_allowed_text_is_there() -> None:

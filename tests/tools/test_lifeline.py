@@ -34,7 +34,6 @@ def start(*command: str) -> subprocess.Popen[bytes]:
 
 
 def line(process: subprocess.Popen[bytes]) -> bytes:
-    """The next line that a command says."""
     assert process.stdout is not None
     return process.stdout.readline()
 
@@ -98,32 +97,19 @@ def test_a_command_that_still_prints_does_not_hang(
     assert capfdbinary.readouterr().out == b"1\n2\n3\n4\n5\n"
 
 
-def test_who_listens_hears_ctrl_c() -> None:
-    """Ctrl-C reaches a command whose output passes through us, and its last words are printed."""
-    script = "import time\ntry: print('ready', flush=True); time.sleep(600)\nfinally: print('bye')"
-    with listening((sys.executable, "-c", script), 600) as process:
-        assert line(process) == b"ready\n"
-        process.send_signal(signal.SIGINT)
-        assert line(process) == b"bye\n"
-        assert process.wait() == 130
-
-
-def test_kill_9_takes_the_command_along() -> None:
-    """When the process that runs a command is killed with -9, the command's family dies."""
-    with start(*LIFELINE, *FAMILY) as process:
+@pytest.mark.parametrize(
+    "command",
+    [(*LIFELINE, *FAMILY), ("sh", "-c", f"{shlex.join([*LIFELINE, *FAMILY])}; true")],
+    ids=["itself", "its parent"],
+)
+def test_kill_9_takes_the_command_along(command: tuple[str, ...]) -> None:
+    """When the process that runs a command, or the parent of that, is killed with -9, the command's
+    family dies."""
+    with start(*command) as process:
         assert line(process) == b"ready\n"
         process.kill()
         assert process.wait() == -signal.SIGKILL
         assert not left_behind(process)
-
-
-def test_the_death_of_the_parent_takes_the_command_along() -> None:
-    """When the parent of the process that runs a command is killed with -9, all of them die."""
-    with start("sh", "-c", f"{shlex.join([*LIFELINE, *FAMILY])}; true") as parent:
-        assert line(parent) == b"ready\n"
-        parent.kill()
-        assert parent.wait() == -signal.SIGKILL
-        assert not left_behind(parent)
 
 
 def test_a_make_that_died_before_we_looked_is_missed() -> None:
@@ -131,22 +117,22 @@ def test_a_make_that_died_before_we_looked_is_missed() -> None:
     with subprocess.Popen("true") as dead:
         dead.wait()
     process = subprocess.run(
-        [*LIFELINE, *FAMILY],
-        cwd=ROOT,
-        env={**os.environ, "MAKE_PID": str(dead.pid)},
-        capture_output=True,
-        timeout=GONE_SECONDS,
-    )
+        [*LIFELINE, *FAMILY], cwd=ROOT, env={**os.environ, "MAKE_PID": str(dead.pid)},
+        capture_output=True, timeout=GONE_SECONDS,
+    )  # fmt: skip
     assert process.returncode == 1
     assert process.stdout == b""
     assert b"the parent is gone" in process.stderr
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_lets_the_command_end_by_itself(sent: signal.Signals) -> None:
-    """SIGINT and SIGTERM reach the command as SIGINT, and its own ending is waited for."""
+@pytest.mark.parametrize("listens", [False, True])
+def test_ctrl_c_lets_the_command_end_by_itself(sent: signal.Signals, listens: bool) -> None:
+    """SIGINT and SIGTERM reach the command as SIGINT, also where its output passes through us; its
+    own ending is waited for, and its last words are printed."""
     script = "import time\ntry: print('ready', flush=True); time.sleep(600)\nfinally: print('bye')"
-    with start(*LIFELINE, sys.executable, "-c", script) as process:
+    command = (sys.executable, "-c", script)
+    with listening(command, 600) if listens else start(*LIFELINE, *command) as process:
         assert line(process) == b"ready\n"
         process.send_signal(sent)
         assert line(process) == b"bye\n"

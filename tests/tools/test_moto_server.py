@@ -18,7 +18,6 @@ from tools import moto_server
 
 
 def refused(url: str) -> bool:
-    """Whether nobody listens there."""
     where = urlsplit(url)
     with socket.socket() as attempt:
         return attempt.connect_ex((where.hostname, where.port)) != 0

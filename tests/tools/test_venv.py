@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,11 +70,6 @@ def steps(project: Path, profile: str = "test") -> list[str]:
     return venv.steps
 
 
-def test_it_is_made_once(project: Path) -> None:
-    """The first run makes it, the second finds it done."""
-    assert steps(project) == ["venv", "pip"]
-
-
 def test_another_profile_is_added(project: Path) -> None:
     """A second profile is installed next to the first; neither is lost."""
     steps(project, "docs")
@@ -101,28 +97,12 @@ def test_a_profile_without_extras_asks_for_none(project: Path) -> None:
     assert f"{project}[demo,crt]" in venv.asked
 
 
-@pytest.mark.parametrize("die_at", [1, 2])
-def test_one_killed_while_it_is_made_is_made_anew(project: Path, die_at: int) -> None:
-    """Killed in any step, it does not count as made."""
-    with pytest.raises(Killed):
-        PlayedVenv(project, die_at).ensure("test")
-    assert steps(project) == ["venv", "pip"]
-
-
 def test_one_killed_while_it_grows_is_made_anew(project: Path) -> None:
     """Killed while a second profile is added, neither profile counts as whole."""
     steps(project, "docs")
     with pytest.raises(Killed):
         PlayedVenv(project, die_at=1).ensure("test")
     assert steps(project, "docs") == ["venv", "pip"]
-
-
-def test_another_pyproject_makes_it_anew(project: Path) -> None:
-    """What it was made from has changed: it is outdated."""
-    steps(project)
-    with open(project / "pyproject.toml", "a") as file:
-        file.write("# one more line\n")
-    assert steps(project) == ["venv", "pip"]
 
 
 def test_a_copied_checkout_makes_its_own(project: Path, tmp_path: Path) -> None:
@@ -133,26 +113,51 @@ def test_a_copied_checkout_makes_its_own(project: Path, tmp_path: Path) -> None:
     assert steps(copy) == ["venv", "pip"]
 
 
-def test_a_python_that_is_gone_makes_it_anew(project: Path) -> None:
-    """The Python that it was made with was removed: it is broken."""
-    steps(project)
+def outdate(project: Path) -> None:
+    """What it was made from has changed."""
+    with open(project / "pyproject.toml", "a") as file:
+        file.write("# one more line\n")
+
+
+def lose_python(project: Path) -> None:
+    """The Python that it was made with was removed."""
     python = Venv(project).python
     python.unlink()
     python.symlink_to(project / "no-python-here")
-    assert steps(project) == ["venv", "pip"]
 
 
-@pytest.mark.parametrize("stamp", ["", "{", "[]", '{"profiles": ["test"]}'])
-def test_a_stamp_that_is_none_makes_it_anew(project: Path, stamp: str) -> None:
-    """A damaged stamp says nothing."""
-    steps(project)
-    (project / ".venv" / "complete.json").write_text(stamp)
-    assert steps(project) == ["venv", "pip"]
-
-
-def test_a_file_in_its_place_makes_way(project: Path) -> None:
-    """Something else of that name is replaced."""
+def replace(project: Path) -> None:
+    """Something else of that name is there."""
+    shutil.rmtree(project / ".venv")
     (project / ".venv").write_text("not a directory")
+
+
+def kill(die_at: int) -> Callable[[Path], None]:
+    """It is made anew, and killed in a step."""
+
+    def run(project: Path) -> None:
+        shutil.rmtree(project / ".venv")
+        with pytest.raises(Killed):
+            PlayedVenv(project, die_at).ensure("test")
+
+    return run
+
+
+def stamp(text: str) -> Callable[[Path], object]:
+    """Its stamp is damaged."""
+    return lambda project: (project / ".venv" / "complete.json").write_text(text)
+
+
+STAMPS = ("", "{", "[]", '{"profiles": ["test"]}')
+
+
+@pytest.mark.parametrize(
+    "damage", [outdate, lose_python, replace, kill(1), kill(2), *map(stamp, STAMPS)]
+)
+def test_a_damaged_one_is_made_anew(project: Path, damage: Callable[[Path], object]) -> None:
+    """Made once, it is found done; outdated, broken or half made, it does not count as made."""
+    assert steps(project) == ["venv", "pip"]
+    damage(project)
     assert steps(project) == ["venv", "pip"]
 
 

@@ -60,7 +60,6 @@ class Job:
     without: frozenset[str] = frozenset()
 
     def keeps(self, rule: str) -> bool:
-        """Whether a rule is in place."""
         return rule not in self.without
 
     @property
@@ -91,7 +90,6 @@ class Job:
         return f"{self.sets}{attempt}"
 
     def key(self, name: str) -> str:
-        """The final key of a file."""
         return f"{name}-{self.uuid}" if self.named else name
 
     def owns(self, body: Any) -> bool:
@@ -110,7 +108,6 @@ def sent(request: Any) -> Steps:
 
 
 def read(key: str) -> Steps:
-    """An object's body, None if there is none."""
     found = yield Get(key)
     return None if found is NOT_FOUND else found.body
 

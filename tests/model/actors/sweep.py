@@ -57,13 +57,9 @@ def sweep(
 
 
 def _abort_left(
-    job: Job,
-    found: tuple[str, ...],
-    planned: tuple[str, ...],
-    accepted: tuple[str, ...],
-    *,
+    job: Job, found: tuple[str, ...], planned: tuple[str, ...], accepted: tuple[str, ...], *,
     looks: bool,
-) -> Steps:
+) -> Steps:  # fmt: skip
     """Abort by id what leftover `.pending`s and pendingsets of ours name. Gives their uploads."""
     left = tuple(
         key for key in found if key.startswith((job.sets, job.tree)) and key not in accepted

@@ -33,15 +33,9 @@ from tests.model.store import (
 
 
 def attempt(
-    job: Job,
-    name: str,
-    task: str = "t",
-    files: tuple[str, ...] = ("x",),
-    content: str = "whole",
-    *,
-    driver: str = "",
-    tells: bool = True,
-) -> Steps:
+    job: Job, name: str, task: str = "t", files: tuple[str, ...] = ("x",), content: str = "whole",
+    *, driver: str = "", tells: bool = True,
+) -> Steps:  # fmt: skip
     """Write, fence, commit, second read ("Task commit and abort", "The fence"). ``driver``: wait
     until it has started the job. ``tells``: its message reaches the driver."""
     if driver:
