@@ -96,8 +96,8 @@ def parse(data: bytes, kind: type[T], bytes_max: int) -> T:
     body = _unsealed(data)
     value = _read(body, kind)
     if kind is Document or _ENCODER.encode(value) != body:
-        document = _unambiguous(body)
-        if SEAL in document:
+        _unambiguous(body)
+        if SEAL in _values(body):
             raise Invalid(SEAL, "is not the last field, or stands twice")
     return value
 
@@ -108,7 +108,8 @@ def _unsealed(data: bytes) -> bytes:
     body = data[:-_SEAL_BYTES] + b"}"
     if data[-_SEAL_BYTES:] == _seal(body) and body != b"{}":
         return body
-    document = _unambiguous(data)  # perhaps somebody has changed its white space
+    _unambiguous(data)
+    document = _values(data)  # perhaps somebody has changed its white space
     if not isinstance(document, dict) or SEAL not in document:
         return data  # the name of the field is a text in it
     seal = document.pop(SEAL)
@@ -152,7 +153,8 @@ def _read(body: bytes, kind: type[T]) -> T:
         value: T = _decoder(kind).decode(body)  # type: ignore[arg-type]
         return value
     except msgspec.ValidationError as error:
-        raise _wrong(str(error), _unambiguous(body)) from None
+        _unambiguous(body)
+        raise _wrong(str(error), _values(body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid("", f"is not JSON: {error}") from None
 
@@ -198,7 +200,8 @@ def check_map(document: object, above: int = 1) -> None:
 
 def check_raw(data: msgspec.Raw, above: int) -> None:
     """`check_map` for a part that was not read: a map or null, which has one meaning."""
-    if not isinstance(_unambiguous(bytes(data), above), dict | None):
+    _unambiguous(bytes(data), above)
+    if not isinstance(_values(bytes(data)), dict | None):
         raise Invalid("", "is not an object")
 
 
@@ -209,12 +212,15 @@ def _too_deep() -> Invalid:
 # What is wrong ------------------------------------------------------------------------------------
 
 
-def _unambiguous(body: bytes, above: int = 0) -> Any:
-    """The values of a document, which has one meaning."""
+def _values(body: bytes) -> Any:
     try:
-        document = _decoder(Any).decode(body)
+        return _decoder(Any).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid("", f"is not JSON: {error}") from None
+
+
+def _unambiguous(body: bytes, above: int = 0) -> None:
+    """Refuse a document that has more than one meaning, or none. Its values are not kept."""
 
     def once(pairs: list[tuple[str, Any]]) -> None:
         names = set()
@@ -226,12 +232,14 @@ def _unambiguous(body: bytes, above: int = 0) -> Any:
     def exact(digits: str) -> None:
         # Longer ones are not converted: the time for that grows with the square of their length.
         if len(digits) > 20 or not INT64_MIN <= int(digits) <= UINT64_MAX:
-            field = next(_beyond(document, ""), "")
+            field = next(_beyond(_values(body), ""), "")
             raise Invalid(field, f"is a number beyond 64 bits ({digits:.24})")
 
-    json.loads(body, object_pairs_hook=once, parse_int=exact)
-    check_map(document, above)
-    return document
+    try:
+        json.loads(body, object_pairs_hook=once, parse_int=exact)
+    except (ValueError, RecursionError) as error:
+        raise Invalid("", f"is not JSON: {error}") from None
+    check_map(_values(body), above)
 
 
 def _beyond(value: Any, field: str) -> Iterator[str]:

@@ -87,7 +87,7 @@ class TaskManifest:
     statistics: Mapping[str, Any] = field(default_factory=dict)
 
 
-class _File(Struct, frozen=True, gc=False, omit_defaults=True):
+class _Move(Struct, frozen=True, gc=False, omit_defaults=True):
     """Where a file is, where it goes, its bytes and its ETag."""
 
     s: Text
@@ -96,7 +96,7 @@ class _File(Struct, frozen=True, gc=False, omit_defaults=True):
     e: str | None = ""
 
 
-class _Directory(Struct, frozen=True, gc=False):
+class _NewDirectory(Struct, frozen=True, gc=False):
     """A directory to be made, what was there, and how deep it is."""
 
     d: Text
@@ -104,7 +104,7 @@ class _Directory(Struct, frozen=True, gc=False):
     l: Any = None  # noqa: E741 (Hadoop's name)
 
 
-class _Document(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
+class _ManifestFields(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
     """A manifest as it is written."""
 
     extra_data: dict[str, Any] | None = None
@@ -115,8 +115,8 @@ class _Document(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
     task: Text
     attempt: Text
     directory: str | None = None
-    files: list[_File] | None = None
-    directories: list[_Directory] | None = None
+    files: list[_Move] | None = None
+    directories: list[_NewDirectory] | None = None
     iostatistics: dict[str, Any] | None = None
 
 
@@ -127,8 +127,8 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
     files = []
     for file in manifest.files:
         path = quote(file.name, safe=_SAFE)
-        files.append(_File(f"{base}/{path}", f"{home}{path}", file.size, file.etag))
-    document = _Document(
+        files.append(_Move(f"{base}/{path}", f"{home}{path}", file.size, file.etag))
+    document = _ManifestFields(
         extra_data={
             EXTRA_JOB: manifest.uuid, EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt,
         },
@@ -140,7 +140,7 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
         directory=base,
         files=files,
         directories=[
-            _Directory(uri_of(root, path), ABSENT, path.count("/") + 1)
+            _NewDirectory(uri_of(root, path), ABSENT, path.count("/") + 1)
             for path in manifest.directories
         ],
         iostatistics=dict(manifest.statistics),
@@ -162,7 +162,7 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
 
 
 def _read(data: bytes, root: str, tasks: str) -> TaskManifest:
-    document = json.parse(data, _Document, MANIFEST_BYTES_MAX)
+    document = json.parse(data, _ManifestFields, MANIFEST_BYTES_MAX)
     for some in (document.extra_data, document.iostatistics):
         json.check_map(some)
     attempt = document.attempt
@@ -227,7 +227,7 @@ def _checked(field: str, check: Callable[..., object], *values: str) -> None:
         raise Invalid(field, error.message) from error
 
 
-def _file(entry: _File, number: int, root: str, prefix: str, base: str, home: str) -> ManifestFile:
+def _file(entry: _Move, number: int, root: str, prefix: str, base: str, home: str) -> ManifestFile:
     name = entry.d[len(home) :] if entry.d.startswith(home) else ""
     if not is_plain_name(name) or entry.s != f"{base}{name}":  # most are so: nothing is encoded
         field = f"files[{number}]"

@@ -12,12 +12,12 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.hadoop import formats

@@ -168,7 +168,7 @@ def failing(
     store: MemoryStore, verb: str, key: str, failure: BaseException | type[BaseException]
 ) -> None:
     """From now on each such request for a key fails, before it takes effect."""
-    store.before = raising(f"{verb} {key}", failure)
+    store.before = raising(lambda r: (r.verb, r.key) == (verb, key), failure)
 
 
 @contextmanager
