@@ -87,7 +87,7 @@ class TaskManifest:
     statistics: Mapping[str, Any] = field(default_factory=dict)
 
 
-class _Move(Struct, frozen=True, gc=False, omit_defaults=True):
+class _MovedFile(Struct, frozen=True, gc=False, omit_defaults=True):
     """Where a file is, where it goes, its bytes and its ETag."""
 
     s: Text
@@ -115,7 +115,7 @@ class _ManifestFields(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
     task: Text
     attempt: Text
     directory: str | None = None
-    files: list[_Move] | None = None
+    files: list[_MovedFile] | None = None
     directories: list[_NewDirectory] | None = None
     iostatistics: dict[str, Any] | None = None
 
@@ -127,7 +127,7 @@ def encode_manifest(manifest: TaskManifest, root: str, attempt_directory: str) -
     files = []
     for file in manifest.files:
         path = quote(file.name, safe=_SAFE)
-        files.append(_Move(f"{base}/{path}", f"{home}{path}", file.size, file.etag))
+        files.append(_MovedFile(f"{base}/{path}", f"{home}{path}", file.size, file.etag))
     document = _ManifestFields(
         extra_data={
             EXTRA_JOB: manifest.uuid, EXTRA_TASK: manifest.task, EXTRA_ATTEMPT: manifest.attempt,
@@ -227,7 +227,9 @@ def _checked(field: str, check: Callable[..., object], *values: str) -> None:
         raise Invalid(field, error.message) from error
 
 
-def _file(entry: _Move, number: int, root: str, prefix: str, base: str, home: str) -> ManifestFile:
+def _file(
+    entry: _MovedFile, number: int, root: str, prefix: str, base: str, home: str
+) -> ManifestFile:
     name = entry.d[len(home) :] if entry.d.startswith(home) else ""
     if not is_plain_name(name) or entry.s != f"{base}{name}":  # most are so: nothing is encoded
         field = f"files[{number}]"
