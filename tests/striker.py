@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import signal
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -190,6 +192,14 @@ def striker(
         yield proxy
 
 
+def _working(tell: Connection, work: Callable[..., None], *arguments: str) -> None:
+    try:
+        work(*arguments)
+    except BaseException:
+        tell.send(traceback.format_exc())
+        raise
+
+
 class Victim:
     """A process behind a proxy, which may kill it: it calls ``work`` with the proxy's URL and the
     arguments."""
@@ -198,7 +208,10 @@ class Victim:
         self, context: Any, work: Callable[..., None], proxy: Striker, *arguments: str
     ) -> None:
         self._proxy = proxy
-        self._process = context.Process(target=work, args=(proxy.url, *arguments), daemon=True)
+        self._told, tell = context.Pipe(duplex=False)
+        self._process = context.Process(
+            target=_working, args=(tell, work, proxy.url, *arguments), daemon=True
+        )
         self._started = threading.Event()
 
     def start(self, moment: Moment | None) -> None:
@@ -218,7 +231,10 @@ class Victim:
         was killed."""
         self._process.join(END_SECONDS_MAX)
         killed = self._proxy.struck is not None
-        assert self._process.exitcode == (-signal.SIGKILL if killed else 0)
+        code, wanted, why = self._process.exitcode, -signal.SIGKILL if killed else 0, ""
+        with self._told, suppress(EOFError):
+            why = self._told.recv() if code != wanted and self._told.poll() else ""
+        assert code == wanted, f"{code}, not {wanted}: {why}"
         self._proxy.settle()
         return killed
 
