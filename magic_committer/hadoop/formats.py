@@ -91,6 +91,7 @@ SIZE_ONLY = "size:"
 """Begins what stands for the ETag of a file whose task has told none: its size is all."""
 
 
+@json.readable
 class Pending(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """One upload that waits for its Complete (Hadoop's SinglePendingCommit).
 
@@ -149,6 +150,7 @@ class Pending(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
         return f'"{digest.hexdigest()}-{len(parts)}"'
 
 
+@json.readable
 class PendingSet(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """All uploads of one committed task attempt. ``job_id`` is "" for staging committers."""
 
@@ -159,6 +161,7 @@ class PendingSet(Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     iostatistics: dict[str, Any] | None = field(default_factory=dict)
 
 
+@json.readable
 class SuccessData(Struct, frozen=True, rename="camel", kw_only=True):
     """The marker of a committed job, or a job's report. The manifest committer's has the same form.
 

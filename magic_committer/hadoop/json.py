@@ -21,7 +21,6 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -62,9 +61,16 @@ def _plain(value: object) -> str | int:
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
-@cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+_READERS: dict[Any, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in (Any, Document)
+}
+
+
+def readable(kind: type[T]) -> type[T]:
+    """Decorate a kind of document: its reader is made now, as the module is imported. Two threads
+    that make one at once crash the process (msgspec looks at a kind's fields in Python)."""
+    _READERS[kind] = msgspec.json.Decoder(kind)
+    return kind
 
 
 class Invalid(Exception):
@@ -150,7 +156,7 @@ def _seal(body: bytes) -> bytes:
 
 def _read(body: bytes, kind: type[T]) -> T:
     try:
-        value: T = _decoder(kind).decode(body)  # type: ignore[arg-type]
+        value: T = _READERS[kind].decode(body)
         return value
     except msgspec.ValidationError as error:
         _unambiguous(body)
@@ -214,7 +220,7 @@ def _too_deep() -> Invalid:
 
 def _values(body: bytes) -> Any:
     try:
-        return _decoder(Any).decode(body)
+        return _READERS[Any].decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid("", f"is not JSON: {error}") from None
 

@@ -104,6 +104,7 @@ class _NewDirectory(Struct, frozen=True, gc=False):
     l: Any = None  # noqa: E741 (Hadoop's name)
 
 
+@json.readable
 class _ManifestFields(Struct, frozen=True, kw_only=True, rename=_HADOOPS):
     """A manifest as it is written."""
 

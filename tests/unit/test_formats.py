@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -443,6 +444,23 @@ def test_statistics_are_held_to_the_limits(statistics: str) -> None:
         data = orjson.dumps(whole).replace(b'"HERE"', statistics.encode())
         with pytest.raises(FormatError):
             read(data, "x")
+
+
+def test_readers_are_made_at_import() -> None:
+    """Threads that make one at once crash the process: in a new one every kind is read without
+    making any."""
+    program = (
+        "import sys, msgspec\n"
+        "from magic_committer.hadoop import formats, manifests\n"
+        "msgspec.json.Decoder = msgspec.json.decode = None\n"
+        "formats.decode_pending(bytes.fromhex(sys.argv[1]), 'x')\n"
+        "formats.decode_pendingset(bytes.fromhex(sys.argv[2]), 'x')\n"
+        "formats.decode_success(b'{\"jobId\":\"1\"}', 'x')\n"
+        "manifest = manifests.TaskManifest('j', 'u', 't', 'a')\n"
+        "manifests.encode_manifest(manifest, 'file:///t/', 'x/a')\n"
+    )
+    files = formats.encode_pending(pending()), formats.encode_pendingset(pendingset())
+    subprocess.run([sys.executable, "-c", program, *(one.hex() for one in files)], check=True)
 
 
 def test_a_text_of_another_class_is_written() -> None:
