@@ -281,7 +281,8 @@ class JobCommit:
                 tell_interrupted(error, self.job, self._stage)
                 committed = self._stage == "committed"
                 report = self._report("committed", self._begun) if committed else None
-                error.report = report  # type: ignore[attr-defined]
+                if committed or isinstance(getattr(error, "report", None), JobReport):
+                    error.report = report  # type: ignore[attr-defined]
                 raise
 
     # Obeying the record ---------------------------------------------------------------------------
@@ -724,6 +725,7 @@ class JobCommit:
             what = f"{key} is somebody else's, and the job could not be reverted yet"
             raise incomplete(self.job, what, error, unfinished=(key,)) from error
         if now is not None and now.record.state is State.REVERTING:
+            self._stage = "half aborted"
             now = self._undo(now, source)
         conflict = destination_exists(self.job, key)
         conflict.report = self._abandon(now, False)

@@ -359,6 +359,11 @@ class ArrowFiles(ColumnFiles):
         return ipc.new_file(sink, self.schema, options=ipc.IpcWriteOptions(**self.options))
 
 
+FIRST_DAYS = -141_427
+"""1582-10-15, the first day of the calendar that pyarrow counts by, from 1970."""
+FIRST_MICROSECONDS = FIRST_DAYS * 86_400_000_000
+
+
 @dataclass(frozen=True)
 class OrcFiles(ColumnFiles):
     """ORC files."""
@@ -387,6 +392,15 @@ class OrcFiles(ColumnFiles):
         from pyarrow import types
 
         for leaf in (leaf for one in table.columns for leaf in _leaves(one.combine_chunks())):
+            first = FIRST_DAYS if types.is_date32(leaf.type) else FIRST_MICROSECONDS
+            if types.is_date32(leaf.type) or types.is_timestamp(leaf.type):
+                width = "int32" if types.is_date32(leaf.type) else "int64"
+                if (leaf.drop_null().view(width).to_numpy() < first).any():
+                    raise OptionError(
+                        "orc files by pyarrow hold no day before 1582-10-15: Java's readers take"
+                        " it for one of the Julian calendar",
+                        hint="Write Parquet, or ORC by Spark's own writer (via=)",
+                    )
             if types.is_timestamp(leaf.type):
                 instants = leaf.drop_null().view("int64").to_numpy()
                 if ((instants < 0) & (instants % 1_000_000 != 0)).any():

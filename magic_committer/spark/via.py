@@ -251,21 +251,27 @@ def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> Non
     here."""
     for data, file in ((data, file) for data, group in groups for file in group):
         path = f"{data}/{file.name}"
+        why: OSError | MagicError | None = None
         try:  # to put a file compares it before and after
             task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
+        except (OSError, MagicError) as error:
+            why = error
+        try:
             seen = os.stat(path)
         except OSError as error:
             found = f"{socket.gethostname()} sees none ({error})"
         else:
             found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
             if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
+                if why is not None:  # the store has refused it
+                    raise why
                 continue
         raise MagicError(
             f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
             f" changed at {file.mtime_ns} ns",
             hint="Driver and executors must share the directory, as one user, and nobody else may"
             " write into it: pass another via",
-        )
+        ) from why
 
 
 def final_name(name: str, uuid: str) -> str:

@@ -50,7 +50,7 @@ def test_spark_reads_orc_as_its_own(spark: SparkSession, lake: Lake, tmp_path: P
     """Values and types, in the time zone of any session. An instant that pyarrow would write so
     that Java cannot read it fails the job."""
     made = (
-        "SELECT * FROM VALUES (TIMESTAMP'{}', CAST(1.5 AS decimal(38, 10)), DATE'1901-01-01',"
+        "SELECT * FROM VALUES (TIMESTAMP'{}', CAST(1.5 AS decimal(38, 10)), DATE'1582-10-15',"
         " X'00ff', map('k', array(1Y, NULL))), (NULL, NULL, NULL, NULL, NULL)"
         " AS t(at, price, day, bytes, deep)"
     )
@@ -59,6 +59,9 @@ def test_spark_reads_orc_as_its_own(spark: SparkSession, lake: Lake, tmp_path: P
         with pytest.raises(Exception, match="no fraction of a second before 1970"):
             write_dataframe(df, lake.dest, "orc")
         assert lake.becomes_untouched()
+    for early in ("DATE'1582-10-14' AS d", "map('k', TIMESTAMP'1500-01-01 00:00:00') AS deep"):
+        with pytest.raises(Exception, match="no day before 1582-10-15"):
+            write_dataframe(spark.sql(f"SELECT {early}"), lake.dest, "orc")
     df = spark.sql(
         f"{made.format('1969-12-31 23:59:59')} UNION ALL {made.format('2026-7-1 1:2:3.4')}"
     )

@@ -24,6 +24,7 @@ from magic_committer.spark.via import (
     upload_files,
 )
 from magic_committer.testing import memory_store
+from tests.promises.hands import raising
 
 UUID = "0" * 32
 
@@ -162,6 +163,20 @@ def test_a_file_is_uploaded_as_it_was_listed(
         ):
             upload_files(task, [(str(tmp_path), [file])])
         again.abort()
+
+
+def test_a_refusal_of_the_store_is_told_as_it_is(tmp_path: Path) -> None:
+    """The file is what Spark left: what the store says is no fault of the directory."""
+    path = tmp_path / "part-0.csv"
+    path.write_bytes(b"rows")
+    seen = path.stat()
+    file = ViaFile("part-0.csv", seen.st_size, seen.st_mtime_ns)
+    with memory_store() as s3:
+        refusal = mc.PermissionDenied("not this one", status=403)
+        s3.before = raising("put_part", refusal)
+        job = mc.start("s3://bucket/t")
+        with pytest.raises(mc.PermissionDenied, match="not this one"), job.task("0") as task:
+            upload_files(task, [(str(tmp_path), [file])])
 
 
 def test_tasks_get_about_as_many_bytes() -> None:
