@@ -175,7 +175,7 @@ def test_a_refusal_of_the_store_is_told_as_it_is(tmp_path: Path) -> None:
         refusal = mc.PermissionDenied("not this one", status=403)
         s3.before = raising("put_part", refusal)
         job = mc.start("s3://bucket/t")
-        with pytest.raises(mc.PermissionDenied, match="not this one"), job.task("0") as task:
+        with pytest.raises(mc.UploadFailed, match="not this one"), job.task("0") as task:
             upload_files(task, [(str(tmp_path), [file])])
 
 
