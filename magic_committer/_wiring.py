@@ -15,7 +15,14 @@ from weakref import WeakValueDictionary
 
 from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
-from magic_committer._runtime import Clock, Progress, ProgressFunction, Runtime, SystemClock
+from magic_committer._runtime import (
+    Clock,
+    Progress,
+    ProgressFunction,
+    Runtime,
+    SystemClock,
+    no_progress,
+)
 from magic_committer.errors import NotSupported, OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.base import ObjectStore
@@ -145,6 +152,8 @@ def bucket_settings(bucket: str, s3: S3Options) -> BucketSettings:
 def harmless(progress: ProgressFunction) -> ProgressFunction:
     """Wrap a caller's function, so that its error cannot come between a decision and its execution.
     The first error is logged; the function is then not called again."""
+    if progress is no_progress:
+        return progress
     raised = False
 
     def tell(step: Progress) -> None:
