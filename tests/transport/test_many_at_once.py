@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
@@ -182,6 +183,26 @@ def test_what_cannot_be_written_is_not_sent(lab: Lab) -> None:
     assert isinstance(told[""], InvalidRequest)
     assert (told[""].sent, told["k"]) == (False, base.Written(""))
     assert len(lab.asked) == 1
+
+
+def test_what_is_not_begun_holds_nothing(lab: Lab) -> None:
+    """No descriptor: neither a selector nor a connection."""
+    many = base.many_of(lab.make())
+    assert many is not None
+    before = len(os.listdir("/dev/fd"))
+    left = iter([complete("k")])
+    told = [many.ask_each(lambda: next(left, None), in_flight=8) for _ in range(5)]
+    assert len(os.listdir("/dev/fd")) == before
+    assert [len(list(one)) for one in told] == [1, 0, 0, 0, 0]
+
+
+def test_only_what_succeeded_lets_the_window_grow(lab: Lab) -> None:
+    """Not an error inside a 200, nor a page."""
+    seen: list[int] = []
+    lab.patch.setattr(Window, "answered", lambda _, status: seen.append(status))
+    lab.said(Reply(200, error(200, "SlowDown").body), Reply(200, "<html/>"), COMPLETED)
+    at_once(lab.make(retry_attempts_max=5), complete("k"))
+    assert seen == [500, 0, 200]
 
 
 NO, OK = 503, 200

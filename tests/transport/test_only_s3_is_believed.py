@@ -246,6 +246,14 @@ def test_an_error_inside_a_200_is_an_error_of_the_store(operation: str) -> None:
         assert (failure.status, failure.code, kind(failure)) == (500, "InternalError", "transient")
 
 
+def test_a_rare_answer_that_the_sdk_did_not_read_is_no_success() -> None:
+    """A page, or an error document, where a lifecycle was asked for."""
+    operation = "GetBucketLifecycleConfiguration"
+    assert cause(told(operation, PAGES["a login page"])) is Cause.UNREADABLE
+    failure = told(operation, Reply(200, error(200, "InternalError").body))
+    assert (failure.status, failure.code) == (500, "InternalError")
+
+
 def test_what_may_be_missing_is_not_made_up() -> None:
     """A time that names no zone is S3's, and not this machine's; Complete may lack its ETag (Ceph
     RGW)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -14,6 +15,7 @@ from botocore import xform_name
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from magic_committer.errors import OptionError
 from magic_committer.options import S3Options
 from magic_committer.stores.s3 import signing
 from magic_committer.stores.s3.config import customer_key_headers, encryption_headers
@@ -163,6 +165,26 @@ def in_order(url: str) -> tuple[str, list[str]]:
     parts = urlsplit(url)
     origin = origin_of(f"{parts.scheme}://{parts.netloc}").url
     return f"{origin}{parts.path or '/'}", sorted(parts.query.split("&"))
+
+
+@pytest.mark.parametrize(
+    ("way", "works"),
+    [(by(url=OWN), True), (by(AWS_IGNORE_CONFIGURED_ENDPOINT_URLS="true"), True), (by(), False)],
+)
+def test_endpoints_of_a_profile_are_not_asked_for_in_vain(
+    way: Way, works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another one is given, or they are ignored, what they say may be wrong, as for the SDK;
+    otherwise it is an error of the settings."""
+    (tmp_path / "config").write_text("[default]\nservices = missing\n")
+    for name, value in {**way.environment, "AWS_CONFIG_FILE": str(tmp_path / "config")}.items():
+        monkeypatch.setenv(name, value)
+    if works:
+        theirs = ViaBoto3(way.bucket, way.options).client.meta.endpoint_url
+        assert Fast(way.bucket, way.options, HurriedClock()).endpoint == theirs
+    else:
+        with pytest.raises(OptionError, match="missing"):
+            Fast(way.bucket, way.options, HurriedClock())
 
 
 @pytest.mark.parametrize("row", range(len(WAYS)))

@@ -441,6 +441,7 @@ def test_what_cannot_be_sent_whole_is_not_sent(
             asked.headers.append((name, value))
             with pytest.raises(NoAnswer, match=why):
                 driver.send(asked)
+        assert file or raw.serving.taken == 0  # what cannot be written does not even connect
     assert raw.asked == []
 
 
@@ -456,6 +457,23 @@ def test_a_request_that_has_ended_holds_nothing(driver: Driver) -> None:
         assert driver.ended(to(raw, "PUT", memoryview(body)), 2.0)[0] is Cause.TIME
         del body
         assert held() is None
+
+
+def test_a_connection_that_has_ended_leaves_nothing_to_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it waited by is closed with it: a selector is held by its own map until then."""
+    made: list[weakref.ref[Any]] = []
+
+    class Noted(selectors.SelectSelector):
+        def __init__(self) -> None:
+            super().__init__()
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(http, "_Selector", Noted)
+    with raw_server(playing("ask")) as raw:
+        assert Driver(by_loop=False).ended(to(raw))[0] is Cause.BROKEN
+    assert [one() for one in made] == [None]
 
 
 def test_idle_connections_have_a_limit() -> None:
@@ -513,6 +531,114 @@ def test_a_forked_child_leaves_its_parents_answers() -> None:
         loop.close()
     assert [(tag, answer.body) for tag, answer in loop.ended] == [("mine", b"ok")]
     client.close()
+
+
+def test_a_forked_child_hears_what_it_asks_itself() -> None:
+    """Its connections take the numbers of those that its parent's works lose in it."""
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        while (asked := wire.ask()) is not None:
+            raw.asked.append(asked)
+            if asked.head.startswith("GET"):
+                raw.ending.wait()
+            wire.socket.sendall(OK)
+
+    with raw_server(serve) as raw:
+        loop: Loop[str] = Loop(Http(http.Network()), SystemClock(), 9)
+        for _ in range(3):
+            loop.start("lost", sending(loop, to(raw), Deadline(SECONDS, SECONDS)))
+        while len(raw.asked) < 3:
+            loop.wait(0.1)
+        child = os.fork()
+        if child == 0:
+            until = time.monotonic() + SECONDS / 4
+            loop._look_at = 0.0  # what was lost is found before an answer can come
+            for _ in range(3):
+                loop.start("own", sending(loop, to(raw, "PUT"), Deadline(SECONDS, SECONDS)))
+            while len(loop.ended) < 6 and time.monotonic() < until:
+                loop.wait(0.1)
+            own = [type(one) for tag, one in loop.ended if tag == "own"]
+            os._exit(0 if own == [http.Answer] * 3 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        loop.close()
+
+
+def test_an_idle_connection_may_be_closed_in_the_moment_of_an_answer() -> None:
+    """The loop hears of both at once, and the work that goes on first finds it closed."""
+    slow, idle = threading.Event(), threading.Event()
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        asked = wire.ask()
+        if asked is not None and asked.head.startswith("PUT"):
+            slow.wait(SECONDS)
+            wire.socket.sendall(
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            )
+            return
+        wire.socket.sendall(OK)
+        idle.wait(SECONDS)
+
+    with raw_server(serve) as raw:
+        client = Http(http.Network())
+        loop: Loop[str] = Loop(client, SystemClock(), 2)
+        deadline = Deadline(SECONDS, SECONDS)
+
+        def twice() -> http.Waits[Outcome]:
+            yield from sending(loop, to(raw, "PUT"), deadline)
+            return (yield from sending(loop, to(raw), deadline))
+
+        loop.start("twice", twice())
+        loop.start("once", sending(loop, to(raw), deadline))
+        while not loop.ended:
+            loop.wait(0.1)
+        loop.wait(0.0)  # the system forgets which of them was ready last
+        (busy,) = loop._busy
+        (resting,) = loop._idle[http.origin_of(raw.url)]
+        for event, connection in ((slow, busy.connection), (idle, resting)):  # in this order
+            event.set()
+            assert connection is not None
+            assert connection.wait(http.READ, SECONDS)
+        while len(loop.ended) < 2:
+            loop.wait(0.1)
+        loop.close()
+        client.close()
+    assert [(tag, one.body) for tag, one in loop.ended] == [("once", b"ok"), ("twice", b"ok")]
+
+
+@pytest.mark.parametrize("registered", [False, True])
+def test_who_is_interrupted_waits_for_a_request_that_has_just_left(
+    monkeypatch: pytest.MonkeyPatch, registered: bool
+) -> None:
+    """Ctrl-C comes before, or just after, the loop's selector knows of its connection."""
+    patient: list[bool] = []
+
+    def serve(wire: Wire, raw: Raw) -> None:
+        wire.ask()
+        wire.socket.sendall(OK)
+        wire.ask()
+        wire.socket.settimeout(0.1)
+        try:
+            wire.socket.recv(1)
+        except TimeoutError:
+            patient.append(True)
+        wire.socket.sendall(OK)
+
+    with raw_server(serve) as raw:
+        client = Http(http.Network())
+        http.waited(client.exchange(to(raw), Deadline(SECONDS, SECONDS)))  # a kept connection
+        real = selectors.DefaultSelector.register
+
+        def register(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            if registered:
+                real(*arguments)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(selectors.DefaultSelector, "register", register)
+        with pytest.raises(KeyboardInterrupt):
+            looped(client, [to(raw)], 1)
+        client.close()
+    assert patient == [True]
 
 
 def test_a_loop_has_each_answer_for_who_asked() -> None:

@@ -78,7 +78,7 @@ from magic_committer.stores.s3.config import (
 )
 from magic_committer.stores.s3.errors import per_key
 from magic_committer.stores.s3.fast import Fast
-from magic_committer.stores.s3.http import Http, Waits, waited
+from magic_committer.stores.s3.http import Waits, waited
 from magic_committer.stores.s3.many import Loop, each_result
 from magic_committer.stores.s3.requests import CHECKSUM_FIELDS, Call
 from magic_committer.stores.s3.retry import Attempts
@@ -461,7 +461,7 @@ class S3Store:
                 return None
             return new[0], working(_WORKS[type(new[1])](self, new[1]), asking)
 
-        return each_result(loop, next_work, look_seconds)
+        yield from each_result(loop, next_work, look_seconds)
 
     # The way of a request ------------------------------------------------------------------------
 
@@ -473,7 +473,7 @@ class S3Store:
         request was sent."""
         return waited(self._asking(call), self._clock.sleep)
 
-    def _asking(self, call: Call, over: Http | None = None) -> Waits[tuple[Reply, int]]:
+    def _asking(self, call: Call, over: Loop[Any] | None = None) -> Waits[tuple[Reply, int]]:
         return Attempts(self._options, self._clock, self._way, self._bucket, call).ask(over)
 
     def _make(self) -> Fast | ViaBoto3:

@@ -104,7 +104,8 @@ class PlainSettings:
         self._bucket = bucket
         self._options = options
         self._session: Any = None if self._are_all_variables() else core_session(options)
-        said = _of_environment() if self._session is None else _of_session(self._session)
+        session = self._session
+        said = _of_environment() if session is None else _of_session(session, options)
         for name in ("sigv4a_signing_region_set", "auth_scheme_preference"):
             if said[name]:
                 raise NotPlain(f"the SDK's configuration has {name}")
@@ -170,16 +171,23 @@ def _of_environment() -> dict[str, Any]:
     return found
 
 
-def _of_session(session: Any) -> dict[str, Any]:
+def _of_session(session: Any, options: S3Options) -> dict[str, Any]:
     from botocore.configprovider import ConfiguredEndpointProvider  # late: it loads the SDK
+    from botocore.exceptions import BotoCoreError
 
     found = {name: session.get_config_variable(name) for name in (*_VARIABLES, "s3")}
+    found["endpoint_url"] = None
+    if options.endpoint_url or _truth(found["ignore_configured_endpoint_urls"]):
+        return found  # what is not asked for may be wrong
     provider = ConfiguredEndpointProvider(
         full_config=session.full_config,
         scoped_config=session.get_scoped_config(),
         client_name="s3",
     )
-    found["endpoint_url"] = provider.provide()
+    try:
+        found["endpoint_url"] = provider.provide()
+    except BotoCoreError as error:
+        raise no_client(error) from None
     return found
 
 

@@ -442,7 +442,7 @@ class _TooLong(ValueError):
 
 Waits = Generator["tuple[Connection, int] | float", int, R]
 """A work that waits for connections, and for time. It yields a connection with what its socket must
-be ready for, and is sent what that is ready for: 0 after a slice; or it yields seconds."""
+be ready for, and is sent what that is ready for: 0 or None after a slice; or it yields seconds."""
 
 
 class _Tls:
@@ -565,17 +565,21 @@ class Connection:
     def close(self) -> None:
         """Close it, of which the server hears nothing in a forked child. Repeatable."""
         self.is_open = False
-        self._selector = None
+        if self._selector is not None:
+            self._selector.close()
+            self._selector = None
         sock, self.sock = self.sock, None
         if sock is not None:
             sock.close()
 
-    def exchange(self, request: HttpRequest, deadline: Deadline, lender: Http) -> Waits[Answer]:
+    def exchange(
+        self, request: HttpRequest, head: bytes, deadline: Deadline, lender: Http
+    ) -> Waits[Answer]:
         """Send a request, at most once, and receive its answer; then give this connection back.
         Raises `NoAnswer`."""
-        pieces = self._pieces(request)
+        pieces = _pieces(head, request.body)
         reading = _Reading(request.method, request.bytes_max)
-        status = self._given = 0
+        self._given = 0
         before = sys.exception()
         is_new, self.is_open = not self.is_open, False  # until the answer is whole
         try:
@@ -587,8 +591,7 @@ class Connection:
             deadline.receives()
             yield from self._receive(deadline, reading, waits=whole)
             answer = reading.answer()
-            status = answer.status
-            if not whole and status < 300:
+            if not whole and answer.status < 300:
                 raise ValueError("a success came for a part of the request")
             self.is_open = whole and reading.keeps_open
             self._since = monotonic()
@@ -602,7 +605,7 @@ class Connection:
             pieces.close()
             if not self.is_open:
                 self.close()
-            lender.give_back(self, status)
+            lender.give_back(self)
 
     def _no_answer(self, error: Exception, reading: _Reading) -> NoAnswer:
         cause, why = self._fails or Cause.BROKEN, _words(error)
@@ -624,35 +627,6 @@ class Connection:
         elif isinstance(error, TimeoutError) and error.errno is None:  # ours, and not the system's
             cause, why = (cause, "no connection in time") if opens else (Cause.TIME, why)
         return NoAnswer(cause, sent, why, where)
-
-    def _pieces(self, request: HttpRequest) -> Generator[memoryview, None, None]:
-        """The bytes of a request, its head first. Raises `EOFError`, as `look_at_file`; and
-        `NoAnswer`: a header would be something else."""
-        body, method = request.body, request.method
-        length = body.length if isinstance(body, FileSlice) else len(body)
-        target, extra = request.target, ""
-        if self._network.proxy and request.origin.scheme == "http":
-            target = f"{request.origin.url}{target}"
-            extra = self._network.proxy_header
-        if length or method in ("PUT", "POST"):
-            extra += f"Content-Length: {length}\r\n"
-        named = "".join([f"{name}: {value}\r\n" for name, value in request.headers])
-        text = f"{method} {target} HTTP/1.1\r\nHost: {request.origin.netloc}\r\n{extra}{named}\r\n"
-        lines = len(request.headers) + 3 + extra.count("\r\n")
-        if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
-            raise unwritten("the request has a line break where none can be")
-        if not text.isascii():
-            raise unwritten("the request's head has a character that is not ASCII")
-        head = text.encode("ascii")
-        if isinstance(body, FileSlice):
-            look_at_file(body)
-            yield memoryview(head)
-            yield from _pieces_of_file(body)
-        elif length <= JOINED_BYTES_MAX:
-            yield memoryview(head + body if length else head)
-        else:
-            yield memoryview(head)
-            yield memoryview(body)
 
     def _open(self, deadline: Deadline) -> Waits[None]:
         """Connect to the store or its proxy; tunnel and encrypt as the URL asks for it. Nothing of
@@ -757,7 +731,7 @@ class Connection:
                         self._given += encrypted
                         count = sock.send(view)
                     except _NOT_YET:
-                        ready = yield self, READ | WRITE
+                        ready = (yield self, READ | WRITE) or 0
                         if not ready & WRITE:
                             deadline.look()
                         if ready & READ and self._hear(reading):
@@ -805,6 +779,39 @@ class Connection:
                 return reading.hangs_up()
             deadline.moved(len(piece))
             reading.feed(piece)
+
+
+def _head_of(request: HttpRequest, network: Network) -> bytes:
+    """The head of a request. Raises `NoAnswer`: a header would be something else."""
+    body, method = request.body, request.method
+    length = body.length if isinstance(body, FileSlice) else len(body)
+    target, extra = request.target, ""
+    if network.proxy and request.origin.scheme == "http":
+        target = f"{request.origin.url}{target}"
+        extra = network.proxy_header
+    if length or method in ("PUT", "POST"):
+        extra += f"Content-Length: {length}\r\n"
+    named = "".join([f"{name}: {value}\r\n" for name, value in request.headers])
+    text = f"{method} {target} HTTP/1.1\r\nHost: {request.origin.netloc}\r\n{extra}{named}\r\n"
+    lines = len(request.headers) + 3 + extra.count("\r\n")
+    if text.count("\n") != lines or text.count("\r") != lines or "\0" in text:
+        raise unwritten("the request has a line break where none can be")
+    if not text.isascii():
+        raise unwritten("the request's head has a character that is not ASCII")
+    return text.encode("ascii")
+
+
+def _pieces(head: bytes, body: bytes | PartBody) -> Generator[memoryview, None, None]:
+    """The bytes of a request, its head first. Raises `EOFError`, as `look_at_file`."""
+    if isinstance(body, FileSlice):
+        look_at_file(body)
+        yield memoryview(head)
+        yield from _pieces_of_file(body)
+    elif len(body) <= JOINED_BYTES_MAX:
+        yield memoryview(head + body if body else head)
+    else:
+        yield memoryview(head)
+        yield memoryview(body)
 
 
 def look_at_file(body: FileSlice) -> None:
@@ -877,8 +884,10 @@ class Http:
         self._end()
 
     def exchange(self, request: HttpRequest, deadline: Deadline) -> Waits[Answer]:
-        """Send a request at most once, as `Connection.exchange`."""
-        return self.take(request.origin).exchange(request, deadline, self)
+        """Send a request at most once, as `Connection.exchange`. Raises `NoAnswer` at once, before
+        there is a connection: it cannot be written."""
+        head = _head_of(request, self.network)
+        return self.take(request.origin).exchange(request, head, deadline, self)
 
     def take(self, origin: Origin) -> Connection:
         """A connection that may be used, or a new one."""
@@ -893,10 +902,9 @@ class Http:
             self.leave(connection)
         return Connection(self.network, origin)
 
-    def give_back(self, connection: Connection, status: int = 0) -> None:
+    def give_back(self, connection: Connection) -> None:
         """Keep a connection for later, if it is open and there are not too many. One that is too
-        old, which nobody would use, is closed for it. ``status``: of the answer; 0: there was
-        none."""
+        old, which nobody would use, is closed for it."""
         if not connection.is_open:
             return
         idle = self._idle.setdefault(connection.origin, [])

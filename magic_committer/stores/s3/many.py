@@ -67,7 +67,7 @@ class Window:
         """Answers that are still to come to requests that were sent before it was halved."""
 
     def answered(self, status: int) -> None:
-        """Note an answer; 0: there was none."""
+        """Note an answer; 0: there was none that counts."""
         before = self._sent_before
         if before:
             self._sent_before -= 1
@@ -140,7 +140,7 @@ class Loop(Http, Generic[T]):
     def start(self, tag: T, work: Waits[Any]) -> None:
         """Begin a work; ``tag`` is what the caller knows it by."""
         self.held += 1
-        self._resume(_Flight(tag, work), None)
+        self._resume(_Flight(tag, work), 0)
 
     def wake(self) -> None:
         """Go on with works that have slept long enough, as far as there is room."""
@@ -161,16 +161,17 @@ class Loop(Http, Generic[T]):
             connection: Connection = key.data
             if connection.flight is not None:
                 self._resume(connection.flight, ready)
-            else:  # the server has closed it
-                self._idle[connection.origin].remove(connection)
+            else:  # the server has closed it; a work before may have found that out
+                with suppress(KeyError, ValueError):
+                    self._idle[connection.origin].remove(connection)
                 self.leave(connection)
         now = monotonic()
         if now >= self._look_at:
             self._look_at = now + SLICE_SECONDS
             for flight in list(self._busy):
-                assert flight.connection is not None
+                one = flight.connection  # None: Ctrl-C came before it was noted
                 # A forked child has closed its connection, of which the work hears now.
-                self._resume(flight, READ | WRITE if flight.connection.sock is None else 0)
+                self._resume(flight, READ | WRITE if one is not None and one.sock is None else 0)
 
     def close(self) -> None:
         """Give up what is under way, and give the idle connections back."""
@@ -188,30 +189,35 @@ class Loop(Http, Generic[T]):
             raise unwritten("nobody waits for its answer")
         return super().take(origin) if self._idle.get(origin) else self._http.take(origin)
 
-    def give_back(self, connection: Connection, status: int = 0) -> None:
+    def answered(self, status: int) -> None:
+        """Note what came of a request, as `Window.answered`."""
         self._window.answered(status)
+
+    def give_back(self, connection: Connection) -> None:
         if connection.is_open:
             self._watch(connection, READ, None)
             self._idle.setdefault(connection.origin, []).append(connection)
         else:
             self.leave(connection)
 
-    def _resume(self, flight: _Flight[T], ready: int | None) -> None:
-        """Let a work go on, until it must wait again or has ended."""
+    def _resume(self, flight: _Flight[T], ready: int) -> None:
+        """Let a work go on, until it must wait again or has ended. It counts as under way before
+        it sends anything: who is interrupted then waits for it."""
+        self._busy.add(flight)
         result: Any
         try:
-            wanted = flight.work.send(ready)  # type: ignore[arg-type]  # it begins with None
+            wanted = flight.work.send(ready) if ready else next(flight.work)
         except StopIteration as end:
             result = end.value
         except StoreError as error:
             result = error.with_traceback(None)
         else:
             if isinstance(wanted, float):
+                flight.connection = None
                 self._busy.discard(flight)
                 due = self._clock.monotonic() + wanted
                 heapq.heappush(self._asleep, (due, next(self._numbers), flight))
             else:
-                self._busy.add(flight)
                 flight.connection = wanted[0]
                 self._watch(*wanted, flight)
             return
@@ -228,8 +234,9 @@ class Loop(Http, Generic[T]):
                 self._selector.modify(connection.number, wanted, connection)
         else:  # another address, or TLS
             self._forget(connection)
-            connection.watched, connection.number = sock, sock.fileno()
+            connection.number = sock.fileno()
             self._selector.register(connection.number, wanted, connection)
+            connection.watched = sock
         connection.wanted, connection.flight = wanted, flight
 
     def leave(self, connection: Connection) -> None:
@@ -237,12 +244,12 @@ class Loop(Http, Generic[T]):
         connection.close()
 
     def _forget(self, connection: Connection) -> None:
-        """Take a socket out of the selector. It may be closed, and have no number any more."""
-        connection.flight = None
-        if connection.watched is not None:
-            with suppress(KeyError):
-                self._selector.unregister(connection.number)
-            connection.watched = None
+        """Take a socket out of the selector. It may be closed, and in a forked child its number may
+        be another one's."""
+        connection.flight = connection.watched = None
+        key = (self._selector.get_map() or {}).get(connection.number)
+        if key is not None and key.data is connection:
+            self._selector.unregister(connection.number)
 
 
 def each_result(

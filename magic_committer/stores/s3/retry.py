@@ -24,7 +24,8 @@ other requests meanwhile.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from magic_committer._patience import SLICE_SECONDS, Kind, Patience, errand, patience
 from magic_committer._runtime import Clock
@@ -39,11 +40,12 @@ from magic_committer.stores.s3.errors import (
     reason,
     translate,
 )
-from magic_committer.stores.s3.http import Deadline, Failure, Http, Waits
+from magic_committer.stores.s3.http import Deadline, Failure, Waits
 from magic_committer.stores.s3.requests import Call
 
 if TYPE_CHECKING:
     from magic_committer.stores.s3.fast import Fast
+    from magic_committer.stores.s3.many import Loop
     from magic_committer.stores.s3.via_boto3 import ViaBoto3
 
 THROTTLED_SECONDS = 1.0
@@ -103,9 +105,9 @@ class Attempts:
         self._count = 0
         self._sent = False  # whether a try may have reached the store
 
-    def ask(self, over: Http | None) -> Waits[tuple[Reply, int]]:
+    def ask(self, over: Loop[Any] | None) -> Waits[tuple[Reply, int]]:
         """Send it until it is answered. Gives the reply, and how often it was sent. ``over``: as of
-        `fast.Fast.ask`.
+        `fast.Fast.ask`; it is told what came of each try.
 
         Raises:
             StoreError: the meaning of the last failure; or that it was not even sent.
@@ -134,6 +136,8 @@ class Attempts:
                 answer = yield from self._way.ask(self._call, deadline, over)
                 reply = read(self._call.operation, answer)
             except Failure as error:
+                if over is not None:
+                    over.answered(error.status if isinstance(error, Refused) else 0)
                 # No variable keeps what is raised: it would keep itself by its traceback, and the
                 # body.
                 wait = self._wait_after(error, region)
@@ -150,6 +154,8 @@ class Attempts:
                     ) from error
                 left = self._left(self._clock.monotonic())
             else:
+                if over is not None:
+                    over.answered(HTTPStatus.OK)
                 self._answered()
                 return reply, self._count
 
