@@ -313,7 +313,7 @@ def encode_pendingset(
 def encode_success(success: SuccessData, *, source: str = "") -> bytes:
     """Write a `_SUCCESS` in one line. Errors call the object ``source``."""
     with _naming(source or f"_SUCCESS of job {success.job_id!r}"):
-        json.check_map(success.iostatistics)
+        json.check_map(success.iostatistics, "iostatistics")
         return json.serialise(success, SUCCESS_BYTES_MAX, sealed=False)
 
 
@@ -351,18 +351,12 @@ def _check(pending: Pending, above: int = 1) -> None:
         kept = EMPTY_STATISTICS
     else:
         kept = pending.iostatistics.copy()
-        try:
-            json.check_raw(kept, above)
-        except Invalid as error:
-            raise error.within("iostatistics") from None
+        json.check_raw(kept, "iostatistics", above)
     force_setattr(pending, "iostatistics", kept)  # it held the bytes of the whole document
 
 
 def _check_set(pendingset: PendingSet) -> None:
-    try:
-        json.check_map(pendingset.iostatistics or {})
-    except Invalid as error:
-        raise error.within("iostatistics") from None
+    json.check_map(pendingset.iostatistics, "iostatistics")
     keys: set[str] = set()
     for number, commit in enumerate(pendingset.commits):
         try:

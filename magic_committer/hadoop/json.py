@@ -59,8 +59,6 @@ def _plain(value: object) -> str | int:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
-
-
 _READERS: dict[Any, msgspec.json.Decoder[Any]] = {
     kind: msgspec.json.Decoder(kind) for kind in (Any, Document)
 }
@@ -101,10 +99,8 @@ def parse(data: bytes, kind: type[T], bytes_max: int) -> T:
     refuse_crowded(data)
     body = _unsealed(data)
     value = _read(body, kind)
-    if kind is Document or _ENCODER.encode(value) != body:
-        _unambiguous(body)
-        if SEAL in _values(body):
-            raise Invalid(SEAL, "is not the last field, or stands twice")
+    if (kind is Document or _ENCODER.encode(value) != body) and SEAL in _unambiguous(body):
+        raise Invalid(SEAL, "is not the last field, or stands twice")
     return value
 
 
@@ -114,8 +110,7 @@ def _unsealed(data: bytes) -> bytes:
     body = data[:-_SEAL_BYTES] + b"}"
     if data[-_SEAL_BYTES:] == _seal(body) and body != b"{}":
         return body
-    _unambiguous(data)
-    document = _values(data)  # perhaps somebody has changed its white space
+    document = _unambiguous(data)  # perhaps somebody has changed its white space
     if not isinstance(document, dict) or SEAL not in document:
         return data  # the name of the field is a text in it
     seal = document.pop(SEAL)
@@ -159,8 +154,7 @@ def _read(body: bytes, kind: type[T]) -> T:
         value: T = _READERS[kind].decode(body)
         return value
     except msgspec.ValidationError as error:
-        _unambiguous(body)
-        raise _wrong(str(error), _values(body)) from None
+        raise _wrong(str(error), _unambiguous(body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Invalid("", f"is not JSON: {error}") from None
 
@@ -185,14 +179,14 @@ def _values_at_most(data: bytes) -> int:
     return 1 + len(data) - len(data.translate(None, b",[{"))
 
 
-def check_map(document: object, above: int = 1) -> None:
-    """Refuse what is nested deeper than `DEPTH_MAX`, ``above`` levels of the whole document being
-    above it, or has a number beyond 64 bits (`Invalid`)."""
+def check_map(document: object, field: str, above: int = 1) -> None:
+    """Refuse a field that is nested deeper than `DEPTH_MAX`, ``above`` levels of the whole document
+    being above it, or has a number beyond 64 bits (`Invalid`)."""
     level: list[Any] = [document]
     for _ in range(DEPTH_MAX + 1 - above):
         for one in level:
-            if type(one) is int and not INT64_MIN <= one <= UINT64_MAX:
-                raise Invalid("", f"has the number {one:.8g}, which is beyond 64 bits")
+            if type(one) is int and not _fits(one):
+                raise Invalid(field, f"has the number {one:.8g}, which is beyond 64 bits")
         level = [one for one in level if isinstance(one, (dict, list))]
         if not level:
             return
@@ -201,18 +195,24 @@ def check_map(document: object, above: int = 1) -> None:
             for parent in level
             for child in (parent.values() if isinstance(parent, dict) else parent)
         ]
-    raise _too_deep()
+    raise _too_deep(field)
 
 
-def check_raw(data: msgspec.Raw, above: int) -> None:
-    """`check_map` for a part that was not read: a map or null, which has one meaning."""
-    _unambiguous(bytes(data), above)
-    if not isinstance(_values(bytes(data)), dict | None):
-        raise Invalid("", "is not an object")
+def check_raw(data: msgspec.Raw, field: str, above: int) -> None:
+    """`check_map` for a field that was not read: a map or null, which has one meaning."""
+    try:
+        if not isinstance(_unambiguous(bytes(data), above), dict | None):
+            raise Invalid("", "is not an object")
+    except Invalid as error:
+        raise error.within(field) from None
 
 
-def _too_deep() -> Invalid:
-    return Invalid("", f"is nested deeper than {DEPTH_MAX} levels")
+def _fits(number: int) -> bool:
+    return INT64_MIN <= number <= UINT64_MAX
+
+
+def _too_deep(field: str = "") -> Invalid:
+    return Invalid(field, f"is nested deeper than {DEPTH_MAX} levels")
 
 
 # What is wrong ------------------------------------------------------------------------------------
@@ -225,8 +225,9 @@ def _values(body: bytes) -> Any:
         raise Invalid("", f"is not JSON: {error}") from None
 
 
-def _unambiguous(body: bytes, above: int = 0) -> None:
-    """Refuse a document that has more than one meaning, or none. Its values are not kept."""
+def _unambiguous(body: bytes, above: int = 0) -> Any:
+    """The values of a document, which has one meaning. They are made last: the look before takes as
+    much memory."""
 
     def once(pairs: list[tuple[str, Any]]) -> None:
         names = set()
@@ -237,7 +238,7 @@ def _unambiguous(body: bytes, above: int = 0) -> None:
 
     def exact(digits: str) -> None:
         # Longer ones are not converted: the time for that grows with the square of their length.
-        if len(digits) > 20 or not INT64_MIN <= int(digits) <= UINT64_MAX:
+        if len(digits) > 20 or not _fits(int(digits)):
             field = next(_beyond(_values(body), ""), "")
             raise Invalid(field, f"is a number beyond 64 bits ({digits:.24})")
 
@@ -245,7 +246,9 @@ def _unambiguous(body: bytes, above: int = 0) -> None:
         json.loads(body, object_pairs_hook=once, parse_int=exact)
     except (ValueError, RecursionError) as error:
         raise Invalid("", f"is not JSON: {error}") from None
-    check_map(_values(body), above)
+    document = _values(body)
+    check_map(document, "", above)
+    return document
 
 
 def _beyond(value: Any, field: str) -> Iterator[str]:
@@ -256,7 +259,7 @@ def _beyond(value: Any, field: str) -> Iterator[str]:
     elif isinstance(value, list):
         for index, child in enumerate(value):
             yield from _beyond(child, f"{field}[{index}]")
-    elif type(value) is int and not INT64_MIN <= value <= UINT64_MAX:
+    elif type(value) is int and not _fits(value):
         yield field
 
 

@@ -164,8 +164,8 @@ def decode_manifest(data: bytes, root: str, tasks: str, source: str) -> TaskMani
 
 def _read(data: bytes, root: str, tasks: str) -> TaskManifest:
     document = json.parse(data, _ManifestFields, MANIFEST_BYTES_MAX)
-    for some in (document.extra_data, document.iostatistics):
-        json.check_map(some)
+    json.check_map(document.extra_data, "extraData")
+    json.check_map(document.iostatistics, "iostatistics")
     attempt = document.attempt
     _checked("taskAttemptID", check_id, "attempt", attempt)
     prefix = f"{tasks}/{attempt}/"

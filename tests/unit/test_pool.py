@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -117,6 +118,17 @@ def test_a_forked_child_may_end_what_runs_in_its_parent_only() -> None:
 
 # Work ---------------------------------------------------------------------------------------------
 
+
+def forked(work: Callable[[], int]) -> int:
+    """Start a child that does some work, and ends with its result. Gives its process id."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # if it hangs
+        os._exit(work())
+    return child
+
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -208,12 +220,12 @@ def test_a_forked_child_uses_a_pool_whose_first_use_is_under_way(
     first = threading.Thread(target=lambda: pool.submit(int).result())
     first.start()
     assert begun.wait(PATIENCE_SECONDS)
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(60)  # if it hangs
+
+    def again() -> int:
         threading.Thread.start = start  # type: ignore[method-assign]
-        os._exit(pool.submit(lambda: 7).result())
+        return pool.submit(lambda: 7).result()
+
+    child = forked(again)
     may_go_on.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     first.join(PATIENCE_SECONDS)
@@ -396,11 +408,7 @@ def test_a_forked_child_computes_what_another_thread_was_computing() -> None:
     other = threading.Thread(target=lambda: one.key)
     other.start()
     assert begun.wait(PATIENCE_SECONDS)
-    child = os.fork()
-    if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(60)  # if it hangs
-        os._exit(7 if one.key == Place().key == "a/b" else 1)
+    child = forked(lambda: 7 if one.key == Place().key == "a/b" else 1)
     may_go_on.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     other.join(PATIENCE_SECONDS)
