@@ -240,6 +240,7 @@ def side_by_side(suites: Sequence[Suite]) -> dict[str, tuple[bool, str]]:
                     command, cwd=ROOT, stdout=said, stderr=said, start_new_session=True
                 )
                 running[process] = suite, said
+                print(f"{suite.name} has begun", flush=True)
             time.sleep(LOOK_SECONDS)
             lifeline.look_for_parent()
             for process in [one for one in running if one.poll() is not None]:
