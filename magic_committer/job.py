@@ -20,9 +20,11 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+
+from msgspec import structs
 
 from magic_committer import _wiring
 from magic_committer._arguments import (
@@ -35,7 +37,7 @@ from magic_committer._arguments import (
     s3_of,
     task_id_of,
 )
-from magic_committer._hints import SAME_VERSION, no_attribute
+from magic_committer._hints import SAME_VERSION, UPGRADE, no_attribute
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.fence import ALIVE_SECONDS, SignOfLife
@@ -54,6 +56,7 @@ from magic_committer.errors import (
 )
 from magic_committer.filesystem.calls import FileCalls
 from magic_committer.filesystem.sink import Sink
+from magic_committer.hadoop import json
 from magic_committer.hadoop.paths import Destination, check_id, is_s3_url
 from magic_committer.options import SECRET_FIELDS, Options, S3Options, S3Place, Track
 from magic_committer.protocol.ledger import StreamBatch
@@ -112,7 +115,7 @@ class Job:
         if self._at_home and self._state is State.RUNNING:
             raise pickle.PicklingError(f"{self._does_not_travel()}. {WrongProcess.advice}")
         # The copy is in another process: it reports no progress and may not delete the record.
-        copy = replace(self._started, undisturbed=False)
+        copy = structs.replace(self._started, undisturbed=False)
         state, outcome = self._state, self._outcome
         return partial(Job, copy, self._options, self._s3, state=state, outcome=outcome), ()
 
@@ -546,7 +549,7 @@ class Job:
     def _committer(self) -> JobCommitter:
         started = self._started
         if self._pid != os.getpid():  # a forked copy counts like a pickled one
-            started = replace(started, undisturbed=False)
+            started = structs.replace(started, undisturbed=False)
         runtime = self._runtime(started.paths.dest.bucket)
         kind = named(started.terms.committer)
         return kind(runtime, started, self._options, _wiring.blocks)
@@ -756,13 +759,12 @@ person may have written the text."""
 _SOURCE = "Job.from_dict"
 """The place of a mistake, as errors name it."""
 _UUID = re.compile(r"[0-9a-f]{32}")
-_STARTED = tuple(one.name for one in fields(StartedJob))
 _HERE_ONLY = "undisturbed"
 """What does not travel of a `StartedJob`: another process did not write the record."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TravellingJob(StartedJob):
+@json.readable
+class _TravellingJob(StartedJob, frozen=True, kw_only=True):
     """The fields of a job's handle. An option that is missing has its default: the version that
     wrote the text did not know it. Terms are those of the record, and none is guessed."""
 
@@ -774,7 +776,7 @@ class _TravellingJob(StartedJob):
     @property
     def started(self) -> StartedJob:
         """The job, for a process that has not started it."""
-        return StartedJob(*(getattr(self, name) for name in _STARTED))
+        return StartedJob(*(getattr(self, name) for name in StartedJob.__struct_fields__))
 
 
 def _to_values(
@@ -805,7 +807,10 @@ def _from_values(values: object) -> _TravellingJob:
     if _HERE_ONLY in document:
         raise FormatError(_SOURCE, _HERE_ONLY, "is unknown to this version")
     document[_HERE_ONLY] = False
-    job = read_fields(_TravellingJob, document, _SOURCE, optional=(Options, S3Options))
+    job = read_fields(_TravellingJob, document, _SOURCE)
+    for part, kind in (("options", Options), ("s3", S3Options)):  # dataclasses pass over them
+        for name in document[part].keys() - {one.name for one in fields(kind)}:
+            raise FormatError(_SOURCE, f"{part}.{name}", "is unknown to this version", hint=UPGRADE)
     if not _UUID.fullmatch(job.uuid):
         raise FormatError(_SOURCE, "uuid", f"is {job.uuid!r}, not 32 hexadecimal digits")
     if job.adopted and not is_s3_url(job.dest):

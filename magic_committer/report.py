@@ -6,14 +6,15 @@ This module stands below all others, so that an error can carry a report (`error
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 from magic_committer._quantities import counted
 
 
-@dataclass(frozen=True, slots=True)
-class Decider:
+class Decider(Struct, frozen=True, forbid_unknown_fields=True):
     """The process that decided a job: for people who look, and for a driver that obeys the decision
     of another process.
 
@@ -120,6 +121,6 @@ class JobReport:
     def to_dict(self) -> dict[str, Any]:
         """Give the report as plain JSON values, field by field."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["decider"] = asdict(self.decider) if self.decider else None
+        values["decider"] = to_builtins(self.decider) if self.decider else None
         values["state"] = str(self.state)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -30,7 +30,7 @@ from magic_committer.hadoop.formats import (
     new_pendingset,
 )
 from magic_committer.hadoop.paths import Destination, JobPaths, java_uri, unique_name
-from magic_committer.protocol.record import JOB_METADATA, StartedJob, Terms, token
+from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, StartedJob, token
 from magic_committer.stores.base import Attributes, ObjectPage, ObjectStore, Part, UploadPage
 
 GONE = "0" * 32
@@ -125,7 +125,7 @@ class Maker:
     def _start(self, job_id: str) -> StartedJob:
         dest = f"s3://{self._store.bucket}/table/jobs/{job_id}"
         job = mc.start(dest, job_id=job_id, s3=self._s3)
-        return StartedJob(job_id, job.uuid, f"{dest}/", Terms(), True, "", False)
+        return StartedJob(job_id, job.uuid, f"{dest}/", USUAL_TERMS, True, "", False)
 
     def _open(
         self, keys: Iterable[str], *, below: str = "table/", store: ObjectStore | None = None
@@ -189,7 +189,7 @@ class Maker:
         made.ours = self._open(keys)
         made.by_kind["twin"] = made.ours + self._open(keys)
         dest = f"s3://{self._store.bucket}/table/twins/"
-        gone = StartedJob(DONE, OTHERS_GONE, dest, Terms(), True, "", False)
+        gone = StartedJob(DONE, OTHERS_GONE, dest, USUAL_TERMS, True, "", False)
         self._put_set(gone, made.ours)
 
 

@@ -16,6 +16,8 @@ from tempfile import mkdtemp
 from typing import Any, cast
 from weakref import finalize
 
+from msgspec import structs
+
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
 from magic_committer.commit import records
@@ -28,7 +30,7 @@ from magic_committer.maintenance.ending import recover_job
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import CleanupReport, FoundJob, Recovery
 from magic_committer.options import Options
-from magic_committer.protocol.record import JobReport, TaskCommit, Terms
+from magic_committer.protocol.record import USUAL_TERMS, JobReport, TaskCommit
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.tree import TreeStore
 from magic_committer.upload import BlockSource
@@ -204,7 +206,7 @@ class World:
         **terms: Any,
     ) -> ManifestCommitter:
         told: dict[str, Any] = {"track": "memory", "accept": "results", "committer": kind.name}
-        agreed = Terms(**{**told, **terms})
+        agreed = structs.replace(USUAL_TERMS, **{**told, **terms})
         return kind.setup(self.runtime(seen), self.dest, agreed, Options(), BlockSource(), job_id)
 
     def again(self, job: ManifestCommitter, seen: object | None = None) -> ManifestCommitter:

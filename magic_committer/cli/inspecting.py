@@ -6,12 +6,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import click
 import orjson
-from msgspec import Raw, Struct, json, structs
+from msgspec import Raw, json, structs
 
 from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli import exits
@@ -286,8 +287,12 @@ def _print(output: Output, file: str, kind: str, content: File) -> None:
 
 def _document(content: File | PlannedSet) -> dict[str, Any]:
     """The fields of a file as its reader has them, with times in seconds."""
-    told: dict[str, Any] = plain(content)
-    if isinstance(content, Struct):  # of Hadoop's
+    told: dict[str, Any]
+    if isinstance(content, Plan):  # its rows stay in its bytes
+        told = {one.name: getattr(content, one.name) for one in fields(content)}
+    elif not isinstance(content, Pending | PendingSet | SuccessData):
+        told = plain(content)
+    else:
         told = {n: v for n, v in structs.asdict(content).items() if n not in HADOOPS}
         statistics = content.iostatistics
         if isinstance(statistics, Raw):
@@ -306,7 +311,8 @@ def _document(content: File | PlannedSet) -> dict[str, Any]:
         case PendingSet():
             told |= {"files": len(content.commits), "bytes": sum(p.length for p in content.commits)}
         case Plan():
-            told |= {"deletes": [plain(one) for one in content.deletes]}
+            told["deletes"] = [plain(one) for one in content.deletes]
+            told["marker"] = content.marker and plain(content.marker)
     if isinstance(content, Pending | SuccessData):
         told |= {name: told[name] / 1000 for name in TIMES if name in told}
     return told

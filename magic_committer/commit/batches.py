@@ -133,7 +133,7 @@ def claim_batch(
         lost: Claim | None = None
         if move is Move.SETTLE and stored.ledger is not None and stored.ledger.claim is not None:
             lost = stored.ledger.claim if settle(stored.ledger.claim) else None
-        ledger = stored.ledger or Ledger(batch.query, "")
+        ledger = stored.ledger or Ledger(batch.query, "", None, "", None)
         claim = Claim(job.id, job.uuid, batch.number, checkpoint or "")
         if ledgers.write(stored, ledger.claimed(claim, ledgers.ids())):
             if lost is not None:

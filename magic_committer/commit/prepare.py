@@ -7,7 +7,9 @@ protocol's order (protocol.md, "Commit") and obeys what they find.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+
+from msgspec import structs
 
 from magic_committer._quantities import counted, name_some
 from magic_committer._runtime import Runtime
@@ -52,7 +54,7 @@ def refuse_other_terms(job: StartedJob, record: JobRecord) -> None:
     Pure."""
     if job.terms == record.terms:
         return
-    mine, theirs = asdict(job.terms), asdict(record.terms)
+    mine, theirs = structs.asdict(job.terms), structs.asdict(record.terms)
     differ = [
         f"{name} {own!r}, and the record {theirs[name]!r}"
         for name, own in mine.items()

@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from dataclasses import asdict, replace
+
+from msgspec import structs
 
 from magic_committer._hints import ENDED_OR_NEVER, ID_USED_ONCE
 from magic_committer._patience import cleaning_up, patient
@@ -56,17 +57,16 @@ def setup_job(
     paths.plan("0" * 32)  # the longest key of its control objects: PathError if it is too long
     if job_id is not None:
         _refuse_used_directory(runtime, paths)
-    record = JobRecord(
+    record = JobRecord.running(
         id=name,
         uuid=uuid,
-        state=State.RUNNING,
         nonce=runtime.ids(),
         terms=terms,
         given_id=job_id is not None,
         started=runtime.clock.now(),
         checkpoint=checkpoint,
     )
-    job = replace(StartedJob.attached(record, dest.url, ""), said_mode=said_mode)
+    job = structs.replace(StartedJob.attached(record, dest.url, ""), said_mode=said_mode)
     try:
         created = records.create(runtime, paths.record, record)
     except BaseException as error:
@@ -74,16 +74,16 @@ def setup_job(
             with cleaning_up(error):
                 _take_back(runtime, job, in_flight, error)
         raise
-    job = replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
+    job = structs.replace(job, fence_etag=created.seen.etag, undisturbed=created.undisturbed)
     try:
         # What is asked by creating the record again, before anything else of the proof can fail.
         if probe.need(runtime, paths, created.seen, {"conditional_put"})[1]:
-            job = replace(job, undisturbed=False)
+            job = structs.replace(job, undisturbed=False)
         _prove(runtime, paths, created.seen)
         _look_around(runtime, job, in_flight)
     except BaseException as error:
         if _may_have_sent(error):  # a PUT of the proof may take effect late
-            job = replace(job, undisturbed=False)
+            job = structs.replace(job, undisturbed=False)
         with cleaning_up(error):
             _withdraw(runtime, job, created.seen, in_flight, error)
         raise
@@ -125,7 +125,8 @@ def join_job(
         if decided.outcome != "committed":
             decided.advice += ", under another job_id: an id is used once"
         raise decided
-    job = replace(StartedJob.attached(seen.record, dest.url, seen.etag), said_mode=said_mode)
+    job = StartedJob.attached(seen.record, dest.url, seen.etag)
+    job = structs.replace(job, said_mode=said_mode)
     if terms.conditional_writes == "on":
         # Nothing that would write the record again: other processes may be deciding.
         probe.need(runtime, paths, seen, probe.wants_at_setup(terms.mode) - _WRITES_THE_RECORD)
@@ -163,7 +164,7 @@ def _refuse_other_terms(record: JobRecord, terms: Terms, dest: Destination) -> N
         raise JobExists(
             f"job {record.id!r} under {dest.url} is Hadoop's, adopted", job_id=record.id
         )
-    there = asdict(record.terms)
+    there = structs.asdict(record.terms)
     other = {name: value for name, value in there.items() if value != getattr(terms, name)}
     if not other:
         return

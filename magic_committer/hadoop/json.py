@@ -25,6 +25,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from magic_committer._hints import UPGRADE
+from magic_committer.errors import MagicError
+
 T = TypeVar("T")
 Document = dict[str, Any]
 """A JSON object of any kind."""
@@ -76,17 +79,19 @@ class Invalid(Exception):
 
     Attributes:
         field: JSON path; "" for the whole document.
+        hint: what to do; "" if nothing is to be said.
     """
 
-    def __init__(self, field: str, reason: str) -> None:
+    def __init__(self, field: str, reason: str, hint: str = "") -> None:
         super().__init__(field, reason)
         self.field = field
         self.reason = reason
+        self.hint = hint
 
     def within(self, parent: str) -> Invalid:
         """The same error, with the path from the document that holds ``parent``."""
         dot = "." if self.field and not self.field.startswith("[") else ""
-        return Invalid(f"{parent}{dot}{self.field}", self.reason)
+        return Invalid(f"{parent}{dot}{self.field}", self.reason, self.hint)
 
 
 def parse(data: bytes, kind: type[T], bytes_max: int) -> T:
@@ -121,11 +126,16 @@ def _unsealed(data: bytes) -> bytes:
 
 
 def convert(document: Document, kind: type[T]) -> T:
-    """Read a document that `parse` has read as one of another kind. Raises `Invalid`."""
+    """Read JSON values as one of a kind that is `readable`. Raises `Invalid`; its cause is the
+    error of the kind's own check, if that refused them."""
+    assert kind in _READERS
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        raise _wrong(str(error), document) from None
+        wrong, own = _wrong(str(error), document), error.__cause__
+        if isinstance(own, MagicError):
+            wrong.reason, wrong.hint = own.message, own.hint
+        raise wrong from own
 
 
 def serialise(value: object, bytes_max: int, *, sealed: bool) -> bytes:
@@ -185,7 +195,7 @@ def check_map(document: object, field: str, above: int = 1) -> None:
     level: list[Any] = [document]
     for _ in range(DEPTH_MAX + 1 - above):
         for one in level:
-            if type(one) is int and not _fits(one):
+            if type(one) is int and not INT64_MIN <= one <= UINT64_MAX:
                 raise Invalid(field, f"has the number {one:.8g}, which is beyond 64 bits")
         level = [one for one in level if isinstance(one, (dict, list))]
         if not level:
@@ -280,6 +290,7 @@ _WORDS = {
     "object": "an object",
 }
 _PLACE = re.compile(r"(.*) - at `\$((?:\.\w+|\[\d+\]|\[\.\.\.\])*)`", re.DOTALL)
+_NAMED = re.compile(r"Object (missing required|contains unknown) field `(.*?)`?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|(\[\.\.\.\])")
 
 
@@ -294,13 +305,21 @@ def _wrong(message: str, document: Any) -> Invalid:
             right = _is_text if "Expected `str`" in what else _is_int64
             name = next((n for n, v in value.items() if not right(v)), "")
         field += f"[{index}]" if index else f".{name}"
-        value = value[int(index)] if index else value.get(name)
-    if missing := re.fullmatch(r"Object missing required field `(\w+)`", what):
-        return Invalid(f"{field}.{missing[1]}".removeprefix("."), "is missing")
+        try:
+            value = value[int(index) if index else name]
+        except (LookupError, TypeError):  # it is missing; or an unknown field's name looks so
+            value = None
+    if named := _NAMED.fullmatch(what):
+        field = f"{field}.{named[2]}".removeprefix(".")
+        if named[1] == "missing required":
+            return Invalid(field, "is missing")
+        return Invalid(field, "is unknown to this version", UPGRADE)
     reason = re.search(r"\(\?#(.+?)\)", what) or re.match("(.+?)(?:, got|$)", what)
     assert reason is not None
-    wanted = re.sub(r"\w+", lambda one: _WORDS.get(one[0], one[0]), reason[1]).replace("`", "")
+    wanted = re.sub(r"\w+", lambda one: _WORDS.get(one[0], one[0]), reason[1])
+    wanted = wanted.replace("`", "").replace(" | ", " or ")
     told = f"is {msgspec.json.encode(value).decode():.64}"
+    hint = ""
     if wanted.startswith("Invalid enum"):
-        wanted = "which this library does not know"
-    return Invalid(field.removeprefix("."), f"{told}, {wanted[:1].lower()}{wanted[1:]}")
+        wanted, hint = "which this library does not know", UPGRADE
+    return Invalid(field.removeprefix("."), f"{told}, {wanted[:1].lower()}{wanted[1:]}", hint)

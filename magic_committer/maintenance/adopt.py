@@ -27,6 +27,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from msgspec import structs
+
 from magic_committer._hints import ENDED_OR_NEVER
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe, records
@@ -38,14 +40,21 @@ from magic_committer.hadoop.paths import JOB_PREFIX, PENDINGSET_SUFFIX, Destinat
 from magic_committer.maintenance.inspect import Listing, directories, measure, with_token
 from magic_committer.maintenance.reports import Adoption, refuse_younger
 from magic_committer.options import Options
-from magic_committer.protocol.record import Decider, JobRecord, ObjectRef, StartedJob, State, Terms
+from magic_committer.protocol.record import (
+    USUAL_TERMS,
+    Decider,
+    JobRecord,
+    ObjectRef,
+    StartedJob,
+    State,
+)
 from magic_committer.remedy import DEAD_AFTER, Remedy
 from magic_committer.stores.urls import is_tree
 from magic_committer.upload import BlockSource
 
 logger = logging.getLogger("magic_committer")
 
-ADOPTED_TERMS = Terms(mode="append", accept="listing", track="s3", checksum="off")
+ADOPTED_TERMS = structs.replace(USUAL_TERMS, checksum="off")
 """The terms of a Hadoop job, in our words."""
 
 
@@ -183,10 +192,9 @@ def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
 
 
 def _record(runtime: Runtime, dest: Destination, adoption: Adoption) -> JobRecord:
-    record = JobRecord(
+    record = JobRecord.running(
         id=adoption.job_id,
         uuid=runtime.ids(),
-        state=State.RUNNING,
         nonce=runtime.ids(),
         terms=ADOPTED_TERMS,
         given_id=True,
@@ -196,4 +204,5 @@ def _record(runtime: Runtime, dest: Destination, adoption: Adoption) -> JobRecor
     if not adoption.committed:
         return record
     no_plan = ObjectRef(record.paths(dest).plan(record.nonce), "")
-    return replace(record, state=State.COMPLETED, plan=no_plan, decider=Decider("hadoop", "", 0))
+    hadoop = Decider("hadoop", "", 0)
+    return structs.replace(record, state=State.COMPLETED, plan=no_plan, decider=hadoop)

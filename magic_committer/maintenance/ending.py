@@ -126,10 +126,10 @@ from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import (
     JOB_METADATA,
     RECORD_BYTES_MAX,
+    USUAL_TERMS,
     JobReport,
     StartedJob,
     State,
-    Terms,
 )
 from magic_committer.remedy import DEAD_AFTER, Call, Remedy
 from magic_committer.stores.base import ObjectInfo, same_etag, uploads
@@ -590,7 +590,7 @@ def _absent(
 ) -> Recovery:
     """The outcome without a record: "unknown", unless the marker tells (I10). A drawn id is the
     job's UUID."""
-    job = StartedJob(job_id, job_id, dest.url, Terms(), False, "", False)
+    job = StartedJob(job_id, job_id, dest.url, USUAL_TERMS, False, "", False)
     outcome, did = "", "there is no record of it; it may have ended, either way, or never been"
     if committed_by_marker(runtime, job):
         outcome, did = "committed", "it has committed and is finished"

@@ -38,6 +38,7 @@ from magic_committer.errors import (
     StoreError,
     Unanswered,
 )
+from magic_committer.hadoop import json
 from magic_committer.hadoop.formats import Pending, decode_pending
 from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import (
@@ -65,7 +66,7 @@ from magic_committer.protocol.record import (
     StartedJob,
     State,
 )
-from magic_committer.protocol.strict import read_document, read_fields
+from magic_committer.protocol.strict import OwnDocument, read_document, read_fields
 from magic_committer.stores.base import ObjectInfo, objects, uploads
 from magic_committer.stores.urls import is_tree, url_of
 
@@ -81,8 +82,8 @@ SIGN_BYTES_MAX = 64 * 1024
 SIGN_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
+@json.readable
+class Sign(OwnDocument, frozen=True):
     """The content of ``_alive.json``: which process last said that a job lives."""
 
     job: str

@@ -29,16 +29,18 @@ Pure: requests are in `magic_committer.commit.batches`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from hashlib import sha256
 
 import orjson
+from msgspec import field
+from msgspec.structs import replace
 
 from magic_committer.errors import FormatError, OptionError, PathError, WrongType
+from magic_committer.hadoop import json
 from magic_committer.hadoop.json import INT64_MAX
 from magic_committer.hadoop.paths import check_id
-from magic_committer.protocol.strict import LATE, plain, read_document, read_fields
+from magic_committer.protocol.strict import OwnDocument, plain, read_document, read_fields
 
 LEDGER_VERSION = 1
 LEDGER_BYTES_MAX = 16 * 1024
@@ -50,8 +52,8 @@ _UUID = re.compile(r"[0-9a-f]{32}")
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class StreamBatch:
+@json.readable
+class StreamBatch(OwnDocument, frozen=True):
     """One micro-batch of a streaming query::
 
         >>> mc.StreamBatch("7bd2f0b6-9e0c-4a6e-8d4c-0a3f4f7f6f10", 7).number
@@ -98,28 +100,28 @@ def hash_of(checkpoint: str) -> str:
     return sha256(same.encode()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+@json.readable
+class Claim(OwnDocument, frozen=True):
     """Who may publish the next batch. ``checkpoint``: as in `JobRecord`."""
 
-    job_id: str = field(metadata={"name": "job"})
+    job_id: str = field(name="job")
     uuid: str
-    number: int = field(metadata={"name": "batch"})
-    checkpoint: str = field(default="", metadata=LATE)
+    number: int = field(name="batch")
+    checkpoint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+@json.readable
+class Ledger(OwnDocument, frozen=True):
     """The content of a ledger. ``nonce`` is fresh in every version. ``done``: the last published
     batch, None if there is none; ``done_by``: the UUID of the job that published it; and
     ``checkpoint``: that job's, as in `JobRecord`; "": not known."""
 
     query: str
     nonce: str
-    done: int | None = None
-    done_by: str = ""
-    claim: Claim | None = None
-    checkpoint: str = field(default="", metadata=LATE)
+    done: int | None
+    done_by: str
+    claim: Claim | None
+    checkpoint: str = ""
 
     def covers(self, number: int) -> bool:
         """Whether a batch, or a later one, is published."""
@@ -139,7 +141,8 @@ class Ledger:
         ValueError: nobody has claimed a batch."""
         if self.claim is None:
             raise ValueError("a batch that nobody has claimed is not published")
-        return Ledger(self.query, nonce, number, self.claim.uuid, checkpoint=self.claim.checkpoint)
+        uuid, checkpoint = self.claim.uuid, self.claim.checkpoint
+        return Ledger(self.query, nonce, number, uuid, None, checkpoint)
 
     def encode(self) -> bytes:
         """Give the bytes of the ledger's object: JSON, for people too."""

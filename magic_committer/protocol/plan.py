@@ -25,6 +25,7 @@ import orjson
 
 from magic_committer._hints import UPGRADE
 from magic_committer.errors import FormatError, OptionError, PathError
+from magic_committer.hadoop import json
 from magic_committer.hadoop.json import INT64_MAX
 from magic_committer.hadoop.paths import SET_SUFFIXES, Destination, is_hidden
 from magic_committer.options import BY_PARTITION, REPLACING
@@ -40,7 +41,7 @@ from magic_committer.protocol.rows import (
     spaced,
     write_rows,
 )
-from magic_committer.protocol.strict import read_fields
+from magic_committer.protocol.strict import OwnDocument, read_fields
 
 PLAN_VERSION = 2
 PLAN_VERSIONS = (1, PLAN_VERSION)
@@ -158,8 +159,8 @@ class Plan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _PlanHead:
+@json.readable
+class _PlanHead(OwnDocument, frozen=True):
     """The fields of a plan that are no rows."""
 
     version: int

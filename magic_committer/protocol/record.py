@@ -27,15 +27,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, get_args
 
 import orjson
+from msgspec import structs
 
 from magic_committer._pool import once
 from magic_committer.errors import FormatError, OptionError
+from magic_committer.hadoop import json
 from magic_committer.hadoop.paths import WAITING_COMMITTERS, Destination, JobPaths
 from magic_committer.options import (
     Accept,
@@ -46,7 +47,13 @@ from magic_committer.options import (
     Track,
 )
 from magic_committer.protocol.ledger import StreamBatch, check_checkpoint
-from magic_committer.protocol.strict import LATE, given_dict, plain, read_document, read_fields
+from magic_committer.protocol.strict import (
+    OwnDocument,
+    given_dict,
+    plain,
+    read_document,
+    read_fields,
+)
 from magic_committer.report import Decider as Decider
 from magic_committer.report import JobReport as JobReport
 from magic_committer.stores.base import ChecksumAlgorithm, same_etag, same_time
@@ -132,19 +139,19 @@ PLANNED = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING, State.R
 # The record ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+@json.readable
+class Terms(OwnDocument, frozen=True):
     """What a job was started with. The record fixes it; it is the same for everyone who
     attaches. ``committer``: the name of the protocol that makes its files visible."""
 
-    mode: Mode = "append"
-    accept: Accept = "listing"
-    track: Track = "s3"
-    mark_success: bool = True
-    checksum: ChecksumOption = "auto"
-    etag_form: EtagForm = "objects"
-    conditional_writes: ConditionalWrites = "on"
-    committer: str = field(default=MAGIC, metadata=LATE)
+    mode: Mode
+    accept: Accept
+    track: Track
+    mark_success: bool
+    checksum: ChecksumOption
+    etag_form: EtagForm
+    conditional_writes: ConditionalWrites
+    committer: str = MAGIC
 
     def __post_init__(self) -> None:
         if not _COMMITTER.fullmatch(self.committer):
@@ -166,9 +173,12 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 """The allowed values of a job's terms."""
 
+USUAL_TERMS = Terms("append", "listing", "s3", True, "auto", "objects", "on")
+"""Those of a job of which nothing is known."""
 
-@dataclass(frozen=True, slots=True)
-class ObjectRef:
+
+@json.readable
+class ObjectRef(OwnDocument, frozen=True):
     """One exact version of an object. ``etag``: "" means that there was no object. ``modified``:
     Last-Modified, in seconds by the store's clock; 0.0 means: not known. Objects with the same
     bytes have the same ETag (for example all empty `_SUCCESS` objects). The time distinguishes
@@ -176,7 +186,7 @@ class ObjectRef:
 
     key: str
     etag: str
-    modified: float = field(default=0.0, metadata=LATE)
+    modified: float = 0.0
 
     def is_same(self, etag: str, modified: float) -> bool:
         """Whether an object with that ETag and Last-Modified is this version. Pure."""
@@ -185,8 +195,8 @@ class ObjectRef:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
+@json.readable
+class JobRecord(OwnDocument, frozen=True):
     """The content of ``_job.json``.
 
     Attributes:
@@ -214,14 +224,20 @@ class JobRecord:
     terms: Terms
     given_id: bool
     started: float
-    decider: Decider | None = None
-    plan: ObjectRef | None = None
-    marker: ObjectRef | None = None
-    outcome: str = ""
-    adopted: str = field(default="", metadata=LATE)
-    checkpoint: str = field(default="", metadata=LATE)
-    batch: StreamBatch | None = field(default=None, metadata=LATE)
-    stays: str = field(default="", metadata=LATE)
+    decider: Decider | None
+    plan: ObjectRef | None
+    marker: ObjectRef | None
+    outcome: str
+    adopted: str = ""
+    checkpoint: str = ""
+    batch: StreamBatch | None = None
+    stays: str = ""
+
+    @classmethod
+    def running(cls, **told: Any) -> JobRecord:
+        """The first record of a job: ``running``, with ``told`` of the fields."""
+        undecided: Any = {"decider": None, "plan": None, "marker": None, "outcome": ""}
+        return cls(state=State.RUNNING, **undecided, **told)
 
     def paths(self, dest: Destination) -> JobPaths:
         """The keys of the job's control objects."""
@@ -232,7 +248,7 @@ class JobRecord:
         Nothing was changed."""
         if state not in TRANSITIONS[self.state]:
             raise ValueError(f"a job does not go from {self.state} to {state}")
-        return replace(self, state=state, nonce=nonce, **changes)
+        return structs.replace(self, state=state, nonce=nonce, **changes)
 
     def encode(self) -> bytes:
         """Give the bytes of ``_job.json``: compact JSON."""
@@ -270,8 +286,8 @@ def _job_paths(
 # Values that travel -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class StartedJob:
+@json.readable
+class StartedJob(OwnDocument, frozen=True, dict=True):
     """A started job as its processes know it: plain data.
 
     Attributes:
@@ -328,8 +344,8 @@ class StartedJob:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class TaskCommit:
+@json.readable
+class TaskCommit(OwnDocument, frozen=True):
     """What a committed attempt tells the driver. It is small, pickles, and is JSON by `to_dict`.
 
     A task without files in a job with ``accept="results"`` made no request: its ``key`` is "".
@@ -355,7 +371,7 @@ class TaskCommit:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain JSON values, for schedulers that pass JSON. Repeatable."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return structs.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TaskCommit:
@@ -371,11 +387,10 @@ class TaskCommit:
             WrongType: ``values`` is not a dict, for example JSON text.
             FormatError: a field is missing, unknown, or of the wrong type.
         """
-        return read_fields(cls, given_dict(values, "TaskCommit"), "TaskCommit")
+        return read_fields(TaskCommit, given_dict(values, "TaskCommit"), "TaskCommit")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnCommit(TaskCommit):
+class OwnCommit(TaskCommit, frozen=True):
     """A result that stays in the process that got it and commits the job next.
 
     Attributes:

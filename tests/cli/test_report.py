@@ -10,6 +10,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from magic_committer import start
 from magic_committer.cli import exits
@@ -28,7 +29,7 @@ from magic_committer.maintenance.inspect import would_do
 from magic_committer.maintenance.reports import FoundJob
 from magic_committer.maintenance.uploads import CLASSES as OWNER_CLASSES
 from magic_committer.maintenance.uploads import FoundUpload, Sums
-from magic_committer.protocol.record import JobRecord, State, Terms
+from magic_committer.protocol.record import USUAL_TERMS, JobRecord, State
 from magic_committer.testing import MemoryStore
 from tests.cli import sample_report
 from tests.cli.conftest import Command
@@ -260,7 +261,10 @@ def test_jobs_that_wait_are_marked() -> None:
 def test_what_waits_goes_by_what_recovery_would_do(state: State, age: float, waits: bool) -> None:
     """Of the library's own sentences for each state: a job waits unless it may be alive or is
     closed."""
-    record = JobRecord("j", "u", state, "n", Terms(), False, 0.0, outcome="committed")
+    record = JobRecord.running(
+        id="j", uuid="u", nonce="n", terms=USUAL_TERMS, given_id=False, started=0.0
+    )
+    record = structs.replace(record, state=state, outcome="committed")
     job = FoundJob("j", PATH, "ours", state=state, would=would_do(record, age, 50.0))
     assert needs_care(job) is waits
 

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
 
+from msgspec import structs
+
 from magic_committer.commit import probe
 from magic_committer.errors import MagicError
 from magic_committer.options import Accept, ConditionalWrites, Mode, Track
-from magic_committer.protocol.record import MAGIC, State, TaskCommit, Terms
+from magic_committer.protocol.record import MAGIC, USUAL_TERMS, State, TaskCommit
 from tests.concrete import CLASSES
 from tests.simulation import actors, operators
 from tests.simulation.faults import Fault
@@ -143,7 +145,8 @@ def _run(world: World, case: Case, kills: tuple[Kill, ...]) -> End:
         world.foreign_put(f"{DEST.prefix}p=1/old.csv", b"old")
         world.foreign_put(DEST.success_key, b"old")
     world.foreign_upload(f"{DEST.prefix}foreign.csv")
-    terms = Terms(
+    terms = structs.replace(
+        USUAL_TERMS,
         mode=case.mode, accept=case.accept, track=case.track, checksum="off",
         conditional_writes=case.conditional_writes, committer=case.committer,
     )  # fmt: skip

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import magic_committer as mc
 from magic_committer.committers.classic import V1Committer, V2Committer
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.registry import real_name
 from magic_committer.options import Options
-from magic_committer.protocol.record import Terms
+from magic_committer.protocol.record import USUAL_TERMS
 from magic_committer.upload import BlockSource
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, opened, put, write
 
@@ -130,7 +131,7 @@ def test_a_second_driver_takes_the_tasks_of_the_first(kind: type[V1Committer]) -
     first = start(world, kind, "nightly")
     write(first, "1", {"a": b"1"})
     put(first.attempt("2"), {"b": b"half"})
-    told = Terms(track="memory", accept="listing", committer=kind.name)
+    told = structs.replace(USUAL_TERMS, track="memory", committer=kind.name)
     second = kind.setup(
         world.runtime(), world.dest, told, Options(), BlockSource(), "nightly", join=True
     )

@@ -19,7 +19,7 @@ from magic_committer.commit.fence import FENCE_SECONDS, Fence
 from magic_committer.errors import PermissionDenied, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.options import Accept, Track
-from magic_committer.protocol.record import JOB_METADATA, JobRecord, StartedJob, State, Terms
+from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, JobRecord, StartedJob, State
 from magic_committer.protocol.rules import Found, Phase, may_undo
 from magic_committer.stores.base import PART_BYTES_MIN
 from magic_committer.stores.memory import MemoryStore, Request
@@ -348,8 +348,8 @@ class Fenced:
     def __init__(self, s3: MemoryStore) -> None:
         self.s3 = s3
         self.runtime = Runtime(s3, pool=ThreadPool(0), clock=PatientClock())
-        record = JobRecord(
-            id="j", uuid="0" * 32, state=State.RUNNING, nonce=self.runtime.ids(), terms=Terms(),
+        record = JobRecord.running(
+            id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
             given_id=True, started=0.0,
         )  # fmt: skip
         seen = records.create(self.runtime, PATHS.record, record).seen

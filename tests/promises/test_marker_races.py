@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import magic_committer as mc
 from magic_committer._pool import ThreadPool
@@ -17,7 +18,7 @@ from magic_committer.commit import records
 from magic_committer.commit.success_marker import marker_ref, write_marker
 from magic_committer.errors import InvalidRequest, PreconditionFailed, Unanswered, WriteConflict
 from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
-from magic_committer.protocol.record import JobRecord, ObjectRef, State, Terms
+from magic_committer.protocol.record import USUAL_TERMS, JobRecord, ObjectRef, State
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import DEST, At, committed_task, job_of, raising, refusing
@@ -36,8 +37,8 @@ class Finishing:
         self.machine = machine
         self.just_now = just_now
         self.runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-        record = JobRecord(
-            id="j", uuid="0" * 32, state=State.RUNNING, nonce=self.runtime.ids(), terms=Terms(),
+        record = JobRecord.running(
+            id="j", uuid="0" * 32, nonce=self.runtime.ids(), terms=USUAL_TERMS,
             given_id=True, started=0.0,
         )  # fmt: skip
         self.seen = records.create(self.runtime, RECORD, record).seen
@@ -46,7 +47,7 @@ class Finishing:
         self.swap(State.COMPLETED, marker=ref)
 
     def swap(self, state: State, **changes: Any) -> None:
-        record = replace(self.seen.record, state=state, nonce=self.runtime.ids(), **changes)
+        record = structs.replace(self.seen.record, state=state, nonce=self.runtime.ids(), **changes)
         now = records.swap(self.runtime, self.seen, record).now
         assert now is not None
         self.seen = now

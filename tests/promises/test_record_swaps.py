@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
@@ -22,7 +22,7 @@ from magic_committer.errors import (
     WriteConflict,
 )
 from magic_committer.options import ConditionalWrites
-from magic_committer.protocol.record import JOB_METADATA, JobRecord, ObjectRef, State, Terms
+from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, JobRecord, ObjectRef, State
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
 from tests.promises.hands import At, raising
@@ -39,14 +39,14 @@ def runtime(s3: MemoryStore) -> Runtime:
 
 def record_of(job_id: str, conditional_writes: ConditionalWrites = "on") -> JobRecord:
     """The first version of a job's record."""
-    return JobRecord(
-        id=job_id, uuid="0" * 32, state=State.RUNNING, nonce="1" * 32,
-        terms=Terms(conditional_writes=conditional_writes), given_id=True, started=0.0,
-    )  # fmt: skip
+    terms = structs.replace(USUAL_TERMS, conditional_writes=conditional_writes)
+    return JobRecord.running(
+        id=job_id, uuid="0" * 32, nonce="1" * 32, terms=terms, given_id=True, started=0.0
+    )
 
 
 def running(runtime: Runtime, conditional_writes: ConditionalWrites = "on") -> records.Seen:
-    record = replace(record_of("j", conditional_writes), nonce=runtime.ids())
+    record = structs.replace(record_of("j", conditional_writes), nonce=runtime.ids())
     return records.create(runtime, KEY, record).seen
 
 

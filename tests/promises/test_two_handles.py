@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer.commit.ready import EXTRA_ABORTED, EXTRA_TASK

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
+from msgspec import structs
+
 from magic_committer.committers.classic import V1Committer, V2Committer
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.committers.manifest import ManifestCommitter
@@ -21,7 +23,7 @@ from magic_committer.errors import IncompleteJob, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.ending import recover_job
 from magic_committer.options import Accept, Options, Track
-from magic_committer.protocol.record import StartedJob, State, Terms
+from magic_committer.protocol.record import USUAL_TERMS, StartedJob, State
 from magic_committer.stores.base import Attributes
 from tests.properties.stage import DEST, Process, Stage, View, files_read, objects_read
 from tests.tree_bucket import TreeBucket
@@ -59,7 +61,8 @@ class Magic:
 
     def begin(self, process: Process, name: str, *, replace: bool) -> StartedJob:
         """Start a job of a given id: whoever recovers it knows only that."""
-        terms = Terms(
+        terms = structs.replace(
+            USUAL_TERMS,
             mode=self.kind.mode("replace" if replace else "append"),
             accept=self.accept, track=self.track, checksum="off", committer=self.kind.name,
         )  # fmt: skip

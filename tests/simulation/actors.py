@@ -9,8 +9,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from magic_committer import api
 from magic_committer.errors import CommitRefused, DestinationExists, JobNotRunning, MagicError

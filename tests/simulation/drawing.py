@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+from msgspec import structs
+
 from magic_committer.maintenance.cleanup import Limits
 from magic_committer.options import Mode
-from magic_committer.protocol.record import Terms
+from magic_committer.protocol.record import USUAL_TERMS, Terms
 from tests.concrete import CLASSES, takes
 from tests.simulation import actors, callers, operators, streams
 from tests.simulation.faults import LEADS_TO, SIGNATURE_SECONDS, Fault, draw_faults, leading_to
@@ -152,7 +154,8 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
 
 def main_job(world: World, focus: Focus) -> Actor:
     chance, modes = world.chance, focus.modes or MODES
-    terms = Terms(
+    terms = structs.replace(
+        USUAL_TERMS,
         mode=modes[int(chance.random() * len(modes))], accept=chance.choice(("results", "listing")),
         track=chance.choice(("memory", "memory", "s3")), mark_success=chance.random() < 0.85,
         checksum="off",
@@ -160,7 +163,7 @@ def main_job(world: World, focus: Focus) -> Actor:
     if not focus.plain:
         terms = _staged(chance, terms)
     if focus.tree == "renames":
-        terms = replace(terms, committer="manifest", track="memory")
+        terms = structs.replace(terms, committer="manifest", track="memory")
     run = JobRun(
         name="main", terms=terms, job_id="given" if chance.random() < 0.25 else None,
         tasks=("0", "1", "2") if chance.random() < 0.12 else ("0", "1"),
@@ -192,21 +195,22 @@ def _staged(chance: random.Random, terms: Terms) -> Terms:
     if terms.track != "memory" or aside.random() >= STAGED:
         return terms
     fitting = [n for n in ("directory", "partitioned") if takes(CLASSES[n], terms.mode)]
-    return replace(terms, committer=aside.choice(fitting))
+    return structs.replace(terms, committer=aside.choice(fitting))
 
 
 def neighbour(world: World, focus: Focus, driver: Actor) -> None:
     chance, main = world.chance, world.runs[0]
     name = "main" if chance.random() < 0.2 else "neighbour"
     modes = BY_PARTITION if main.partitioned and chance.random() < 0.7 else BESIDE
-    terms = Terms(
+    terms = structs.replace(
+        USUAL_TERMS,
         mode=chance.choice(modes), accept="results", track="memory", mark_success=True,
         checksum="off",
     )  # fmt: skip
     if not focus.plain:
         terms = _staged(chance, terms)
     if focus.tree == "renames":
-        terms = replace(terms, committer="manifest")
+        terms = structs.replace(terms, committer="manifest")
     run = JobRun(name, terms, None, ("0",), unique=name != "main" and chance.random() < 0.5)
     run.partitioned = terms.mode.endswith("partitions")
     run.after = _window(world, driver)

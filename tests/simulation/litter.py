@@ -7,7 +7,7 @@ tells of. Cleanup takes all that, and nothing of Hadoop's, which carries no toke
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from msgspec import structs
 
 from magic_committer.commit.ready import to_pending
 from magic_committer.hadoop.formats import (
@@ -17,7 +17,7 @@ from magic_committer.hadoop.formats import (
     new_pendingset,
 )
 from magic_committer.hadoop.paths import JobPaths, unique_name
-from magic_committer.protocol.record import JOB_METADATA, StartedJob, Terms
+from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, StartedJob
 from magic_committer.stores.base import Part
 from magic_committer.stores.memory_bucket import md5
 from tests.simulation.scheduler import EPOCH
@@ -50,7 +50,7 @@ def hadoop_job(world: World) -> str:
         world.watch.foreign_upload(upload_id, key)
         truth.hadoop[upload_id] = HadoopTruth(HADOOP, key, body)
         uploads[name] = key, upload_id, part
-    job = StartedJob(HADOOP, "", world.dest.url, Terms(), False, "", False)
+    job = StartedJob(HADOOP, "", world.dest.url, USUAL_TERMS, False, "", False)
     key, upload_id, part = uploads["hadoop.csv"]
     own = world.own_key(key)
     pending = to_pending(
@@ -64,10 +64,10 @@ def hadoop_job(world: World) -> str:
 
 def _former_job(world: World) -> None:
     truth, uuid = world.watch.truth, world.new_id()
-    job = StartedJob(uuid, uuid, world.dest.url, Terms(), False, "", False)
+    job = StartedJob(uuid, uuid, world.dest.url, USUAL_TERMS, False, "", False)
     paths = JobPaths(DEST, uuid)
     truth.jobs[uuid] = JobTruth(
-        uuid, uuid, paths.directory, asdict(job.terms), given=False, state="absent",
+        uuid, uuid, paths.directory, structs.asdict(job.terms), given=False, state="absent",
         decision="aborted", decided_step=-1,
     )  # fmt: skip
 

@@ -19,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 import orjson
+from msgspec import structs
 
 from magic_committer.commit import (
     batches,
@@ -163,13 +164,13 @@ def _not_repeatable(_: Any, runtime: Any, upload: Any, error: Any, conflict: boo
 
 @instead(JobRecord, "step")
 def _any_step(_: Any, self: Any, state: State, nonce: str, **changes: Any) -> JobRecord:
-    record: JobRecord = replace(self, state=state, nonce=nonce, **changes)
+    record: JobRecord = structs.replace(self, state=state, nonce=nonce, **changes)
     return record
 
 
 @instead(JobCommit, "_swap_to_completed")
 def _no_completed(_: Any, self: Any, seen: Any) -> records.Swapped:
-    completed = replace(seen, record=replace(seen.record, state=State.COMPLETED))
+    completed = replace(seen, record=structs.replace(seen.record, state=State.COMPLETED))
     return records.Swapped(True, completed)
 
 
@@ -362,7 +363,7 @@ def _never_asked(
 def _keyless(real: Any, job: Any, results: Any) -> Any:
     if results is None:
         return real(job, None)
-    return real(job, [r if r.key else replace(r, files=0, bytes=0) for r in results])
+    return real(job, [r if r.key else structs.replace(r, files=0, bytes=0) for r in results])
 
 
 @instead(complete, "_settle")
@@ -400,7 +401,7 @@ def _nobody_claims(real: Any, ledger: Any, number: int, uuid: str) -> Move:
 @instead(batches, "publish_batch")
 def _publish_at_the_end(_: Any, ledgers: Any, job: StartedJob, batch: Any) -> str:
     stored = ledgers.read(batch.query)
-    ledger = stored.ledger or Ledger(batch.query, "")
+    ledger = stored.ledger or Ledger(batch.query, "", None, "", None)
     if not ledger.covers(batch.number):
         claim = Claim(job.id, job.uuid, batch.number)
         done = ledger.claimed(claim, "").published(batch.number, ledgers.ids())
@@ -442,7 +443,7 @@ def _done_before_the_old_is_gone(
 def _no_batch_needed(real: Any, runtime: Any, key: str) -> Any:
     """A job of a query is committed like any other."""
     seen = real(runtime, key)
-    return seen and replace(seen, record=replace(seen.record, checkpoint=""))
+    return seen and replace(seen, record=structs.replace(seen.record, checkpoint=""))
 
 
 @instead(Ledgers, "write")

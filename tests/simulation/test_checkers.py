@@ -7,13 +7,14 @@ import random
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec import structs
 
 from magic_committer import api
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.errors import MagicError, PermissionDenied
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.options import Mode
-from magic_committer.protocol.record import JOB_METADATA, State, Terms
+from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, State
 from magic_committer.stores.base import Attributes
 from magic_committer.stores.memory import Request
 from tests.concrete import upload_of
@@ -51,7 +52,9 @@ def act(world: World, program: Callable[[Actor], object], *faults: Fault) -> Act
 
 def job(world: World, actor: Actor, mode: Mode = "append") -> MagicCommitter:
     """A job that is set up."""
-    terms = Terms(mode=mode, accept="results", track="memory", checksum="off")
+    terms = structs.replace(
+        USUAL_TERMS, mode=mode, accept="results", track="memory", checksum="off"
+    )
     return MagicCommitter.setup(world.runtime(actor), DEST, terms, OPTIONS, world.blocks)
 
 

@@ -22,13 +22,8 @@ BANS: dict[str, tuple[str, ...]] = {
     "pyarrow": ("spark/", "ray.py"),
     "pandas": ("spark/",),
     "httptools": ("stores/s3/http.py",),
-    "msgspec": (
-        "hadoop/",
-        "upload/file.py",
-        "commit/success_marker.py",
-        "committers/magic/saved.py",
-        "cli/inspecting.py",
-    ),
+    "msgspec.json": ("hadoop/json.py", "cli/inspecting.py"),  # readers are made at import
+    "msgspec.convert": ("hadoop/json.py",),
     "fsspec": ("filesystem/", "file_trees/by_url.py"),
     # Threads: bounded, and replaceable by a scheduler. Spark's actions wait in one of Spark's own.
     "threading.Thread": ("_pool.py", "spark/driver.py"),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 import magic_committer as mc
 from magic_committer.commit.ready import (
@@ -17,13 +17,13 @@ from magic_committer.commit.ready import (
 from magic_committer.commit.upload_state import UploadName, became
 from magic_committer.hadoop.formats import SIZE_ONLY, Pending, UploadEtag, new_pending
 from magic_committer.hadoop.paths import Destination, java_uri, waiting_path
-from magic_committer.protocol.record import StartedJob, Terms
+from magic_committer.protocol.record import USUAL_TERMS, StartedJob
 from magic_committer.stores.base import PART_NUMBER_MAX, ObjectInfo, Part
 from magic_committer.testing import memory_store
 
 UUID = "0" * 32
 DEST = Destination.parse("s3://bucket/t")
-JOB = StartedJob("j", UUID, DEST.url, Terms(), False, "", False)
+JOB = StartedJob("j", UUID, DEST.url, USUAL_TERMS, False, "", False)
 UPLOAD = ReadyUpload("t/a.csv", "id", (Part(1, '"a"', 1),), 1, None, f"{UUID}.a.0", "")
 
 
@@ -74,7 +74,7 @@ def test_a_key_that_no_file_may_have_is_wrong(key: str) -> None:
 def test_a_key_that_listings_cannot_carry_is_wrong(character: str, adopted: str) -> None:
     """One such key breaks Ceph's listing of the whole prefix: refused before the decision, also of
     a Hadoop job's pendingset."""
-    job = replace(JOB, adopted=adopted)
+    job = structs.replace(JOB, adopted=adopted)
     told = wrong(job, key=f"t/a{character}b", token="" if adopted else UPLOAD.token)
     assert "cannot carry control characters" in told or "has the character" in told
     assert character not in told
@@ -88,7 +88,7 @@ def test_a_token_of_another_job_is_wrong(token: str) -> None:
 
 def test_of_an_adopted_job_no_token_is_right_and_any_is_wrong() -> None:
     """I1: Hadoop's uploads carry no token; one with a token of ours is a zombie's."""
-    adopted = replace(JOB, adopted="__magic_job-j/")
+    adopted = structs.replace(JOB, adopted="__magic_job-j/")
     assert wrong(adopted, token="", multipart_etag='"x-1"') == ""
     assert "is not of this job" in wrong(adopted, token=f"{'1' * 32}.a.0")
 
@@ -118,7 +118,9 @@ def test_a_key_that_is_taken_as_it_is_stands_for_itself_only() -> None:
 
 
 HERE = Destination.parse("file:///data/t")
-WAITING = StartedJob("j", UUID, HERE.url, Terms(committer="manifest"), False, "", False)
+WAITING = StartedJob(
+    "j", UUID, HERE.url, structs.replace(USUAL_TERMS, committer="manifest"), False, "", False
+)
 HOME = f"_temporary/manifest_{UUID}/00/tasks"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from magic_committer.errors import FormatError, OptionError, PathError, WrongType
 from magic_committer.protocol.ledger import (
@@ -22,6 +23,7 @@ from magic_committer.protocol.record import State
 from magic_committer.protocol.rules import may_take_claim
 
 ONE, TWO = "1" * 32, "2" * 32
+NEW = Ledger("q", "n", None, "", None)
 CLAIMED = Ledger("q", "n", 6, ONE, Claim("two", TWO, 7))
 WITH_CHECKPOINT = Ledger("q", "n", 6, ONE, Claim("two", TWO, 7, hash_of("here")), hash_of("there"))
 
@@ -34,7 +36,7 @@ def changed(**fields: Any) -> bytes:
 
 @pytest.mark.parametrize(
     "ledger",
-    [Ledger("q", "n"), Ledger("q", "n", 0, ONE), Ledger("q", "n", None, "", Claim("j", ONE, 0)),
+    [NEW, Ledger("q", "n", 0, ONE, None), structs.replace(NEW, claim=Claim("j", ONE, 0)),
      CLAIMED, CLAIMED.published(7, "m"), WITH_CHECKPOINT, WITH_CHECKPOINT.published(7, "m")],
 )  # fmt: skip
 def test_a_ledger_is_read_as_it_was_written(ledger: Ledger) -> None:
@@ -94,10 +96,10 @@ def test_a_large_ledger_is_refused() -> None:
     ("ledger", "number", "move"),
     [
         (None, 0, Move.CLAIM),
-        (Ledger("q", "n"), 0, Move.CLAIM),
-        (Ledger("q", "n", 6, ONE), 7, Move.CLAIM),
-        (Ledger("q", "n", 6, ONE), 6, Move.SKIP),
-        (Ledger("q", "n", 6, ONE), 5, Move.SKIP),
+        (NEW, 0, Move.CLAIM),
+        (Ledger("q", "n", 6, ONE, None), 7, Move.CLAIM),
+        (Ledger("q", "n", 6, ONE, None), 6, Move.SKIP),
+        (Ledger("q", "n", 6, ONE, None), 5, Move.SKIP),
         (CLAIMED, 6, Move.SKIP),
         (CLAIMED, 7, Move.DECIDE),
         (CLAIMED, 8, Move.CLAIM),

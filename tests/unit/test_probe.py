@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 import magic_committer as mc
 from magic_committer._pool import ThreadPool
@@ -23,7 +24,7 @@ from magic_committer.commit.probe import UNCONDITIONAL, Capabilities
 from magic_committer.errors import InvalidRequest, NotSupported, PreconditionFailed, Unanswered
 from magic_committer.hadoop.paths import Destination, JobPaths, uuid_in_name
 from magic_committer.options import ConditionalWrites, Mode
-from magic_committer.protocol.record import JOB_METADATA, JobRecord, State, Terms
+from magic_committer.protocol.record import JOB_METADATA, USUAL_TERMS, JobRecord, State
 from magic_committer.stores.base import (
     ObjectInfo,
     ObjectStore,
@@ -239,8 +240,9 @@ def runtime_of(store: ObjectStore) -> Runtime:
 def created_job(store: MemoryStore, how: ConditionalWrites = "on") -> tuple[JobPaths, records.Seen]:
     """A job whose record was just written."""
     paths = JobPaths(Destination.parse(DEST), UUID)
-    record = JobRecord(
-        UUID, UUID, State.RUNNING, "n", Terms(conditional_writes=how), given_id=False, started=0.0
+    terms = structs.replace(USUAL_TERMS, conditional_writes=how)
+    record = JobRecord.running(
+        id=UUID, uuid=UUID, nonce="n", terms=terms, given_id=False, started=0.0
     )
     etag = store.put_object(paths.record, record.encode(), metadata={JOB_METADATA: UUID})
     return paths, records.Seen(paths.record, record, etag, 0.0, 0.0)

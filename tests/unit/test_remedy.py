@@ -7,11 +7,12 @@ import shlex
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from magic_committer.commit.outcome import incomplete
 from magic_committer.errors import MagicError
 from magic_committer.options import Mode
-from magic_committer.protocol.record import StartedJob, Terms
+from magic_committer.protocol.record import USUAL_TERMS, StartedJob
 from magic_committer.remedy import DEAD_AFTER, Remedy, add_note, as_command, in_python, reword_notes
 from magic_committer.report import Decider, JobReport
 
@@ -168,7 +169,8 @@ KEYS = ("t/a.csv",)
 
 def told(mode: Mode, *, adopted: str, which: str) -> str:
     """The error of a job of which a file is not published."""
-    job = StartedJob("j", "0" * 32, "s3://bucket/t/", Terms(mode=mode), False, "", False, adopted)
+    terms = structs.replace(USUAL_TERMS, mode=mode)
+    job = StartedJob("j", "0" * 32, "s3://bucket/t/", terms, False, "", False, adopted)
     return str(incomplete(job, "1 file is left", MagicError("500"), **{which: KEYS}))
 
 
