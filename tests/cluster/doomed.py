@@ -1,19 +1,23 @@
-"""A driver that is killed during its commit: run by a test, with a master and a
-destination. All of it reaches the store by `AWS_ENDPOINT_URL`."""
+"""A driver that is killed during its commit: run by a test, with a master and a destination. All of
+it reaches the store by `AWS_ENDPOINT_URL`. Its first line is the application's id."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import write_partitions
+from tests.nightly import most
 
-FILES = 60
-TASKS = 4
+TASKS = most(1_000, 12)
+FILES = 5 * TASKS
+FILE_SECONDS = 0.05
+"""A task takes so long for each file: executors are killed in the middle of tasks."""
 THREADS = 4
 """Requests that the commit has in flight: a kill in the middle leaves files on both sides."""
 
@@ -21,8 +25,9 @@ THREADS = 4
 def write_file_each(task: mc.Task, rows: Iterable[int]) -> None:
     """A file for each row."""
     for row in rows:
-        with task.open(f"{row:03d}.txt", "w", unique=True) as file:
+        with task.open(f"{row:04d}.txt", "w", unique=True) as file:
             file.write(str(row))
+            time.sleep(FILE_SECONDS)
 
 
 def main(master: str, dest: str) -> None:
@@ -33,12 +38,16 @@ def main(master: str, dest: str) -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.cores.max", 2)
+        .config("spark.cores.max", 3)
         .config("spark.executor.cores", 1)
         .config("spark.executor.memory", "700m")
+        .config("spark.speculation", "true")
+        .config("spark.speculation.interval", "100ms")
+        .config("spark.speculation.minTaskRuntime", "500ms")
         .config("spark.executorEnv.AWS_ENDPOINT_URL", os.environ["AWS_ENDPOINT_URL"])
         .getOrCreate()
     )
+    print(spark.sparkContext.applicationId, flush=True)
     options = mc.Options(commit_threads=THREADS)
     rows = spark.sparkContext.parallelize(range(FILES), TASKS)
     write_partitions(rows, dest, write_file_each, options=options)

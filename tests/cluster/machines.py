@@ -25,6 +25,7 @@ CORES_OF_A_WORKER = 2
 """One for the tests' own application, one for that of a driver that is killed."""
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 EXECUTOR = "CoarseGrainedExecutorBackend"
+WORKER = "org.apache.spark.deploy.worker.Worker"
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 
@@ -40,19 +41,25 @@ def cluster(folder: Path) -> Iterator[str]:
     Raises:
         ClusterFailed: it did not start.
     """
-    package = "org.apache.spark.deploy"
     with ExitStack() as stack:
         log = folder / "master.log"
         args = ("--host", MASTER_HOST, "--port", "0", "--webui-port", "0")
-        stack.enter_context(daemon(log, f"{package}.master.Master", *args))
+        stack.enter_context(daemon(log, "org.apache.spark.deploy.master.Master", *args))
         url = awaited(log, _MASTER_URL)
         for host in WORKER_HOSTS:
-            log = folder / f"worker-{host}.log"
-            size = ("--cores", str(CORES_OF_A_WORKER), "--memory", "3g")
-            place = ("--host", host, "--webui-port", "0", "--work-dir", str(folder / host))
-            stack.enter_context(daemon(log, f"{package}.worker.Worker", *place, *size, url))
-            awaited(log, re.compile(f"({_REGISTERED})"))
+            stack.enter_context(worker(folder, host, url))
         yield url
+
+
+@contextmanager
+def worker(folder: Path, host: str, url: str) -> Iterator[None]:
+    """Run a Worker of a Master on an address. Raises ClusterFailed: it did not start."""
+    log = folder / f"worker-{host}.log"
+    size = ("--cores", str(CORES_OF_A_WORKER), "--memory", "3g")
+    place = ("--host", host, "--webui-port", "0", "--work-dir", str(folder / host))
+    with daemon(log, WORKER, *place, *size, url):
+        awaited(log, re.compile(f"({_REGISTERED})"))
+        yield
 
 
 @contextmanager
@@ -86,14 +93,20 @@ def awaited(log: Path, wanted: re.Pattern[str]) -> str:
 
 def executors(application: str) -> dict[int, str]:
     """The processes of an application's executors, and the host of each."""
+    found = commands(EXECUTOR, application)
+    return {pid: command[command.index("--hostname") + 1] for pid, command in found.items()}
+
+
+def commands(program: str, argument: str) -> dict[int, list[str]]:
+    """The processes of a class of Spark's with an argument, and their command lines."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             command = (entry / "cmdline").read_text().split("\0")
         except OSError:  # it has just ended
             continue
-        if any(word.endswith(EXECUTOR) for word in command) and application in command:
-            found[int(entry.name)] = command[command.index("--hostname") + 1]
+        if any(word.endswith(program) for word in command) and argument in command:
+            found[int(entry.name)] = command
     return found
 
 

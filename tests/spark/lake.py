@@ -43,8 +43,9 @@ class Lake:
 
     def keys(self) -> list[str]:
         """All keys under the destination, control objects too, relative to it."""
-        found = self.client.list_objects_v2(Bucket=BUCKET, Prefix=f"{self.name}/")
-        return sorted(one["Key"].removeprefix(f"{self.name}/") for one in found.get("Contents", ()))
+        pages = self.client.get_paginator("list_objects_v2")
+        found = pages.paginate(Bucket=BUCKET, Prefix=f"{self.name}/").search("Contents[].Key")
+        return sorted(key.removeprefix(f"{self.name}/") for key in found if key)
 
     def data(self) -> dict[str, bytes]:
         """Name and bytes of what a reader finds."""
