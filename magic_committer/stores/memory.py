@@ -345,15 +345,18 @@ class MemoryStore:
     # The way of a request ------------------------------------------------------------------------
 
     def _send(self, request: Request, effect: Callable[[], R]) -> R:
+        before, after = self.before, self.after
+        if before is None and after is None:
+            with self._lock:
+                self.requests[request.verb] += 1
+                return effect()
+
         def locked() -> R:
             with self._lock:
                 return effect()
 
         with self._lock:
             self.requests[request.verb] += 1
-        before, after = self.before, self.after
-        if before is None and after is None:
-            return locked()
         object.__setattr__(request, "effect", locked)  # made for this call; nobody has a copy
         if before is not None:
             before(request)
