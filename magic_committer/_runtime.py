@@ -7,13 +7,14 @@ its own. Only `SystemClock` and `new_id` read the time, sleep, or draw random id
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from magic_committer._pool import Pool, ThreadPool
+from magic_committer._pool import Pool, ThreadPool, renewed_in_children
 from magic_committer.stores.base import ObjectStore
 
 
@@ -83,6 +84,55 @@ def no_progress(progress: Progress) -> None:
     """Report to nobody."""
 
 
+OWN_SETS_BYTES_MAX = 16 * 1024**2
+"""Packed bytes of a process's own sets: some 70,000 files."""
+
+
+class OwnSet(NamedTuple):
+    """A task's set as this process has stored it: what a driver needs of it, ``packed`` as in its
+    spool."""
+
+    etag: str
+    task: str
+    attempt: str
+    uuid: str
+    files: int
+    data_bytes: int
+    packed: bytes
+
+
+class OwnSets:
+    """The sets that this process has stored last, by bucket and key. A driver in the same process
+    does not read them back: it only looks whether the object is still the same version."""
+
+    def __init__(self) -> None:
+        self._begin()
+        renewed_in_children(self, OwnSets._begin)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._sets: dict[tuple[str, str], OwnSet] = {}
+        self._bytes = 0
+
+    def keep(self, bucket: str, key: str, own: OwnSet) -> None:
+        """Keep a set, in place of the oldest ones."""
+        self.take(bucket, key)
+        with self._lock:
+            self._sets[bucket, key] = own
+            self._bytes += len(own.packed)
+            while self._bytes > OWN_SETS_BYTES_MAX:
+                oldest = next(iter(self._sets))
+                self._bytes -= len(self._sets.pop(oldest).packed)
+
+    def take(self, bucket: str, key: str) -> OwnSet | None:
+        """Give a set, once; None: it is not there."""
+        with self._lock:
+            own = self._sets.pop((bucket, key), None)
+            if own is not None:
+                self._bytes -= len(own.packed)
+            return own
+
+
 @dataclass(frozen=True, slots=True)
 class Runtime:
     """The components of one job in one process. Never pickled."""
@@ -92,3 +142,4 @@ class Runtime:
     clock: Clock = field(default_factory=SystemClock)
     ids: Callable[[], str] = new_id
     progress: ProgressFunction = no_progress
+    own_sets: OwnSets = field(default_factory=OwnSets)

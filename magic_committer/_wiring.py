@@ -1,4 +1,5 @@
-"""Puts the parts together for one process: its store, its threads, its memory for blocks.
+"""Puts the parts together for one process: its store, its threads, its memory for blocks,
+the sets of its own tasks.
 
 This is the only module that knows a store by name. A test, or a program with its own store,
 registers that store for its bucket. Every other bucket is S3, reached as the environment says.
@@ -17,6 +18,7 @@ from magic_committer._patience import of_handler
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import (
     Clock,
+    OwnSets,
     Progress,
     ProgressFunction,
     Runtime,
@@ -33,6 +35,7 @@ logger = logging.getLogger("magic_committer")
 
 pool = ThreadPool()
 blocks = BlockSource()
+own_sets = OwnSets()
 
 OtherBuckets = Literal["raise", "allow"]
 """What a bucket without a registered store is: an error, or S3 as the environment says."""
@@ -55,7 +58,9 @@ def register_store(
         raise OptionError(
             f"other_buckets={other_buckets!r} is none of {', '.join(get_args(OtherBuckets))}"
         )
-    _registered.append((Runtime(store, pool, clock or SystemClock()), other_buckets))
+    _registered.append(
+        (Runtime(store, pool, clock or SystemClock(), own_sets=own_sets), other_buckets)
+    )
 
 
 def unregister_store(store: ObjectStore) -> None:
@@ -97,10 +102,10 @@ def runtime_for(
     if known is not None:
         return replace(known, progress=progress, pool=pool)
     if is_tree(bucket):
-        return Runtime(store=_tree_store(bucket, held), pool=pool, progress=progress)
+        return Runtime(_tree_store(bucket, held), pool, progress=progress, own_sets=own_sets)
     from magic_committer.stores.s3.client import connect  # late: the import of boto3 takes long
 
-    return Runtime(store=connect(bucket, s3, held), pool=pool, progress=progress)
+    return Runtime(connect(bucket, s3, held), pool, progress=progress, own_sets=own_sets)
 
 
 _tree_stores: WeakValueDictionary[str, ObjectStore] = WeakValueDictionary()

@@ -32,7 +32,7 @@ from itertools import chain, zip_longest
 from typing import IO, Any, NamedTuple, TypeVar
 
 from magic_committer._pool import Outcome
-from magic_committer._runtime import Progress, Runtime
+from magic_committer._runtime import OwnSet, Progress, Runtime
 from magic_committer.commit.ready import (
     EXTRA_ATTEMPT,
     EXTRA_JOB,
@@ -91,21 +91,22 @@ Owns = Callable[[Mapping[str, str] | None], bool]
 @dataclass(frozen=True, slots=True)
 class SetRef:
     """A `.pendingset` to load. ``etag``, ``task`` and ``attempt`` are "" if they are not known
-    before. ``body``: its bytes, if this process has just stored them."""
+    before. ``own``: what it holds, if this process has stored it; ``just_now``: a moment ago."""
 
     key: str
     etag: str = ""
     task: str = ""
     attempt: str = ""
     size: int = 0
-    body: bytes = b""
+    own: OwnSet | None = None
+    just_now: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSet:
     """A loaded set without its uploads; they are in the spool at ``offset``."""
 
-    ref: SetRef
+    key: str
     etag: str
     task: str
     attempt: str
@@ -115,11 +116,6 @@ class LoadedSet:
     bytes: int
     offset: int
     packed_bytes: int
-
-    @property
-    def key(self) -> str:
-        """Where it is stored."""
-        return self.ref.key
 
 
 @dataclass(slots=True)
@@ -137,8 +133,9 @@ class _Read:
     task: str
     attempt: str
     uuid: str
-    rows: list[Row]
+    rows: Sequence[Row]
     statistics: Mapping[str, Any]
+    own: OwnSet | None = None
 
 
 class Spool:
@@ -159,9 +156,12 @@ class Spool:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def write(self, rows: list[Row], statistics: Mapping[str, Any]) -> tuple[int, int]:
+    def write(self, rows: Sequence[Row], statistics: Mapping[str, Any]) -> tuple[int, int]:
         """Append a set's uploads, as rows, and its statistics. Gives offset and length in bytes."""
-        packed = pack(rows, statistics)
+        return self.append(pack(rows, statistics))
+
+    def append(self, packed: bytes) -> tuple[int, int]:
+        """`write`, of what is packed already."""
         offset = self._end
         if self._is_elsewhere:  # a seek writes what is buffered
             self._file.seek(offset)
@@ -199,7 +199,8 @@ def load(
     *,
     owns: Owns | None = None,
 ) -> Loaded:
-    """Read sets into the spool. One GET each.
+    """Read sets into the spool. One GET each; of one that this process has stored one HEAD, or
+    nothing if that was a moment ago.
 
     ``owns`` is given for sets of a listing: pass over objects of another job, whatever they hold (a
     directory that an id names may hold litter of another run), and tombstones of aborted attempts.
@@ -319,10 +320,13 @@ def _reading(
     runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
 ) -> Generator[Outcome[SetRef, _Read], None, None]:
     def read(ref: SetRef, bytes_max: int) -> _Read:
-        if ref.body:
+        if ref.own is not None and ref.own[:3] == (ref.etag, ref.task, ref.attempt):
             now = runtime.clock.now()
-            stored = StoredObject(ObjectInfo(ref.key, ref.size, ref.etag, now, now), ref.body)
-            return _parse(stored, ref, job_id, runtime.store.bucket, listed=False)
+            info = ObjectInfo(ref.key, ref.size, ref.etag, now, now)
+            if not ref.just_now:
+                info = runtime.store.head(ref.key)
+            if same_etag(info.etag, ref.etag):
+                return _Read(info, ref.task, ref.attempt, ref.own.uuid, (), {}, ref.own)
         try:
             stored = runtime.store.get(ref.key, max_bytes=bytes_max)
         except InvalidRequest as error:
@@ -469,16 +473,21 @@ def _content(data: bytes, key: str, bucket: str) -> _Content:
 
 
 def _spooled(ref: SetRef, read: _Read, spool: Spool) -> LoadedSet:
-    offset, packed_bytes = spool.write(read.rows, read.statistics)
+    if read.own is not None:
+        offset, packed_bytes = spool.append(read.own.packed)
+        files, data_bytes = read.own.files, read.own.data_bytes
+    else:
+        offset, packed_bytes = spool.write(read.rows, read.statistics)
+        files, data_bytes = len(read.rows), sum(row[4] for row in read.rows)
     return LoadedSet(
-        ref=ref,
+        key=ref.key,
         etag=read.info.etag,
         task=read.task,
         attempt=read.attempt,
         uuid=read.uuid,
         last_modified=read.info.last_modified,
-        files=len(read.rows),
-        bytes=sum(row[4] for row in read.rows),
+        files=files,
+        bytes=data_bytes,
         offset=offset,
         packed_bytes=packed_bytes,
     )

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
-from magic_committer._runtime import Runtime
+from magic_committer._runtime import OwnSet, Runtime
 from magic_committer.commit import ready
 from magic_committer.commit.steps import again
 from magic_committer.errors import (
@@ -39,7 +40,6 @@ from magic_committer.hadoop.formats import (
 )
 from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import JobPaths
-from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.record import (
     ATTEMPT_METADATA,
     JOB_METADATA,
@@ -59,12 +59,11 @@ PUT_PAUSE_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class StoredSet:
-    """A pendingset as it is stored. ``body``: its bytes, if this handle has stored them."""
+    """A pendingset as it is stored."""
 
     pendings: tuple[Pending, ...]
     etag: str
     size: int
-    body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,28 +94,39 @@ class AttemptSet:
             ready.EXTRA_ATTEMPT: attempt,
         }
 
-    def encode(self, pendings: list[Pending], statistics: Statistics) -> bytes:
+    def encode(self, pendings: list[Pending], iostatistics: dict[str, Any]) -> bytes:
         """Give the set's bytes."""
         pendingset = new_pendingset(
             job_id=self._job.id,
             commits=pendings,
             extra_data=self._extra,
-            iostatistics=statistics.to_dict(),
+            iostatistics=iostatistics,
         )
         return encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
 
-    def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
-        """Store the set, once: ``If-None-Match: *``. A stored set with the same files is as good:
-        our own PUT whose answer was lost, or an earlier commit. A set with other files, and a
-        tombstone, are `TaskFailed`. After a StoreError the set may or may not be stored, unless
-        `refused`."""
+    def put(self, pendings: list[Pending], body: bytes, iostatistics: dict[str, Any]) -> StoredSet:
+        """Store the set that `encode` gave, once: ``If-None-Match: *``. A stored set with the same
+        files is as good: our own PUT whose answer was lost, or an earlier commit. A set with other
+        files, and a tombstone, are `TaskFailed`. After a StoreError the set may or may not be
+        stored, unless `refused`."""
         answer = self.put_once(body)
         if isinstance(answer, Written):
-            return StoredSet(tuple(pendings), answer.etag, len(body), body)
+            if self._job.terms.etag_form == "objects":  # other ones lose checksums as they are read
+                self._keep(pendings, answer.etag, iostatistics)
+            return StoredSet(tuple(pendings), answer.etag, len(body))
         stored = self._with(answer, pendings)
         if stored is None:
             raise self.other_files()
         return stored
+
+    def _keep(self, pendings: list[Pending], etag: str, iostatistics: dict[str, Any]) -> None:
+        """Keep what a driver in this process needs of the set."""
+        packed = ready.pack([ready.row_of(one, self.key) for one in pendings], iostatistics)
+        own = OwnSet(
+            etag, self._task, self.attempt, self._job.uuid, len(pendings),
+            sum(one.length for one in pendings), packed,
+        )  # fmt: skip
+        self._runtime.own_sets.keep(self._runtime.store.bucket, self.key, own)
 
     def claim(self) -> AtKey:
         """Take the set's key with a tombstone (``If-None-Match: *``), so that nobody can commit the

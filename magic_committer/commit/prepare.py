@@ -126,7 +126,8 @@ def load_sets(
     refs = (
         SetRef(
             r.key, r.etag, r.task, r.attempt, r.pendingset_bytes,
-            r.body if isinstance(r, OwnCommit) else b"",
+            own=runtime.own_sets.take(runtime.store.bucket, r.key),
+            just_now=isinstance(r, OwnCommit),
         )
         for r in stored
     )  # fmt: skip
@@ -136,7 +137,7 @@ def load_sets(
         result = told[one.key]
         if (one.files, one.bytes) != (result.files, result.bytes):
             loaded.problems.append(
-                f"{one.ref.key}: holds {counted(one.files, 'file')} and"
+                f"{one.key}: holds {counted(one.files, 'file')} and"
                 f" {counted(one.bytes, 'byte')}, its task said {result.files} and {result.bytes}"
             )
     return loaded

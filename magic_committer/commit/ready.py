@@ -220,7 +220,7 @@ _CHECKED = 4
 """How many columns of a row are checked."""
 
 
-def pack(rows: list[Row], statistics: Mapping[str, Any]) -> bytes:
+def pack(rows: Sequence[Row], statistics: Mapping[str, Any]) -> bytes:
     """Pack a set's rows and statistics into few bytes, for a local spool: first the columns that
     are checked, which are read more often."""
     columns = list(zip(*rows, strict=True))

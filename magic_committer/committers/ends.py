@@ -237,9 +237,8 @@ class TaskAttempt(ABC):
         StoreError. Afterwards the name is free."""
 
     @abstractmethod
-    def _save_set(self) -> tuple[TaskCommit, bytes]:
-        """Store the set, once. Gives the result, whose key is "" if there was nothing to store; and
-        the set's bytes, if the job's driver need not read them."""
+    def _save_set(self) -> TaskCommit:
+        """Store the set, once. Gives the result, whose key is "" if there was nothing to store."""
 
     @abstractmethod
     def _abort(self) -> None:
@@ -277,7 +276,7 @@ class TaskAttempt(ABC):
     def _commit(self, driver: bool) -> TaskCommit:
         first = self.phase is Phase.OPEN
         try:
-            result, body = self._save_set()
+            result = self._save_set()
         except BaseException as error:
             if first and self._set.refused:
                 self._turns.phase = Phase.OPEN
@@ -293,7 +292,7 @@ class TaskAttempt(ABC):
             "job %s: attempt %s of task %s committed, %d files, %d bytes",
             self.job.id, self.attempt, self.task, result.files, result.bytes,
         )  # fmt: skip
-        return OwnCommit(**result.to_dict(), body=body) if driver and body else result
+        return OwnCommit(**result.to_dict()) if driver and result.key else result
 
     def _result(self, etag: str, size: int, files: int, data_bytes: int) -> TaskCommit:
         """The result of the attempt, whose set is stored."""

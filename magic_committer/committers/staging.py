@@ -140,7 +140,7 @@ class StagingAttempt(Attempt):
 
     # Its commit -----------------------------------------------------------------------------------
 
-    def _save_set(self) -> tuple[TaskCommit, bytes]:
+    def _save_set(self) -> TaskCommit:
         """See `TaskAttempt._save_set`: all files are uploaded before."""
         if not self._uploaded:
             self._upload()

@@ -391,10 +391,5 @@ class TaskCommit(OwnDocument, frozen=True):
 
 
 class OwnCommit(TaskCommit, frozen=True):
-    """A result that stays in the process that got it and commits the job next.
-
-    Attributes:
-        body: the `.pendingset`'s bytes, as they were stored: its driver need not read them.
-    """
-
-    body: bytes = b""
+    """A result that stays in the process that got it and commits the job next: nothing comes
+    between."""

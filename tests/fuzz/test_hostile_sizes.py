@@ -192,7 +192,7 @@ def test_large_sets_are_not_read_side_by_side(
     with Spool() as spool:
         read = load(runtime, "j", [SetRef(k, size=size) for k in keys], spool, None)
     assert (len(read.sets), read.problems, read.nobodys) == (20, [], [])
-    assert {one.ref.key for one in read.sets} == set(keys)
+    assert {one.key for one in read.sets} == set(keys)
     assert held.most <= LOADING_BYTES_MAX
     assert held.most_sets == together
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from magic_committer.commit.load import LoadedSet, SetRef
+from magic_committer.commit.load import LoadedSet
 from magic_committer.protocol.rules import choose_attempts
 
 UUID = "0" * 32
@@ -12,13 +12,13 @@ UUID = "0" * 32
 
 def loaded(task: str, key: str, last_modified: float, uuid: str = UUID) -> LoadedSet:
     return LoadedSet(
-        ref=SetRef(key), etag='"0"', task=task, attempt=key, uuid=uuid,
+        key=key, etag='"0"', task=task, attempt=key, uuid=uuid,
         last_modified=last_modified, files=0, bytes=0, offset=0, packed_bytes=0,
     )  # fmt: skip
 
 
 def chosen(*sets: LoadedSet) -> list[str]:
-    return [one.ref.key for one in choose_attempts(sets, UUID)]
+    return [one.key for one in choose_attempts(sets, UUID)]
 
 
 def test_the_newest_attempt_of_a_task_is_chosen() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from magic_committer.commit import load as loading
-from magic_committer.commit.load import SPREAD_SETS, LoadedSet, SetRef, Spool, SpooledSource
+from magic_committer.commit.load import SPREAD_SETS, LoadedSet, Spool, SpooledSource
 
 
 def spooled(spool: Spool, *sizes: int) -> SpooledSource:
@@ -21,8 +21,8 @@ def spooled(spool: Spool, *sizes: int) -> SpooledSource:
             for n in range(files)
         ]
         offset, packed = spool.write(rows, {"counters": {f"task {task}": 1}})
-        ref = SetRef(f"{task}.pendingset")
-        accepted.append(LoadedSet(ref, "", str(task), "a", "u", 0.0, files, files, offset, packed))
+        key = f"{task}.pendingset"
+        accepted.append(LoadedSet(key, "", str(task), "a", "u", 0.0, files, files, offset, packed))
     return SpooledSource(accepted, spool)
 
 

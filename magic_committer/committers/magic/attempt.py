@@ -275,7 +275,7 @@ class Attempt(TaskAttempt):
 
     # Its ends -------------------------------------------------------------------------------------
 
-    def _save_set(self) -> tuple[TaskCommit, bytes]:
+    def _save_set(self) -> TaskCommit:
         """See `TaskAttempt._save_set`: the `.pendingset`."""
         self._fence.cover_when_answered(len(self._files), self._closings.ask)
         self._closings.settle()
@@ -291,16 +291,16 @@ class Attempt(TaskAttempt):
         ]
         pendings, stored = self._gather(closed_well)
         if not pendings and self._in_memory and self.job.terms.accept == "results":
-            return TaskCommit(self.job.uuid, self.task, self.attempt), b""
+            return TaskCommit(self.job.uuid, self.task, self.attempt)
         if stored is None:
             self._stop_clock(False)
-            body = self._set.encode(pendings, self.statistics)
+            iostatistics = self.statistics.to_dict()
+            body = self._set.encode(pendings, iostatistics)
             self._fence.check()
             self._turns.phase = Phase.SENT
-            stored = self._set.put(pendings, body)
+            stored = self._set.put(pendings, body, iostatistics)
         data_bytes = sum(pending.length for pending in stored.pendings)
-        result = self._result(stored.etag, stored.size, len(stored.pendings), data_bytes)
-        return result, stored.body
+        return self._result(stored.etag, stored.size, len(stored.pendings), data_bytes)
 
     def _gather(self, own: list[Pending]) -> tuple[list[Pending], StoredSet | None]:
         """Give all files of the attempt; or the stored set, if another handle has committed the

@@ -340,21 +340,21 @@ class TreeAttempt(TaskAttempt):
 
     # Its ends -------------------------------------------------------------------------------------
 
-    def _save_set(self) -> tuple[TaskCommit, bytes]:
+    def _save_set(self) -> TaskCommit:
         """See `TaskAttempt._save_set`: the manifest."""
         if self._manifest is None:
             self._named = self._gather()
             self._make_last()
             self._manifest = self._encode()
         if not self._named and self.job.terms.accept == "results":
-            return TaskCommit(self.job.uuid, self.task, self.attempt), b""
+            return TaskCommit(self.job.uuid, self.task, self.attempt)
         self._fence.created()  # what another program has written, too
         self._fence.check()
         self._before_set()
         self._turns.phase = Phase.SENT
         etag, size = self._put(self._manifest), len(self._manifest)
         data_bytes = sum(file.size for file in self._named)
-        return self._result(etag, size, len(self._named), data_bytes), b""
+        return self._result(etag, size, len(self._named), data_bytes)
 
     def was_committed(self, result: TaskCommit) -> None:
         super().was_committed(result)  # first: a commit that was interrupted needs them again
