@@ -42,8 +42,8 @@ def formula(
         put_part=every,
         complete_upload=every,
         # a task: 4
-        head=2 * tasks,
-        get=tasks,
+        head=(3 if accept == "results" else 2) * tasks,
+        get=tasks if accept == "listing" else 0,
         # a job
         list=pages(tasks + 2),
         list_uploads=pages(every) + 1,

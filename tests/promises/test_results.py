@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import magic_committer as mc
-from magic_committer import options
+from magic_committer import _runtime, options
 from magic_committer.errors import Unanswered
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore
@@ -23,6 +23,9 @@ from tests.promises.hands import (
     job_of,
     visible,
 )
+
+OWN_BYTES = 1_000
+"""More than what a process keeps of a set of one file, and less than twice that."""
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,56 @@ def test_a_result_that_tells_of_another_set_is_refused(
     assert visible(s3) == {}
     if error is mc.OptionError:
         assert job.commit([result]).files == 1
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["its own", "another process's"])
+@pytest.mark.parametrize("what", ["gone", "changed", "aborted"])
+def test_a_set_that_is_not_the_tasks_any_more_is_refused(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, what: str, kept: bool
+) -> None:
+    """I2: nothing is decided by what only this process remembers: a set that is gone, changed or
+    overwritten by a tombstone since its task stored it is found before the decision."""
+    monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", 10**6 if kept else 0)
+    job = mc.start(DEST, accept="results")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+    body = s3.body(result.key)
+    if what == "gone":
+        s3.delete_object(result.key)
+    elif what == "changed":
+        s3.put_object(result.key, body.replace(b'"length":1', b'"length":2'))
+    else:
+        s3.put_object(result.key, body.replace(b'"commits":[', b'"commits":[],"more":['))
+    s3.requests.clear()
+    with pytest.raises(mc.CommitRefused):
+        job.commit([result])
+    assert s3.requests["head"] >= kept
+    assert visible(s3) == {}
+
+
+def test_a_driver_does_not_read_what_its_process_has_stored(s3: MemoryStore) -> None:
+    """As long as it is the same version. What is published is the same, with the tasks'
+    counters."""
+    job = mc.start(DEST, accept="results")
+    results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
+    read = []
+    s3.before = lambda r: read.append(r.key) if r.verb == "get" else None
+    report = job.commit(results)
+    assert not set(read) & {result.key for result in results}
+    assert (report.files, len(visible(s3))) == (3, 3)
+    assert report.statistics["counters"]["committer_commits_created"] == 3
+
+
+def test_what_a_process_keeps_of_its_sets_has_a_limit(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest ones are read from the store again."""
+    monkeypatch.setattr(_runtime, "OWN_SETS_BYTES_MAX", OWN_BYTES)
+    job = mc.start(DEST, accept="results")
+    results = [committed_task(job, str(n), {f"{n}.csv": b"1"}) for n in range(3)]
+    read = []
+    s3.before = lambda r: read.append(r.key) if r.verb == "get" else None
+    assert job.commit(results).files == 3
+    assert [result.key in read for result in results] == [True, True, False]
 
 
 @pytest.mark.parametrize("changed", ["key", "task"])

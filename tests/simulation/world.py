@@ -18,7 +18,7 @@ from typing import Any, get_args
 from unittest.mock import patch
 
 from magic_committer import _wiring
-from magic_committer._runtime import Runtime
+from magic_committer._runtime import OwnSets, Runtime
 from magic_committer.commit import probe, records
 from magic_committer.hadoop.paths import Destination, JobPaths
 from magic_committer.job import Job
@@ -113,6 +113,8 @@ class World:
                 page_keys=page_keys, forgetful_complete=forgetful, clock=lambda: self.scheduler.now,
                 ids=self.new_id,
             )  # fmt: skip
+        shared = OwnSets()  # in half of all worlds tasks are their driver's threads, for its memory
+        self.own_sets = (lambda: shared) if forgetful else OwnSets
         self.dest = Destination.parse(self.store.bucket) if tree else DEST
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
@@ -181,7 +183,7 @@ class World:
     def runtime(self, actor: Actor) -> Runtime:
         return Runtime(
             store=self.store, pool=StrandPool(self.scheduler, actor),
-            clock=ActorClock(self.scheduler, actor), ids=self.new_id,
+            clock=ActorClock(self.scheduler, actor), ids=self.new_id, own_sets=self.own_sets(),
         )  # fmt: skip
 
     def committer(self, actor: Actor, job: StartedJob) -> Uploading:
