@@ -33,6 +33,7 @@ OWN_BYTES = 1_000
     [
         ({"files": 7}, mc.CommitRefused, "its task said"),
         ({"bytes": 7}, mc.CommitRefused, "its task said"),
+        ({"task": "3"}, mc.CommitRefused, "is '1', not '3'"),
         ({"key": "elsewhere"}, mc.CommitRefused, "not where its pendingset belongs"),
         ({"etag": '"another"'}, mc.CommitRefused, "ETag"),
         ({"etag": ""}, mc.OptionError, "task '1' has no ETag"),
