@@ -22,7 +22,7 @@ from magic_committer import _wiring
 from magic_committer._runtime import Progress, ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import COMMON, Explained, Format, common, note
-from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, hide_progress, wrapped
+from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, wrapped
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import has_deeper, jobs_below
@@ -61,7 +61,8 @@ class Shell:
         another."""
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
-        hide_progress()
+        for bars in BARS:
+            bars.stop()
         click.confirm(question, abort=True, err=True)
 
 

@@ -74,21 +74,14 @@ from magic_committer.stores.urls import url_of
 
 OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
 CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
-"""The most protected first: if two things are known about an upload, the first one holds."""
-
 OLD_SECONDS = 7 * 86_400.0
 """From this age on an upload of another program is called old: operators are told of it."""
-
 FINISHED_BY_RECOVERY = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING})
 """States of a dead job whose uploads are completed, or undone with their objects: `recover` does
 it."""
-
 ABORTED = frozenset({State.ABORTING, State.REVERTED})
 """Nothing of a job in these states becomes visible any more, however young it is: only its sweep is
 left."""
-
-
-# Values -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +197,17 @@ def _protected(found: FoundUpload, foreign: bool, hadoop: bool) -> str:
     return ""
 
 
+def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
+    """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
+    others = found.owner_class in ("foreign", "hadoop")
+    return others and deed(found, older_than, True, True)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which uploads are meant; None: all.
-
-    Attributes:
-        older_than: an age in seconds. An unknown age is not older than anything but 0.
-        job: an id or a UUID.
-        key_glob: for the key below the path; ``*`` matches "/" too.
-    """
+    """Which uploads are meant; None: all. ``older_than``: in seconds; an unknown age is not older
+    than anything but 0. ``job``: an id or a UUID. ``key_glob``: for the key below the path; ``*``
+    matches "/" too."""
 
     older_than: float | None = None
     job: str | None = None
@@ -235,12 +230,6 @@ class Filters:
     def old_from(self) -> float:
         """The age in seconds from which uploads of other programs are told of."""
         return max(self.older_than or 0.0, OLD_SECONDS)
-
-
-def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
-    """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
-    others = found.owner_class in ("foreign", "hadoop")
-    return others and deed(found, older_than, True, True)[0]
 
 
 def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> bool:
@@ -268,7 +257,7 @@ def blind_spot(runtime: Runtime, dest: Destination) -> str:
     )
 
 
-# Whose? -------------------------------------------------------------------------------------------
+# Records ------------------------------------------------------------------------------------------
 
 
 def directory_of(key: str) -> str:
@@ -282,9 +271,6 @@ def at_and_above(directory: str) -> Iterator[str]:
     for index, character in enumerate(directory):
         if character == "/":
             yield directory[: index + 1]
-
-
-# Records ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -401,7 +387,7 @@ class Places:
         return seen
 
 
-# What control objects name ------------------------------------------------------------------------
+# The survey ---------------------------------------------------------------------------------------
 
 
 class Named(NamedTuple):
@@ -430,9 +416,6 @@ def job_id_of(directory: str, key: str) -> str:
 
 def _digest(name: str) -> bytes:
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-# Looking ------------------------------------------------------------------------------------------
 
 
 _verdict = partial(FoundUpload, "", "")
@@ -500,9 +483,8 @@ class Survey:
         for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
-    # What control objects name --------------------------------------------------------------------
-
     def _read(self, prefix: str, place: Place, name: str, directory: JobDirectory) -> None:
+        """Read what the control objects in a committer's directory name."""
         dest = Destination(self.dest.bucket, prefix)
         adopted = {
             seen.record.paths(dest).tree: uuid
@@ -511,17 +493,15 @@ class Survey:
         }
         listing = Listing(self.runtime, name)
         for info, saved in each_saved(self.runtime, listing):
-            if isinstance(saved, MagicError):
-                self._missed(name, directory, saved)
-                continue
-            pendings, metadata = saved
-            uuid = metadata.get(JOB_METADATA, "")
-            directory.signed = bool(uuid) and directory.signed is not False
-            for tree in adopted if not uuid else ():
-                if info.key.startswith(tree):
-                    uuid = adopted[tree]
             try:
-                self._add(dest, name, uuid, info, pendings)
+                if isinstance(saved, MagicError):
+                    raise saved
+                uuid = saved[1].get(JOB_METADATA, "")
+                directory.signed = bool(uuid) and directory.signed is not False
+                for tree in adopted if not uuid else ():
+                    if info.key.startswith(tree):
+                        uuid = adopted[tree]
+                self._add(dest, name, uuid, info, saved[0])
             except MagicError as error:
                 self._missed(name, directory, error)
         directory.age = listing.age
@@ -546,8 +526,6 @@ class Survey:
             if all((one.uuid, one.directory) != (uuid, directory) for one in others):
                 one = Named(uuid, directory, job, upload.token, upload.multipart_etag, age)
                 self._named[_digest(name)] = (*others, one)
-
-    # Judging ------------------------------------------------------------------------------------
 
     def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
         named = self._named.get(_digest(upload_name(upload.key, upload.upload_id)), ())
@@ -580,13 +558,11 @@ class Survey:
         if not verdicts:
             verdicts.append(_verdict("foreign") if self.by_name else self._of_nobody(directory))
         verdict = min(verdicts, key=_rank)
-        if (
-            upload_name(upload.key, upload.upload_id) in self._first
-            or verdict.owner_class == "live"
-        ):
-            return verdict
-        note = "it began while the records were being read"
-        return replace(verdict, owner_class="unknown", note=note)
+        is_new = upload_name(upload.key, upload.upload_id) not in self._first
+        if is_new and verdict.owner_class != "live":
+            note = "it began while the records were being read"
+            return replace(verdict, owner_class="unknown", note=note)
+        return verdict
 
     def _of_job(self, directory: str, uuid: str, job: str) -> FoundUpload:
         """The verdict on an upload of a job of ours, by its UUID."""
@@ -620,8 +596,7 @@ class Survey:
         there = self.places.around(dest)[-1].directories[named.directory]
         if there.unknown:
             return _verdict("unknown", named.job, note="the record of its job cannot be read")
-        if there.record is not None and there.record.record.state is not State.CLOSED:
-            seen = there.record
+        if (seen := there.record) is not None and seen.record.state is not State.CLOSED:
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
@@ -670,9 +645,6 @@ def _rank(verdict: FoundUpload) -> tuple[int, bool]:
 def _dest_of(seen: records.Seen) -> str:
     """The prefix of the destination of a record."""
     return directory_of(seen.key.removesuffix(f"/{RECORD}"))
-
-
-# Sizes --------------------------------------------------------------------------------------------
 
 
 def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[FoundUpload]:
