@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shlex
 import shutil
 import sys
 import traceback
@@ -50,8 +51,12 @@ class Shell:
         if not self.quiet:
             note(line)
 
+    def line(self, *words: str) -> str:
+        """A command that reaches the same store, to be pasted."""
+        return shlex.join(["magic-committer", *_way_of(self.s3), *words])
+
     def advise(self, words: str, command: str) -> None:
-        """The same of a sentence and the command that does it, which has a line of its own."""
+        """Note a sentence, and the command that does it, which has a line of its own."""
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else PIPE_COLUMNS
         for line in (*wrapped("", words, width), f"  {command}"):
             self.note(line)
@@ -102,7 +107,7 @@ def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
 # Errors -------------------------------------------------------------------------------------------
 
 
-def way_of(s3: S3Options) -> tuple[str, ...]:
+def _way_of(s3: S3Options) -> tuple[str, ...]:
     """The global options that lead to the same store. An endpoint that holds credentials is left
     out."""
     endpoint = None if "@" in (s3.endpoint_url or "") else s3.endpoint_url
@@ -111,7 +116,7 @@ def way_of(s3: S3Options) -> tuple[str, ...]:
 
 
 def _in_backticks(s3: S3Options) -> Callable[[Remedy], str]:
-    return lambda remedy: f"`{as_command(remedy, way_of(s3))}`"
+    return lambda remedy: f"`{as_command(remedy, _way_of(s3))}`"
 
 
 def told(error: MagicError, s3: S3Options) -> str:
@@ -123,14 +128,14 @@ def told(error: MagicError, s3: S3Options) -> str:
 def _unfinished(error: CommitIncomplete, s3: S3Options) -> dict[str, Any]:
     """For programs: which keys, and what may be done."""
     keys = ("unresolved", "refused", "unfinished", "outstanding")
-    remedies = [{**one.to_dict(), "command": as_command(one, way_of(s3))} for one in error.remedies]
+    way = _way_of(s3)
     return {
         "job_id": error.job_id,
         "dest": error.remedies[0].dest if error.remedies else "",
         "outcome": "committed",
         "state": error.state,
         **{name: list(getattr(error, name)) for name in keys},
-        "remedies": remedies,
+        "remedies": [{**one.to_dict(), "command": as_command(one, way)} for one in error.remedies],
     }
 
 
@@ -203,7 +208,6 @@ recursive = click.option(
     help="Look at all directories below PATH too: one listing of its objects, a request for each"
     " 1,000.",
 )  # fmt: skip
-"""The option ``--recursive``."""
 
 
 @dataclass(slots=True)
@@ -235,12 +239,16 @@ class Reach:
         except MagicError as error:
             if not (self.many or self.deep):
                 raise
-            note(f"magic-committer: {url}: {told(error, self.shell.s3)}")
-            self.codes.append(exits.code_of(error))
-            self.not_looked_at.append(url)
+            self.failed(url, exits.code_of(error), f"{url}: {told(error, self.shell.s3)}")
         else:
             if len(self.codes) == before:
                 self.codes.append(exits.OK)
+
+    def failed(self, url: str, code: int, why: str) -> None:
+        """Say that a path, or something below it, was not looked at."""
+        note(f"magic-committer: {why}")
+        self.codes.append(code)
+        self.not_looked_at.append(url)
 
     def destinations(self, path: Destination) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
         """The destinations to be looked at for a path: it alone, or all below it that have jobs;

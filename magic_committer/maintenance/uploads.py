@@ -32,7 +32,6 @@ that a control object names (some 250 bytes).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -704,19 +703,16 @@ class Sums:
     """The uploads of a path, added up.
 
     Attributes:
-        limit: how many are kept as ``largest``: those with the most bytes, then the oldest.
         older_than: from which age those of other programs are ``old``, in seconds.
         removable: what `uploads abort` removes without options.
         old: what it removes with ``--foreign`` or ``--hadoop`` only (`is_old`).
     """
 
-    limit: int = 0
     older_than: float = OLD_SECONDS
     all: Sum = field(default_factory=Sum)
     by_class: dict[OwnerClass, Sum] = field(default_factory=dict)
     removable: Sum = field(default_factory=Sum)
     old: dict[OwnerClass, Sum] = field(default_factory=dict)
-    _heap: list[tuple[int, float, int, FoundUpload]] = field(default_factory=list)
 
     def add(self, upload: FoundUpload) -> None:
         """Count one more."""
@@ -726,18 +722,20 @@ class Sums:
             self.removable.add(upload)
         elif is_old(upload, self.older_than):
             self.old.setdefault(upload.owner_class, Sum()).add(upload)
-        if self.limit:
-            ranked = (upload.bytes or 0, upload.age or 0.0, -self.all.uploads, upload)
-            full = len(self._heap) >= self.limit
-            (heapq.heappushpop if full else heapq.heappush)(self._heap, ranked)
+
+    def adding(self, uploads: Iterable[FoundUpload]) -> Iterator[FoundUpload]:
+        """Count each of some uploads when it is asked for."""
+        for upload in uploads:
+            self.add(upload)
+            yield upload
 
     def of(self, owner_class: OwnerClass) -> Sum:
         """Return the sum of a class."""
         return self.by_class.get(owner_class, Sum())
 
-    def largest(self) -> list[FoundUpload]:
-        """Return those that are kept, the largest first, then the oldest."""
-        return [upload for *_, upload in sorted(self._heap, reverse=True)]
+    def counts(self) -> dict[str, int]:
+        """Return the number of uploads of each class."""
+        return {name: one.uploads for name, one in self.by_class.items()}
 
     def old_words(self) -> dict[str, str]:
         """Return what is old and of other programs, in words, by class."""
