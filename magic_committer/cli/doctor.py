@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -11,13 +10,12 @@ import click
 import orjson
 
 from magic_committer import _wiring
-from magic_committer._quantities import age_words
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
 from magic_committer.cli.output import Column, Output
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY
-from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Diagnosis, diagnose
+from magic_committer.doctor.permissions import Diagnosis, diagnose
 from magic_committer.doctor.policies import ROLES, Role, policy
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
@@ -26,14 +24,15 @@ FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
 
 
-def _named(roles: Sequence[str]) -> str:
-    return "every role" if len(roles) == len(ROLES) else ", ".join(roles)
-
-
 PERMISSION_COLUMNS = (
     Column("name", "permission"),
     Column("answer"),
-    Column("roles", "needed by", words=_named, prose=True),
+    Column(
+        "roles",
+        "needed by",
+        prose=True,
+        words=lambda some: "every role" if len(some) == len(ROLES) else ", ".join(some),
+    ),
     Column("use", "for", prose=True),
     Column("where", "what the store said", prose=True),
 )
@@ -84,19 +83,18 @@ def doctor(
     mode append needs is there; 43: a permission is lacking; 46: the store cannot do it.
     """
     if policy_for is not None:
-        return _print_policy(shell, path, policy_for)
+        made = policy(policy_for, path)
+        if shell.output.format == "table":  # as IAM takes it, to be piped on
+            written = orjson.dumps(made, option=orjson.OPT_INDENT_2).decode()
+            shell.output.stream.write(f"{written}\n")
+        else:
+            shell.output.document("policy", {"role": policy_for, "dest": path.url, "policy": made})
+        return exits.OK
     settings = None
     with suppress(NotSupported):
         settings = _wiring.bucket_settings(path.bucket, shell.s3)
     found = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
     _print(shell.output, found)
-    ahead = found.clock_ahead
-    if ahead is not None and abs(ahead) >= CLOCK_SECONDS_MAX:
-        way = "ahead of" if ahead > 0 else "behind"
-        shell.note(
-            f"note: this machine's clock is {age_words(abs(ahead))} {way} the store's. Ages are the"
-            " store's, so nothing is decided by it; S3 refuses requests from 15 min on"
-        )
     for one in found.left:
         shell.note(f"note: this could not be taken away again: {one}")
     if found.lacks(role, "denied"):
@@ -107,19 +105,10 @@ def doctor(
     return exits.OK if append.works or role == "writer" else exits.BAD_STATE
 
 
-def _print_policy(shell: Shell, path: Destination, role: Role) -> int:
-    made = policy(role, path)
-    if shell.output.format == "table":  # as IAM takes it, to be piped on
-        shell.output.stream.write(orjson.dumps(made, option=orjson.OPT_INDENT_2).decode() + "\n")
-    else:
-        shell.output.document("policy", {"role": role, "dest": path.url, "policy": made})
-    return exits.OK
-
-
 def _print(output: Output, found: Diagnosis) -> None:
     """Three tables for people; a row for each check for programs."""
     if output.format != "table":
-        names = ("dest", "store", "transport", "clock_ahead", "problem")
+        names = ("dest", "store", "transport", "problem")
         summary = {name: getattr(found, name) for name in names} | {"left": list(found.left)}
         rows = [{**row, "dest": found.dest} for kind in _checks(found) for row in kind]
         output.rows("check", (), rows, fields=FIELDS, summary=lambda: summary)

@@ -1,4 +1,8 @@
-"""``inspect``: files that a committer left, for people; and whether our readers accept them."""
+"""``inspect``: files that a committer left, for people; and whether our readers accept them.
+
+A file is read by the readers that committing uses, so "valid" means: our own commit, recovery and
+marker code accept all of it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, get_args
 
 import click
@@ -75,6 +79,54 @@ COLUMNS = (
     Column("file"),
 )
 
+FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive", "ledger"]
+FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
+File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
+
+
+class _Form(NamedTuple):
+    """How a kind is read, how large it may be, the names that tell it, and the fields."""
+
+    decode: Callable[[bytes, str], File]
+    bytes_max: int
+    names: tuple[str, ...]
+    own: str
+
+
+_FORMS: Mapping[FileKind, _Form] = {
+    "ledger": _Form(
+        Ledger.decode, LEDGER_BYTES_MAX,
+        # On a disk each query has a directory.
+        (f"{MAGIC_STREAM}/*{JSON}", f"{MAGIC_STREAM}/*/*{JSON}"),
+        "query nonce done done_by claim",
+    ),
+    "pending": _Form(
+        decode_pending, PENDING_BYTES_MAX, (f"*{PENDING_SUFFIX}",),
+        "uploadId destinationKey uri etags bucket taskId",
+    ),
+    "pendingset": _Form(
+        decode_pendingset, PENDINGSET_BYTES_MAX, (f"*{PENDINGSET_SUFFIX}",),
+        "commits jobId extraData",
+    ),
+    "success": _Form(
+        decode_success, SUCCESS_BYTES_MAX, (SUCCESS,),
+        "committer timestamp filenames success metrics diagnostics hostname",
+    ),
+    "plan": _Form(
+        Plan.decode, PLAN_BYTES_MAX, (f"{PLAN_PREFIX}*{JSON}",),
+        "sets deletes partitions nonce uuid job_id",
+    ),
+    "record": _Form(
+        JobRecord.decode, RECORD_BYTES_MAX, (RECORD,), "terms state nonce uuid given_id started"
+    ),
+    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, (ALIVE,), "job role host pid"),
+}  # fmt: skip
+FIELDS_MIN = 2
+"""A document with fewer of a kind's own fields is not of that kind."""
+UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
+"""The greatest size of a file whose content must tell its kind."""
+_TASK_MANIFEST = "TaskManifest/1"
+
 
 @command(
     root, "inspect", WORDS["inspect"], "s3://bucket/table/_SUCCESS", "--validate ./part-0.pending"
@@ -95,9 +147,7 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     kind, content = _look(shell, file)
     if validate:
         row = _row(file, kind, content)
-        words = f"valid: a {kind}, {row['holds']}"
-        if isinstance(content, FormatError):
-            words = ". ".join(filter(None, (f"not valid: {row['why']}", content.hint)))
+        words = f"valid: a {kind}, {row['holds']}" if row["valid"] else f"not valid: {row['why']}"
         told = {name: row[name] for name in FIELDS}
         shell.output.document("validation", told, [(file, words)])
         return exits.OK if row["valid"] else exits.BAD_STATE
@@ -105,27 +155,6 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
         raise content
     _print(shell.output, file, str(kind), content)
     return exits.OK
-
-
-def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]:
-    """Read one file: its kind, and its content or why that is not valid."""
-    kind = kind_by_name(file)
-    try:
-        data = _read(shell, file, _FORMS[kind].bytes_max if kind else UNNAMED_BYTES_MAX)
-        kind = kind or kind_by_content(data, file)
-        return kind, _FORMS[kind].decode(data, file)
-    except FormatError as error:
-        return kind, error
-
-
-def _row(file: str, kind: FileKind | None, content: File | FormatError) -> dict[str, Any]:
-    row = dict.fromkeys(("field", "reason", "holds", "why"), "")
-    if isinstance(content, FormatError):
-        why = f"{content.field or 'document'}: {content.reason}"
-        row |= {"field": content.field, "reason": content.reason, "why": why}
-    else:
-        row["holds"] = _measure(content)
-    return {**row, "file": file, "as": kind, "valid": not row["why"]}
 
 
 def _tell_each(shell: Shell, files: list[str]) -> int:
@@ -149,7 +178,28 @@ def _tell_each(shell: Shell, files: list[str]) -> int:
     return reach.code
 
 
+def _row(file: str, kind: FileKind | None, content: File | FormatError) -> dict[str, Any]:
+    row = {"file": file, "as": kind, "valid": True, "field": "", "reason": "", "why": ""}
+    if not isinstance(content, FormatError):
+        return {**row, "holds": _measure(content)}
+    why = f"{content.field or 'document'}: {content.reason}"
+    return {**row, "valid": False, "field": content.field, "reason": content.reason, "why": why}
+
+
 # Reading ------------------------------------------------------------------------------------------
+
+
+def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]:
+    """Read one file: its kind, by its name or its content, and its content or why that is not
+    valid."""
+    named = PurePosixPath(file)
+    kind = next((k for k, form in _FORMS.items() if any(map(named.match, form.names))), None)
+    try:
+        data = _read(shell, file, _FORMS[kind].bytes_max if kind else UNNAMED_BYTES_MAX)
+        kind = kind or kind_by_content(data, file)
+        return kind, _FORMS[kind].decode(data, file)
+    except FormatError as error:
+        return kind, error
 
 
 def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
@@ -178,67 +228,9 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
     return data
 
 
-# Kinds --------------------------------------------------------------------------------------------
-#
-# A file is read by the readers that committing uses, so "valid" means: our own commit, recovery and
-# marker code accept all of it.
-
-
-FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive", "ledger"]
-FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
-FIELDS_MIN = 2
-"""A document with fewer of a kind's own fields is not of that kind."""
-
-
-File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
-
-
-class _Form(NamedTuple):
-    """How a kind is read, how large it may be, and the fields that tell it."""
-
-    decode: Callable[[bytes, str], File]
-    bytes_max: int
-    own: str
-
-
-_FORMS: Mapping[FileKind, _Form] = {
-    "pending": _Form(
-        decode_pending, PENDING_BYTES_MAX, "uploadId destinationKey uri etags bucket taskId"
-    ),
-    "pendingset": _Form(decode_pendingset, PENDINGSET_BYTES_MAX, "commits jobId extraData"),
-    "success": _Form(
-        decode_success, SUCCESS_BYTES_MAX,
-        "committer timestamp filenames success metrics diagnostics hostname",
-    ),
-    "plan": _Form(Plan.decode, PLAN_BYTES_MAX, "sets deletes partitions nonce uuid job_id"),
-    "record": _Form(JobRecord.decode, RECORD_BYTES_MAX, "terms state nonce uuid given_id started"),
-    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, "job role host pid"),
-    "ledger": _Form(Ledger.decode, LEDGER_BYTES_MAX, "query nonce done done_by claim"),
-}  # fmt: skip
-UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
-"""The greatest size of a file whose content must tell its kind."""
-
-_TASK_MANIFEST = "TaskManifest/1"
-
-
-def kind_by_name(name: str) -> FileKind | None:
-    """The kind that a file's name, or a key, tells; None if it tells none."""
-    directory, _, last = name.rpartition("/")
-    of_streams = MAGIC_STREAM in directory.split("/")[-2:]  # on a disk: a directory for each query
-    if of_streams and last.endswith(JSON):
-        return "ledger"
-    if last.endswith(PENDINGSET_SUFFIX):
-        return "pendingset"
-    if last.endswith(PENDING_SUFFIX):
-        return "pending"
-    if last.startswith(PLAN_PREFIX) and last.endswith(JSON):
-        return "plan"
-    return {SUCCESS: "success", RECORD: "record", ALIVE: "alive"}.get(last)  # type: ignore[return-value]
-
-
 def kind_by_content(data: bytes, source: str) -> FileKind:
     """The kind of which a document has the most fields; raise `FormatError` if it has of none."""
-    document: dict[str, Any] = {}
+    document: Any = None
     try:
         refuse_crowded(data)
         document = orjson.loads(data)
@@ -254,10 +246,8 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
     score = {kind: len(set(one.own.split()) & set(document)) for kind, one in _FORMS.items()}
     best = max(FILE_KINDS, key=lambda kind: (score[kind], kind == "success"))
     if score[best] < FIELDS_MIN:
-        raise FormatError(
-            source, "", "has the fields of none of the files that committers write",
-            hint=f"Say what it is: {', '.join(FILE_KINDS)}",
-        )  # fmt: skip
+        reason = f"has the fields of none of the files that committers write: {', '.join(_FORMS)}"
+        raise FormatError(source, "", reason)
     return best
 
 
@@ -318,14 +308,15 @@ def _measure(content: File) -> str:
         case Pending():
             return f"{counted(len(content.etags), 'part')}, {bytes_words(content.length)}"
         case PendingSet():
-            files = counted(len(content.commits), "file")
-            return f"{files}, {bytes_words(sum(c.length for c in content.commits))}"
+            size = sum(pending.length for pending in content.commits)
+            return f"{counted(len(content.commits), 'file')}, {bytes_words(size)}"
         case Plan():
-            files = counted(content.files, "file")
-            sets = counted(len(content.sets), "set")
+            sets, files = counted(len(content.sets), "set"), counted(content.files, "file")
             return f"{sets}, {files}, {bytes_words(content.data_bytes)}"
         case SuccessData():
             return f"committer: {content.committer}"
-    told = plain(content)
-    whose = next(f"{name}: {told[name]}" for name in ("id", "job", "query") if name in told)
-    return whose.replace("_", " ")
+        case JobRecord():
+            return f"id: {content.id}"
+        case Ledger():
+            return f"query: {content.query}"
+    return f"job: {content.job}"

@@ -14,7 +14,6 @@ import orjson
 import pytest
 
 import magic_committer as mc
-from magic_committer._runtime import SystemClock
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.commit import probe
 from magic_committer.commit.probe import Capabilities
@@ -77,9 +76,9 @@ def used(memory_s3: MemoryStore) -> Iterator[MemoryStore]:
 
 
 @contextmanager
-def served(store: MemoryStore, clock: PatientClock | None = None) -> Iterator[MemoryStore]:
+def served(store: MemoryStore) -> Iterator[MemoryStore]:
     """A store behind the command line."""
-    register_store(store, clock or PatientClock())
+    register_store(store, PatientClock())
     try:
         yield store
     finally:
@@ -217,17 +216,6 @@ def test_a_store_that_does_not_answer_is_asked_once(command: Command, used: Memo
         used.requests.clear()
         ran = command("doctor", PATH)
         assert (ran.code, ran.out, used.requests.total()) == (code, "", 1)
-
-
-def test_a_wrong_clock_is_a_note(command: Command) -> None:
-    """It is told, and decides nothing."""
-    clock = PatientClock()
-    clock.ahead = 300.0
-    with served(MemoryStore("bucket", clock=SystemClock().now), clock):
-        ran = command(*DOCTOR)
-    assert ran.code == 0
-    assert "5 min ahead of the store's" in ran.err
-    assert 298 <= ran.json()["summary"]["clock_ahead"] <= 302
 
 
 @pytest.mark.parametrize("number", range(1, 16))
