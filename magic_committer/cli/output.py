@@ -40,8 +40,6 @@ SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
 ROWS_MAX = 1000
 """Rows of a table; of the others the number is told."""
-SCREEN_LINES = 40
-"""Below a longer table stands what stands above it, too."""
 PIPE_COLUMNS = 1_000_000
 """The width of what is no terminal: no line is wrapped."""
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
@@ -165,8 +163,6 @@ class Output:
             if told:
                 self.text(told)
             self.stream.writelines(f"{line}\n" for line in lines)
-            if told and len(lines) > SCREEN_LINES:
-                self.text(told)
 
     def _lines(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """The lines of a table, then the reasons. A key that does not fit beside the rest has a

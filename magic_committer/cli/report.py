@@ -1,5 +1,5 @@
-"""``report``: what lies open under a path, whose it is, since when, and what removes it; in a few
-lines, as JSON, or as one page that a person looks at in a browser.
+"""``report``: one page for a browser, which tells what lies open under a path, whose it is, since
+when, and what removes it.
 
 Reads only. What cannot be found out is a note, and the rest is told all the same.
 
@@ -12,16 +12,14 @@ the page's own policy forbids it to load or run anything.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 import click
 
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli.app import WORDS, clean, root
-from magic_committer.cli.output import Prose
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
@@ -87,34 +85,30 @@ class ReportData:
     removing: Sequence[tuple[str, str]] = ()
 
 
-@command(root, "report", WORDS["report"], "s3://bucket/table", "s3://bucket/table -o report.html")
+@command(root, "report", WORDS["report"], "s3://bucket/table -o report.html")
 @click.argument("path", type=DIRECTORY)
 @click.option(
-    "-o", "--output", "file", metavar="FILE",
+    "-o", "--output", "file", metavar="FILE", default="-",
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="Write a page to look at in a browser; - is stdout. A file is replaced as a whole.",
+    help="Where to write the page; stdout by default. A file is replaced as a whole.",
 )  # fmt: skip
 @recursive
-def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int:
-    """Report what lies open under PATH: uploads by class, and jobs; and what removes it.
+def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
+    """Write a page for a browser: what lies open under PATH, whose it is, since when, which jobs wait
+    for somebody, and what removes it. For programs: uploads list and job list.
 
     Uploads are those of all directories below PATH; jobs only with --recursive.
     """
+    if shell.output.format != "table":
+        raise click.UsageError("report writes a page: uploads list and job list have --format")
     reach = Reach(shell, many=False, deep=deep)
-    data = look(shell, reach, path)
-    if file is not None:
-        try:
-            with click.open_file(file, "w", encoding="utf-8", atomic=True) as written:
-                written.write(page(data))
-        except OSError as error:
-            raise MagicError(f"{file} could not be written: {error.strerror}") from error
-    if file != "-":
-        shell.output.document("report", plain(data), lines(data))
-        for words, line in data.removing:
-            shell.advise(words, line)
-        reach.tell()
-    if file not in (None, "-"):
-        shell.note(f"The page is in {file}")
+    written = page(look(shell, reach, path))
+    try:
+        with click.open_file(file, "w", encoding="utf-8", atomic=True) as opened:
+            opened.write(written)
+    except OSError as error:
+        raise MagicError(f"{file} could not be written: {error.strerror}") from error
+    reach.tell()
     return reach.code
 
 
@@ -150,51 +144,6 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
         unlooked=not jobs and reach.found_nothing(dest),
         removing=removing,
     )
-
-
-def plain(data: ReportData) -> dict[str, Any]:
-    """The data for programs: plain JSON values."""
-    uploads = None
-    if (sums := data.sums) is not None:
-        uploads = {
-            "total": asdict(sums.all),
-            "removable": asdict(sums.removable),
-            "old": sums.to_dict()["old"],
-            "by_class": {name: asdict(sums.of(name)) for name in CLASSES},
-            "largest": [upload.to_dict() for upload in data.largest],
-        }
-    return {
-        **{name: getattr(data, name) for name in ("dest", "store", "made")},
-        "uploads": uploads,
-        "jobs": [job.to_dict() for job in data.jobs],
-        "removing": [{"words": words, "command": line} for words, line in data.removing],
-        "notes": list(data.notes),
-        "not_looked_at": [data.dest] if data.unlooked else [],
-    }
-
-
-def lines(data: ReportData) -> Iterator[tuple[str, str]]:
-    """The same data for people, shortened to a few lines: name and words."""
-    yield "path", data.dest
-    yield "store", data.store
-    if data.sums is not None:
-        yield "open uploads", data.sums.all.words()
-        for name, (title, _) in CLASSES.items():
-            held = data.sums.of(name)
-            since = f", the oldest {age_words(held.oldest)}" if held.oldest is not None else ""
-            yield f"  {title.lower()}", f"{held.words()}{since}" if held.uploads else ""
-        yield "left by dead jobs", data.sums.removable.words()
-    waiting = sum(map(needs_care, data.jobs))
-    care = f", {waiting:,} of them to be finished or removed" if waiting else ""
-    none = "none directly here; directories below were not looked at"
-    yield "jobs", none if data.unlooked else f"{len(data.jobs):,}{care}"
-    for job in data.jobs:
-        if needs_care(job):
-            where = "" if job.dest == data.dest else f" of {job.dest}"
-            state = job.state if job.kind == "ours" else job.kind
-            yield f"  {job.id}", Prose(f"{state}{where}: {job.would}")
-    for told in data.notes:
-        yield "note", Prose(told)
 
 
 def needs_care(job: FoundJob) -> bool:

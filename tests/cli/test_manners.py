@@ -121,7 +121,7 @@ def test_what_cannot_be_seen_is_escaped(
 
 @pytest.mark.parametrize("how", FORMATS)
 @pytest.mark.parametrize(
-    "words", ["uploads list", "report", "uploads expect 9", "job list", "cleanup", "uploads abort"]
+    "words", ["uploads list", "uploads expect 9", "job list", "cleanup", "uploads abort"]
 )
 def test_no_command_obeys_a_key(
     command: Command, memory_s3: MemoryStore, words: str, how: str
