@@ -94,8 +94,8 @@ class ReportData:
 )  # fmt: skip
 @recursive
 def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
-    """Write a page for a browser: what lies open under PATH, whose it is, since when, which jobs wait
-    for somebody, and what removes it. For programs: uploads list and job list.
+    """Write a page for a browser: what lies open under PATH, whose it is, since when, which jobs
+    wait for somebody, and what removes it. For programs: uploads list and job list.
 
     Uploads are those of all directories below PATH; jobs only with --recursive.
     """
