@@ -246,7 +246,7 @@ class Output:
 
 def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """A document for people: name and words of each field that holds something, by its name in the
-    other formats; a line for each item of a list."""
+    other formats; a line for each item of a list, of a document its first field."""
     for number, (name, held) in enumerate(value.items()):
         words = f"{before}{name if before else name.replace('_', ' ')}"
         if before and number >= ITEMS_MAX:
@@ -256,7 +256,7 @@ def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
             yield from described(counters, f"{words}: ")
         elif isinstance(held, list | tuple):
             for one in held[:ITEMS_MAX]:
-                told = one["key"] if isinstance(one, Mapping) else str(one)
+                told = str(next(iter(one.values()))) if isinstance(one, Mapping) else str(one)
                 yield words, Prose(told) if name in PROSE else told
             if (more := len(held) - ITEMS_MAX) > 0:
                 yield words, f"and {more:,} more"

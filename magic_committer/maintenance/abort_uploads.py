@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from magic_committer._quantities import age_words, counted_are
 from magic_committer._runtime import Progress, Runtime
@@ -153,11 +153,7 @@ class OpenUploads:
         return ActionPlan(clearing.question, clearing, "", clearing.finish)
 
 
-# The plan -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(NamedTuple):
     """What became of one upload."""
 
     found: FoundUpload
@@ -287,8 +283,6 @@ class Clearing:
                 where = url_of(scope.bucket, job.dest)
                 self.advice[f"dead job {job.id} under {where}: {why}: recover it"] = None
 
-    # Doing ----------------------------------------------------------------------------------------
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Give the rows of the plan: the uploads that it would abort, looked at each time."""
         return (one.to_dict() for one in self.run(dry_run=True))
@@ -297,10 +291,10 @@ class Clearing:
         """Run the plan, and count what became of the uploads."""
         counts: Counter[str] = Counter()
         stays: list[FoundUpload] = []
-        for one in self.run():
-            counts[one.action] += 1
-            if one.action == "left" and len(stays) < NAMED_MAX:
-                stays.append(replace(one.found, note=one.why))
+        for found, action, why in self.run():
+            counts[action] += 1
+            if action == "left" and len(stays) < NAMED_MAX:
+                stays.append(replace(found, note=why))
         numbers = counts["aborted"], counts["gone"], counts["left"]
         return AbortedUploads(*numbers, tuple(stays), tuple(self.unfinished))
 
