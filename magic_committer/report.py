@@ -6,14 +6,33 @@ This module stands below all others, so that an error can carry a report (`error
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from magic_committer._quantities import counted
 
 
+class Told:
+    """What a call tells, as plain values."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain JSON values, field by field."""
+        names = (one.name for one in fields(self) if one.name[0] != "_")  # type: ignore[arg-type]
+        return {name: _plain(getattr(self, name)) for name in names}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Told):
+        return value.to_dict()
+    if isinstance(value, str):
+        return str(value)  # a record's state
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
 @dataclass(frozen=True, slots=True)
-class Decider:
+class Decider(Told):
     """The process that decided a job: for people who look, and for a driver that obeys the decision
     of another process.
 
@@ -29,7 +48,7 @@ class Decider:
 
 
 @dataclass(frozen=True, slots=True)
-class JobReport:
+class JobReport(Told):
     """What became of a job. ``str(report)`` is one line for people.
 
     Attributes:
@@ -116,10 +135,3 @@ class JobReport:
         if self.warnings:
             left.append(f"{counted(len(self.warnings), 'warning')}: {self.warnings[0]}")
         return left
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the report as plain JSON values, field by field."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["decider"] = asdict(self.decider) if self.decider else None
-        values["state"] = str(self.state)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

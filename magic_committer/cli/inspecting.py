@@ -172,9 +172,6 @@ def _row(file: str, kind: FileKind | None, content: File | FormatError) -> dict[
     return {**row, "valid": False, "field": content.field, "reason": content.reason, "why": why}
 
 
-# Reading ------------------------------------------------------------------------------------------
-
-
 def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]:
     """Read one file: its kind, by its name or its content, and its content or why that is not
     valid."""

@@ -104,9 +104,6 @@ def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
         BARS.remove(bars)
 
 
-# Errors -------------------------------------------------------------------------------------------
-
-
 def _way_of(s3: S3Options) -> tuple[str, ...]:
     """The global options that lead to the same store. An endpoint that holds credentials is left
     out."""
@@ -189,9 +186,6 @@ def command(
         return made
 
     return decorate
-
-
-# Several paths ------------------------------------------------------------------------------------
 
 
 recursive = click.option(

@@ -48,7 +48,6 @@ from magic_committer.maintenance.uploads import (
     Filters,
     FoundUpload,
     Survey,
-    blind_spot,
     deed,
     is_old,
     sized,
@@ -119,8 +118,7 @@ class OpenUploads:
         prove the contrary, two uploads are created and aborted, once for each process and store.
         Returns why they may, in a sentence; "" if there is no reason. Repeatable. `StoreError`: it
         could not be found out."""
-        survey = self.survey
-        return "" if survey.shows_more_than_keys else blind_spot(survey.runtime, survey.dest)
+        return self.survey.unseen()
 
     def abort(
         self, *, foreign: bool = False, hadoop: bool = False, max_aborts: int | None = None

@@ -52,7 +52,6 @@ from magic_committer.maintenance.uploads import (
     OLD_SECONDS,
     Places,
     Survey,
-    blind_spot,
     directory_of,
 )
 from magic_committer.options import Options
@@ -350,7 +349,7 @@ class Cleaning:
             self._errors.append(f"uploads could not be listed: {error}")
         self._errors += survey.problems
         try:
-            why = "" if survey.shows_more_than_keys else blind_spot(self.runtime, self.dest)
+            why = survey.unseen()
         except StoreError as error:
             why = str(error)
         self._errors += [why] if why else []

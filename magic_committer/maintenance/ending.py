@@ -174,7 +174,6 @@ class Ending:
     runtime: Runtime
     dest: Destination
     job_id: str
-    options: Options | None = None
     adopt: bool = False
     dead_after: float | None = None
     verb: Call = "abort"
@@ -228,7 +227,7 @@ class Ending:
         """Plan to finish the job as it was decided, or to abort it if it was not."""
         recover = partial(
             recover_job, self.runtime, self.dest, self.job_id, accept=accept,
-            leave_visible=leave_visible, options=self.options,
+            leave_visible=leave_visible,
             dead_after=DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after,
         )  # fmt: skip
 
@@ -262,9 +261,8 @@ class Ending:
     def give_up(self) -> ActionPlan[GivenUp]:
         """Plan to give up what can be neither finished nor undone."""
         give_up = partial(
-            give_up_job, self.runtime, self.dest, self.job_id,
-            dead_after=self._settled(), options=self.options,
-        )  # fmt: skip
+            give_up_job, self.runtime, self.dest, self.job_id, dead_after=self._settled()
+        )
         try:
             look = give_up(dry_run=True)
         except JobNotFound as error:
@@ -319,9 +317,8 @@ class Ending:
 
     def _adopt(self, *, dry_run: bool) -> Adoption:
         return adopt_job(
-            self.runtime, self.dest, self.job_id,
-            dead_after=self._settled(), dry_run=dry_run, options=self.options,
-        )  # fmt: skip
+            self.runtime, self.dest, self.job_id, dead_after=self._settled(), dry_run=dry_run
+        )
 
     def _settled(self) -> float:
         return LEFTOVER_AFTER_SECONDS if self.dead_after is None else self.dead_after
@@ -344,7 +341,7 @@ class Ending:
         return self.seen
 
     def _committer(self) -> MagicCommitter:
-        return MagicCommitter.found(self.runtime, self.dest, self._take(), self.options)
+        return MagicCommitter.found(self.runtime, self.dest, self._take(), None)
 
     def _job(self) -> StartedJob:
         """The job as its record says, or as it will be."""
@@ -392,7 +389,7 @@ class Ending:
                 " messages, and what lies on the store may be cut short",
                 self._remedy("abort", "if its driver is dead, abort and run it again"),
             )
-        committer = MagicCommitter(self.runtime, job, self.options or Options(), BlockSource())
+        committer = MagicCommitter(self.runtime, job, Options(), BlockSource())
         found = committer.driver(accept=accept).look(expect)
         abort = self._remedy("abort", "abort it")
         if found.problems:
@@ -419,7 +416,7 @@ class Ending:
             return f"Finish undoing job {self.job_id}, which is {self.state}?"
         job, stays = self._job(), ""
         if undecided and job.adopted:  # of other jobs nothing is visible
-            stays = _stays(self.runtime, job, self.options, leave_visible)
+            stays = _stays(self.runtime, job, leave_visible)
         found = self.look()
         if not undecided:
             return (
@@ -462,10 +459,10 @@ class Ending:
         return replace(remedy, options={**adopt, **remedy.options})
 
 
-def _stays(runtime: Runtime, job: StartedJob, options: Options | None, leave_visible: bool) -> str:
+def _stays(runtime: Runtime, job: StartedJob, leave_visible: bool) -> str:
     """What of an adopted job its JVM made visible, in words; raise `AlreadyVisible` unless that may
     stay."""
-    in_flight = (options or Options()).commit_threads
+    in_flight = Options().commit_threads
     return refuse_if_published(runtime, job, in_flight, leave_visible=leave_visible)
 
 
@@ -556,7 +553,7 @@ def _planned(
     if seen.record.state is State.RUNNING and seen.record.adopted:
         job = StartedJob.attached(seen.record, dest.url, seen.etag)
         try:
-            stays = _stays(runtime, job, None, leave_visible)
+            stays = _stays(runtime, job, leave_visible)
         except AlreadyVisible as error:
             return replace(recovery, did=f"nothing: {error.message}")
         return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery

@@ -231,31 +231,6 @@ class Filters:
         return max(self.older_than or 0.0, OLD_SECONDS)
 
 
-def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> bool:
-    """Whether a listing below a path proves that the store lists uploads by a part of their keys.
-    Without a prefix MinIO shows what its process remembers: that proves nothing. Pure."""
-    return bool(dest.prefix) and any(one.key != dest.prefix for one in listed)
-
-
-def blind_spot(runtime: Runtime, dest: Destination) -> str:
-    """Why uploads may be open below a path although no listing shows them; "" if there is no
-    reason. Ask this only if a listing does not prove the contrary (`shows_more_than_keys`). The
-    first time in a process it creates two uploads in a job's directory there, lists them and aborts
-    them: 9 requests. Repeatable. `PermissionDenied`: the caller may not create uploads."""
-    try:
-        how = hides_uploads(runtime, dest.prefix)
-    except StoreError as error:
-        what = f"whether the store shows all open uploads under {dest.url} cannot be told"
-        raise error.ending(what) from error
-    if not how:
-        return ""
-    return (
-        f"uploads may be open under {dest.url} that cannot be seen: the store {how}. Only a"
-        " lifecycle rule takes them (magic-committer lifecycle ensure), or the store's own rule"
-        " (MinIO: after 24 hours)"
-    )
-
-
 # Records ------------------------------------------------------------------------------------------
 
 
@@ -429,7 +404,6 @@ class Survey:
         by_name: only the uploads' names and the records tell owners, no control object is read:
             what has no job's name is ``foreign``, a running job is ``live``.
         places: the records at and above the uploads.
-        shows_more_than_keys: whether the listing proves that the store lists by prefix.
     """
 
     def __init__(
@@ -444,11 +418,14 @@ class Survey:
         self.runtime, self.dest, self.in_flight = runtime, dest, in_flight
         self.dead_after, self.by_name = dead_after, by_name
         self._first = KeySet()
-        self.shows_more_than_keys = False
+        self._lists_by_prefix = False
         directories: set[str] = set()
         with Ahead(runtime, lambda: runtime.store.list_uploads(dest.prefix)) as pages:
             for page in pages:
-                self.shows_more_than_keys |= shows_more_than_keys(dest, page.uploads)
+                # Without a prefix MinIO shows what its process remembers: that proves nothing.
+                self._lists_by_prefix |= bool(dest.prefix) and any(
+                    one.key != dest.prefix for one in page.uploads
+                )
                 for upload in page.uploads:
                     self._first.add(upload_name(upload.key, upload.upload_id))
                     if not by_name or owner_of(upload.key, upload.upload_id):
@@ -476,6 +453,24 @@ class Survey:
     def problems(self) -> tuple[str, ...]:
         """What could not be read and makes uploads ``unknown`` or ``foreign``."""
         return (*self.places.problems, *self._unread)
+
+    def unseen(self) -> str:
+        """Why uploads may be open below the path although no listing shows them; "" if there is no
+        reason. If the first listing does not prove the contrary, two uploads are created in a job's
+        directory there, listed and aborted, once in a process: 9 requests. Repeatable.
+        `PermissionDenied`: the caller may not create uploads."""
+        if self._lists_by_prefix:
+            return ""
+        try:
+            how = hides_uploads(self.runtime, self.dest.prefix)
+        except StoreError as error:
+            what = f"whether the store shows all open uploads under {self.dest.url} cannot be told"
+            raise error.ending(what) from error
+        return how and (
+            f"uploads may be open under {self.dest.url} that cannot be seen: the store {how}. Only"
+            " a lifecycle rule takes them (magic-committer lifecycle ensure), or the store's own"
+            " rule (MinIO: after 24 hours)"
+        )
 
     def pages(self) -> Iterator[list[FoundUpload]]:
         """The uploads as they are now, in the store's order, without their sizes."""
