@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
@@ -358,7 +359,9 @@ class Clearing:
     def _each(self, chosen: list[FoundUpload], job: DeadJob | None) -> Iterator[Cleared]:
         runtime, in_flight = self._runtime, self._survey.in_flight
         works = (
-            (found, self._to_clear(found, job)) for found in chosen if found.owner_class != "hadoop"
+            (one, partial(self._clearing, one, job))
+            for one in chosen
+            if one.owner_class != "hadoop"
         )
         with closing(steps.each(runtime, works, in_flight=in_flight)) as ended:
             for _, cleared in ended:
@@ -373,12 +376,8 @@ class Clearing:
             for outcome in outcomes:
                 yield outcome.unwrap()
 
-    def _to_clear(self, found: FoundUpload, job: DeadJob | None) -> steps.Start[Cleared]:
-        """`_clearing`, to be begun by `steps.each`."""
-        return lambda again: self._clearing(found, job, aborted=again)
-
     def _clearing(
-        self, found: FoundUpload, job: DeadJob | None, *, aborted: bool = False
+        self, found: FoundUpload, job: DeadJob | None, aborted: bool = False
     ) -> steps.Steps[Cleared]:
         """Look for one upload again; abort it, if it is still open and still old enough. Raises no
         `MagicError`. ``job``: its dead job, which has just been aborted. ``aborted``: an earlier

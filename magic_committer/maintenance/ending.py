@@ -289,7 +289,7 @@ class Ending:
 
     def look(self) -> FoundJob:
         """What the job's directory holds; `JobNotFound` says which jobs there are."""
-        found = inspect_job(self.runtime, self.dest, self.job_id, DEAD_AFTER_SECONDS)
+        found = inspect_job(self.runtime, self.dest, self.job_id)
         if found is None:
             raise self._not_found()
         return found

@@ -53,7 +53,7 @@ from magic_committer.hadoop.paths import (
     JobPaths,
     is_control_element,
 )
-from magic_committer.maintenance.reports import NAMED_MAX, FoundJob
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, NAMED_MAX, FoundJob
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
@@ -311,14 +311,12 @@ def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Itera
             yield inspect_one(runtime, dest, directory, dead_after, older=True)
 
 
-def inspect_job(
-    runtime: Runtime, dest: Destination, job_id: str, dead_after: float
-) -> FoundJob | None:
+def inspect_job(runtime: Runtime, dest: Destination, job_id: str) -> FoundJob | None:
     """One job, ours or Hadoop's in either layout. None if there is none with that id."""
-    found = inspect_one(runtime, dest, JobPaths(dest, job_id).directory, dead_after)
+    found = inspect_one(runtime, dest, JobPaths(dest, job_id).directory, DEAD_AFTER_SECONDS)
     if not found.objects:
         older = f"{dest.older_jobs_prefix}{job_id}/"
-        found = inspect_one(runtime, dest, older, dead_after, older=True)
+        found = inspect_one(runtime, dest, older, DEAD_AFTER_SECONDS, older=True)
     return found if found.objects else None
 
 
