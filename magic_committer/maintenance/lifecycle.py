@@ -26,6 +26,7 @@ from typing import Any, Literal
 
 from magic_committer._runtime import Clock
 from magic_committer._wiring import BucketSettings
+from magic_committer.commit.steps import again
 from magic_committer.errors import MagicError, OptionError
 
 RULE_ID = "magic-committer-abort-incomplete-uploads"
@@ -150,9 +151,7 @@ def ensure(settings: BucketSettings, prefix: str, days: int, clock: Clock) -> Me
     if merged.change == "nothing":
         return merged
     settings.put_lifecycle(merged.configuration)
-    for number in range(READ_BACK_TRIES_MAX):
-        if number:
-            clock.sleep(READ_BACK_SECONDS * 2 ** (number - 1))
+    for _ in again(clock, READ_BACK_TRIES_MAX, READ_BACK_SECONDS):
         if same(settings.lifecycle(), merged.configuration):
             return merged
     raise LifecycleChanged(
