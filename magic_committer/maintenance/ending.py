@@ -788,24 +788,28 @@ class GivingUp:
         upload, ended = end
         if isinstance(ended, UploadLook):
             return str(ended.state.value)
-        if ended.removal is not Removal.LEFT and (
-            ended.removal is Removal.VISIBLE or ended.error is not None
-        ):
-            try:
-                there = object_at(self.runtime, upload.key) if self.undo else None
-                if there is not None and became(upload, there):
+        became_visible = ended.removal is Removal.VISIBLE
+        if ended.removal is Removal.LEFT or not (became_visible or ended.error is not None):
+            return str(ended.removal.value)
+        if not self.undo or self._cannot_be_deleted(upload):
+            return "visible"
+        return "deleted" if became_visible else str(ended.removal.value)
+
+    def _cannot_be_deleted(self, upload: UploadName) -> bool:
+        """Delete the object that an upload became. Whether it is there all the same, or may be."""
+        try:
+            for deleted in (False, True):
+                info = object_at(self.runtime, upload.key)
+                if info is None or not became(upload, info):
+                    return False
+                if not deleted:
+                    modified = info.last_modified
                     delete_if_same(
-                        self.runtime, there.key, there.etag, there.version_id,
-                        modified=there.last_modified,
-                    )  # fmt: skip
-                    there = object_at(self.runtime, upload.key)
-                if not self.undo or (there is not None and became(upload, there)):
-                    return "visible"
-            except StoreError:
-                return "visible"
-            if ended.removal is Removal.VISIBLE:
-                return "deleted"
-        return str(ended.removal.value)
+                        self.runtime, info.key, info.etag, info.version_id, modified=modified
+                    )
+        except StoreError:
+            pass
+        return True
 
     def _note(self, upload: UploadName, ended: UploadLook | Removed, fate: str) -> None:
         if fate == "left":
