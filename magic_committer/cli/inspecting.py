@@ -20,7 +20,7 @@ from msgspec import Raw, Struct, json, structs
 from magic_committer._quantities import counted
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import TIMES, Column, described
+from magic_committer.cli.output import TIMES, Column
 from magic_committer.cli.shell import Reach, Shell, command
 from magic_committer.errors import FormatError, InvalidRequest, MagicError, OptionError
 from magic_committer.hadoop.formats import (
@@ -132,7 +132,7 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     if isinstance(content, FormatError):
         raise content
     document = _document(content)
-    shell.output.document(str(kind), document, described(document))
+    shell.output.document(str(kind), document, document)
     return exits.OK
 
 

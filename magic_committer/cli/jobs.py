@@ -16,7 +16,7 @@ from magic_committer._quantities import age_words, bytes_words
 from magic_committer._runtime import Progress
 from magic_committer.cli import exits
 from magic_committer.cli.app import group, options
-from magic_committer.cli.output import Column, described
+from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.values import PLACE, age_option, dry_run
 from magic_committer.errors import JobNotFound
@@ -246,7 +246,7 @@ def code_of(done: JobReport | Recovery | GivenUp | None) -> int:
     return exits.BAD_STATE if left else exits.OK
 
 
-def shown(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def shown(told: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown to people of a job or a report: what holds something. A report that is part of
     another is told with it."""
     told = {**(told.get("report") or {}), **told}
@@ -254,10 +254,8 @@ def shown(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         told["outcome"] = "not known"
     if told.get("state") == State.COMMITTING:
         told["outcome"] = ""  # its files are not all visible
-    return described(
-        {
-            name: held
-            for name, held in told.items()
-            if (held or (name in COUNTED and held is not None)) and name not in NOT_SHOWN
-        }
-    )
+    return {
+        name: held
+        for name, held in told.items()
+        if (held or (name in COUNTED and held is not None)) and name not in NOT_SHOWN
+    }

@@ -59,10 +59,6 @@ BARS: list[Any] = []
 next step shows them again."""
 
 
-class Prose(str):
-    """Words of a document that may be wrapped; what else it has stays on one line, as a key."""
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table. One without anything in it is left out.
@@ -212,15 +208,21 @@ class Output:
         return [line.rstrip() for line in capture.get().splitlines()], fits
 
     def document(
-        self, kind: str, value: Mapping[str, Any], lines: Iterable[tuple[str, str]] = ()
+        self, kind: str, value: Mapping[str, Any], shown: Mapping[str, Any] | None = None
     ) -> None:
-        """Print one value: for people, name and words on a line each."""
+        """Print one value. People see what is ``shown`` of it: name and words on a line each, the
+        words below the name where they do not fit beside it."""
         if self.format == "table":
-            pairs = [(name, words) for name, words in lines if words]
+            pairs, width = [pair for pair in _described(shown or {}) if pair[1]], self._width()
             most = max((len(name) for name, _ in pairs), default=0)
             for name, words in pairs:
-                for line in _beside(f"{clean(name):<{most}}  ", words, self._width()):
-                    self.stream.write(f"{line}\n")
+                before, told = f"{clean(name):<{most}}  ", clean(words)
+                lines = [f"{before}{told}"]
+                if name in PROSE:
+                    lines = wrapped(before, told, width)
+                elif len(lines[0]) > width:
+                    lines = [before.rstrip(), _alone(told, width)]
+                self.stream.writelines(f"{line}\n" for line in lines)
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerows([value.keys(), [_cell(one) for one in value.values()]])
@@ -244,7 +246,7 @@ class Output:
         self.stream.flush()
 
 
-def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def _described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """A document for people: name and words of each field that holds something, by its name in the
     other formats; a line for each item of a list, of a document its first field."""
     for number, (name, held) in enumerate(value.items()):
@@ -253,11 +255,11 @@ def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
             break
         if isinstance(held, Mapping):
             counters = {inner: told for inner, told in sorted(held.items()) if told}
-            yield from described(counters, f"{words}: ")
+            yield from _described(counters, f"{words}: ")
         elif isinstance(held, list | tuple):
             for one in held[:ITEMS_MAX]:
                 told = str(next(iter(one.values()))) if isinstance(one, Mapping) else str(one)
-                yield words, Prose(told) if name in PROSE else told
+                yield words, told
             if (more := len(held) - ITEMS_MAX) > 0:
                 yield words, f"and {more:,} more"
         elif isinstance(held, bool):
@@ -267,7 +269,7 @@ def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
         elif not before and name in UNITS and isinstance(held, int | float):
             yield words, UNITS[name](held)
         elif held not in (None, ""):
-            yield words, Prose(held) if name in PROSE else str(held)
+            yield words, str(held)
 
 
 def _alone(key: str, width: int) -> str:
@@ -275,15 +277,6 @@ def _alone(key: str, width: int) -> str:
     from rich.cells import cell_len
 
     return key if width - 2 < cell_len(key) <= width else f"  {key}"
-
-
-def _beside(before: str, words: str, width: int) -> list[str]:
-    """The lines of a name and what is told of it; below the name where it does not fit beside."""
-    told = clean(words)
-    if isinstance(words, Prose):
-        return wrapped(before, told, width)
-    fits = len(before) + len(told) <= width
-    return [f"{before}{told}"] if fits else [before.rstrip(), _alone(told, width)]
 
 
 def wrapped(before: str, told: str, width: int) -> list[str]:
