@@ -43,7 +43,7 @@ COLUMNS = (
     Column("bytes", words=bytes_words, right=True),
     Column("would", "recovery", reason=True),
     Column("query"),
-    Column("batch", words=lambda number: "" if number is None else f"{number}", right=True),
+    Column("batch", right=True),
     Column("id", "job"),
 )
 NOT_SHOWN = ("filenames", "report", "statistics")

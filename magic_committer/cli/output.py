@@ -72,7 +72,7 @@ class Column:
 
     field: str
     title: str = ""
-    words: Callable[[Any], str] = str
+    words: Callable[[Any], str] = lambda value: "" if value is None else str(value)
     right: bool = False
     reason: bool = False
     prose: bool = False

@@ -125,7 +125,7 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
         largest = heapq.nlargest(UPLOADS_SHOWN, added, key=lambda u: (u.bytes or 0, u.age or 0.0))
         notes += survey.problems
         if sums.removable.uploads:
-            words = f"Left by jobs that are over or dead: {sums.removable.words('upload')}."
+            words = f"Left by jobs that are over or dead: {sums.removable.words()}."
             removing.append((f"{words} Remove them:", shell.line("uploads", "abort", dest.url)))
         removing += advice(shell, dest.url, sums.old_words(), Filters())
     except NotSupported as error:

@@ -27,7 +27,7 @@ COLUMNS = (
     Column("class"),
     Column("job"),
     Column("age", words=age_words, right=True),
-    Column("parts", words=lambda parts: "" if parts is None else str(parts), right=True),
+    Column("parts", right=True),
     Column("bytes", words=lambda size: "" if size is None else bytes_words(size), right=True),
     Column("would", "abort", reason=True),
     Column("key"),
@@ -123,7 +123,7 @@ def list_uploads(
             return "Nothing could be listed"
         if not total.all.uploads:
             return f"No open uploads under {name_some([path.url for path in looked], 5)}"
-        return f"{total.all.words('upload')}: {by_class(total.counts())}"
+        return f"{total.all.words()}: {by_class(total.counts())}"
 
     def advised() -> list[tuple[str, str]]:
         each = (advice(shell, path.url, one.old_words(), asked) for path, one in sums.items())
@@ -207,7 +207,7 @@ def abort_uploads(
         done = "Would abort" if dry_run else "Aborted"
         words = {"gone": "gone meanwhile", "left": "still open"}
         other = [f"{actions[name]:,} {told}" for name, told in words.items() if actions[name]]
-        told = "; ".join([f"{done} {sums.all.words('upload')}", *other])
+        told = "; ".join([f"{done} {sums.all.words()}", *other])
         spared = by_class(plan.left)
         return f"{told}. Not touched: {spared}" if spared else told
 

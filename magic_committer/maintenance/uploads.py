@@ -73,6 +73,7 @@ from magic_committer.stores.urls import url_of
 
 OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
 CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
+"""The most protected first: if two things are known about an upload, the first one holds."""
 OLD_SECONDS = 7 * 86_400.0
 """From this age on an upload of another program is called old: operators are told of it."""
 FINISHED_BY_RECOVERY = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING})
@@ -687,10 +688,9 @@ class Sum:
         least = "at least " if self.bytes_unknown else ""
         return f"{least}{bytes_words(self.bytes)}" if self.bytes_unknown < self.uploads else ""
 
-    def words(self, noun: str = "") -> str:
-        """Return ``"3 uploads, 1.2 GiB"``, with ``noun`` for "upload"; without it the numbers."""
-        number = counted(self.uploads, noun) if noun else f"{self.uploads:,}"
-        return ", ".join(filter(None, (number, self.stored())))
+    def words(self, noun: str = "upload") -> str:
+        """Return ``"3 uploads, 1.2 GiB"``, with ``noun`` for "upload"."""
+        return ", ".join(filter(None, (counted(self.uploads, noun), self.stored())))
 
 
 @dataclass(slots=True)
