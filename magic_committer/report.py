@@ -6,12 +6,23 @@ This module stands below all others, so that an error can carry a report (`error
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from magic_committer._quantities import counted
+
+
+class Told:
+    """What a call tells, as plain values."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain JSON values, field by field."""
+        values: dict[str, Any] = to_builtins(self)
+        return values
 
 
 class Decider(Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,7 +41,7 @@ class Decider(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class JobReport:
+class JobReport(Told):
     """What became of a job. ``str(report)`` is one line for people.
 
     Attributes:
@@ -117,10 +128,3 @@ class JobReport:
         if self.warnings:
             left.append(f"{counted(len(self.warnings), 'warning')}: {self.warnings[0]}")
         return left
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give the report as plain JSON values, field by field."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values["decider"] = to_builtins(self.decider) if self.decider else None
-        values["state"] = str(self.state)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -6,7 +6,6 @@ does not stop the next. Two runs at once do no harm: each decision is a swap of 
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from magic_committer._runtime import SystemClock
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, note, root
 from magic_committer.cli.output import Column
-from magic_committer.cli.shell import Reach, Shell, command, recursive, told, way_of
+from magic_committer.cli.shell import Reach, Shell, command, recursive, told
 from magic_committer.cli.values import PLACE, age_option
 from magic_committer.commit.closed import FORGET_AFTER_SECONDS, FORGET_GIVEN_AFTER_SECONDS
 from magic_committer.errors import MagicError
@@ -93,11 +92,12 @@ def cleanup(
     reach = Reach(shell, many=True, deep=deep)
 
     def found() -> Iterator[dict[str, Any]]:
-        for row in _each(shell, reach, paths, limits, dry_run):
+        for dest, problems in _destinations(reach, paths):
+            row = _clean(shell, dest, problems, limits, dry_run)
             done.append(row)
             _tell(shell, row)
             if not any(row[name] for name in COUNTS):
-                reach.found_nothing(Destination.parse(row["dest"]))
+                reach.found_nothing(dest)
             yield row
 
     def summary() -> dict[str, Any]:
@@ -125,7 +125,7 @@ def cleanup(
         shell.output.rows(
             "cleanup", COLUMNS, found(), fields=FIELDS, summary=summary, closing=closing
         )
-    for words, line in filter(None, (row["old"] for row in done)):
+    for words, line in (row["old"] for row in done if row["old"]):
         shell.output.text(words)
         shell.output.text(line, indent="  ", prose=False)
     # A partitioned table always has directories below, and cron would send a mail each night; but
@@ -144,53 +144,47 @@ def _tell(shell: Shell, row: Mapping[str, Any]) -> None:
         note(f"{row['dest']}: {error}")
 
 
-def _each(
-    shell: Shell, reach: Reach, paths: Sequence[Destination], limits: Limits, dry_run: bool
-) -> Iterator[dict[str, Any]]:
-    """Clean each destination once, as it is found, and give its row."""
-    named = dict.fromkeys(paths)
-    for path in tuple(named):
+def _destinations(
+    reach: Reach, paths: Sequence[Destination]
+) -> Iterator[tuple[Destination, tuple[str, ...] | None]]:
+    """Each destination once: a path, with why not all below it are known; and what is below it,
+    with None."""
+    given = dict.fromkeys(paths)
+    for path in tuple(given):
         dests: tuple[Destination, ...] = ()
         try:
             dests, problems = reach.destinations(path)
         except MagicError as error:
             problems = (str(error),)
-        yield _clean(shell, path, limits, dry_run, problems, named=True)
+        yield path, problems
         for dest in dests:
-            if dest not in named:
-                named[dest] = None
-                yield _clean(shell, dest, limits, dry_run)
+            if dest not in given:
+                given[dest] = None
+                yield dest, None
 
 
 def _clean(
-    shell: Shell,
-    dest: Destination,
-    limits: Limits,
-    dry_run: bool,
-    problems: tuple[str, ...] = (),
-    *,
-    named: bool = False,
+    shell: Shell, dest: Destination, problems: tuple[str, ...] | None, limits: Limits, dry_run: bool
 ) -> dict[str, Any]:
-    """Clean a destination and give its row; if it was ``named``, the row also has, in ``old``, how
-    many old uploads tell no job by their names, and the command that shows whose they are."""
-    began, old = CLOCK.monotonic(), None
+    """Clean a destination and give its row. That of a path has, in ``old``, how many old uploads
+    tell no job by their names, and the command that shows whose they are."""
+    began, errors = CLOCK.monotonic(), list(problems or ())
+    old: tuple[str, ...] = ()
     row: dict[str, Any] = {"dest": dest.url, "code": exits.OK, "dry_run": dry_run}
     row |= dict.fromkeys(COUNTS, 0)
-    errors = list(problems)
     try:
         runtime = shell.runtime(dest.bucket)
         report = Cleaning(runtime, dest, limits, dry_run=dry_run, options=Options()).run()
         errors += report.errors
         row |= {**report.to_dict(), "jobs_recovered": len(report.recovered)}
         row["code"] = exits.BAD_STATE if errors else exits.OK
-        if named and report.uploads_nameless:
-            age, way = duration(OLD_SECONDS), way_of(shell.s3)
-            line = ["magic-committer", *way, "uploads", "list", dest.url, "--older-than", age]
+        if problems is not None and report.uploads_nameless:
+            age = duration(OLD_SECONDS)
             old = (
                 f"{counted(report.uploads_nameless, 'upload')} of other programs may leak: older"
                 f" than {age}, and without a job's name. See whose they are, and what removes"
                 " them:",
-                shlex.join(line),
+                shell.line("uploads", "list", dest.url, "--older-than", age),
             )
     except MagicError as failure:
         row["code"] = exits.code_of(failure)
@@ -200,12 +194,7 @@ def _clean(
             raise
         row["code"] = exits.FAILED
         errors.append(f"{type(failure).__name__}: {failure}")
-    row |= {
-        "errors": errors,
-        "errors_count": len(errors),
-        "old": old,
-        "advice": " ".join(old or ()),
-    }
+    row |= {"errors": errors, "errors_count": len(errors), "old": old, "advice": " ".join(old)}
     seconds = round(CLOCK.monotonic() - began, 3)
     return {**row, "seconds": seconds, "told": _words(row, dry_run)}
 
@@ -220,8 +209,6 @@ def _words(counts: Mapping[str, Any], dry_run: bool) -> str:
             words.append(f"{counted(counts[name], things.removesuffix('s'))} {what}".rstrip())
     return ", ".join(words) or "nothing to do"
 
-
-# Metrics ------------------------------------------------------------------------------------------
 
 METRICS = {
     "last_run_timestamp_seconds": "When the last run began.",

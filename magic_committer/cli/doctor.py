@@ -2,53 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 import click
 import orjson
 
 from magic_committer import _wiring
-from magic_committer._quantities import age_words
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import Column, Output
+from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY
-from magic_committer.doctor.permissions import CLOCK_SECONDS_MAX, Diagnosis, diagnose
+from magic_committer.doctor.permissions import Diagnosis, diagnose
 from magic_committer.doctor.policies import ROLES, Role, policy
 from magic_committer.errors import NotSupported
 from magic_committer.hadoop.paths import Destination
 
 FIELDS = ("about", "name", "answer", "detail", "on", "roles", "dest")
 """Of a check: about a ``permission``, the ``store`` or a ``promise``."""
-
-
-def _named(roles: Sequence[str]) -> str:
-    return "every role" if len(roles) == len(ROLES) else ", ".join(roles)
-
-
-PERMISSION_COLUMNS = (
-    Column("name", "permission"),
+COLUMNS = (
+    Column("words", "what"),
     Column("answer"),
-    Column("roles", "needed by", words=_named, prose=True),
-    Column("use", "for", prose=True),
-    Column("where", "what the store said", prose=True),
+    Column("told", "why, and how it answers", prose=True),
 )
-STORE_COLUMNS = (
-    Column("words", "the store"),
-    Column("answer"),
-    Column("detail", "how it answers", prose=True),
-)
-PROMISE_COLUMNS = (
-    Column("name", "promise"),
-    Column("answer", "holds"),
-    Column("detail", "in words", prose=True),
-)
-
-_STORE_WORDS = {
+STORE_WORDS = {
     "conditional_put": "keeps PUT If-None-Match",
     "swap": "keeps PUT If-Match",
     "etag_quoting": "takes a right If-Match",
@@ -58,10 +37,9 @@ _STORE_WORDS = {
     "uploads_by_prefix": "lists uploads by prefix",
     "uploads_paged": "lists uploads past 1,000",
     "metadata_kept": "gives user metadata back",
-    "true_complete": "refuses Complete of an aborted upload",
+    "true_complete": "refuses a Complete after an abort",
 }
-_WORKS = {True: "yes", False: "no", None: "unknown"}
-_KEPT = {True: "yes", False: "no", None: "not asked"}
+ANSWERS: dict[object, str] = {True: "yes", False: "no"}
 
 
 @command(root, "doctor", WORDS["doctor"], "s3://bucket/table", "s3://bucket/table --policy writer")
@@ -84,19 +62,26 @@ def doctor(
     mode append needs is there; 43: a permission is lacking; 46: the store cannot do it.
     """
     if policy_for is not None:
-        return _print_policy(shell, path, policy_for)
+        made = policy(policy_for, path)
+        if shell.output.format == "table":  # as IAM takes it, to be piped on
+            written = orjson.dumps(made, option=orjson.OPT_INDENT_2).decode()
+            shell.output.stream.write(f"{written}\n")
+        else:
+            shell.output.document("policy", {"role": policy_for, "dest": path.url, "policy": made})
+        return exits.OK
     settings = None
     with suppress(NotSupported):
         settings = _wiring.bucket_settings(path.bucket, shell.s3)
     found = diagnose(shell.runtime(path.bucket), path, settings, paging=paging)
-    _print(shell.output, found)
-    ahead = found.clock_ahead
-    if ahead is not None and abs(ahead) >= CLOCK_SECONDS_MAX:
-        way = "ahead of" if ahead > 0 else "behind"
-        shell.note(
-            f"note: this machine's clock is {age_words(abs(ahead))} {way} the store's. Ages are the"
-            " store's, so nothing is decided by it; S3 refuses requests from 15 min on"
-        )
+    names = ("dest", "store", "transport", "problem")
+    by = f", by {found.transport}" if found.transport else ""
+    shell.output.rows(
+        "check", COLUMNS, _checks(found), fields=FIELDS,
+        summary=lambda: {name: getattr(found, name) for name in names} | {"left": list(found.left)},
+        closing=lambda: ". ".join(
+            filter(None, (f"{found.dest} on {found.store}{by}", found.problem))
+        ),
+    )  # fmt: skip
     for one in found.left:
         shell.note(f"note: this could not be taken away again: {one}")
     if found.lacks(role, "denied"):
@@ -107,53 +92,29 @@ def doctor(
     return exits.OK if append.works or role == "writer" else exits.BAD_STATE
 
 
-def _print_policy(shell: Shell, path: Destination, role: Role) -> int:
-    made = policy(role, path)
-    if shell.output.format == "table":  # as IAM takes it, to be piped on
-        shell.output.stream.write(orjson.dumps(made, option=orjson.OPT_INDENT_2).decode() + "\n")
-    else:
-        shell.output.document("policy", {"role": role, "dest": path.url, "policy": made})
-    return exits.OK
+def _checks(found: Diagnosis) -> Iterator[dict[str, Any]]:
+    """A row for each permission, way of the store, and promise; for people with words."""
 
-
-def _print(output: Output, found: Diagnosis) -> None:
-    """Three tables for people; a row for each check for programs."""
-    if output.format != "table":
-        names = ("dest", "store", "transport", "clock_ahead", "problem")
-        summary = {name: getattr(found, name) for name in names} | {"left": list(found.left)}
-        rows = [{**row, "dest": found.dest} for kind in _checks(found) for row in kind]
-        output.rows("check", (), rows, fields=FIELDS, summary=lambda: summary)
-        return
-    by = f", by {found.transport}" if found.transport else ""
-    output.text(f"{found.dest} on {found.store}{by}")
-    for columns, rows in zip(
-        (PERMISSION_COLUMNS, STORE_COLUMNS, PROMISE_COLUMNS), _checks(found), strict=True
-    ):
-        output.text("")
-        output.rows("check", columns, rows, fields=FIELDS)
-        if columns is STORE_COLUMNS and found.problem:
-            output.text(found.problem)
-
-
-def _checks(found: Diagnosis) -> tuple[list[dict[str, Any]], ...]:
-    """The rows on permissions, on the store, and on promises."""
-    permissions = [
-        {
-            **asdict(one),
-            "about": "permission",
-            "name": one.action,
-            "where": one.detail or (one.on if one.roles == ("cleaner",) else ""),
+    def row(about: str, name: str, answer: str, detail: str, **more: Any) -> dict[str, Any]:
+        told = {
+            "about": about,
+            "name": name,
+            "answer": answer,
+            "detail": detail,
+            "dest": found.dest,
         }
-        for one in found.permissions
-    ]
-    store = []
-    for name, words in _STORE_WORDS.items():
+        return {**told, "words": name, "told": detail, **more}
+
+    for one in found.permissions:
+        whom = "every role" if len(one.roles) == len(ROLES) else ", ".join(one.roles)
+        above = one.on if one.roles == ("cleaner",) else ""
+        said = "; ".join(filter(None, (f"{one.use} ({whom})", one.detail or above)))
+        yield row(
+            "permission", one.action, one.answer, one.detail, told=said, on=one.on, roles=one.roles
+        )
+    for name, words in STORE_WORDS.items():
         kept = getattr(found.can, name)
-        answer = kept if isinstance(kept, str) else _KEPT[kept]
-        row = {"about": "store", "name": name, "words": words, "answer": answer}
-        store.append({**row, "detail": found.can.notes.get(name, "")})
-    promises = [
-        {"about": "promise", "name": v.subject, "answer": _WORKS[v.works], "detail": v.sentence}
-        for v in found.verdicts
-    ]
-    return permissions, store, promises
+        answer = kept if isinstance(kept, str) else ANSWERS.get(kept, "not asked")
+        yield row("store", name, answer, found.can.notes.get(name, ""), words=words)
+    for v in found.verdicts:
+        yield row("promise", v.subject, ANSWERS.get(v.works, "unknown"), v.sentence)

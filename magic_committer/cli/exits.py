@@ -39,17 +39,13 @@ def code_of(error: MagicError) -> int:
     because of the store has the store's; a local file has the system's. Pure."""
     from magic_committer import errors  # late: `--help` needs none
 
-    codes: tuple[tuple[type[MagicError], int], ...] = (
-        (errors.OptionError, USAGE),
-        (errors.PathError, USAGE),
-        (errors.FormatError, BAD_STATE),
-        (errors.PermissionDenied, FORBIDDEN),
-        (errors.BucketNotFound, NOT_FOUND),
-        (errors.NotFound, NOT_FOUND),
-        (errors.JobNotFound, NOT_FOUND),
-        (errors.Unanswered, NO_ANSWER),
-        (errors.NotSupported, BAD_STATE),
-        (errors.StoreError, FAILED),
+    codes: tuple[tuple[tuple[type[MagicError], ...], int], ...] = (
+        ((errors.OptionError, errors.PathError), USAGE),
+        ((errors.PermissionDenied,), FORBIDDEN),
+        ((errors.BucketNotFound, errors.NotFound, errors.JobNotFound), NOT_FOUND),
+        ((errors.Unanswered,), NO_ANSWER),
+        ((errors.FormatError, errors.NotSupported), BAD_STATE),
+        ((errors.StoreError,), FAILED),
     )
     cause = error.__cause__
     if isinstance(error, errors.UploadFailed):
@@ -57,7 +53,7 @@ def code_of(error: MagicError) -> int:
     if isinstance(cause, OSError | ValueError) and type(error) is errors.MagicError:
         missing = isinstance(cause, FileNotFoundError | NotADirectoryError)
         return NOT_FOUND if missing else FORBIDDEN if isinstance(cause, PermissionError) else FAILED
-    return next((code for kind, code in codes if isinstance(error, kind)), BAD_STATE)
+    return next((code for kinds, code in codes if isinstance(error, kinds)), BAD_STATE)
 
 
 def together(codes: Iterable[int]) -> int:

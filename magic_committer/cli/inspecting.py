@@ -1,4 +1,8 @@
-"""``inspect``: files that a committer left, for people; and whether our readers accept them."""
+"""``inspect``: files that a committer left, for people; and whether our readers accept them.
+
+A file is read by the readers that committing uses, so "valid" means: our own commit, recovery and
+marker code accept all of it.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,17 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple, get_args
 
 import click
 import orjson
 from msgspec import Raw, json, structs
 
-from magic_committer._quantities import bytes_words, counted
+from magic_committer._quantities import counted
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import TIMES, Column, Output, described
+from magic_committer.cli.output import TIMES, Column
 from magic_committer.cli.shell import Reach, Shell, command
 from magic_committer.errors import FormatError, InvalidRequest, MagicError, OptionError
 from magic_committer.hadoop.formats import (
@@ -45,36 +49,69 @@ from magic_committer.hadoop.paths import (
 )
 from magic_committer.maintenance.inspect import SIGN_BYTES_MAX, Sign
 from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
-from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet
+from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
 from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
 from magic_committer.protocol.strict import plain
 from magic_committer.stores.urls import local_path, scheme_of
 
 STDIN = "-"
-NOT_TOLD = ("commits", "sets", "etags")
-"""Fields that are rows of their own."""
-HADOOPS = ("version", "name", "part_count", "iostatistics")
+HADOOPS = ("version", "name", "part_count", "iostatistics", "etags")
 """Fields of Hadoop's files that are told otherwise, or always the same."""
-
-PENDING_FIELDS = ("key", "upload_id", "parts", "bytes", "created", "job", "task", "checksum")
-PENDING_COLUMNS = (
-    Column("bytes", words=bytes_words, right=True),
-    Column("parts", right=True),
-    Column("checksum"),
-    Column("task"),
-    Column("upload_id", "upload"),
-    Column("key"),
-)
-SET_FIELDS = ("name", "etag", "task", "attempt")
-SET_COLUMNS = tuple(map(Column, ("task", "attempt", "etag", "name")))
 FIELDS = ("file", "as", "valid", "field", "reason")
 COLUMNS = (
     Column("as", words=lambda kind: kind or "?"),
     Column("valid", words=lambda valid: "yes" if valid else "no"),
-    Column("holds"),
     Column("why", reason=True),
     Column("file"),
 )
+
+FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive", "ledger"]
+FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
+File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
+
+
+class _Form(NamedTuple):
+    """How a kind is read, how large it may be, the names that tell it, and the fields."""
+
+    decode: Callable[[bytes, str], File]
+    bytes_max: int
+    names: tuple[str, ...]
+    own: str
+
+
+_FORMS: Mapping[FileKind, _Form] = {
+    "ledger": _Form(
+        Ledger.decode, LEDGER_BYTES_MAX,
+        # On a disk each query has a directory.
+        (f"{MAGIC_STREAM}/*{JSON}", f"{MAGIC_STREAM}/*/*{JSON}"),
+        "query nonce done done_by claim",
+    ),
+    "pending": _Form(
+        decode_pending, PENDING_BYTES_MAX, (f"*{PENDING_SUFFIX}",),
+        "uploadId destinationKey uri etags bucket taskId",
+    ),
+    "pendingset": _Form(
+        decode_pendingset, PENDINGSET_BYTES_MAX, (f"*{PENDINGSET_SUFFIX}",),
+        "commits jobId extraData",
+    ),
+    "success": _Form(
+        decode_success, SUCCESS_BYTES_MAX, (SUCCESS,),
+        "committer timestamp filenames success metrics diagnostics hostname",
+    ),
+    "plan": _Form(
+        Plan.decode, PLAN_BYTES_MAX, (f"{PLAN_PREFIX}*{JSON}",),
+        "sets deletes partitions nonce uuid job_id",
+    ),
+    "record": _Form(
+        JobRecord.decode, RECORD_BYTES_MAX, (RECORD,), "terms state nonce uuid given_id started"
+    ),
+    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, (ALIVE,), "job role host pid"),
+}  # fmt: skip
+FIELDS_MIN = 2
+"""A document with fewer of a kind's own fields is not of that kind."""
+UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
+"""The greatest size of a file whose content must tell its kind."""
+_TASK_MANIFEST = "TaskManifest/1"
 
 
 @command(
@@ -90,67 +127,56 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     is told on one line.
     """
     names = [os.fspath(local_path(one)) if scheme_of(one) == "file" else one for one in files]
-    if len(names) > 1:
-        return _tell_each(shell, names)
-    (file,) = names
-    kind, content = _look(shell, file)
-    if validate:
-        row = _row(file, kind, content)
-        words = f"valid: a {kind}, {row['holds']}"
-        if isinstance(content, FormatError):
-            words = ". ".join(filter(None, (f"not valid: {row['why']}", content.hint)))
-        told = {name: row[name] for name in FIELDS}
-        shell.output.document("validation", told, [(file, words)])
-        return exits.OK if row["valid"] else exits.BAD_STATE
+    if validate or len(names) > 1:
+        return _validate(shell, names)
+    kind, content = _look(shell, names[0])
     if isinstance(content, FormatError):
         raise content
-    _print(shell.output, file, str(kind), content)
+    document = _document(content)
+    shell.output.document(str(kind), document, document)
     return exits.OK
 
 
+def _validate(shell: Shell, files: list[str]) -> int:
+    """A line for each file."""
+    reach = Reach(shell, many=len(files) > 1)
+    counts: Counter[bool] = Counter()
+
+    def found() -> Iterator[dict[str, Any]]:
+        for file in files:
+            with reach.trying(file):
+                kind, content = _look(shell, file)
+                row = {"file": file, "as": kind, "valid": True, "field": "", "reason": ""}
+                if isinstance(content, FormatError):
+                    row |= {"valid": False, "field": content.field, "reason": content.reason}
+                    row["why"] = f"{content.field or 'document'}: {content.reason}"
+                counts[bool(row["valid"])] += 1
+                reach.codes.append(exits.OK if row["valid"] else exits.BAD_STATE)
+                yield row
+
+    def closing() -> str:
+        if len(files) == 1:
+            return ""
+        return f"{counted(counts.total(), 'file')}, {counts[False]} of them not valid"
+
+    shell.output.rows(
+        "validation", COLUMNS, found(), fields=FIELDS, closing=closing,
+        summary=lambda: {"files": counts.total(), "not_valid": counts[False]},
+    )  # fmt: skip
+    return reach.code
+
+
 def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]:
-    """Read one file: its kind, and its content or why that is not valid."""
-    kind = kind_by_name(file)
+    """Read one file: its kind, by its name or its content, and its content or why that is not
+    valid."""
+    named = PurePosixPath(file)
+    kind = next((k for k, form in _FORMS.items() if any(map(named.match, form.names))), None)
     try:
         data = _read(shell, file, _FORMS[kind].bytes_max if kind else UNNAMED_BYTES_MAX)
         kind = kind or kind_by_content(data, file)
         return kind, _FORMS[kind].decode(data, file)
     except FormatError as error:
         return kind, error
-
-
-def _row(file: str, kind: FileKind | None, content: File | FormatError) -> dict[str, Any]:
-    row = dict.fromkeys(("field", "reason", "holds", "why"), "")
-    if isinstance(content, FormatError):
-        why = f"{content.field or 'document'}: {content.reason}"
-        row |= {"field": content.field, "reason": content.reason, "why": why}
-    else:
-        row["holds"] = _measure(content)
-    return {**row, "file": file, "as": kind, "valid": not row["why"]}
-
-
-def _tell_each(shell: Shell, files: list[str]) -> int:
-    """A line for each of several files."""
-    reach = Reach(shell, many=True)
-    counts: Counter[bool] = Counter()
-
-    def found() -> Iterator[dict[str, Any]]:
-        for file in files:
-            with reach.trying(file):
-                row = _row(file, *_look(shell, file))
-                counts[row["valid"]] += 1
-                reach.codes.append(exits.OK if row["valid"] else exits.BAD_STATE)
-                yield row
-
-    shell.output.rows(
-        "validation", COLUMNS, found(), fields=FIELDS,
-        summary=lambda: {"files": counts.total(), "not_valid": counts[False]},
-        closing=lambda: f"{counted(counts.total(), 'file')}, {counts[False]} of them not valid",
-    )  # fmt: skip
-    return reach.code
-
-
-# Reading ------------------------------------------------------------------------------------------
 
 
 def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
@@ -179,67 +205,9 @@ def _read(shell: Shell, file: str, bytes_max: int) -> bytes:
     return data
 
 
-# Kinds --------------------------------------------------------------------------------------------
-#
-# A file is read by the readers that committing uses, so "valid" means: our own commit, recovery and
-# marker code accept all of it.
-
-
-FileKind = Literal["pending", "pendingset", "success", "plan", "record", "alive", "ledger"]
-FILE_KINDS: tuple[FileKind, ...] = get_args(FileKind)
-FIELDS_MIN = 2
-"""A document with fewer of a kind's own fields is not of that kind."""
-
-
-File = Pending | PendingSet | SuccessData | Plan | JobRecord | Sign | Ledger
-
-
-class _Form(NamedTuple):
-    """How a kind is read, how large it may be, and the fields that tell it."""
-
-    decode: Callable[[bytes, str], File]
-    bytes_max: int
-    own: str
-
-
-_FORMS: Mapping[FileKind, _Form] = {
-    "pending": _Form(
-        decode_pending, PENDING_BYTES_MAX, "uploadId destinationKey uri etags bucket taskId"
-    ),
-    "pendingset": _Form(decode_pendingset, PENDINGSET_BYTES_MAX, "commits jobId extraData"),
-    "success": _Form(
-        decode_success, SUCCESS_BYTES_MAX,
-        "committer timestamp filenames success metrics diagnostics hostname",
-    ),
-    "plan": _Form(Plan.decode, PLAN_BYTES_MAX, "sets deletes partitions nonce uuid job_id"),
-    "record": _Form(JobRecord.decode, RECORD_BYTES_MAX, "terms state nonce uuid given_id started"),
-    "alive": _Form(Sign.decode, SIGN_BYTES_MAX, "job role host pid"),
-    "ledger": _Form(Ledger.decode, LEDGER_BYTES_MAX, "query nonce done done_by claim"),
-}  # fmt: skip
-UNNAMED_BYTES_MAX = PENDINGSET_BYTES_MAX
-"""The greatest size of a file whose content must tell its kind."""
-
-_TASK_MANIFEST = "TaskManifest/1"
-
-
-def kind_by_name(name: str) -> FileKind | None:
-    """The kind that a file's name, or a key, tells; None if it tells none."""
-    directory, _, last = name.rpartition("/")
-    of_streams = MAGIC_STREAM in directory.split("/")[-2:]  # on a disk: a directory for each query
-    if of_streams and last.endswith(JSON):
-        return "ledger"
-    if last.endswith(PENDINGSET_SUFFIX):
-        return "pendingset"
-    if last.endswith(PENDING_SUFFIX):
-        return "pending"
-    if last.startswith(PLAN_PREFIX) and last.endswith(JSON):
-        return "plan"
-    return {SUCCESS: "success", RECORD: "record", ALIVE: "alive"}.get(last)  # type: ignore[return-value]
-
-
 def kind_by_content(data: bytes, source: str) -> FileKind:
     """The kind of which a document has the most fields; raise `FormatError` if it has of none."""
-    document: dict[str, Any] = {}
+    document: Any = None
     try:
         refuse_crowded(data)
         document = orjson.loads(data)
@@ -255,38 +223,14 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
     score = {kind: len(set(one.own.split()) & set(document)) for kind, one in _FORMS.items()}
     best = max(FILE_KINDS, key=lambda kind: (score[kind], kind == "success"))
     if score[best] < FIELDS_MIN:
-        raise FormatError(
-            source, "", "has the fields of none of the files that committers write",
-            hint=f"Say what it is: {', '.join(FILE_KINDS)}",
-        )  # fmt: skip
+        reason = f"has the fields of none of the files that committers write: {', '.join(_FORMS)}"
+        raise FormatError(source, "", reason)
     return best
 
 
-# Printing -----------------------------------------------------------------------------------------
-
-
-def _print(output: Output, file: str, kind: str, content: File) -> None:
-    """A document; of a set or a plan its head, and a row for each upload or set."""
-    head = _document(content)
-    if not isinstance(content, PendingSet | Plan):
-        output.document(kind, head, described(head))
-        return
-    if output.format == "table":
-        output.document(kind, {}, described(head))
-        output.text("")
-    of_set = isinstance(content, PendingSet)
-    output.rows(
-        "pending" if of_set else "set",
-        PENDING_COLUMNS if of_set else SET_COLUMNS,
-        map(_document, content.commits if isinstance(content, PendingSet) else content.sets),
-        fields=PENDING_FIELDS if of_set else SET_FIELDS,
-        summary=lambda: {"file": file, **head},
-        closing=lambda: _measure(content),
-    )
-
-
-def _document(content: File | PlannedSet) -> dict[str, Any]:
-    """The fields of a file as its reader has them, with times in seconds."""
+def _document(content: File) -> dict[str, Any]:
+    """The fields of a file as its reader has them, with times in seconds. Of a list's items the
+    first field is what names each."""
     told: dict[str, Any]
     if isinstance(content, Plan):  # its rows stay in its bytes
         told = {one.name: getattr(content, one.name) for one in fields(content)}
@@ -299,39 +243,20 @@ def _document(content: File | PlannedSet) -> dict[str, Any]:
             statistics = json.decode(statistics)
         told["statistics"] = (statistics or {}).get("counters")
         told |= {name: "" for name in ("date", "text") if told.get(name, "") is None}
-    told = {name: value for name, value in told.items() if name not in NOT_TOLD}
-    told |= {
-        name.removesuffix("_id"): told.pop(name) for name in ("job_id", "task_id") if name in told
-    }
+    for name in {"job_id", "task_id"} & told.keys():
+        told[name.removesuffix("_id")] = told.pop(name)
     match content:
         case Pending():
             checksums = {part.checksum_algorithm or "" for part in content.parts} - {""}
-            told |= {"key": told.pop("destination_key"), "bytes": told.pop("length")}
-            told |= {"parts": len(content.etags), "checksum": "+".join(sorted(checksums))}
+            told |= {"bytes": told.pop("length"), "parts": len(content.etags)}
+            told |= {"checksum": "+".join(sorted(checksums))}
+            told = {"key": told.pop("destination_key"), **told}
         case PendingSet():
             told |= {"files": len(content.commits), "bytes": sum(p.length for p in content.commits)}
+            told["commits"] = [_document(one) for one in content.commits]
         case Plan():
-            told["deletes"] = [plain(one) for one in content.deletes]
+            told |= {name: [plain(one) for one in told[name]] for name in ("sets", "deletes")}
             told["marker"] = content.marker and plain(content.marker)
     if isinstance(content, Pending | SuccessData):
         told |= {name: told[name] / 1000 for name in TIMES if name in told}
     return told
-
-
-def _measure(content: File) -> str:
-    """How much it holds, in a few words."""
-    match content:
-        case Pending():
-            return f"{counted(len(content.etags), 'part')}, {bytes_words(content.length)}"
-        case PendingSet():
-            files = counted(len(content.commits), "file")
-            return f"{files}, {bytes_words(sum(c.length for c in content.commits))}"
-        case Plan():
-            files = counted(content.files, "file")
-            sets = counted(len(content.sets), "set")
-            return f"{sets}, {files}, {bytes_words(content.data_bytes)}"
-        case SuccessData():
-            return f"committer: {content.committer}"
-    told = plain(content)
-    whose = next(f"{name}: {told[name]}" for name in ("id", "job", "query") if name in told)
-    return whose.replace("_", " ")

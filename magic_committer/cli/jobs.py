@@ -15,8 +15,8 @@ import click
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer._runtime import Progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import group, note, options
-from magic_committer.cli.output import Column, described
+from magic_committer.cli.app import group, options
+from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.values import PLACE, age_option, dry_run
 from magic_committer.errors import JobNotFound
@@ -43,7 +43,7 @@ COLUMNS = (
     Column("bytes", words=bytes_words, right=True),
     Column("would", "recovery", reason=True),
     Column("query"),
-    Column("batch", words=lambda number: "" if number is None else f"{number}", right=True),
+    Column("batch", right=True),
     Column("id", "job"),
 )
 NOT_SHOWN = ("filenames", "report", "statistics")
@@ -75,9 +75,6 @@ _ends = options(
 """What every command that ends a job takes."""
 
 
-# Looking ------------------------------------------------------------------------------------------
-
-
 @command(job, "list", "All jobs under a path.", "s3://bucket/table", "s3://bucket --recursive")
 @click.argument("paths", type=PLACE, nargs=-1, required=True, metavar="PATH…")
 @recursive
@@ -95,9 +92,7 @@ def list_jobs(shell: Shell, paths: tuple[Destination, ...], deep: bool) -> int:
             with reach.trying(path.url):
                 dests, left = reach.destinations(path)
                 for line in left:
-                    note(f"magic-committer: {line}")
-                    reach.not_looked_at.append(path.url)
-                    reach.codes.append(exits.BAD_STATE)
+                    reach.failed(path.url, exits.BAD_STATE, line)
                 for number, dest in enumerate(dests, 1):
                     with reach.trying(dest.url):
                         runtime = shell.runtime(dest.bucket)
@@ -146,9 +141,6 @@ def show(shell: Shell, path: Destination, job_id: str) -> None:
     shell.output.document("job", found.to_dict(), shown(found.to_dict()))
 
 
-# Ending -------------------------------------------------------------------------------------------
-
-
 @command(
     job,
     "commit",
@@ -192,7 +184,6 @@ def abort(shell: Shell, revert: bool, force: bool, **job: Any) -> int:
     far as that goes, and the rest is named and left, for nobody can finish or undo it any more. Of
     a Hadoop job, the files that its JVM made visible stay, and the rest is aborted.
     """
-
     if force:
         return _run(shell, Ending.abort_or_give_up, **job)
     return _run(shell, lambda ending: ending.abort(revert), **job)
@@ -227,7 +218,7 @@ def _run(
     yes: bool,
 ) -> int:
     """Print a plan, or ask about it, run it, and print what became of the job."""
-    plan = verb(Ending(shell.runtime(path.bucket), path, job_id, None, adopt, dead_after))
+    plan = verb(Ending(shell.runtime(path.bucket), path, job_id, adopt, dead_after))
     (row,) = plan.rows
     if dry_run:
         shell.output.document("job.dry_run", row, shown(row))
@@ -255,7 +246,7 @@ def code_of(done: JobReport | Recovery | GivenUp | None) -> int:
     return exits.BAD_STATE if left else exits.OK
 
 
-def shown(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def shown(told: Mapping[str, Any]) -> dict[str, Any]:
     """What is shown to people of a job or a report: what holds something. A report that is part of
     another is told with it."""
     told = {**(told.get("report") or {}), **told}
@@ -263,10 +254,8 @@ def shown(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         told["outcome"] = "not known"
     if told.get("state") == State.COMMITTING:
         told["outcome"] = ""  # its files are not all visible
-    return described(
-        {
-            name: held
-            for name, held in told.items()
-            if (held or (name in COUNTED and held is not None)) and name not in NOT_SHOWN
-        }
-    )
+    return {
+        name: held
+        for name, held in told.items()
+        if (held or (name in COUNTED and held is not None)) and name not in NOT_SHOWN
+    }

@@ -13,28 +13,24 @@ from magic_committer.cli.app import group
 from magic_committer.cli.output import Column
 from magic_committer.cli.shell import Shell, command
 from magic_committer.cli.values import DIRECTORY, dry_run
-from magic_committer.errors import StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.lifecycle import (
-    Change,
     Rule,
     abort_days,
     ensure,
-    longest_live,
     merge,
     prefix_of,
     rules_of,
-    too_short,
 )
 
 lifecycle = group("lifecycle", "lifecycle ensure s3://bucket/table --days 7")
 
+SHORT_DAYS = 2
+"""A rule of fewer days may take the uploads of a job that waits for its recovery."""
 TOLD = frozenset({"ID", "Status", "Filter", "Prefix", "AbortIncompleteMultipartUpload"})
 """Elements of a rule that stand in columns or words of their own."""
 FIELDS = ("id", "status", "prefix", "abort_days", "covers", "words", "rule")
 COLUMNS = (Column("id", "rule"), Column("status"), Column("words", "does", prose=True))
-
-
 _bucket = click.argument("dest", metavar="BUCKET|URL", type=DIRECTORY)
 
 
@@ -45,11 +41,10 @@ def show(shell: Shell, dest: Destination) -> None:
     configuration = _wiring.bucket_settings(dest.bucket, shell.s3).lifecycle()
     rows = [_row(rule, dest) for rule in rules_of(configuration)]
     covered = min((row["abort_days"] for row in rows if row["covers"]), default=None)
-    told = (
-        f"Uploads below {dest.url} are aborted {_after(covered)}"
-        if covered is not None
-        else f"No rule aborts uploads below {dest.url}: lifecycle ensure adds one"
-    )
+    if covered is not None:
+        told = f"Uploads below {dest.url} are aborted {_after(covered)}"
+    else:
+        told = f"No rule aborts uploads below {dest.url}: lifecycle ensure adds one"
     shell.output.rows(
         "rule", COLUMNS, rows, fields=FIELDS,
         summary=lambda: {"dest": dest.url, "rules": len(rows), "abort_days": covered},
@@ -70,14 +65,11 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
     settings = _wiring.bucket_settings(dest.bucket, shell.s3)
     merged = merge(settings.lifecycle(), dest.prefix, days)
     if merged.change != "nothing":
-        longest = 0.0
-        if dest.prefix:  # only jobs directly under a directory that was named are looked at
-            try:
-                longest = longest_live(shell.runtime(dest.bucket), dest)
-            except StoreError as error:
-                shell.note(f"note: whether jobs live under {dest.url} cannot be told: {error}")
-        if told := too_short(days, longest):
-            shell.note(f"note: {told}")
+        if days < SHORT_DAYS:
+            shell.note(
+                f"note: {counted(days, 'day')} is short: a job that runs longer loses its uploads,"
+                " and so does one whose driver has died, unless it is recovered before"
+            )
         if not dry_run:
             if not yes:
                 verb = "A rule is added" if merged.change == "added" else "Our rule is changed"
@@ -87,17 +79,9 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
     value = {"dest": dest.url, "change": merged.change, "done": done, "days": days}
     value |= {"rules": len(rules_of(merged.configuration)), "rule": dict(merged.rule)}
     shell.output.document("lifecycle", value)
-    begin = _BEGIN[merged.change, done]
+    would = {"nothing": "Nothing to do because of", "added": "Would add", "changed": "Would change"}
+    begin = merged.change.capitalize() if done else would[merged.change]
     shell.output.text(f"{begin} rule {merged.rule.get('ID', '')!r}: it {_words(merged.rule, dest)}")
-
-
-_BEGIN: dict[tuple[Change, bool], str] = {
-    ("nothing", False): "Nothing to do because of",
-    ("added", False): "Would add",
-    ("added", True): "Added",
-    ("changed", False): "Would change",
-    ("changed", True): "Changed",
-}
 
 
 def _row(rule: Rule, dest: Destination) -> dict[str, Any]:
@@ -111,9 +95,6 @@ def _row(rule: Rule, dest: Destination) -> dict[str, Any]:
         "words": _words(rule, dest),
         "rule": dict(rule),
     }
-
-
-# Words --------------------------------------------------------------------------------------------
 
 
 def _after(days: int | None) -> str:

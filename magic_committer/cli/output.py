@@ -28,7 +28,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 import orjson
 
@@ -36,21 +36,14 @@ from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli.app import Format, clean, note
 from magic_committer.cli.values import time_words
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
 ROWS_MAX = 1000
 """Rows of a table; of the others the number is told."""
-SCREEN_LINES = 40
-"""Below a longer table stands what stands above it, too."""
 PIPE_COLUMNS = 1_000_000
 """The width of what is no terminal: no line is wrapped."""
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
 """What a spreadsheet computes begins with one of these (OWASP, "CSV Injection")."""
-
-
 ITEMS_MAX = 20
 """Items and counters of one field of a document that people are shown."""
 TIMES = ("created", "saved", "timestamp", "started")
@@ -62,18 +55,8 @@ PROSE = ("did", "problem", "warning", "warnings", "why", "would")
 """Fields that are sentences."""
 
 BARS: list[Any] = []
-"""The bars that are on the terminal now."""
-
-
-def hide_progress() -> None:
-    """Take the bars off the terminal before something else is written to it; the next step shows
-    them again."""
-    for bars in BARS:
-        bars.stop()
-
-
-class Prose(str):
-    """Words of a document that may be wrapped; what else it has stays on one line, as a key."""
+"""The progress bars on the terminal. They are stopped before anything else is written there; the
+next step shows them again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +72,10 @@ class Column:
 
     field: str
     title: str = ""
-    words: Callable[[Any], str] = str
+    words: Callable[[Any], str] = lambda value: "" if value is None else str(value)
     right: bool = False
     reason: bool = False
     prose: bool = False
-
-
-def clean_json(document: str) -> str:
-    """The same JSON, with JSON's own escapes for control and format characters; the new lines of a
-    laid out document stay."""
-    if document.isprintable():
-        return document
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +88,8 @@ class Output:
     @property
     def stream(self) -> TextIO:
         stream = self.given if self.given is not None else sys.stdout
-        if stream.isatty():
-            hide_progress()  # results never run into a bar
+        for bars in BARS if stream.isatty() else ():
+            bars.stop()
         return stream
 
     def rows(
@@ -127,14 +102,9 @@ class Output:
         summary: Callable[[], Mapping[str, Any]] = dict,
         closing: Callable[[], str] = str,
     ) -> None:
-        """Print rows. If their iterator fails, those that it gave are printed first.
-
-        Args:
-            kind: of one row, e.g. ``"upload"``; its plural names the whole.
-            columns: of the table. fields: of the other formats, in order, for each row.
-            summary, closing: asked after the last row: for programs, and in a sentence, which
-                stands above a table.
-        """
+        """Print rows of a ``kind``: a table of ``columns``, or the ``fields`` for programs. If
+        their iterator fails, those that it gave are printed first. ``summary`` and ``closing``, a
+        sentence above the table, are asked after the last row."""
         chosen = ({name: row.get(name) for name in fields} for row in rows)
         if self.format == "jsonl":
             for row in chosen:
@@ -157,14 +127,12 @@ class Output:
         self, kind: str, rows: Iterator[Mapping[str, Any]], summary: Callable[[], Mapping[str, Any]]
     ) -> None:
         head = f'{{\n  "schema": {SCHEMA},\n  "type": "{kind}",\n  "rows": ['
-        before, failed = head, False
+        before, failed = head, True
         try:
             for row in rows:
                 self.stream.write(f"{before}\n    {_json(row)}")
                 before = ","
-        except BaseException:
-            failed = True
-            raise
+            failed = False
         finally:
             if before != head or not failed:  # a document that was begun is ended
                 start = head if before == head else "\n  "
@@ -191,13 +159,10 @@ class Output:
             if told:
                 self.text(told)
             self.stream.writelines(f"{line}\n" for line in lines)
-            if told and len(lines) > SCREEN_LINES:
-                self.text(told)
 
     def _lines(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The lines of a table, then the reasons."""
-        from rich.console import Console  # late: only tables need it
-
+        """The lines of a table, then the reasons. A key that does not fit beside the rest has a
+        line of its own."""
         reasons: dict[str, int] = {}
 
         def cell(column: Column, row: Mapping[str, Any]) -> str:
@@ -207,31 +172,57 @@ class Output:
             return f"[{reasons.setdefault(told, len(reasons) + 1)}]"
 
         cells = [[cell(column, row) for row in rows] for column in columns]
-        shown = [pair for pair in zip(columns, cells, strict=True) if any(pair[1])]
-        if not any(cells[-1]):
-            shown.append((columns[-1], cells[-1]))
-        width = self._width()
-        console = Console(file=self.stream, width=width, markup=False, emoji=False, highlight=False)
-        told, fits = _laid_out(console, shown)
-        if not fits and not any(column.prose for column, _ in shown):
-            head, *beside = _laid_out(console, shown[:-1])[0] or [""]
-            told = [head, f"  {columns[-1].title or columns[-1].field}"]
-            for line, key in zip(beside or [""] * len(rows), cells[-1], strict=True):
-                told += [line, _alone(key, width)]
+        *beside, last = zip(columns, cells, strict=True)
+        shown = [(column, told) for column, told in beside if any(told)]
+        told, fits = self._laid_out([*shown, last])
+        if not fits and not any(column.prose for column, _ in (*shown, last)):
+            lines = self._laid_out(shown)[0] or [""] * (len(rows) + 1)
+            keys = (last[0].title or last[0].field, *last[1])
+            told = [lines[0], f"  {keys[0]}"]
+            for line, key in zip(lines[1:], keys[1:], strict=True):
+                told += [line, _alone(key, self._width())]
         for reason, number in reasons.items():
-            told += wrapped(f"[{number}] ", reason, width)
+            told += wrapped(f"[{number}] ", reason, self._width())
         return told
 
+    def _laid_out(self, filled: Sequence[tuple[Column, Sequence[str]]]) -> tuple[list[str], bool]:
+        """The lines of some columns with their cells, and whether the stream is wide enough."""
+        from rich.console import Console  # late: only tables need it
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for column, _ in filled:
+            table.add_column(
+                Text(column.title or column.field),
+                justify="right" if column.right else "left",
+                no_wrap=not column.prose,
+            )
+        for row in zip(*(cells for _, cells in filled), strict=True):
+            table.add_row(*map(Text, row))
+        console = Console(file=self.stream, width=self._width(), markup=False, highlight=False)
+        with console.capture() as capture:
+            console.print(table)
+        wide = console.options.update(max_width=PIPE_COLUMNS)
+        fits = console.measure(table, options=wide).maximum <= console.width
+        return [line.rstrip() for line in capture.get().splitlines()], fits
+
     def document(
-        self, kind: str, value: Mapping[str, Any], lines: Iterable[tuple[str, str]] = ()
+        self, kind: str, value: Mapping[str, Any], shown: Mapping[str, Any] | None = None
     ) -> None:
-        """Print one value: for people, name and words on a line each."""
+        """Print one value. People see what is ``shown`` of it: name and words on a line each, the
+        words below the name where they do not fit beside it."""
         if self.format == "table":
-            pairs = [(name, words) for name, words in lines if words]
+            pairs, width = [pair for pair in _described(shown or {}) if pair[1]], self._width()
             most = max((len(name) for name, _ in pairs), default=0)
             for name, words in pairs:
-                for line in _beside(f"{clean(name):<{most}}  ", words, self._width()):
-                    self.stream.write(f"{line}\n")
+                before, told = f"{clean(name):<{most}}  ", clean(words)
+                lines = [f"{before}{told}"]
+                if name in PROSE:
+                    lines = wrapped(before, told, width)
+                elif len(lines[0]) > width:
+                    lines = [before.rstrip(), _alone(told, width)]
+                self.stream.writelines(f"{line}\n" for line in lines)
         elif self.format == "csv":
             writer = csv.writer(self.stream, lineterminator="\n")
             writer.writerows([value.keys(), [_cell(one) for one in value.values()]])
@@ -255,20 +246,20 @@ class Output:
         self.stream.flush()
 
 
-def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+def _described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """A document for people: name and words of each field that holds something, by its name in the
-    other formats; a line for each item of a list."""
+    other formats; a line for each item of a list, of a document its first field."""
     for number, (name, held) in enumerate(value.items()):
         words = f"{before}{name if before else name.replace('_', ' ')}"
         if before and number >= ITEMS_MAX:
             break
         if isinstance(held, Mapping):
             counters = {inner: told for inner, told in sorted(held.items()) if told}
-            yield from described(counters, f"{words}: ")
+            yield from _described(counters, f"{words}: ")
         elif isinstance(held, list | tuple):
             for one in held[:ITEMS_MAX]:
-                told = one["key"] if isinstance(one, Mapping) else str(one)
-                yield words, Prose(told) if name in PROSE else told
+                told = str(next(iter(one.values()))) if isinstance(one, Mapping) else str(one)
+                yield words, told
             if (more := len(held) - ITEMS_MAX) > 0:
                 yield words, f"and {more:,} more"
         elif isinstance(held, bool):
@@ -278,33 +269,7 @@ def described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str,
         elif not before and name in UNITS and isinstance(held, int | float):
             yield words, UNITS[name](held)
         elif held not in (None, ""):
-            yield words, Prose(held) if name in PROSE else str(held)
-
-
-# Laying out ---------------------------------------------------------------------------------------
-
-
-def _laid_out(
-    console: Console, filled: Sequence[tuple[Column, Sequence[str]]]
-) -> tuple[list[str], bool]:
-    """The lines of some columns with their cells, and whether the console is wide enough."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column, _ in filled:
-        table.add_column(
-            Text(column.title or column.field),
-            justify="right" if column.right else "left",
-            no_wrap=not column.prose,
-        )
-    for row in zip(*(cells for _, cells in filled), strict=True):
-        table.add_row(*map(Text, row))
-    with console.capture() as capture:
-        console.print(table)
-    wide = console.options.update(max_width=PIPE_COLUMNS)
-    fits = console.measure(table, options=wide).maximum <= console.width
-    return [line.rstrip() for line in capture.get().splitlines()], fits
+            yield words, str(held)
 
 
 def _alone(key: str, width: int) -> str:
@@ -312,15 +277,6 @@ def _alone(key: str, width: int) -> str:
     from rich.cells import cell_len
 
     return key if width - 2 < cell_len(key) <= width else f"  {key}"
-
-
-def _beside(before: str, words: str, width: int) -> list[str]:
-    """The lines of a name and what is told of it; below the name where it does not fit beside."""
-    told = clean(words)
-    if isinstance(words, Prose):
-        return wrapped(before, told, width)
-    fits = len(before) + len(told) <= width
-    return [f"{before}{told}"] if fits else [before.rstrip(), _alone(told, width)]
 
 
 def wrapped(before: str, told: str, width: int) -> list[str]:
@@ -336,11 +292,13 @@ def wrapped(before: str, told: str, width: int) -> list[str]:
     return lines or [before.rstrip()]
 
 
-# Values -------------------------------------------------------------------------------------------
-
-
 def _json(value: Any, option: int = 0) -> str:
-    return clean_json(orjson.dumps(value, default=str, option=option).decode())
+    """A value as JSON, with JSON's own escapes for control and format characters; the new lines of
+    a laid out document stay."""
+    document = orjson.dumps(value, default=str, option=option).decode()
+    if document.isprintable():
+        return document
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document)
 
 
 def _typed(kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -350,13 +308,11 @@ def _typed(kind: str, value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cell(value: Any) -> Any:
-    if value is None:
-        return ""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict | list | tuple):
         return _json(value)
-    if isinstance(value, int | float):
-        return value
-    told = str(value)
-    return f"'{clean(told)}" if told[:1] in FORMULA_STARTS else clean(told)
+    if value is None or isinstance(value, int | float):
+        return value  # None is written as nothing
+    told = clean(value)
+    return f"'{told}" if str(value)[:1] in FORMULA_STARTS else told

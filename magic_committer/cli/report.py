@@ -1,5 +1,5 @@
-"""``report``: what lies open under a path, whose it is, since when, and what removes it; in a few
-lines, as JSON, or as one page that a person looks at in a browser.
+"""``report``: one page for a browser, which tells what lies open under a path, whose it is, since
+when, and what removes it.
 
 Reads only. What cannot be found out is a note, and the rest is told all the same.
 
@@ -11,19 +11,16 @@ the page's own policy forbids it to load or run anything.
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from magic_committer._quantities import age_words, bytes_words
 from magic_committer.cli.app import WORDS, clean, root
-from magic_committer.cli.output import Prose
-from magic_committer.cli.shell import Reach, Shell, command, recursive, way_of
+from magic_committer.cli.shell import Reach, Shell, command, recursive
 from magic_committer.cli.uploads import advice
 from magic_committer.cli.values import DIRECTORY, time_words
 from magic_committer.errors import MagicError, NotSupported
@@ -31,14 +28,11 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import OpenUploads
 from magic_committer.maintenance.inspect import inspect_all
 from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, FoundJob
-from magic_committer.maintenance.uploads import Filters, OwnerClass, Sums
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
+from magic_committer.maintenance.uploads import Filters, FoundUpload, OwnerClass, Sums
 
 TEMPLATE = "report.html.jinja"
 UPLOADS_SHOWN = 50
-"""Uploads of which the details are told: the largest."""
+"""Uploads of which the details are told: the largest, then the oldest."""
 JOBS_MAX = 500
 """Jobs that a page lists."""
 NOTES_MAX = 10
@@ -74,63 +68,47 @@ class ReportData:
 
     Attributes:
         store: its identity, without secrets. made: seconds since the epoch.
-        sums: of the open uploads; None if the store has no listing of them.
+        sums, largest: of the open uploads; None if the store has no listing of them.
         notes: what could not be found out.
         unlooked: there are directories below ``dest`` whose jobs were not looked for.
-        options: words for a command that is to reach the same store.
+        removing: what can be removed, and the command that does it: a sentence and a line each.
     """
 
     dest: str
     store: str
     made: float
     sums: Sums | None
+    largest: Sequence[FoundUpload] = ()
     jobs: Sequence[FoundJob] = ()
     notes: Sequence[str] = ()
     unlooked: bool = False
-    options: Sequence[str] = ()
-
-    @property
-    def removing(self) -> list[tuple[str, str]]:
-        """What can be removed, and the command that does it: a sentence and a line each."""
-        if self.sums is None:
-            return []
-        found = []
-        if (ours := self.sums.removable).uploads:
-            line = ["magic-committer", *self.options, "uploads", "abort", self.dest]
-            words = f"Left by jobs that are over or dead: {ours.words('upload')}. Remove them:"
-            found.append((words, shlex.join(line)))
-        others = advice(self.dest, self.options, self.sums.old_words(), Filters())
-        return found if others is None else [*found, others]
+    removing: Sequence[tuple[str, str]] = ()
 
 
-@command(root, "report", WORDS["report"], "s3://bucket/table", "s3://bucket/table -o report.html")
+@command(root, "report", WORDS["report"], "s3://bucket/table -o report.html")
 @click.argument("path", type=DIRECTORY)
 @click.option(
-    "-o", "--output", "file", metavar="FILE",
+    "-o", "--output", "file", metavar="FILE", default="-",
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="Write a page to look at in a browser; - is stdout. A file is replaced as a whole.",
+    help="Where to write the page; stdout by default. A file is replaced as a whole.",
 )  # fmt: skip
 @recursive
-def report(shell: Shell, path: Destination, file: str | None, deep: bool) -> int:
-    """Report what lies open under PATH: uploads by class, and jobs; and what removes it.
+def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
+    """Write a page for a browser: what lies open under PATH, whose it is, since when, which jobs
+    wait for somebody, and what removes it. For programs: uploads list and job list.
 
     Uploads are those of all directories below PATH; jobs only with --recursive.
     """
+    if shell.output.format != "table":
+        raise click.UsageError("report writes a page: uploads list and job list have --format")
     reach = Reach(shell, many=False, deep=deep)
-    data = look(shell, reach, path)
-    if file is not None:
-        try:
-            with click.open_file(file, "w", encoding="utf-8", atomic=True) as written:
-                written.write(page(data))
-        except OSError as error:
-            raise MagicError(f"{file} could not be written: {error.strerror}") from error
-    if file != "-":
-        shell.output.document("report", plain(data), lines(data))
-        for words, line in data.removing:
-            shell.advise(words, line)
-        reach.tell()
-    if file not in (None, "-"):
-        shell.note(f"The page is in {file}")
+    written = page(look(shell, reach, path))
+    try:
+        with click.open_file(file, "w", encoding="utf-8", atomic=True) as opened:
+            opened.write(written)
+    except OSError as error:
+        raise MagicError(f"{file} could not be written: {error.strerror}") from error
+    reach.tell()
     return reach.code
 
 
@@ -138,15 +116,20 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
     """Find out all that a report tells."""
     runtime = shell.runtime(dest.bucket)
     dests, notes = reach.destinations(dest)
-    sums: Sums | None = Sums(UPLOADS_SHOWN)
+    sums, listed = Sums(), True
+    largest: list[FoundUpload] = []
+    removing: list[tuple[str, str]] = []
     try:
         survey = OpenUploads(runtime, dest, Filters(), sizes=True)
-        for upload in survey:
-            assert sums is not None
-            sums.add(upload)
+        added = sums.adding(survey)
+        largest = heapq.nlargest(UPLOADS_SHOWN, added, key=lambda u: (u.bytes or 0, u.age or 0.0))
         notes += survey.problems
+        if sums.removable.uploads:
+            words = f"Left by jobs that are over or dead: {sums.removable.words()}."
+            removing.append((f"{words} Remove them:", shell.line("uploads", "abort", dest.url)))
+        removing += advice(shell, dest.url, sums.old_words(), Filters())
     except NotSupported as error:
-        sums, notes = None, (*notes, f"Open uploads cannot be told: {error}")
+        listed, notes = False, (*notes, f"Open uploads cannot be told: {error}")
     jobs = [job for one in dests for job in inspect_all(runtime, one, DEAD_AFTER_SECONDS)]
     if (more := len(notes) - NOTES_MAX) > 0:
         notes = (*notes[:NOTES_MAX], f"and {more:,} more that could not be read")
@@ -154,60 +137,13 @@ def look(shell: Shell, reach: Reach, dest: Destination) -> ReportData:
         dest=dest.url,
         store=runtime.store.identity,
         made=runtime.clock.now(),
-        sums=sums,
+        sums=sums if listed else None,
+        largest=largest,
         jobs=jobs,
         notes=notes,
         unlooked=not jobs and reach.found_nothing(dest),
-        options=way_of(shell.s3),
+        removing=removing,
     )
-
-
-# Telling ------------------------------------------------------------------------------------------
-
-
-def plain(data: ReportData) -> dict[str, Any]:
-    """The data for programs: plain JSON values."""
-    uploads = None
-    if (sums := data.sums) is not None:
-        uploads = {
-            "total": asdict(sums.all),
-            "removable": asdict(sums.removable),
-            "old": sums.to_dict()["old"],
-            "by_class": {name: asdict(sums.of(name)) for name in CLASSES},
-            "largest": [upload.to_dict() for upload in sums.largest()],
-        }
-    return {
-        **{name: getattr(data, name) for name in ("dest", "store", "made")},
-        "uploads": uploads,
-        "jobs": [job.to_dict() for job in data.jobs],
-        "removing": [{"words": words, "command": line} for words, line in data.removing],
-        "notes": list(data.notes),
-        "not_looked_at": [data.dest] if data.unlooked else [],
-    }
-
-
-def lines(data: ReportData) -> Iterator[tuple[str, str]]:
-    """The same data for people, shortened to a few lines: name and words."""
-    yield "path", data.dest
-    yield "store", data.store
-    if data.sums is not None:
-        yield "open uploads", data.sums.all.words()
-        for name, (title, _) in CLASSES.items():
-            held = data.sums.of(name)
-            since = f", the oldest {age_words(held.oldest)}" if held.oldest is not None else ""
-            yield f"  {title.lower()}", f"{held.words()}{since}" if held.uploads else ""
-        yield "left by dead jobs", data.sums.removable.words()
-    waiting = sum(map(needs_care, data.jobs))
-    care = f", {waiting:,} of them to be finished or removed" if waiting else ""
-    none = "none directly here; directories below were not looked at"
-    yield "jobs", none if data.unlooked else f"{len(data.jobs):,}{care}"
-    for job in data.jobs:
-        if needs_care(job):
-            where = "" if job.dest == data.dest else f" of {job.dest}"
-            state = job.state if job.kind == "ours" else job.kind
-            yield f"  {job.id}", Prose(f"{state}{where}: {job.would}")
-    for told in data.notes:
-        yield "note", Prose(told)
 
 
 def needs_care(job: FoundJob) -> bool:
@@ -216,28 +152,8 @@ def needs_care(job: FoundJob) -> bool:
     return bool(job.problem) or not job.would.startswith("nothing") or job.kind == "litter"
 
 
-# The page -----------------------------------------------------------------------------------------
-
-
 def page(data: ReportData) -> str:
-    """The whole page."""
-    held = [] if data.sums is None else [(key, data.sums.of(key)) for key in CLASSES]
-    template = _environment().get_template(TEMPLATE)
-    return template.render(
-        data=data,
-        policy=POLICY,
-        classes=CLASSES,
-        kinds=KINDS,
-        jobs_max=JOBS_MAX,
-        key_chars=KEY_CHARS_MAX,
-        figures=_figures(data),
-        held_classes=[(key, one) for key, one in held if one.uploads],
-    )
-
-
-@cache
-def _environment() -> Environment:
-    """The template's: every value is escaped and cleaned, and one that is missing is an error."""
+    """The whole page. Every value is escaped and cleaned, and one that is missing is an error."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined  # late: only a page needs it
     from markupsafe import Markup
 
@@ -258,7 +174,17 @@ def _environment() -> Environment:
         "sentence": lambda text: text[:1].upper() + text[1:],
         "time": time_words,
     }
-    return made
+    held = [] if data.sums is None else [(key, data.sums.of(key)) for key in CLASSES]
+    return made.get_template(TEMPLATE).render(
+        data=data,
+        policy=POLICY,
+        classes=CLASSES,
+        kinds=KINDS,
+        jobs_max=JOBS_MAX,
+        key_chars=KEY_CHARS_MAX,
+        figures=_figures(data),
+        held_classes=[(key, one) for key, one in held if one.uploads],
+    )
 
 
 def _figures(data: ReportData) -> list[tuple[str, str, str]]:

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import functools
 import logging
+import shlex
 import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from magic_committer import _wiring
 from magic_committer._runtime import Progress, ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import COMMON, Explained, Format, common, note
-from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, hide_progress, wrapped
+from magic_committer.cli.app import COMMON, Explained, common, note
+from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, wrapped
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.inspect import has_deeper, jobs_below
@@ -50,8 +51,12 @@ class Shell:
         if not self.quiet:
             note(line)
 
+    def line(self, *words: str) -> str:
+        """A command that reaches the same store, to be pasted."""
+        return shlex.join(["magic-committer", *words, *_way_of(self.s3)])
+
     def advise(self, words: str, command: str) -> None:
-        """The same of a sentence and the command that does it, which has a line of its own."""
+        """Note a sentence, and the command that does it, which has a line of its own."""
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else PIPE_COLUMNS
         for line in (*wrapped("", words, width), f"  {command}"):
             self.note(line)
@@ -61,7 +66,8 @@ class Shell:
         another."""
         if not sys.stdin.isatty():
             raise click.UsageError("there is no terminal to ask on: give --yes, or --dry-run")
-        hide_progress()
+        for bars in BARS:
+            bars.stop()
         click.confirm(question, abort=True, err=True)
 
 
@@ -98,10 +104,7 @@ def shown_progress(quiet: bool) -> Iterator[ProgressFunction]:
         BARS.remove(bars)
 
 
-# Errors -------------------------------------------------------------------------------------------
-
-
-def way_of(s3: S3Options) -> tuple[str, ...]:
+def _way_of(s3: S3Options) -> tuple[str, ...]:
     """The global options that lead to the same store. An endpoint that holds credentials is left
     out."""
     endpoint = None if "@" in (s3.endpoint_url or "") else s3.endpoint_url
@@ -110,7 +113,7 @@ def way_of(s3: S3Options) -> tuple[str, ...]:
 
 
 def _in_backticks(s3: S3Options) -> Callable[[Remedy], str]:
-    return lambda remedy: f"`{as_command(remedy, way_of(s3))}`"
+    return lambda remedy: f"`{as_command(remedy, _way_of(s3))}`"
 
 
 def told(error: MagicError, s3: S3Options) -> str:
@@ -122,14 +125,14 @@ def told(error: MagicError, s3: S3Options) -> str:
 def _unfinished(error: CommitIncomplete, s3: S3Options) -> dict[str, Any]:
     """For programs: which keys, and what may be done."""
     keys = ("unresolved", "refused", "unfinished", "outstanding")
-    remedies = [{**one.to_dict(), "command": as_command(one, way_of(s3))} for one in error.remedies]
+    way = _way_of(s3)
     return {
         "job_id": error.job_id,
         "dest": error.remedies[0].dest if error.remedies else "",
         "outcome": "committed",
         "state": error.state,
         **{name: list(getattr(error, name)) for name in keys},
-        "remedies": remedies,
+        "remedies": [{**one.to_dict(), "command": as_command(one, way)} for one in error.remedies],
     }
 
 
@@ -146,13 +149,13 @@ def command(
     def decorate(function: Callable[..., int | None]) -> click.Command:
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            context = click.get_current_context()
-            shared = _shared(context, {name: given.pop(name) for name in COMMON})
-            how = cast(Format, shared["how"] or "table")
+            shared = {name: given.pop(name) for name in COMMON}
+            quiet, debug, how = shared["quiet"], shared["debug"], shared["how"]
+            if shared["as_json"] and how not in (None, "json"):
+                raise click.UsageError("--json and --format say different things: give one")
             if how == "prometheus" and name != "cleanup":
                 raise click.UsageError("--format prometheus is for `cleanup`: no other has metrics")
-            output = Output(how)
-            quiet, debug = bool(shared["quiet"]), bool(shared["debug"])
+            output = Output("json" if shared["as_json"] else how or "table")
             if debug:
                 # Our own log only: the SDK's has signatures and session tokens in it.
                 logging.basicConfig(level=logging.WARNING)
@@ -185,24 +188,11 @@ def command(
     return decorate
 
 
-def _shared(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """The values of the common options: those of the command, then those given before it."""
-    above = _shared(context.parent, context.parent.params) if context.parent else {}
-    if values["as_json"] and values["how"] not in (None, "json"):
-        raise click.UsageError("--json and --format say different things: give one", context)
-    mine = {**values, "how": "json" if values["as_json"] else values["how"]}
-    return {name: mine[name] or above.get(name) for name in COMMON}
-
-
-# Several paths ------------------------------------------------------------------------------------
-
-
 recursive = click.option(
     "--recursive", "deep", is_flag=True,
     help="Look at all directories below PATH too: one listing of its objects, a request for each"
     " 1,000.",
 )  # fmt: skip
-"""The option ``--recursive``."""
 
 
 @dataclass(slots=True)
@@ -234,12 +224,16 @@ class Reach:
         except MagicError as error:
             if not (self.many or self.deep):
                 raise
-            note(f"magic-committer: {url}: {told(error, self.shell.s3)}")
-            self.codes.append(exits.code_of(error))
-            self.not_looked_at.append(url)
+            self.failed(url, exits.code_of(error), f"{url}: {told(error, self.shell.s3)}")
         else:
             if len(self.codes) == before:
                 self.codes.append(exits.OK)
+
+    def failed(self, url: str, code: int, why: str) -> None:
+        """Say that a path, or something below it, was not looked at."""
+        note(f"magic-committer: {why}")
+        self.codes.append(code)
+        self.not_looked_at.append(url)
 
     def destinations(self, path: Destination) -> tuple[tuple[Destination, ...], tuple[str, ...]]:
         """The destinations to be looked at for a path: it alone, or all below it that have jobs;

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from magic_committer._quantities import age_words, bytes_words, counted, duratio
 from magic_committer.cli import exits
 from magic_committer.cli.app import group, note, options
 from magic_committer.cli.output import Column
-from magic_committer.cli.shell import Reach, Shell, command, way_of
+from magic_committer.cli.shell import Reach, Shell, command
 from magic_committer.cli.values import DIRECTORY, age_option, dry_run
 from magic_committer.hadoop.paths import Destination
 from magic_committer.maintenance.abort_uploads import Clearing, OpenUploads, by_class
@@ -28,15 +27,13 @@ COLUMNS = (
     Column("class"),
     Column("job"),
     Column("age", words=age_words, right=True),
-    Column("parts", words=lambda parts: "" if parts is None else str(parts), right=True),
+    Column("parts", right=True),
     Column("bytes", words=lambda size: "" if size is None else bytes_words(size), right=True),
     Column("would", "abort", reason=True),
     Column("key"),
 )
 ABORT_COLUMNS = (Column("action"), *COLUMNS[:-2], Column("note", reason=True), COLUMNS[-1])
 ABORT_FIELDS = ("action", *(name for name in FIELDS if name != "would"))
-PROBLEMS_SHOWN_MAX = 10
-
 
 filters = options(
     age_option(
@@ -55,10 +52,8 @@ no_sizes = click.option("--no-sizes", is_flag=True, help="Do not ask for parts a
 def _look(shell: Shell, path: Destination, asked: Filters, *, sizes: bool) -> OpenUploads:
     """Look at the uploads under a path, and say what cannot be read."""
     found = OpenUploads(shell.runtime(path.bucket), path, asked, sizes=sizes)
-    for problem in found.problems[:PROBLEMS_SHOWN_MAX]:
+    for problem in found.problems:
         note(problem)
-    if (more := len(found.problems) - PROBLEMS_SHOWN_MAX) > 0:
-        note(f"and {more} more that cannot be read")
     return found
 
 
@@ -70,25 +65,21 @@ def _sees_all(found: OpenUploads) -> bool:
 
 
 def advice(
-    path: str, way: Sequence[str], old: Mapping[str, str], asked: Filters
-) -> tuple[str, str] | None:
-    """What is old and of other programs, by class in words, and the command that removes it, by the
-    same way to the store and with the same filters; None if nothing is."""
+    shell: Shell, path: str, old: Mapping[str, str], asked: Filters
+) -> tuple[tuple[str, str], ...]:
+    """What is old and of other programs, by class in words, and the command that removes it, with
+    the same filters; nothing if nothing is."""
     if not old:
-        return None
+        return ()
     age = duration(asked.old_from)
-    line = [*way, "uploads", "abort", path, *(f"--{name}" for name in old), "--older-than", age]
-    for name in ("job", "key_glob"):
-        if (value := getattr(asked, name)) is not None:
-            line += [f"--{name.replace('_', '-')}", value]
-    return (
+    words = ["uploads", "abort", path, *(f"--{name}" for name in old), "--older-than", age]
+    for flag, value in (("--job", asked.job), ("--key-glob", asked.key_glob)):
+        words += [] if value is None else [flag, value]
+    told = (
         f"Of other programs and older than {age}: {'; '.join(old.values())}."
-        " If nobody still writes them, remove them:",
-        f"magic-committer {shlex.join(line)}",
+        " If nobody still writes them, remove them:"
     )
-
-
-# Commands -----------------------------------------------------------------------------------------
+    return ((told, shell.line(*words)),)
 
 
 @command(
@@ -121,10 +112,8 @@ def list_uploads(
         for path in paths:
             with reach.trying(path.url):
                 survey = _look(shell, path, asked, sizes=not no_sizes)
-                mine = sums[path] = Sums(older_than=asked.old_from)
-                for one in survey:
-                    total.add(one)
-                    mine.add(one)
+                sums[path] = Sums(asked.old_from)
+                for one in total.adding(sums[path].adding(survey)):
                     url = f"s3://{path.bucket}/{one.key}"
                     yield {**one.to_dict(), "bucket": path.bucket, "url": url}
                 looked[path] = survey
@@ -134,13 +123,11 @@ def list_uploads(
             return "Nothing could be listed"
         if not total.all.uploads:
             return f"No open uploads under {name_some([path.url for path in looked], 5)}"
-        held: dict[str, int] = {name: one.uploads for name, one in total.by_class.items()}
-        return f"{total.all.words('upload')}: {by_class(held)}"
+        return f"{total.all.words()}: {by_class(total.counts())}"
 
     def advised() -> list[tuple[str, str]]:
-        way = way_of(shell.s3)
-        each = (advice(path.url, way, one.old_words(), asked) for path, one in sums.items())
-        return [one for one in each if one is not None]
+        each = (advice(shell, path.url, one.old_words(), asked) for path, one in sums.items())
+        return [one for some in each for one in some]
 
     shell.output.rows(
         "upload", COLUMNS if len(paths) == 1 else (*COLUMNS[:-1], Column("url", "key")),
@@ -207,7 +194,7 @@ def abort_uploads(
     actions: Counter[str] = Counter()
     sums = Sums()
     old = {name: counted(n, f"{name} upload") for name, n in sorted(plan.old.items()) if n}
-    others = advice(path.url, way_of(shell.s3), old, asked)
+    others = advice(shell, path.url, old, asked)
 
     def rows() -> Iterator[dict[str, Any]]:
         for one in plan.run(dry_run=dry_run):
@@ -220,7 +207,7 @@ def abort_uploads(
         done = "Would abort" if dry_run else "Aborted"
         words = {"gone": "gone meanwhile", "left": "still open"}
         other = [f"{actions[name]:,} {told}" for name, told in words.items() if actions[name]]
-        told = "; ".join([f"{done} {sums.all.words('upload')}", *other])
+        told = "; ".join([f"{done} {sums.all.words()}", *other])
         spared = by_class(plan.left)
         return f"{told}. Not touched: {spared}" if spared else told
 
@@ -232,14 +219,14 @@ def abort_uploads(
             "chosen": plan.chosen.total(),
             "not_touched": dict(plan.left),
             "jobs": [job.id for job in plan.jobs.values()],
-            "advice": [*plan.advice, *([" ".join(others)] if others else [])],
+            "advice": [*plan.advice, *map(" ".join, others)],
             "problems": list(survey.problems),
         },
     )  # fmt: skip
     for line in plan.unfinished:
         note(line)
-    if others:
-        shell.advise(*others)
+    for words, line in others:
+        shell.advise(words, line)
     done = _sees_all(survey) and not actions["left"] and not plan.unfinished
     return exits.OK if done else exits.BAD_STATE
 

@@ -18,7 +18,7 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -59,17 +59,13 @@ NO_ETAG = '"00000000000000000000000000000000"'
 SCRATCH_BYTES_MAX = 1024
 LISTED = "an object that is not there answers 403 as well: a job lists its key then, and goes on"
 UNTOLD = "without s3:ListBucket an object that is not there answers 403 as well"
-CLOCK_SECONDS_MAX = 60.0
-"""Seconds. A greater difference is reported. S3 refuses requests from 15 minutes on (Signature
-V4)."""
-
 WRONG_CREDENTIALS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken")
+ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
+"""Allowed for the whole bucket or not at all: no policy can limit them to a prefix."""
 
 Answer = Literal["ok", "denied", "unsupported", "unanswered", "error", "unknown"]
 """``unsupported``: the store has no such call. ``unknown``: the store did not say, or was not
 asked."""
-ON_BUCKETS = frozenset({LIFECYCLE, LIST_UPLOADS})
-"""Allowed for the whole bucket or not at all: no policy can limit them to a prefix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +84,6 @@ class Diagnosis:
     Attributes:
         store: its endpoint and bucket.
         problem: why ``can`` is empty, if the store was not asked or only in part.
-        clock_ahead: how many seconds this machine's clock is ahead of the store's, to the second;
-            None if the store did not say. Nothing depends on it: all ages are the store's.
         left: scratch objects and uploads that could not be removed.
         transport: what sends the requests, ``"fast"`` or ``"boto3 (why)"``; "": not known.
     """
@@ -97,12 +91,11 @@ class Diagnosis:
     dest: str
     store: str
     permissions: tuple[Asked, ...]
-    can: Capabilities = field(default_factory=Capabilities)
-    problem: str = ""
-    clock_ahead: float | None = None
-    verdicts: tuple[Verdict, ...] = ()
-    left: tuple[str, ...] = ()
-    transport: str = ""
+    can: Capabilities
+    problem: str
+    verdicts: tuple[Verdict, ...]
+    left: tuple[str, ...]
+    transport: str
 
     def lacks(self, role: Role, answer: Answer) -> bool:
         """Whether an action that a role needs got this answer."""
@@ -141,7 +134,6 @@ def diagnose(
         permissions=asked,
         can=can,
         problem=problem,
-        clock_ahead=scratch.clock_ahead,
         verdicts=tuple(
             replace(one, works=False, sentence=f"is refused: {why}") if why else one
             for one in verdicts(can, denied)
@@ -152,149 +144,19 @@ def diagnose(
     )
 
 
-# Permissions --------------------------------------------------------------------------------------
-
-
 class _Trial:
     """One key in a job's directory, on which each action is tried. Everything is removed when the
     ``with`` ends, however it ends; ``left`` names what is not."""
 
     def __init__(self, runtime: Runtime, dest: Destination) -> None:
-        self._store, self._clock, self._dest = runtime.store, runtime.clock, dest
-        self._uuid = runtime.ids()
+        self._store, self._dest, self._uuid = runtime.store, dest, runtime.ids()
         self._directory = f"{dest.jobs_prefix}{self._uuid}/"
         self._key = f"{self._directory}doctor-mcj{self._uuid}"
         self._metadata = {JOB_METADATA: self._uuid}
         self._object = False  # it may be there
         self._uploads: list[str] = []  # that may be open
         self._unsure = False  # there may be one whose id is not known
-        self.clock_ahead: float | None = None
         self.left: list[str] = []
-
-    def asked(self, action: str) -> Asked:
-        """An action about which nothing is known yet."""
-        (one,) = (one for one in PERMISSIONS if one.action == action)
-        on = f"s3://{self._dest.bucket}/" if action in ON_BUCKETS else self._dest.url
-        return Asked(one.action, one.use, one.roles, on)
-
-    def tried(
-        self,
-        action: str,
-        send: Callable[[], object],
-        *,
-        absent: tuple[type[StoreError], ...] = (),
-        first: bool = False,
-    ) -> Asked:
-        """Try a request and give the result. ``absent``: errors that only say that the thing does
-        not exist: a caller that gets them is allowed to ask. ``first``: of all requests: if nobody
-        answers, or our credentials are wrong, all others would say the same: then it raises."""
-        blank = self.asked(action)
-        try:
-            send()
-        except StoreError as error:
-            nobody = isinstance(error, PermissionDenied) and not error.status
-            if error.code == "NoSuchBucket" or (
-                first
-                and (nobody or isinstance(error, Unanswered) or error.code in WRONG_CREDENTIALS)
-            ):
-                raise
-            if isinstance(error, NotFound) and error.status == 403:
-                return replace(blank, answer="unknown", detail=LISTED)
-            if not isinstance(error, absent):
-                kinds: tuple[tuple[type[StoreError], Answer], ...] = (
-                    (PermissionDenied, "denied"),
-                    (NotSupported, "unsupported"),
-                    (Unanswered, "unanswered"),
-                    (StoreError, "error"),
-                )
-                answer = next(answer for kind, answer in kinds if isinstance(error, kind))
-                return replace(blank, answer=answer, detail=str(error))
-        return replace(blank, answer="ok")
-
-    def ask_lifecycle(self, settings: BucketSettings | None) -> Asked:
-        """Whether the bucket's lifecycle may be read."""
-        if settings is None:
-            detail = "the store that is registered for the bucket has none"
-            return replace(self.asked(LIFECYCLE), answer="unsupported", detail=detail)
-        try:
-            return self.tried(LIFECYCLE, settings.lifecycle)
-        except FormatError:  # it may be read; its content is for `lifecycle show`
-            return replace(self.asked(LIFECYCLE), answer="ok")
-
-    def ask(self) -> Iterator[Asked]:
-        """All actions under the destination."""
-        yield self.tried(LIST, partial(self._first_page, self._directory), first=True)
-        yield self.tried(LIST_UPLOADS, self._uploads_page)
-        delete = self.tried(DELETE, self._delete)
-        put, abort, parts = self._ask_upload()
-        if delete.answer == "ok" and put.answer == "ok":
-            put, get, delete = self._ask_object()
-        else:
-            get = self._ask_missing(self._key)
-        yield from (put, get, delete, abort, parts)
-
-    def ask_above(self) -> Iterator[Asked]:
-        """Whether records above the destination may be found and read, as a cleaner needs."""
-        for above in directories_above(self._dest.prefix):
-            on = f"s3://{self._dest.bucket}/{above}"
-            jobs = f"{above}{MAGIC_JOB_PREFIX}"
-            listing = self.tried(LIST, partial(self._first_page, jobs))
-            get = self._ask_missing(f"{jobs}{self._uuid}/{RECORD}")
-            for one in (listing, get):
-                yield replace(one, on=on, use="records above", roles=("cleaner",))
-
-    def _ask_upload(self) -> tuple[Asked, Asked, Asked]:
-        """PutObject, AbortMultipartUpload, ListMultipartUploadParts."""
-        absent = (NotFound, InvalidRequest)
-        abort = self.tried(ABORT, lambda: self._abort(NO_UPLOAD), absent=absent)
-        if abort.answer == "denied":
-            none = partial(self._store.complete_upload, self._key, NO_UPLOAD, [Part(1, NO_ETAG, 1)])
-            put = self.tried(PUT, none, absent=absent)
-        else:
-            put = self.tried(PUT, self._create)
-        if not self._uploads:
-            look = partial(self._store.list_parts, self._key, NO_UPLOAD)
-            return put, abort, self.tried(PARTS, look, absent=absent)
-        upload = self._uploads[0]
-        parts = self.tried(PARTS, partial(self._store.list_parts, self._key, upload))
-        return put, self.tried(ABORT, lambda: self._abort(upload)), parts
-
-    def _ask_object(self) -> tuple[Asked, Asked, Asked]:
-        """PutObject, GetObject, DeleteObject, for an object that exists."""
-        self._object = True
-        put = self.tried(
-            PUT, lambda: self._store.put(self._key, b"object", metadata=self._metadata)
-        )
-        there = put.answer == "ok"
-        get = self.tried(GET, partial(self._get, self._key), absent=() if there else (NotFound,))
-        if get.answer == "ok":
-            get = replace(get, detail=self._ask_missing(f"{self._key}-missing").detail)
-        return put, get, self.tried(DELETE, self._delete)
-
-    def _ask_missing(self, key: str) -> Asked:
-        """GetObject, for an object that is not there: a refusal says nothing of the permission."""
-        get = self.tried(GET, partial(self._get, key), absent=(NotFound,))
-        return get if get.answer != "denied" else replace(get, answer="unknown", detail=UNTOLD)
-
-    def _create(self) -> None:
-        attributes = Attributes(metadata=self._metadata)
-        self._unsure = True
-        try:
-            created = self._store.create_upload(self._key, attributes=attributes)
-        except (PermissionDenied, InvalidRequest):
-            self._unsure = False
-            raise
-        self._uploads.append(created.upload_id)
-        self._unsure = created.attempts > 1
-
-    def _abort(self, upload: str) -> None:
-        self._store.abort_upload(self._key, upload)
-        if upload in self._uploads:
-            self._uploads.remove(upload)
-
-    def _delete(self) -> None:
-        self._store.delete_one(self._key)
-        self._object = False
 
     def __enter__(self) -> _Trial:
         return self
@@ -317,17 +179,136 @@ class _Trial:
             except StoreError:
                 self.left.append(self._key)
 
-    def _first_page(self, prefix: str) -> None:
-        next(self._store.list(prefix, delimiter="/"), None)  # it may have no page at all
+    def ask(self) -> Iterator[Asked]:
+        """All actions under the destination."""
+        yield self._tried(LIST, partial(self._first_page, self._directory), first=True)
+        yield self._tried(
+            LIST_UPLOADS, lambda: next(iter(self._store.list_uploads(self._directory)), None)
+        )
+        delete = self._tried(DELETE, self._delete)
+        put, abort, parts = self._ask_upload()
+        if delete.answer == "ok" and put.answer == "ok":
+            put, get, delete = self._ask_object()
+        else:
+            get = self._ask_missing(self._key)
+        yield from (put, get, delete, abort, parts)
 
-    def _uploads_page(self) -> None:
-        for page in self._store.list_uploads(self._directory):
-            self._told_time(page.seen_at)
-            return
+    def ask_above(self) -> Iterator[Asked]:
+        """Whether records above the destination may be found and read, as a cleaner needs."""
+        for above in directories_above(self._dest.prefix):
+            jobs = f"{above}{MAGIC_JOB_PREFIX}"
+            listing = self._tried(LIST, partial(self._first_page, jobs))
+            get = self._ask_missing(f"{jobs}{self._uuid}/{RECORD}")
+            on = f"s3://{self._dest.bucket}/{above}"
+            for one in (listing, get):
+                yield replace(one, on=on, use="records above", roles=("cleaner",))
+
+    def ask_lifecycle(self, settings: BucketSettings | None) -> Asked:
+        """Whether the bucket's lifecycle may be read."""
+        if settings is None:
+            detail = "the store that is registered for the bucket has none"
+            return replace(self._asked(LIFECYCLE), answer="unsupported", detail=detail)
+        try:
+            return self._tried(LIFECYCLE, settings.lifecycle)
+        except FormatError:  # it may be read; its content is for `lifecycle show`
+            return replace(self._asked(LIFECYCLE), answer="ok")
+
+    def _ask_upload(self) -> tuple[Asked, Asked, Asked]:
+        """PutObject, AbortMultipartUpload, ListMultipartUploadParts."""
+        absent = (NotFound, InvalidRequest)
+        abort = self._tried(ABORT, lambda: self._abort(NO_UPLOAD), absent=absent)
+        if abort.answer == "denied":
+            none = partial(self._store.complete_upload, self._key, NO_UPLOAD, [Part(1, NO_ETAG, 1)])
+            put = self._tried(PUT, none, absent=absent)
+        else:
+            put = self._tried(PUT, self._create)
+        if not self._uploads:
+            look = partial(self._store.list_parts, self._key, NO_UPLOAD)
+            return put, abort, self._tried(PARTS, look, absent=absent)
+        upload = self._uploads[0]
+        parts = self._tried(PARTS, partial(self._store.list_parts, self._key, upload))
+        return put, self._tried(ABORT, lambda: self._abort(upload)), parts
+
+    def _ask_object(self) -> tuple[Asked, Asked, Asked]:
+        """PutObject, GetObject, DeleteObject, for an object that exists."""
+        self._object = True
+        put = self._tried(
+            PUT, lambda: self._store.put(self._key, b"object", metadata=self._metadata)
+        )
+        there = put.answer == "ok"
+        get = self._tried(GET, partial(self._get, self._key), absent=() if there else (NotFound,))
+        if get.answer == "ok":
+            get = replace(get, detail=self._ask_missing(f"{self._key}-missing").detail)
+        return put, get, self._tried(DELETE, self._delete)
+
+    def _ask_missing(self, key: str) -> Asked:
+        """GetObject, for an object that is not there: a refusal says nothing of the permission."""
+        get = self._tried(GET, partial(self._get, key), absent=(NotFound,))
+        return get if get.answer != "denied" else replace(get, answer="unknown", detail=UNTOLD)
+
+    def _asked(self, action: str) -> Asked:
+        """An action about which nothing is known yet."""
+        (one,) = (one for one in PERMISSIONS if one.action == action)
+        on = f"s3://{self._dest.bucket}/" if action in ON_BUCKETS else self._dest.url
+        return Asked(one.action, one.use, one.roles, on)
+
+    def _tried(
+        self,
+        action: str,
+        send: Callable[[], object],
+        *,
+        absent: tuple[type[StoreError], ...] = (),
+        first: bool = False,
+    ) -> Asked:
+        """Try a request and give the result. ``absent``: errors that only say that the thing does
+        not exist: a caller that gets them is allowed to ask. ``first``: of all requests: if nobody
+        answers, or our credentials are wrong, all others would say the same: then it raises."""
+        answer: Answer
+        try:
+            send()
+        except StoreError as error:
+            nobody = isinstance(error, PermissionDenied) and not error.status
+            useless = nobody or isinstance(error, Unanswered) or error.code in WRONG_CREDENTIALS
+            if error.code == "NoSuchBucket" or (first and useless):
+                raise
+            if isinstance(error, NotFound) and error.status == 403:
+                return replace(self._asked(action), detail=LISTED)
+            if isinstance(error, absent):
+                return replace(self._asked(action), answer="ok")
+            match error:
+                case PermissionDenied():
+                    answer = "denied"
+                case NotSupported():
+                    answer = "unsupported"
+                case Unanswered():
+                    answer = "unanswered"
+                case _:
+                    answer = "error"
+            return replace(self._asked(action), answer=answer, detail=str(error))
+        return replace(self._asked(action), answer="ok")
+
+    def _create(self) -> None:
+        self._unsure = True
+        try:
+            attributes = Attributes(metadata=self._metadata)
+            created = self._store.create_upload(self._key, attributes=attributes)
+        except (PermissionDenied, InvalidRequest):
+            self._unsure = False
+            raise
+        self._uploads.append(created.upload_id)
+        self._unsure = created.attempts > 1
+
+    def _abort(self, upload: str) -> None:
+        self._store.abort_upload(self._key, upload)
+        if upload in self._uploads:
+            self._uploads.remove(upload)
+
+    def _delete(self) -> None:
+        self._store.delete_one(self._key)
+        self._object = False
 
     def _get(self, key: str) -> None:
-        info = self._store.get(key, max_bytes=SCRATCH_BYTES_MAX).info
-        self._told_time(info.seen_at)
+        self._store.get(key, max_bytes=SCRATCH_BYTES_MAX)
 
-    def _told_time(self, seen_at: float) -> None:
-        self.clock_ahead = float(round(self._clock.now() - seen_at))
+    def _first_page(self, prefix: str) -> None:
+        next(self._store.list(prefix, delimiter="/"), None)  # it may have no page at all

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from magic_committer.hadoop.paths import MAGIC, MAGIC_JOB_PREFIX, RECORD, Destination
-from magic_committer.options import Track
 
 Role = Literal["writer", "committer", "cleaner"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -52,25 +51,21 @@ PERMISSIONS: tuple[Permission, ...] = (
 )
 """Every action that the library uses, except those of ``lifecycle ensure``."""
 
-OF_THE_MEMORY_TRACK = frozenset({PUT, GET, ABORT, PARTS})
-"""All actions of a task with ``track="memory"``: nothing of it is on the store before it ends."""
-
 _ON_OBJECTS = (PUT, GET, DELETE, ABORT, PARTS)
 
 
-def actions_of(role: Role, track: Track = "s3") -> frozenset[str]:
-    """The actions that a role needs. ``track``: of the jobs whose tasks a ``writer`` runs."""
-    needed = frozenset(one.action for one in PERMISSIONS if role in one.roles)
-    return needed & OF_THE_MEMORY_TRACK if (role, track) == ("writer", "memory") else needed
+def actions_of(role: Role) -> frozenset[str]:
+    """The actions that a role needs."""
+    return frozenset(one.action for one in PERMISSIONS if role in one.roles)
 
 
-def policy(role: Role, dest: Destination, track: Track = "s3") -> dict[str, Any]:
+def policy(role: Role, dest: Destination) -> dict[str, Any]:
     """The smallest IAM policy for a role under a destination, as JSON for IAM.
 
     It is for AWS's ordinary partition: elsewhere replace ``arn:aws`` (``arn:aws-cn``). It does not
     contain what encryption by KMS, tags and ACLs need (README, "Permissions").
     """
-    needed = actions_of(role, track)
+    needed = actions_of(role)
     bucket = f"arn:aws:s3:::{dest.bucket}"
     below = f"{_literal(dest.prefix)}*"
     above = list(map(_literal, directories_above(dest.prefix))) if role == "cleaner" else []

@@ -22,8 +22,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from magic_committer._quantities import age_words, counted_are
 from magic_committer._runtime import Progress, Runtime
@@ -48,7 +49,6 @@ from magic_committer.maintenance.uploads import (
     Filters,
     FoundUpload,
     Survey,
-    blind_spot,
     deed,
     is_old,
     sized,
@@ -119,8 +119,7 @@ class OpenUploads:
         prove the contrary, two uploads are created and aborted, once for each process and store.
         Returns why they may, in a sentence; "" if there is no reason. Repeatable. `StoreError`: it
         could not be found out."""
-        survey = self.survey
-        return "" if survey.shows_more_than_keys else blind_spot(survey.runtime, survey.dest)
+        return self.survey.unseen()
 
     def abort(
         self, *, foreign: bool = False, hadoop: bool = False, max_aborts: int | None = None
@@ -153,11 +152,7 @@ class OpenUploads:
         return ActionPlan(clearing.question, clearing, "", clearing.finish)
 
 
-# The plan -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Cleared:
+class Cleared(NamedTuple):
     """What became of one upload."""
 
     found: FoundUpload
@@ -287,8 +282,6 @@ class Clearing:
                 where = url_of(scope.bucket, job.dest)
                 self.advice[f"dead job {job.id} under {where}: {why}: recover it"] = None
 
-    # Doing ----------------------------------------------------------------------------------------
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Give the rows of the plan: the uploads that it would abort, looked at each time."""
         return (one.to_dict() for one in self.run(dry_run=True))
@@ -297,10 +290,10 @@ class Clearing:
         """Run the plan, and count what became of the uploads."""
         counts: Counter[str] = Counter()
         stays: list[FoundUpload] = []
-        for one in self.run():
-            counts[one.action] += 1
-            if one.action == "left" and len(stays) < NAMED_MAX:
-                stays.append(replace(one.found, note=one.why))
+        for found, action, why in self.run():
+            counts[action] += 1
+            if action == "left" and len(stays) < NAMED_MAX:
+                stays.append(replace(found, note=why))
         numbers = counts["aborted"], counts["gone"], counts["left"]
         return AbortedUploads(*numbers, tuple(stays), tuple(self.unfinished))
 
@@ -366,7 +359,9 @@ class Clearing:
     def _each(self, chosen: list[FoundUpload], job: DeadJob | None) -> Iterator[Cleared]:
         runtime, in_flight = self._runtime, self._survey.in_flight
         works = (
-            (found, self._to_clear(found, job)) for found in chosen if found.owner_class != "hadoop"
+            (one, partial(self._clearing, one, job))
+            for one in chosen
+            if one.owner_class != "hadoop"
         )
         with closing(steps.each(runtime, works, in_flight=in_flight)) as ended:
             for _, cleared in ended:
@@ -381,12 +376,8 @@ class Clearing:
             for outcome in outcomes:
                 yield outcome.unwrap()
 
-    def _to_clear(self, found: FoundUpload, job: DeadJob | None) -> steps.Start[Cleared]:
-        """`_clearing`, to be begun by `steps.each`."""
-        return lambda again: self._clearing(found, job, aborted=again)
-
     def _clearing(
-        self, found: FoundUpload, job: DeadJob | None, *, aborted: bool = False
+        self, found: FoundUpload, job: DeadJob | None, aborted: bool = False
     ) -> steps.Steps[Cleared]:
         """Look for one upload again; abort it, if it is still open and still old enough. Raises no
         `MagicError`. ``job``: its dead job, which has just been aborted. ``aborted``: an earlier

@@ -107,9 +107,6 @@ def started_of(runtime: Runtime, dest: Destination, adoption: Adoption) -> Start
     return StartedJob.attached(_record(runtime, dest, adoption), dest.url, "")
 
 
-# The look -----------------------------------------------------------------------------------------
-
-
 def _look(runtime: Runtime, dest: Destination, job_id: str, dead_after: float) -> Adoption:
     paths = JobPaths(dest, job_id)
     _refuse_ours(runtime, paths)
@@ -186,9 +183,6 @@ def _choose(runtime: Runtime, home: str) -> tuple[str, int, list[str], int]:
     }
     chosen, *passed_over = [d for d in newest_first if counts[d]] or newest_first[:1]
     return chosen, counts[chosen], passed_over, sum(counts[other] for other in passed_over)
-
-
-# The record ---------------------------------------------------------------------------------------
 
 
 def _record(runtime: Runtime, dest: Destination, adoption: Adoption) -> JobRecord:

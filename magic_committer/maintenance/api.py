@@ -207,8 +207,7 @@ def recover(
         AbortIncomplete: not everything is undone yet. Recover again.
         OutcomeUnknown: the store gives no clear answer. Recover again.
         FormatError: the record cannot be read, or a newer version wrote it.
-        WrongType, PathError, OptionError: as for `start`.
-        StoreError: the store refused a request, or cannot be reached.
+        StoreError, WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
     limit = seconds("dead_after", dead_after)
@@ -259,8 +258,7 @@ def abort(
         AbortIncomplete: not everything is undone yet. Call it again.
         OutcomeUnknown: the store gives no clear answer. Call it again.
         FormatError: the record cannot be read, or a newer version wrote it.
-        WrongType, PathError, OptionError: as for `start`.
-        StoreError: the store refused a request, or cannot be reached.
+        StoreError, WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), progress)
     seen = records.read(runtime, JobPaths(destination, job_id).record)
@@ -373,8 +371,7 @@ def adopt(
         JobTooYoung: see ``dead_after``.
         ConditionsNotSupported: the store cannot decide a job once. Nothing was changed.
         OutcomeUnknown: the store gave no clear answer. Adopt it again.
-        WrongType, PathError, OptionError: as for `start`.
-        StoreError: the store refused a request, or cannot be reached.
+        StoreError, WrongType, PathError, OptionError: as for `start`.
     """
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)
     limit = seconds("dead_after", dead_after)
@@ -470,8 +467,7 @@ def read_stream(
 
     Raises:
         FormatError: the ledger cannot be read, or a newer version wrote it.
-        WrongType, PathError, OptionError: as for `start`.
-        StoreError: the store refused a request, or cannot be reached.
+        StoreError, WrongType, PathError, OptionError: as for `start`.
     """
     query = StreamBatch(query, 0).query
     runtime, destination = _reach(dest, s3_of(s3, place), no_progress)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import cast
 
@@ -52,7 +52,6 @@ from magic_committer.maintenance.uploads import (
     OLD_SECONDS,
     Places,
     Survey,
-    blind_spot,
     directory_of,
 )
 from magic_committer.options import Options
@@ -79,28 +78,22 @@ class Limits:
     finish: bool = True
 
 
+@dataclass(slots=True)
 class Cleaning:
     """One cleanup of one destination."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        dest: Destination,
-        limits: Limits,
-        *,
-        dry_run: bool,
-        options: Options,
-    ) -> None:
-        self._runtime, self._dest, self._limits = runtime, dest, limits
-        self._dry_run, self._options, self._in_flight = dry_run, options, options.commit_threads
-        self._recovered: list[Recovery] = []
-        self._unfinished: list[Recovery] = []
-        self._left_ages: dict[str, float] = {}
-        self._over: set[str] = set()
-        self._remover = UploadRemover(runtime)
-        self._counts = dict.fromkeys(COUNTS, 0)
-        self._did: list[str] = []
-        self._errors: list[str] = []
+    runtime: Runtime
+    dest: Destination
+    limits: Limits
+    dry_run: bool
+    options: Options
+    _recovered: list[Recovery] = field(default_factory=list)
+    _unfinished: list[Recovery] = field(default_factory=list)
+    _left_ages: dict[str, float] = field(default_factory=dict)
+    _over: set[str] = field(default_factory=set)
+    _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    _did: list[str] = field(default_factory=list)
+    _errors: list[str] = field(default_factory=list)
 
     def run(self) -> CleanupReport:
         """Clean up. An error on one thing does not stop the others. StoreError: the jobs could not
@@ -108,25 +101,32 @@ class Cleaning:
         survey: Survey | None = None
         try:  # the uploads are listed before the records are read
             survey = Survey(
-                self._runtime, self._dest, dead_after=self._limits.dead_after,
-                in_flight=self._in_flight, by_name=True,
+                self.runtime, self.dest, dead_after=self.limits.dead_after,
+                in_flight=self.options.commit_threads, by_name=True,
             )  # fmt: skip
         except NotSupported:
             self._errors.append("the store cannot list uploads: those that nothing names stay open")
         except StoreError as error:
             self._errors.append(f"uploads could not be listed: {error}")
-        for directory in directories(self._runtime, self._dest.jobs_prefix):
+        for directory in directories(self.runtime, self.dest.jobs_prefix):
             try:
-                self._job(directory)
+                seen = records.read(self.runtime, f"{directory}{RECORD}")
+                if seen is None:
+                    self._litter(directory, known_over="")
+                elif seen.record.state is State.CLOSED:
+                    self._litter(directory, known_over=seen.record.uuid)
+                    self._forget(seen)
+                else:
+                    self._recover(directory, seen)
             except MagicError as error:
                 self._errors.append(f"{directory}: {error}")
         if survey is not None:
             self._abort_named(survey)
-        if is_tree(self._dest.bucket):
+        if is_tree(self.dest.bucket):
             self._waiting_litter()
         return CleanupReport(
-            dest=self._dest.url,
-            dry_run=self._dry_run,
+            dest=self.dest.url,
+            dry_run=self.dry_run,
             recovered=tuple(self._recovered),
             did=tuple(self._did),
             errors=tuple(self._errors),
@@ -139,29 +139,17 @@ class Cleaning:
         if self._counts[what] <= NAMED_MAX:
             self._did.append(line)
 
-    # Jobs -----------------------------------------------------------------------------------------
-
-    def _job(self, directory: str) -> None:
-        seen = records.read(self._runtime, f"{directory}{RECORD}")
-        if seen is None:
-            self._litter(directory, known_over="")
-        elif seen.record.state is State.CLOSED:
-            self._litter(directory, known_over=seen.record.uuid)
-            self._forget(seen)
-        else:
-            self._recover(directory, seen)
-
     def _recover(self, directory: str, seen: records.Seen) -> None:
         running = seen.record.state is State.RUNNING  # then `recover_job` asks for its age
         if not running and self._is_young(directory):
             self._counts["jobs_left"] += 1
             return
-        only_told = not running and not self._limits.finish
+        only_told = not running and not self.limits.finish
         try:
             recovery = recover_job(
-                self._runtime, self._dest, seen.record.id,
-                dead_after=self._limits.dead_after, dry_run=self._dry_run or only_told,
-                options=self._options,
+                self.runtime, self.dest, seen.record.id,
+                dead_after=self.limits.dead_after, dry_run=self.dry_run or only_told,
+                options=self.options,
             )  # fmt: skip
         except JobTooYoung:
             self._counts["jobs_left"] += 1
@@ -179,26 +167,24 @@ class Cleaning:
             self._did.append(f"job {recovery.job_id} ({recovery.found}): {recovery.did}")
 
     def _is_young(self, directory: str) -> bool:
-        return Listing(self._runtime, directory).to_end().age < self._limits.leftover_after
+        return Listing(self.runtime, directory).to_end().age < self.limits.leftover_after
 
     def _forget(self, seen: records.Seen) -> None:
         """Delete a closed record that is old enough."""
         age = age_of(seen.seen_at, seen.last_modified)
         self._left_ages.setdefault(seen.record.uuid, age)
-        given, limits = seen.record.given_id, self._limits
+        given, limits = seen.record.given_id, self.limits
         if age < (limits.forget_given_after if given else limits.forget_after):
             return
         # The second call deletes on a store without conditional delete.
         if (
-            self._dry_run
-            or records.remove(self._runtime, seen)
-            or delete_if_same(self._runtime, seen.key, seen.etag)
+            self.dry_run
+            or records.remove(self.runtime, seen)
+            or delete_if_same(self.runtime, seen.key, seen.etag)
         ):
             self._note(
                 "records_deleted", f"job {seen.record.id}: its closed record, {age_words(age)} old"
             )
-
-    # Litter ---------------------------------------------------------------------------------------
 
     def _litter(self, directory: str, known_over: str) -> None:
         """Remove leftovers of jobs that are over from a directory: by token, each only if it is old
@@ -207,7 +193,7 @@ class Cleaning:
 
         def candidates() -> Iterator[ObjectInfo]:
             nonlocal seen_any
-            for info in Listing(self._runtime, directory):
+            for info in Listing(self.runtime, directory):
                 if info.key != f"{directory}{RECORD}":
                     seen_any = True
                     if self._old(info):
@@ -215,7 +201,10 @@ class Cleaning:
 
         taken = 0
         for info, outcome in each(
-            self._runtime, lambda i: self._take(i, known_over), candidates(), self._in_flight
+            self.runtime,
+            lambda i: self._take(i, known_over),
+            candidates(),
+            self.options.commit_threads,
         ):
             if isinstance(outcome, MagicError):
                 self._errors.append(f"{info.key}: {outcome}")
@@ -227,14 +216,14 @@ class Cleaning:
             self._counts["jobs_left"] += 1
 
     def _old(self, info: ObjectInfo) -> bool:
-        return age_of(info.seen_at, info.last_modified) >= self._limits.leftover_after
+        return age_of(info.seen_at, info.last_modified) >= self.limits.leftover_after
 
     def _take(self, info: ObjectInfo, known_over: str) -> int | None:
         """Delete one control object of a job that is over, after the uploads that it names were
         aborted. If one of these uploads is left, the object stays for the next cleanup. Gives the
         number of uploads; None if the object is not ours, its job is not over, or it stays."""
         try:
-            now = self._runtime.store.head(info.key)
+            now = self.runtime.store.head(info.key)
         except NotFound:
             return None
         token = (now.metadata or {}).get(JOB_METADATA, "")
@@ -250,8 +239,8 @@ class Cleaning:
         if left:
             self._counts["uploads_aborted"] += aborted
             return None
-        if not self._dry_run:
-            delete_if_same(self._runtime, now.key, now.etag)
+        if not self.dry_run:
+            delete_if_same(self.runtime, now.key, now.etag)
         return aborted
 
     def _is_over_here(self, key: str, token: str) -> bool:
@@ -259,8 +248,8 @@ class Cleaning:
         looked for again after the object was seen: a given id that was forgotten may be in use
         again."""
         if token not in self._over:
-            directory = key[: key.index("/", len(self._dest.jobs_prefix)) + 1]
-            seen = records.read(self._runtime, f"{directory}{RECORD}")
+            directory = key[: key.index("/", len(self.dest.jobs_prefix)) + 1]
+            seen = records.read(self.runtime, f"{directory}{RECORD}")
             if seen is not None and seen.record.uuid == token:
                 return False
             self._over.add(token)
@@ -272,56 +261,54 @@ class Cleaning:
         has replaced its own (docs/stores.md). Gives how many were aborted, and whether one is
         left."""
         try:
-            pendings, _ = pendings_of(self._runtime, info)
+            pendings, _ = pendings_of(self.runtime, info)
         except (NotFound, FormatError) as error:
             if isinstance(error, FormatError):
                 self._errors.append(f"its uploads are not known: {error}")
             return 0, False
         uploads = []
         for number, pending in enumerate(pendings):
-            if not self._dest.contains(pending.destination_key):
+            if not self.dest.contains(pending.destination_key):
                 raise FormatError(info.key, "destinationKey", "lies outside the destination")
             uploads.append(UploadName.of(from_pending(pending, f"{info.key}: {number}")))
-        aborted, left = 0, False
-        for upload in uploads:
-            # One after the other, by verbs: this is a thread of the pool, and a thread that waits
-            # for others of its pool may wait for ever.
-            end = steps.by_verbs(self._runtime, self._to_remove(upload)(False))
-            removed = self._removed(upload, end)
-            aborted += removed.removal is Removal.ABORTED
-            left = left or removed.removal is Removal.LEFT
-        return aborted, left
+        # One after the other, by verbs: this is a thread of the pool, and a thread that waits for
+        # others of its pool may wait for ever.
+        ends = [
+            self._removed(one, steps.by_verbs(self.runtime, self._to_remove(one)(False)))
+            for one in uploads
+        ]
+        return ends.count(Removal.ABORTED), Removal.LEFT in ends
 
     def _to_remove(self, upload: UploadName) -> steps.Start[UploadLook | Removed]:
         """Begins to abort an upload, unless it has ended. A dry run only looks."""
-        if self._dry_run:
-            return to_look(self._runtime, upload)
-        return self._remover.to_remove(upload)
+        if self.dry_run:
+            return to_look(self.runtime, upload)
+        return UploadRemover(self.runtime).to_remove(upload)
 
-    def _removed(self, upload: UploadName, end: UploadLook | Removed) -> Removed:
+    def _removed(self, upload: UploadName, end: UploadLook | Removed) -> Removal:
         """What has become of an upload, or would. What is left is reported."""
-        if isinstance(end, UploadLook):
-            if end.error is not None and not end.ended:
-                removed = Removed(Removal.LEFT, end.error.message, end.error)
-            else:
-                removed = Removed(Removal.GONE if end.ended else Removal.ABORTED)
+        if isinstance(end, Removed):
+            removal, why = end.removal, end.why
+        elif end.ended:
+            return Removal.GONE
         else:
-            removed = end
-        if removed.removal is Removal.LEFT:
+            removal = Removal.ABORTED if end.error is None else Removal.LEFT
+            why = "" if end.error is None else end.error.message
+        if removal is Removal.LEFT:
             self._counts["uploads_left"] += 1
-            self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {removed.why}")
-        return removed
+            self._errors.append(f"{upload.key}: its upload {upload.upload_id}: {why}")
+        return removal
 
     def _waiting_litter(self) -> None:
         """Remove the directories of waiting files of jobs that are over: each only if it is old.
         The records are read after the directories were listed: a job may have begun meanwhile."""
-        here, waiting = directory_of(self._dest.prefix), f"{self._dest.prefix}{TEMPORARY}/"
+        here, waiting = directory_of(self.dest.prefix), f"{self.dest.prefix}{TEMPORARY}/"
         try:
-            found = list(directories(self._runtime, waiting))
+            found = list(directories(self.runtime, waiting))
         except StoreError as error:
             self._errors.append(f"{waiting}: {error}")
             return
-        places = Places(self._runtime, self._in_flight)
+        places = Places(self.runtime, self.options.commit_threads)
         for directory in found:
             uuid = owner_of("", directory)
             if uuid is None or places.is_over(here, uuid) is not True:
@@ -329,13 +316,11 @@ class Cleaning:
             try:
                 if self._is_young(directory):
                     continue
-                if not self._dry_run:
-                    cast("DirectoryStore", self._runtime.store).clear(directory)
+                if not self.dry_run:
+                    cast("DirectoryStore", self.runtime.store).clear(directory)
                 self._note("objects_deleted", f"{directory}: a job that is over left it")
             except StoreError as error:
                 self._errors.append(f"{directory}: {error}")
-
-    # Uploads by name ------------------------------------------------------------------------------
 
     def _abort_named(self, survey: Survey) -> None:
         """Abort old uploads whose names tell a job that is over."""
@@ -344,7 +329,7 @@ class Cleaning:
             for found in chain.from_iterable(survey.pages()):
                 age = found.limit_age if found.age is not None else self._left_ages.get(found.uuid)
                 over = found.owner_class == "orphan" or found.job_state == State.CLOSED
-                if over and age is not None and age >= self._limits.leftover_after:
+                if over and age is not None and age >= self.limits.leftover_after:
                     yield UploadName(found.key, found.upload_id)
                 elif over or found.owner_class == "unknown":
                     self._counts["uploads_left"] += 1
@@ -353,16 +338,18 @@ class Cleaning:
 
         removals = ((upload, self._to_remove(upload)) for upload in doomed())
         try:
-            with closing(steps.each(self._runtime, removals, in_flight=self._in_flight)) as ended:
+            with closing(
+                steps.each(self.runtime, removals, in_flight=self.options.commit_threads)
+            ) as ended:
                 for upload, end in ended:
-                    if self._removed(upload, end).removal is Removal.ABORTED:
+                    if self._removed(upload, end) is Removal.ABORTED:
                         line = f"{upload.key}: its upload {upload.upload_id}, of a job that is over"
                         self._note("uploads_aborted", line)
         except StoreError as error:
             self._errors.append(f"uploads could not be listed: {error}")
         self._errors += survey.problems
         try:
-            why = "" if survey.shows_more_than_keys else blind_spot(self._runtime, self._dest)
+            why = survey.unseen()
         except StoreError as error:
             why = str(error)
         self._errors += [why] if why else []

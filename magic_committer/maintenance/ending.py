@@ -63,9 +63,9 @@ from magic_committer.commit.sweep import job_records
 from magic_committer.commit.upload_state import (
     Removal,
     Removed,
+    UploadLook,
     UploadName,
     UploadRemover,
-    UploadState,
     became,
     object_at,
     to_look,
@@ -148,13 +148,13 @@ LOOKS_MAX = 4
 arrows from ``running`` to its end."""
 
 IDS_MAX, PROBLEMS_MAX = 10, 5
-"""How many are named: ids to who asks for a job that is not there; problems of a job that cannot be
-committed, and keys of one that is given up."""
+"""How many ids are named to a caller whose job is not there, and how many problems, or keys."""
 WRITTEN_OVER = (
     "What the job has written over does not come back: where a file of it is visible at a key that"
     " held another object before, undoing deletes the file, and the old object is gone."
 )
 """Said before a job is undone that was free to write over objects."""
+SWEEP = "It has committed: _SUCCESS names it, and stays as it is. Take away what job {} left?"
 ADOPTING = ("commit", "abort", "recover")
 """The calls that adopt a Hadoop job on the operator's word."""
 
@@ -174,7 +174,6 @@ class Ending:
     runtime: Runtime
     dest: Destination
     job_id: str
-    options: Options | None = None
     adopt: bool = False
     dead_after: float | None = None
     verb: Call = "abort"
@@ -189,7 +188,7 @@ class Ending:
             self._find()
             more: dict[str, Any] = {}
             if self.adoption is not None and self.adoption.committed:
-                question = self._sweep_question()
+                question = SWEEP.format(self.job_id)
             elif self.state in (State.RUNNING, State.ABSENT):
                 found = self._prospect(expect, accept)
                 more = {"tasks": list(found.tasks), "files": found.files, "bytes": found.bytes}
@@ -197,7 +196,7 @@ class Ending:
                 question = f"Commit job {self.job_id}: make visible {many}?"
             else:
                 assert self.seen is not None
-                if self.outcome != "committed":
+                if outcome_of(self.seen.record) != "committed":
                     raise ended_by_record(self.dest.url, self.seen.record)
                 question = f"Finish job {self.job_id}, which is {self.state}?"
             return self._plan(
@@ -209,7 +208,7 @@ class Ending:
         with self._calling("abort"):
             self._find()
             seen, undoes = self.seen, self.state is State.COMMITTING and revert
-            if seen is not None and self.outcome == "committed" and not undoes:
+            if seen is not None and outcome_of(seen.record) == "committed" and not undoes:
                 raise ended_by_record(self.dest.url, seen.record)
             question, warning = self._abort_question(leave_visible), ""
             if seen is not None and (undoes or self.state is State.REVERTING):
@@ -228,7 +227,7 @@ class Ending:
         """Plan to finish the job as it was decided, or to abort it if it was not."""
         recover = partial(
             recover_job, self.runtime, self.dest, self.job_id, accept=accept,
-            leave_visible=leave_visible, options=self.options,
+            leave_visible=leave_visible,
             dead_after=DEAD_AFTER_SECONDS if self.dead_after is None else self.dead_after,
         )  # fmt: skip
 
@@ -246,13 +245,13 @@ class Ending:
                 if ended.outcome != "committed":
                     raise
                 return self._plan("", lambda: ended, would=ended.did)
-            if self.adoption is not None:
-                swept = self.adoption.committed
-                question = self._sweep_question() if swept else self._abort_question(leave_visible)
-                return self._plan(question, run)
-            would = recover(dry_run=True)
-            question = f"Job {self.job_id} is {would.state}; {would.did}. Go on?"
-            return self._plan(question, run, would=would.did, unresolved=list(would.unresolved))
+            if self.adoption is None:
+                would = recover(dry_run=True)
+                question = f"Job {self.job_id} is {would.state}; {would.did}. Go on?"
+                return self._plan(question, run, would=would.did, unresolved=list(would.unresolved))
+            if self.adoption.committed:
+                return self._plan(SWEEP.format(self.job_id), run)
+            return self._plan(self._abort_question(leave_visible), run)
 
     def adopting(self) -> ActionPlan[Adoption]:
         """Plan to give a Hadoop job a record, and to do nothing else."""
@@ -262,9 +261,8 @@ class Ending:
     def give_up(self) -> ActionPlan[GivenUp]:
         """Plan to give up what can be neither finished nor undone."""
         give_up = partial(
-            give_up_job, self.runtime, self.dest, self.job_id,
-            dead_after=self._settled(), options=self.options,
-        )  # fmt: skip
+            give_up_job, self.runtime, self.dest, self.job_id, dead_after=self._settled()
+        )
         try:
             look = give_up(dry_run=True)
         except JobNotFound as error:
@@ -284,17 +282,17 @@ class Ending:
             return self.abort(leave_visible=True)
         return self.give_up()
 
-    # Finding --------------------------------------------------------------------------------------
-
     @property
     def state(self) -> State:
         """Of the record."""
         return self.seen.record.state if self.seen is not None else State.ABSENT
 
-    @property
-    def outcome(self) -> str:
-        """As the record tells it."""
-        return outcome_of(self.seen.record) if self.seen is not None else ""
+    def look(self) -> FoundJob:
+        """What the job's directory holds; `JobNotFound` says which jobs there are."""
+        found = inspect_job(self.runtime, self.dest, self.job_id)
+        if found is None:
+            raise self._not_found()
+        return found
 
     def _find(self) -> None:
         """Read the record, or look at what would be adopted; raise `JobError` if it is Hadoop's,
@@ -319,19 +317,11 @@ class Ending:
 
     def _adopt(self, *, dry_run: bool) -> Adoption:
         return adopt_job(
-            self.runtime, self.dest, self.job_id,
-            dead_after=self._settled(), dry_run=dry_run, options=self.options,
-        )  # fmt: skip
+            self.runtime, self.dest, self.job_id, dead_after=self._settled(), dry_run=dry_run
+        )
 
     def _settled(self) -> float:
         return LEFTOVER_AFTER_SECONDS if self.dead_after is None else self.dead_after
-
-    def look(self) -> FoundJob:
-        """What the job's directory holds; `JobNotFound` says which jobs there are."""
-        found = inspect_job(self.runtime, self.dest, self.job_id, DEAD_AFTER_SECONDS)
-        if found is None:
-            raise self._not_found()
-        return found
 
     def _not_found(self) -> JobNotFound:
         ids = list(job_ids(self.runtime, self.dest))
@@ -345,14 +335,13 @@ class Ending:
         """The job's record, after it was adopted if it has to be."""
         if self.adoption is not None:
             self._adopt(dry_run=False)
-            self.adoption = None
-            self.seen = self._read()
+            self.adoption, self.seen = None, self._read()
         if self.seen is None:
             raise self._not_found()
         return self.seen
 
     def _committer(self) -> MagicCommitter:
-        return MagicCommitter.found(self.runtime, self.dest, self._take(), self.options)
+        return MagicCommitter.found(self.runtime, self.dest, self._take(), None)
 
     def _job(self) -> StartedJob:
         """The job as its record says, or as it will be."""
@@ -360,8 +349,6 @@ class Ending:
             return started_of(self.runtime, self.dest, self.adoption)
         assert self.seen is not None
         return StartedJob.attached(self.seen.record, self.dest.url, self.seen.etag)
-
-    # Questions and refusals -----------------------------------------------------------------------
 
     def _plan(
         self, question: str, run: Callable[[], T], warning: str = "", would: str = "", **more: Any
@@ -378,8 +365,8 @@ class Ending:
                 f"Job {self.job_id} is Hadoop's and changed {age_words(self.adoption.age)} ago;"
                 f" adopt it only if its JVM is dead{older and f'; {older}'}."
             )
-        if self.state is State.CLOSED:
-            question, warning, would = "", "", f"nothing: it was {self.outcome}"
+        if self.seen is not None and self.state is State.CLOSED:
+            question, warning, would = "", "", f"nothing: it was {outcome_of(self.seen.record)}"
         row = {
             "job_id": self.job_id,
             "dest": self.dest.url,
@@ -402,11 +389,9 @@ class Ending:
                 " messages, and what lies on the store may be cut short",
                 self._remedy("abort", "if its driver is dead, abort and run it again"),
             )
-        committer = MagicCommitter(self.runtime, job, self.options or Options(), BlockSource())
-        found, abort = (
-            committer.driver(accept=accept).look(expect),
-            self._remedy("abort", "abort it"),
-        )
+        committer = MagicCommitter(self.runtime, job, Options(), BlockSource())
+        found = committer.driver(accept=accept).look(expect)
+        abort = self._remedy("abort", "abort it")
         if found.problems:
             raise CommitRefused(
                 f"job {self.job_id!r} cannot be committed:"
@@ -417,12 +402,6 @@ class Ending:
             none = self._remedy("commit", "if it is right that it has none", expect=0)
             raise self._refused("has no committed task", abort, none)
         return found
-
-    def _sweep_question(self) -> str:
-        return (
-            "It has committed: _SUCCESS names it, and stays as it is. Take away what job"
-            f" {self.job_id} left?"
-        )
 
     def _abort_question(self, leave_visible: bool) -> str:
         """What to ask before the job is aborted or undone; raise `JobError` if Hadoop has
@@ -437,8 +416,7 @@ class Ending:
             return f"Finish undoing job {self.job_id}, which is {self.state}?"
         job, stays = self._job(), ""
         if undecided and job.adopted:  # of other jobs nothing is visible
-            threads = (self.options or Options()).commit_threads
-            stays = refuse_if_published(self.runtime, job, threads, leave_visible=leave_visible)
+            stays = _stays(self.runtime, job, leave_visible)
         found = self.look()
         if not undecided:
             return (
@@ -448,8 +426,6 @@ class Ending:
         changed = f", which runs and changed {age_words(found.age)} ago" if self.seen else ""
         many = pending_words(found.tasks, found.files, found.bytes)
         return f"Abort job {self.job_id}{changed}: {many}{stays and f'; {stays}'}?"
-
-    # Remedies -------------------------------------------------------------------------------------
 
     def _refused(self, what: str, *remedies: Remedy) -> JobError:
         words = f"job {self.job_id!r} {what}"
@@ -476,12 +452,18 @@ class Ending:
         adopt: dict[str, object] = {"adopt": True}
         if remedy.call == "adopt":
             return replace(remedy, call=self.verb, options={**adopt, **remedy.options})
-        ours = remedy.call in ADOPTING and remedy.job_id == self.job_id
-        if self.seen is not None or not ours:
+        if self.seen is not None or remedy.call not in ADOPTING or remedy.job_id != self.job_id:
             return remedy
         if self.dead_after is not None:
             adopt[DEAD_AFTER] = self.dead_after
         return replace(remedy, options={**adopt, **remedy.options})
+
+
+def _stays(runtime: Runtime, job: StartedJob, leave_visible: bool) -> str:
+    """What of an adopted job its JVM made visible, in words; raise `AlreadyVisible` unless that may
+    stay."""
+    in_flight = Options().commit_threads
+    return refuse_if_published(runtime, job, in_flight, leave_visible=leave_visible)
 
 
 def _give_up_question(look: GivenUp) -> str:
@@ -571,8 +553,7 @@ def _planned(
     if seen.record.state is State.RUNNING and seen.record.adopted:
         job = StartedJob.attached(seen.record, dest.url, seen.etag)
         try:
-            in_flight = Options().commit_threads
-            stays = refuse_if_published(runtime, job, in_flight, leave_visible=leave_visible)
+            stays = _stays(runtime, job, leave_visible)
         except AlreadyVisible as error:
             return replace(recovery, did=f"nothing: {error.message}")
         return replace(recovery, did=f"{recovery.did}; {stays}") if stays else recovery
@@ -607,8 +588,9 @@ class GivingUp:
 
     Attributes:
         uuids: the job's UUIDs: the tokens of its uploads and control objects carry them.
-        others: UUIDs of other jobs there. They are never ours, whatever an object says.
-        by_directory: whether the objects of the job's directory tell its UUIDs.
+        others: of a job whose record cannot be read: the UUIDs of other jobs there, which are never
+            ours, whatever an object says; the objects of its directory tell its own. None: its
+            record has told it.
         adopted: whether objects without a token belong to the job too.
         undo: whether visible files are deleted.
         counts, named: what `GivenUp` counts, and what it names.
@@ -621,8 +603,7 @@ class GivingUp:
     dry_run: bool
     options: Options | None
     uuids: set[str] = field(default_factory=set)
-    others: frozenset[str] = frozenset()
-    by_directory: bool = False
+    others: set[str] | None = None
     adopted: bool = False
     undo: bool = False
     directories: tuple[str, ...] = ()
@@ -636,10 +617,69 @@ class GivingUp:
         more |= {**self.counts, "dry_run": self.dry_run}
         return GivenUp(self.job_id, self.dest.url, str(found), str(state), **more)
 
-    def name(self, what: str, words: str) -> None:
-        """Name one more thing that stays; the first `NAMED_MAX` of a kind."""
-        if len(self.named[what]) < NAMED_MAX:
-            self.named[what].append(words)
+    def readable(self, seen: records.Seen, dead_after: float) -> GivenUp:
+        """Give up a job whose record can be read, if it cannot be undone."""
+        found, why = seen.record.state, ""
+        if found is State.CLOSED:
+            return self.told(found, found, outcome=seen.record.outcome)
+        if found is State.COMPLETED:
+            self.refuse_young(f"for it is {found}: its files are visible", dead_after)
+        elif not self.dry_run:
+            report, why = self._undo(seen)
+            if report is not None:
+                return self.told(found, report.state, outcome=report.outcome, report=report)
+            now = records.read(self.runtime, seen.key)
+            if now is None or now.record.state is State.CLOSED:
+                state = now.record.state if now else State.ABSENT
+                return self.told(found, state, outcome=outcome_of(now.record) if now else "")
+            if now.record.state not in (State.ABORTING, State.REVERTING, State.REVERTED):
+                raise self._changed(
+                    f"is {now.record.state}, and was {found} when it was looked at: it was not"
+                    f" given up{why and f' ({why})'}"
+                )
+            seen = now
+        record, job = seen.record, StartedJob.attached(seen.record, self.dest.url, seen.etag)
+        self.uuids, self.adopted = {job.uuid}, bool(job.adopted)
+        self.directories = job.paths.directories
+        self.undo = record.state is State.REVERTING
+        self.runtime = MagicCommitter.found(self.runtime, self.dest, seen, self.options).runtime
+        self.uploads()
+        if not self.dry_run:
+            if found is State.COMPLETED and record.batch is not None:
+                why = self._say_published(job, record.batch)
+            self.control_objects()
+            self.remove_record(self.claim(seen.etag))
+        state = record.state if self.dry_run else State.ABSENT
+        outcome = "committed" if record.state is State.COMPLETED else ""
+        return self.told(found, state, outcome=outcome, why=why)
+
+    def unreadable(self, stored: ObjectInfo, error: FormatError, dead_after: float) -> GivenUp:
+        """Give up a job whose record this version cannot read: damaged, forged, a newer version's,
+        or a claim. Its UUID is its id, if the id was drawn, or what the record's metadata say;
+        otherwise its objects tell it."""
+        if not self.is_claimed():
+            self.refuse_young(
+                f"for its record cannot be read ({error.message}); if a newer version of the"
+                " library runs it, use that",
+                dead_after,
+            )
+        self.directories, self.others = JobPaths(self.dest, self.job_id).directories, set()
+        for key in job_records(self.runtime, self.dest):
+            if key == self.key:
+                continue
+            self.others.add(key.split("/")[-2].removeprefix(MAGIC_JOB_PREFIX))
+            with suppress(FormatError, InvalidRequest):  # InvalidRequest: too large for a record
+                if (seen := records.read(self.runtime, key)) is not None:
+                    self.others.add(seen.record.uuid)
+        in_metadata = (stored.metadata or {}).get(JOB_METADATA, "")
+        self.uuids = set(filter(self._may_be_ours, (self.job_id, in_metadata)))
+        claimed = "" if self.dry_run else self.claim(stored.etag)
+        self.uploads()
+        if self.dry_run:
+            return self.told(UNREADABLE, UNREADABLE, why=str(error))
+        self.control_objects()
+        self.remove_record(claimed)
+        return self.told(UNREADABLE, State.ABSENT, why=str(error))
 
     def refuse_young(self, why: str, dead_after: float) -> None:
         """Raise `JobTooYoung` if something of the job changed lately and nothing else tells whether
@@ -650,31 +690,46 @@ class GivingUp:
             way = Remedy("force_abort", self.dest.url, self.job_id, known, {DEAD_AFTER: 0})
             refuse_younger(self.job_id, age, dead_after, f"it may be alive, {why}", way)
 
-    # Whose is it? ---------------------------------------------------------------------------------
+    def _undo(self, seen: records.Seen) -> tuple[JobReport | None, str]:
+        """Abort or undo the job in the usual way. Gives its report, or what keeps it from being
+        undone. If nobody knows what its record says, the error goes on: nothing is given up."""
+        try:
+            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
+            report = committer.abort_job(revert=True, role="recovery")
+        except JobNotRunning as error:
+            return None, error.message
+        except (AbortIncomplete, CommitIncomplete, FormatError) as error:
+            return None, str(error.__cause__ or error)
+        if report.state in (State.ABSENT, State.CLOSED):
+            return report, ""
+        return None, "; ".join(report.warnings)
 
-    def own_unread(self, told: str) -> None:
-        """Take the names of a job whose record cannot be read: from its directory, and from the
-        record's metadata (``told``). Its UUID is its id, if the id was drawn; otherwise its objects
-        tell it. It is never a UUID that another record under the destination has."""
-        self.directories = JobPaths(self.dest, self.job_id).directories
-        others = set[str]()
-        for key in job_records(self.runtime, self.dest):
-            if key == self.key:
-                continue
-            others.add(key.split("/")[-2].removeprefix(MAGIC_JOB_PREFIX))
-            with suppress(FormatError, InvalidRequest):  # InvalidRequest: too large for a record
-                seen = records.read(self.runtime, key)
-                others |= {seen.record.uuid} if seen is not None else set()
-        self.others, self.by_directory = frozenset(others), True
-        self.uuids = {uuid for uuid in (self.job_id, told) if self._may_be_ours(uuid)}
+    def _say_published(self, job: StartedJob, batch: StreamBatch) -> str:
+        """Tell the query's ledger that the batch of a ``completed`` job is published: its files
+        stay. Gives why that could not be done: the query may then publish the batch once more."""
+        try:
+            return publish_batch(Ledgers(self.runtime, job.paths.dest), job, batch)
+        except (StoreError, FormatError) as error:
+            return f"the ledger does not say that {batch} is published: {error.message}"
+
+    def _changed(self, what: str) -> JobError:
+        again = look_again(self.dest.url, self.job_id)
+        return JobError(f"job {self.job_id!r} {what}", job_id=self.job_id, remedies=(again,))
+
+    # Uploads and control objects ------------------------------------------------------------------
+
+    def name(self, what: str, words: str) -> None:
+        """Name one more thing that stays; the first `NAMED_MAX` of a kind."""
+        if len(self.named[what]) < NAMED_MAX:
+            self.named[what].append(words)
 
     def _may_be_ours(self, uuid: str) -> bool:
-        return bool(_UUID.fullmatch(uuid)) and uuid not in self.others
+        return bool(_UUID.fullmatch(uuid)) and uuid not in (self.others or ())
 
     def _owns(self, uuid: str) -> bool:
         """Whether an object of the job's directory belongs to the job, by the UUID in its
         metadata."""
-        if self.by_directory and self._may_be_ours(uuid):
+        if self.others is not None and self._may_be_ours(uuid):
             self.uuids.add(uuid)
         return uuid in self.uuids or (not uuid and self.adopted)
 
@@ -682,17 +737,21 @@ class GivingUp:
         listing = Listing(self.runtime, *self.directories)
         return (info for info in listing if info.key != self.key)
 
-    # Uploads --------------------------------------------------------------------------------------
-
     def uploads(self) -> None:
         """End the job's uploads and go on after single failures; with ``dry_run``, only look at
-        them."""
+        them. Those of a listing come second: the sets have told the UUIDs by then."""
+        runtime, remover = self.runtime, UploadRemover(self.runtime)
+        begin: Callable[[UploadName], steps.Start[UploadLook | Removed]] = (
+            partial(to_look, runtime) if self.dry_run else remover.to_remove
+        )
         for targets in (self._by_sets(), self._by_name()):
-            fresh = (upload for upload in targets if self.known.add(upload.name))
-            if self.dry_run:
-                self._look_at(fresh)
-            else:
-                self._end(fresh)
+            works = ((one, begin(one)) for one in targets if self.known.add(one.name))
+            with (
+                closing(steps.each(runtime, works, in_flight=IN_FLIGHT)) as ended,
+                closing(runtime.pool.each(self._fate, ended, in_flight=IN_FLIGHT)) as fates,
+            ):
+                for outcome in fates:
+                    self._note(*outcome.item, outcome.unwrap())
 
     def _by_sets(self) -> Iterator[UploadName]:
         """Give the job's uploads that control objects name."""
@@ -711,8 +770,7 @@ class GivingUp:
                 yield from mine
 
     def _by_name(self) -> Iterator[UploadName]:
-        """Give the uploads that a listing shows. This comes second: the sets have told the UUIDs by
-        then."""
+        """Give the uploads that a listing shows."""
         with suppress(NotSupported):
             for listed in uploads(self.runtime.store, self.dest.prefix):
                 if owner_of(listed.key, listed.upload_id) in self.uuids:
@@ -724,64 +782,49 @@ class GivingUp:
         by_name = owner_of(upload.key, upload.upload_id)
         return ours and self.dest.contains(upload.key) and by_name in (None, *self.uuids)
 
-    def _look_at(self, uploads: Iterator[UploadName]) -> None:
-        looks = ((upload, to_look(self.runtime, upload)) for upload in uploads)
-        with closing(steps.each(self.runtime, looks, in_flight=IN_FLIGHT)) as ended:
-            for upload, look in ended:
-                if look.state is UploadState.VISIBLE:
-                    self.stays(upload.key)
-                else:
-                    self.counts["open"] += look.state is not UploadState.GONE
+    def _fate(self, end: tuple[UploadName, UploadLook | Removed]) -> str:
+        """What has become of an upload, asked in a thread: it is ``visible`` if a file of it stays,
+        or may. If the job is undone, the object that the upload became is deleted first."""
+        upload, ended = end
+        if isinstance(ended, UploadLook):
+            return str(ended.state.value)
+        became_visible = ended.removal is Removal.VISIBLE
+        if ended.removal is Removal.LEFT or not (became_visible or ended.error is not None):
+            return str(ended.removal.value)
+        if not self.undo or self._cannot_be_deleted(upload):
+            return "visible"
+        return "deleted" if became_visible else str(ended.removal.value)
 
-    def _end(self, uploads: Iterator[UploadName]) -> None:
-        remover, runtime = UploadRemover(self.runtime), self.runtime
-        removals = ((upload, remover.to_remove(upload)) for upload in uploads)
-        with (
-            closing(steps.each(runtime, removals, in_flight=IN_FLIGHT)) as ended,
-            closing(runtime.pool.each(self._remains, ended, in_flight=IN_FLIGHT)) as outcomes,
-        ):
-            for outcome in outcomes:
-                (upload, removed), stays = outcome.item, outcome.unwrap()
-                if removed.removal is Removal.LEFT:
-                    self.name("left_open", f"{upload.key} {upload.upload_id}: {removed.why}")
-                elif stays:
-                    self.stays(upload.key)
-                else:
-                    self.counts["aborted"] += removed.removal is Removal.ABORTED
-                    self.counts["deleted"] += removed.removal is Removal.VISIBLE
-
-    def _remains(self, end: tuple[UploadName, Removed]) -> bool:
-        """Whether a file of an upload stays, or may; asked in a thread. If the job is undone, the
-        object that the upload became is deleted first."""
-        upload, removed = end
-        visible = removed.removal is Removal.VISIBLE or removed.error is not None
-        if removed.removal is Removal.LEFT or not visible:
-            return False
-        if not self.undo:
-            return True
+    def _cannot_be_deleted(self, upload: UploadName) -> bool:
+        """Delete the object that an upload became. Whether it is there all the same, or may be."""
         try:
-            info = object_at(self.runtime, upload.key)
-            if info is not None and became(upload, info):
-                delete_if_same(
-                    self.runtime, info.key, info.etag, info.version_id, modified=info.last_modified
-                )
+            for deleted in (False, True):
                 info = object_at(self.runtime, upload.key)
+                if info is None or not became(upload, info):
+                    return False
+                if not deleted:
+                    modified = info.last_modified
+                    delete_if_same(
+                        self.runtime, info.key, info.etag, info.version_id, modified=modified
+                    )
         except StoreError:
-            return True
-        return info is not None and became(upload, info)
+            pass
+        return True
 
-    def stays(self, key: str) -> None:
-        """Note a file that stays and is visible, or may be."""
-        self.counts["visible_files"] += 1
-        self.name("visible", key)
-
-    # Control objects ------------------------------------------------------------------------------
+    def _note(self, upload: UploadName, ended: UploadLook | Removed, fate: str) -> None:
+        if fate == "left":
+            assert isinstance(ended, Removed)
+            self.name("left_open", f"{upload.key} {upload.upload_id}: {ended.why}")
+        elif fate == "visible":
+            self.counts["visible_files"] += 1
+            self.name("visible", upload.key)
+        elif fate != "gone":
+            self.counts["open" if self.dry_run else fate] += 1
 
     def control_objects(self) -> None:
         """Delete the job's control objects but not the record; plans first. Go on after single
         failures."""
-        plans: list[str] = []
-        others: list[str] = []
+        mine: dict[bool, list[str]] = {True: [], False: []}  # by whether it is a plan
 
         def uuid_of(info: ObjectInfo) -> str:
             return (self.runtime.store.head(info.key).metadata or {}).get(JOB_METADATA, "")
@@ -792,9 +835,8 @@ class GivingUp:
             if isinstance(uuid, MagicError):
                 self.name("unread", f"{info.key}: {uuid.message}")
             elif self._owns(uuid):
-                is_plan = info.key.rpartition("/")[2].startswith(PLAN_PREFIX)
-                (plans if is_plan else others).append(info.key)
-        for keys in (plans, others):
+                mine[info.key.rpartition("/")[2].startswith(PLAN_PREFIX)].append(info.key)
+        for keys in mine.values():
             failed = self.runtime.store.delete(keys) if keys else {}
             for key, why in failed.items():
                 self.name("unread", f"{key}: {why.message}")
@@ -829,16 +871,12 @@ class GivingUp:
                 written = self.runtime.store.put(self.key, body, metadata=metadata, if_match=wanted)
                 return written.etag
             except (PreconditionFailed, NotFound, WriteConflict):
-                now = self._record_now()
+                now = object_at(self.runtime, self.key)
                 if now is None or not same_etag(now.etag, etag):
                     break
         if now is not None and self._body() == body:
             return now.etag  # the reply was lost, and the request was sent again
-        raise JobError(
-            f"the record of job {self.job_id!r} was changed by another process meanwhile",
-            job_id=self.job_id,
-            remedies=(look_again(self.dest.url, self.job_id),),
-        )
+        raise self._changed("has a record that was changed by another process meanwhile")
 
     def remove_record(self, claimed: str) -> None:
         """Delete the claim. Repeatable; after a `StoreError` it may still be there."""
@@ -847,7 +885,7 @@ class GivingUp:
                 self.runtime.store.delete_one(self.key, if_match=wanted)
                 return
             except (PreconditionFailed, WriteConflict):
-                now = self._record_now()
+                now = object_at(self.runtime, self.key)
                 if now is None or not same_etag(now.etag, claimed):
                     return  # another call has deleted it, and the id may be in use again
             except (InvalidRequest, NotSupported):
@@ -858,93 +896,6 @@ class GivingUp:
 
     def _body(self) -> bytes:
         return self.runtime.store.get(self.key, max_bytes=RECORD_BYTES_MAX).body
-
-    def _record_now(self) -> ObjectInfo | None:
-        try:
-            return self.runtime.store.head(self.key)
-        except NotFound:
-            return None
-
-    # The whole ------------------------------------------------------------------------------------
-
-    def readable(self, seen: records.Seen, dead_after: float) -> GivenUp:
-        """Give up a job whose record can be read, if it cannot be undone."""
-        found, why = seen.record.state, ""
-        if found is State.CLOSED:
-            return self.told(found, found, outcome=seen.record.outcome)
-        if found is State.COMPLETED:
-            self.refuse_young(f"for it is {found}: its files are visible", dead_after)
-        elif not self.dry_run:
-            report, why = self._undo(seen)
-            if report is not None:
-                return self.told(found, report.state, outcome=report.outcome, report=report)
-            now = records.read(self.runtime, seen.key)
-            if now is None or now.record.state is State.CLOSED:
-                state = now.record.state if now else State.ABSENT
-                return self.told(found, state, outcome=outcome_of(now.record) if now else "")
-            if now.record.state not in (State.ABORTING, State.REVERTING, State.REVERTED):
-                raise JobError(
-                    f"job {self.job_id!r} is {now.record.state}, and was {found} when it was looked"
-                    f" at: it was not given up{why and f' ({why})'}",
-                    job_id=self.job_id,
-                    remedies=(look_again(self.dest.url, self.job_id),),
-                )
-            seen = now
-        record, job = seen.record, StartedJob.attached(seen.record, self.dest.url, seen.etag)
-        self.uuids, self.adopted = {job.uuid}, bool(job.adopted)
-        self.directories = job.paths.directories
-        self.undo = record.state is State.REVERTING
-        self.runtime = MagicCommitter.found(self.runtime, self.dest, seen, self.options).runtime
-        self.uploads()
-        if not self.dry_run:
-            if found is State.COMPLETED and record.batch is not None:
-                why = self._say_published(job, record.batch)
-            self.control_objects()
-            self.remove_record(self.claim(seen.etag))
-        state = record.state if self.dry_run else State.ABSENT
-        outcome = "committed" if record.state is State.COMPLETED else ""
-        return self.told(found, state, outcome=outcome, why=why)
-
-    def _undo(self, seen: records.Seen) -> tuple[JobReport | None, str]:
-        """Abort or undo the job in the usual way. Gives its report, or what keeps it from being
-        undone. If nobody knows what its record says, the error goes on: nothing is given up."""
-        try:
-            committer = MagicCommitter.found(self.runtime, self.dest, seen, self.options)
-            report = committer.abort_job(revert=True, role="recovery")
-        except JobNotRunning as error:
-            return None, error.message
-        except (AbortIncomplete, CommitIncomplete, FormatError) as error:
-            return None, str(error.__cause__ or error)
-        if report.state in (State.ABSENT, State.CLOSED):
-            return report, ""
-        return None, "; ".join(report.warnings)
-
-    def _say_published(self, job: StartedJob, batch: StreamBatch) -> str:
-        """Tell the query's ledger that the batch of a ``completed`` job is published: its files
-        stay. Gives why that could not be done: the query may then publish the batch once more."""
-        try:
-            ledgers = Ledgers(self.runtime, job.paths.dest)
-            return publish_batch(ledgers, job, batch)
-        except (StoreError, FormatError) as error:
-            return f"the ledger does not say that {batch} is published: {error.message}"
-
-    def unreadable(self, stored: ObjectInfo, error: FormatError, dead_after: float) -> GivenUp:
-        """Give up a job whose record this version cannot read: damaged, forged, a newer version's,
-        or a claim."""
-        if not self.is_claimed():
-            self.refuse_young(
-                f"for its record cannot be read ({error.message}); if a newer version of the"
-                " library runs it, use that",
-                dead_after,
-            )
-        self.own_unread((stored.metadata or {}).get(JOB_METADATA, ""))
-        claimed = "" if self.dry_run else self.claim(stored.etag)
-        self.uploads()
-        if self.dry_run:
-            return self.told(UNREADABLE, UNREADABLE, why=str(error))
-        self.control_objects()
-        self.remove_record(claimed)
-        return self.told(UNREADABLE, State.ABSENT, why=str(error))
 
 
 def give_up_job(

@@ -46,17 +46,15 @@ from magic_committer.hadoop.paths import (
     JOB_PREFIX,
     MAGIC,
     MAGIC_JOB_PREFIX,
-    MANIFEST_JOB_PREFIX,
     PENDING_SUFFIX,
     RECORD,
     SAVED_SUFFIXES,
     SET_SUFFIXES,
-    TEMPORARY,
     Destination,
     JobPaths,
     is_control_element,
 )
-from magic_committer.maintenance.reports import NAMED_MAX, FoundJob, JobKind
+from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS, NAMED_MAX, FoundJob
 from magic_committer.protocol.keyset import KeySet
 from magic_committer.protocol.record import (
     JOB_METADATA,
@@ -67,8 +65,8 @@ from magic_committer.protocol.record import (
     State,
 )
 from magic_committer.protocol.strict import OwnDocument, read_document, read_fields
-from magic_committer.stores.base import ObjectInfo, objects, uploads
-from magic_committer.stores.urls import is_tree, url_of
+from magic_committer.stores.base import ObjectInfo, uploads
+from magic_committer.stores.urls import url_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -141,16 +139,6 @@ def job_ids(runtime: Runtime, dest: Destination) -> Iterator[str]:
             yield directory[len(prefix) : -1]
 
 
-def outcomes_of(
-    outcomes: Generator[Outcome[T, R], None, None],
-) -> Iterator[tuple[T, R | MagicError]]:
-    """Give each item of the pool's work with its result, or with the error of ours."""
-    with closing(outcomes):
-        for outcome in outcomes:
-            error = outcome.error
-            yield outcome.item, error if isinstance(error, MagicError) else outcome.unwrap()
-
-
 def each(
     runtime: Runtime,
     function: Callable[[T], R],
@@ -158,7 +146,16 @@ def each(
     in_flight: int = LOADING_SETS_MAX,
 ) -> Iterator[tuple[T, R | MagicError]]:
     """Give each item with the function's result, or with the error of ours that it raised."""
-    return outcomes_of(runtime.pool.each(function, items, in_flight=in_flight))
+    return _outcomes(runtime.pool.each(function, items, in_flight=in_flight))
+
+
+def _outcomes(
+    outcomes: Generator[Outcome[T, R], None, None],
+) -> Iterator[tuple[T, R | MagicError]]:
+    with closing(outcomes):
+        for outcome in outcomes:
+            error = outcome.error
+            yield outcome.item, error if isinstance(error, MagicError) else outcome.unwrap()
 
 
 Saved = tuple[list[Pending], dict[str, str]]
@@ -171,7 +168,7 @@ def each_saved(
     """Read what tasks saved, side by side; pass over other objects, and those that are gone."""
     saved = (info for info in infos if info.key.endswith(SAVED_SUFFIXES))
     reading = each_listed(runtime, lambda info: pendings_of(runtime, info), saved)
-    return (one for one in outcomes_of(reading) if not isinstance(one[1], NotFound))
+    return (one for one in _outcomes(reading) if not isinstance(one[1], NotFound))
 
 
 def pendings_of(runtime: Runtime, info: ObjectInfo) -> Saved:
@@ -192,9 +189,6 @@ def pendings_of(runtime: Runtime, info: ObjectInfo) -> Saved:
         if is_tombstone(extra):
             metadata[EXTRA_ABORTED] = "true"
     return pendings, metadata
-
-
-# Measuring ----------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -305,9 +299,6 @@ def progress_of(runtime: Runtime, dest: Destination, seen: records.Seen) -> Plan
     return progress
 
 
-# Inspecting ---------------------------------------------------------------------------------------
-
-
 def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Iterator[FoundJob]:
     """Every job directory under a destination, ours and Hadoop's of either layout."""
     adopted: set[str] = set()
@@ -319,31 +310,14 @@ def inspect_all(runtime: Runtime, dest: Destination, dead_after: float) -> Itera
     for directory in directories(runtime, dest.older_jobs_prefix):
         if directory not in adopted:
             yield inspect_one(runtime, dest, directory, dead_after, older=True)
-    if not is_tree(runtime.store.bucket):
-        return
-    # The version before kept a record for each state, in files. No call ends such a job.
-    jobs = f"{dest.prefix}{TEMPORARY}/{MANIFEST_JOB_PREFIX}"
-    for directory in directories(runtime, jobs):
-        if any(objects(runtime.store, f"{directory}_job-")):
-            yield FoundJob(
-                directory[len(jobs) : -1],
-                dest.url,
-                "unreadable",
-                directory=directory[len(dest.prefix) :],
-                problem="its record is one of the version before, in _job-1.json and after it",
-                would="nothing: end it by the version that started it, or by hand: its files are"
-                " plain, in its 00/tasks/",
-            )
 
 
-def inspect_job(
-    runtime: Runtime, dest: Destination, job_id: str, dead_after: float
-) -> FoundJob | None:
+def inspect_job(runtime: Runtime, dest: Destination, job_id: str) -> FoundJob | None:
     """One job, ours or Hadoop's in either layout. None if there is none with that id."""
-    found = inspect_one(runtime, dest, JobPaths(dest, job_id).directory, dead_after)
+    found = inspect_one(runtime, dest, JobPaths(dest, job_id).directory, DEAD_AFTER_SECONDS)
     if not found.objects:
         older = f"{dest.older_jobs_prefix}{job_id}/"
-        found = inspect_one(runtime, dest, older, dead_after, older=True)
+        found = inspect_one(runtime, dest, older, DEAD_AFTER_SECONDS, older=True)
     return found if found.objects else None
 
 
@@ -369,12 +343,11 @@ def inspect_one(
 
 def _without_record(runtime: Runtime, found: FoundJob, directory: str) -> FoundJob:
     measured = measure(runtime, Listing(runtime, directory))
-    kind: JobKind = "litter"
-    would = "nothing: its job is over; cleanup takes what it left"
-    if not (measured.ours or with_token(runtime, directory)):
-        kind = "hadoop"
-        would = "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
-    return replace(measured.on(found), kind=kind, would=would)
+    if measured.ours or with_token(runtime, directory):
+        would = "nothing: its job is over; cleanup takes what it left"
+        return replace(measured.on(found), kind="litter", would=would)
+    would = "nothing: it is Hadoop's; whoever knows that its JVM is dead may adopt it"
+    return replace(measured.on(found), kind="hadoop", would=would)
 
 
 def with_token(runtime: Runtime, directory: str) -> str:

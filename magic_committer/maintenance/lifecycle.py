@@ -21,19 +21,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from magic_committer._quantities import counted
-from magic_committer._runtime import Clock, Runtime
+from magic_committer._runtime import Clock
 from magic_committer._wiring import BucketSettings
-from magic_committer.commit import records
-from magic_committer.commit.sweep import job_records
-from magic_committer.errors import FormatError, MagicError, OptionError
-from magic_committer.hadoop.paths import Destination
-from magic_committer.maintenance.reports import DEAD_AFTER_SECONDS
-from magic_committer.protocol.record import State
+from magic_committer.commit.steps import again
+from magic_committer.errors import MagicError, OptionError
 
 RULE_ID = "magic-committer-abort-incomplete-uploads"
 """The id of the rule for a whole bucket. The id of a rule for a prefix contains it."""
@@ -42,7 +36,6 @@ RULE_ID_PREFIX_CHARS = 64
 characters."""
 HASH_CHARS = 12
 DAYS_MAX = 2**31 - 1
-DAY_SECONDS = 86_400.0
 READ_BACK_TRIES_MAX = 5
 READ_BACK_SECONDS = 1.0
 """Seconds before the second look. They double each time: a bucket's settings may take a moment (S3
@@ -71,9 +64,6 @@ class Merged:
     configuration: Configuration
     change: Change
     rule: Rule
-
-
-# Rules --------------------------------------------------------------------------------------------
 
 
 def rules_of(configuration: Configuration) -> list[Rule]:
@@ -152,9 +142,6 @@ def _is_ours(rule: Rule, prefix: str) -> bool:
     )
 
 
-# Reading and writing ------------------------------------------------------------------------------
-
-
 def ensure(settings: BucketSettings, prefix: str, days: int, clock: Clock) -> Merged:
     """Make sure that uploads below ``prefix`` are aborted after ``days`` days: read, merge, write,
     read back. Repeatable; if nothing is needed, nothing is written. `LifecycleChanged`: something
@@ -164,9 +151,7 @@ def ensure(settings: BucketSettings, prefix: str, days: int, clock: Clock) -> Me
     if merged.change == "nothing":
         return merged
     settings.put_lifecycle(merged.configuration)
-    for number in range(READ_BACK_TRIES_MAX):
-        if number:
-            clock.sleep(READ_BACK_SECONDS * 2 ** (number - 1))
+    for _ in again(clock, READ_BACK_TRIES_MAX, READ_BACK_SECONDS):
         if same(settings.lifecycle(), merged.configuration):
             return merged
     raise LifecycleChanged(
@@ -196,38 +181,3 @@ def _plain(rule: Rule) -> dict[str, Any]:
     """A rule with an empty filter, written in one form."""
     plain = {name: value for name, value in rule.items() if not (name == "ID" and not value)}
     return {**plain, "Filter": {"Prefix": ""}} if plain.get("Filter") == {} else plain
-
-
-# Live jobs ----------------------------------------------------------------------------------------
-
-
-def longest_live(runtime: Runtime, dest: Destination) -> float:
-    """How long the oldest live job under a destination has been running, in seconds; 0 if there is
-    none. By the store's clock; for decided jobs by their starter's clock."""
-    longest = 0.0
-    for key in job_records(runtime, dest):
-        with suppress(FormatError):  # from a newer version, or no record
-            seen = records.read(runtime, key)
-            if seen is None or seen.record.state not in (State.RUNNING, State.COMMITTING):
-                continue
-            running = seen.record.state is State.RUNNING
-            began = seen.last_modified if running else seen.record.started
-            longest = max(longest, seen.seen_at - began)
-    return longest
-
-
-def too_short(days: int, longest: float) -> str:
-    """Why a rule with so few days may do harm where a job has lived as ``longest_live`` says, in a
-    sentence; "" if it should not. Pure."""
-    after = counted(days, "day")
-    if days * DAY_SECONDS < longest:
-        return (
-            f"a live job here has run for {longest / DAY_SECONDS:.1f} days; after {after} its"
-            " uploads are aborted under it, and it cannot commit"
-        )
-    if days * DAY_SECONDS < 2 * DEAD_AFTER_SECONDS:
-        return (
-            f"{after} is short: a job that runs longer loses its uploads, and so does one whose"
-            " driver has died, unless it is recovered before"
-        )
-    return ""

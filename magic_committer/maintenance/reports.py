@@ -19,6 +19,7 @@ from magic_committer.hadoop.paths import Destination
 from magic_committer.options import S3Options
 from magic_committer.protocol.record import JobReport
 from magic_committer.remedy import Remedy
+from magic_committer.report import Told
 
 if TYPE_CHECKING:
     from magic_committer.maintenance.ending import Ending
@@ -57,17 +58,6 @@ def refuse_younger(job_id: str, age: float, limit: float, why: str, *ways: Remed
     if age < limit:
         told = f"job {job_id!r} changed {age_words(age)} ago, less than {age_words(limit)}: {why}"
         raise JobTooYoung(told, job_id=job_id, age=age, limit=limit, hint="Wait", remedies=ways)
-
-
-class Told:
-    """What a call tells, as plain values."""
-
-    __slots__ = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Give plain JSON values."""
-        names = (name for name in self.__dataclass_fields__ if name[0] != "_")  # type: ignore[attr-defined]
-        return {name: _plain(getattr(self, name)) for name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +240,7 @@ class FoundJob(Told):
         limit = None if dead_after is None else seconds("dead_after", dead_after)
         dest = Destination.parse(self.dest)
         runtime = _wiring.runtime_for(dest.bucket, self._s3, no_progress)
-        return Ending(runtime, dest, self.id, None, adopt, limit)
+        return Ending(runtime, dest, self.id, adopt, limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,9 +415,3 @@ class StreamState(Told):
     claim: str = ""
     claimed: int | None = None
     checkpoint: str = ""
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value

@@ -32,7 +32,6 @@ that a control object names (some 250 bytes).
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -75,20 +74,14 @@ from magic_committer.stores.urls import url_of
 OwnerClass = Literal["live", "unknown", "over", "orphan", "hadoop", "foreign"]
 CLASSES: tuple[OwnerClass, ...] = get_args(OwnerClass)
 """The most protected first: if two things are known about an upload, the first one holds."""
-
 OLD_SECONDS = 7 * 86_400.0
 """From this age on an upload of another program is called old: operators are told of it."""
-
 FINISHED_BY_RECOVERY = frozenset({State.COMMITTING, State.COMPLETED, State.REVERTING})
 """States of a dead job whose uploads are completed, or undone with their objects: `recover` does
 it."""
-
 ABORTED = frozenset({State.ABORTING, State.REVERTED})
 """Nothing of a job in these states becomes visible any more, however young it is: only its sweep is
 left."""
-
-
-# Values -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +197,17 @@ def _protected(found: FoundUpload, foreign: bool, hadoop: bool) -> str:
     return ""
 
 
+def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
+    """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
+    others = found.owner_class in ("foreign", "hadoop")
+    return others and deed(found, older_than, True, True)[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Which uploads are meant; None: all.
-
-    Attributes:
-        older_than: an age in seconds. An unknown age is not older than anything but 0.
-        job: an id or a UUID.
-        key_glob: for the key below the path; ``*`` matches "/" too.
-    """
+    """Which uploads are meant; None: all. ``older_than``: in seconds; an unknown age is not older
+    than anything but 0. ``job``: an id or a UUID. ``key_glob``: for the key below the path; ``*``
+    matches "/" too."""
 
     older_than: float | None = None
     job: str | None = None
@@ -237,38 +232,7 @@ class Filters:
         return max(self.older_than or 0.0, OLD_SECONDS)
 
 
-def is_old(found: FoundUpload, older_than: float = OLD_SECONDS) -> bool:
-    """Whether an upload is of another program, old, and not near a job that may be alive. Pure."""
-    others = found.owner_class in ("foreign", "hadoop")
-    return others and deed(found, older_than, True, True)[0]
-
-
-def shows_more_than_keys(dest: Destination, listed: Iterable[UploadInfo]) -> bool:
-    """Whether a listing below a path proves that the store lists uploads by a part of their keys.
-    Without a prefix MinIO shows what its process remembers: that proves nothing. Pure."""
-    return bool(dest.prefix) and any(one.key != dest.prefix for one in listed)
-
-
-def blind_spot(runtime: Runtime, dest: Destination) -> str:
-    """Why uploads may be open below a path although no listing shows them; "" if there is no
-    reason. Ask this only if a listing does not prove the contrary (`shows_more_than_keys`). The
-    first time in a process it creates two uploads in a job's directory there, lists them and aborts
-    them: 9 requests. Repeatable. `PermissionDenied`: the caller may not create uploads."""
-    try:
-        how = hides_uploads(runtime, dest.prefix)
-    except StoreError as error:
-        what = f"whether the store shows all open uploads under {dest.url} cannot be told"
-        raise error.ending(what) from error
-    if not how:
-        return ""
-    return (
-        f"uploads may be open under {dest.url} that cannot be seen: the store {how}. Only a"
-        " lifecycle rule takes them (magic-committer lifecycle ensure), or the store's own rule"
-        " (MinIO: after 24 hours)"
-    )
-
-
-# Whose? -------------------------------------------------------------------------------------------
+# Records ------------------------------------------------------------------------------------------
 
 
 def directory_of(key: str) -> str:
@@ -282,9 +246,6 @@ def at_and_above(directory: str) -> Iterator[str]:
     for index, character in enumerate(directory):
         if character == "/":
             yield directory[: index + 1]
-
-
-# Records ------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -401,7 +362,7 @@ class Places:
         return seen
 
 
-# What control objects name ------------------------------------------------------------------------
+# The survey ---------------------------------------------------------------------------------------
 
 
 class Named(NamedTuple):
@@ -432,9 +393,6 @@ def _digest(name: str) -> bytes:
     return blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-# Looking ------------------------------------------------------------------------------------------
-
-
 _verdict = partial(FoundUpload, "", "")
 """What the owner of an upload tells about it: an upload without a name."""
 
@@ -447,7 +405,6 @@ class Survey:
         by_name: only the uploads' names and the records tell owners, no control object is read:
             what has no job's name is ``foreign``, a running job is ``live``.
         places: the records at and above the uploads.
-        shows_more_than_keys: whether the listing proves that the store lists by prefix.
     """
 
     def __init__(
@@ -462,11 +419,14 @@ class Survey:
         self.runtime, self.dest, self.in_flight = runtime, dest, in_flight
         self.dead_after, self.by_name = dead_after, by_name
         self._first = KeySet()
-        self.shows_more_than_keys = False
+        self._lists_by_prefix = False
         directories: set[str] = set()
         with Ahead(runtime, lambda: runtime.store.list_uploads(dest.prefix)) as pages:
             for page in pages:
-                self.shows_more_than_keys |= shows_more_than_keys(dest, page.uploads)
+                # Without a prefix MinIO shows what its process remembers: that proves nothing.
+                self._lists_by_prefix |= bool(dest.prefix) and any(
+                    one.key != dest.prefix for one in page.uploads
+                )
                 for upload in page.uploads:
                     self._first.add(upload_name(upload.key, upload.upload_id))
                     if not by_name or owner_of(upload.key, upload.upload_id):
@@ -495,14 +455,31 @@ class Survey:
         """What could not be read and makes uploads ``unknown`` or ``foreign``."""
         return (*self.places.problems, *self._unread)
 
+    def unseen(self) -> str:
+        """Why uploads may be open below the path although no listing shows them; "" if there is no
+        reason. If the first listing does not prove the contrary, two uploads are created in a job's
+        directory there, listed and aborted, once in a process: 9 requests. Repeatable.
+        `PermissionDenied`: the caller may not create uploads."""
+        if self._lists_by_prefix:
+            return ""
+        try:
+            how = hides_uploads(self.runtime, self.dest.prefix)
+        except StoreError as error:
+            what = f"whether the store shows all open uploads under {self.dest.url} cannot be told"
+            raise error.ending(what) from error
+        return how and (
+            f"uploads may be open under {self.dest.url} that cannot be seen: the store {how}. Only"
+            " a lifecycle rule takes them (magic-committer lifecycle ensure), or the store's own"
+            " rule (MinIO: after 24 hours)"
+        )
+
     def pages(self) -> Iterator[list[FoundUpload]]:
         """The uploads as they are now, in the store's order, without their sizes."""
         for page in self.runtime.store.list_uploads(self.dest.prefix):
             yield [self._found(upload, page.seen_at) for upload in page.uploads]
 
-    # What control objects name --------------------------------------------------------------------
-
     def _read(self, prefix: str, place: Place, name: str, directory: JobDirectory) -> None:
+        """Read what the control objects in a committer's directory name."""
         dest = Destination(self.dest.bucket, prefix)
         adopted = {
             seen.record.paths(dest).tree: uuid
@@ -511,17 +488,15 @@ class Survey:
         }
         listing = Listing(self.runtime, name)
         for info, saved in each_saved(self.runtime, listing):
-            if isinstance(saved, MagicError):
-                self._missed(name, directory, saved)
-                continue
-            pendings, metadata = saved
-            uuid = metadata.get(JOB_METADATA, "")
-            directory.signed = bool(uuid) and directory.signed is not False
-            for tree in adopted if not uuid else ():
-                if info.key.startswith(tree):
-                    uuid = adopted[tree]
             try:
-                self._add(dest, name, uuid, info, pendings)
+                if isinstance(saved, MagicError):
+                    raise saved
+                uuid = saved[1].get(JOB_METADATA, "")
+                directory.signed = bool(uuid) and directory.signed is not False
+                for tree in adopted if not uuid else ():
+                    if info.key.startswith(tree):
+                        uuid = adopted[tree]
+                self._add(dest, name, uuid, info, saved[0])
             except MagicError as error:
                 self._missed(name, directory, error)
         directory.age = listing.age
@@ -546,8 +521,6 @@ class Survey:
             if all((one.uuid, one.directory) != (uuid, directory) for one in others):
                 one = Named(uuid, directory, job, upload.token, upload.multipart_etag, age)
                 self._named[_digest(name)] = (*others, one)
-
-    # Judging ------------------------------------------------------------------------------------
 
     def _found(self, upload: UploadInfo, seen_at: float) -> FoundUpload:
         named = self._named.get(_digest(upload_name(upload.key, upload.upload_id)), ())
@@ -580,13 +553,11 @@ class Survey:
         if not verdicts:
             verdicts.append(_verdict("foreign") if self.by_name else self._of_nobody(directory))
         verdict = min(verdicts, key=_rank)
-        if (
-            upload_name(upload.key, upload.upload_id) in self._first
-            or verdict.owner_class == "live"
-        ):
-            return verdict
-        note = "it began while the records were being read"
-        return replace(verdict, owner_class="unknown", note=note)
+        is_new = upload_name(upload.key, upload.upload_id) not in self._first
+        if is_new and verdict.owner_class != "live":
+            note = "it began while the records were being read"
+            return replace(verdict, owner_class="unknown", note=note)
+        return verdict
 
     def _of_job(self, directory: str, uuid: str, job: str) -> FoundUpload:
         """The verdict on an upload of a job of ours, by its UUID."""
@@ -620,8 +591,7 @@ class Survey:
         there = self.places.around(dest)[-1].directories[named.directory]
         if there.unknown:
             return _verdict("unknown", named.job, note="the record of its job cannot be read")
-        if there.record is not None and there.record.record.state is not State.CLOSED:
-            seen = there.record
+        if (seen := there.record) is not None and seen.record.state is not State.CLOSED:
             verdict = self._of_job(_dest_of(seen), seen.record.uuid, named.job)
             if verdict.owner_class == "live":
                 return verdict
@@ -672,9 +642,6 @@ def _dest_of(seen: records.Seen) -> str:
     return directory_of(seen.key.removesuffix(f"/{RECORD}"))
 
 
-# Sizes --------------------------------------------------------------------------------------------
-
-
 def sized(runtime: Runtime, page: list[FoundUpload], in_flight: int) -> list[FoundUpload]:
     """The same uploads with their parts and bytes: one ListParts each. Uploads that have
     ended meanwhile are left out. If the store does not tell about one, its note says why."""
@@ -721,10 +688,9 @@ class Sum:
         least = "at least " if self.bytes_unknown else ""
         return f"{least}{bytes_words(self.bytes)}" if self.bytes_unknown < self.uploads else ""
 
-    def words(self, noun: str = "") -> str:
-        """Return ``"3 uploads, 1.2 GiB"``, with ``noun`` for "upload"; without it the numbers."""
-        number = counted(self.uploads, noun) if noun else f"{self.uploads:,}"
-        return ", ".join(filter(None, (number, self.stored())))
+    def words(self, noun: str = "upload") -> str:
+        """Return ``"3 uploads, 1.2 GiB"``, with ``noun`` for "upload"."""
+        return ", ".join(filter(None, (counted(self.uploads, noun), self.stored())))
 
 
 @dataclass(slots=True)
@@ -732,19 +698,16 @@ class Sums:
     """The uploads of a path, added up.
 
     Attributes:
-        limit: how many are kept as ``largest``: those with the most bytes, then the oldest.
         older_than: from which age those of other programs are ``old``, in seconds.
         removable: what `uploads abort` removes without options.
         old: what it removes with ``--foreign`` or ``--hadoop`` only (`is_old`).
     """
 
-    limit: int = 0
     older_than: float = OLD_SECONDS
     all: Sum = field(default_factory=Sum)
     by_class: dict[OwnerClass, Sum] = field(default_factory=dict)
     removable: Sum = field(default_factory=Sum)
     old: dict[OwnerClass, Sum] = field(default_factory=dict)
-    _heap: list[tuple[int, float, int, FoundUpload]] = field(default_factory=list)
 
     def add(self, upload: FoundUpload) -> None:
         """Count one more."""
@@ -754,18 +717,20 @@ class Sums:
             self.removable.add(upload)
         elif is_old(upload, self.older_than):
             self.old.setdefault(upload.owner_class, Sum()).add(upload)
-        if self.limit:
-            ranked = (upload.bytes or 0, upload.age or 0.0, -self.all.uploads, upload)
-            full = len(self._heap) >= self.limit
-            (heapq.heappushpop if full else heapq.heappush)(self._heap, ranked)
+
+    def adding(self, uploads: Iterable[FoundUpload]) -> Iterator[FoundUpload]:
+        """Count each of some uploads when it is asked for."""
+        for upload in uploads:
+            self.add(upload)
+            yield upload
 
     def of(self, owner_class: OwnerClass) -> Sum:
         """Return the sum of a class."""
         return self.by_class.get(owner_class, Sum())
 
-    def largest(self) -> list[FoundUpload]:
-        """Return those that are kept, the largest first, then the oldest."""
-        return [upload for *_, upload in sorted(self._heap, reverse=True)]
+    def counts(self) -> dict[str, int]:
+        """Return the number of uploads of each class."""
+        return {name: one.uploads for name, one in self.by_class.items()}
 
     def old_words(self) -> dict[str, str]:
         """Return what is old and of other programs, in words, by class."""

@@ -29,9 +29,9 @@ _COUNTS: dict[OwnerClass, tuple[int, ...]] = {
 }
 
 
-def sums(limit: int = 25) -> Sums:
+def uploads() -> list[FoundUpload]:
     """Uploads of every class and age."""
-    made = Sums(limit)
+    made = []
     for name, counts in _COUNTS.items():
         for age, count in zip(_AGES, counts, strict=True):
             for number in range(count):
@@ -43,10 +43,10 @@ def sums(limit: int = 25) -> Sums:
                     storage_class="STANDARD",
                     job=f"2026-11-{number % 28:02}" if name in ("live", "over") else "",
                 )  # fmt: skip
-                made.add(found)
+                made.append(found)
     for number, key in enumerate(HOSTILE):
         size = (900 + number) * 1024**3
-        made.add(
+        made.append(
             FoundUpload(
                 key, key[:64], "foreign", key[:40], age=90 * DAY, bytes=size,
                 storage_class=key[:20], near=True, note=key[:60],
@@ -77,8 +77,11 @@ def jobs() -> list[FoundJob]:
 
 def data() -> ReportData:
     assert set(_COUNTS) == set(CLASSES)
+    sums, found = Sums(), uploads()
+    for one in found:
+        sums.add(one)
     return ReportData(
         dest="s3://lake/warehouse/events", store="https://s3.eu-central-1.amazonaws.com/lake",
-        made=NOW, sums=sums(), jobs=jobs(),
+        made=NOW, sums=sums, largest=found[-25:], jobs=jobs(),
         notes=("4 uploads have no age or could not be measured: the store did not tell",),
     )  # fmt: skip

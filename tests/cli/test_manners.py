@@ -121,7 +121,7 @@ def test_what_cannot_be_seen_is_escaped(
 
 @pytest.mark.parametrize("how", FORMATS)
 @pytest.mark.parametrize(
-    "words", ["uploads list", "report", "uploads expect 9", "job list", "cleanup", "uploads abort"]
+    "words", ["uploads list", "uploads expect 9", "job list", "cleanup", "uploads abort"]
 )
 def test_no_command_obeys_a_key(
     command: Command, memory_s3: MemoryStore, words: str, how: str
@@ -254,7 +254,7 @@ def test_no_secret_is_printed(refusing: str, debug: tuple[str, ...], path: str, 
         "AWS_SECRET_ACCESS_KEY": "verysecretverysecret",
         "AWS_SESSION_TOKEN": "tokentokentokentoken",
     }
-    command = [sys.executable, "-m", "magic_committer.cli", "job", "list", path, *debug]
+    command = [sys.executable, "-m", "magic_committer", "job", "list", path, *debug]
     ran = subprocess.run(
         [*command, "--endpoint-url", refusing, "--region", "us-east-1"],
         env={**os.environ, **secrets, "AWS_ACCESS_KEY_ID": "AKIAEXAMPLEEXAMPLE00"},
@@ -266,12 +266,11 @@ def test_no_secret_is_printed(refusing: str, debug: tuple[str, ...], path: str, 
     assert ("Traceback" in told) == bool(debug and code == exits.FORBIDDEN)
 
 
-@pytest.mark.parametrize("module", ["magic_committer", "magic_committer.cli"])
-def test_python_runs_the_command_by_the_packages_name(module: str) -> None:
+def test_python_runs_the_command_by_the_packages_name() -> None:
     """Where the command is not on the path, ``python -m`` is the same: name, codes, output."""
     for words, code in ((("job", "list", "./nowhere"), exits.USAGE), (("--version",), exits.OK)):
         ran = subprocess.run(
-            [sys.executable, "-m", module, *words],
+            [sys.executable, "-m", "magic_committer", *words],
             capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert (ran.returncode, "magic-committer" in ran.stdout + ran.stderr) == (code, True)

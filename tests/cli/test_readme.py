@@ -41,7 +41,7 @@ def typed(words: list[str], environment: dict[str, str]) -> str:
     try:
         os.write(keyboard, b"y\n")
         ran = subprocess.run(
-            [sys.executable, "-m", "magic_committer.cli", *words[1:]],
+            [sys.executable, "-m", "magic_committer", *words[1:]],
             stdin=terminal, capture_output=True, text=True, env=environment, timeout=300,
             check=False,
         )  # fmt: skip

@@ -3,8 +3,6 @@ at."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import magic_committer as mc
@@ -158,12 +156,12 @@ def test_a_look_that_finds_nothing_says_what_it_left_out(
     command: Command, lake: MemoryStore, words: str
 ) -> None:
     """A bucket above its tables, without --recursive: one line says that only it was looked at; in
-    JSON it is a field: of the summary of a list and a cleanup, of a report itself."""
+    JSON it is a field of the summary."""
     told = command(*words.format(BUCKET).split())
     assert [line for line in told.err.splitlines() if "--recursive" in line] == [f"note: {ONLY}"]
-    if "show" not in words:
+    if "show" not in words and "report" not in words:
         document = command(*words.format(BUCKET).split(), "--format", "json").json()
-        assert document.get("summary", document)["not_looked_at"] == [f"{BUCKET}/"]
+        assert document["summary"]["not_looked_at"] == [f"{BUCKET}/"]
 
 
 def test_a_cleanup_of_a_table_from_cron_is_silent(command: Command, s3: MemoryStore) -> None:
@@ -238,10 +236,8 @@ def test_a_cleanup_that_cannot_look_below_says_so(command: Command, lake: Memory
     )  # fmt: skip
 
 
-def test_a_report_has_the_jobs_below(command: Command, lake: MemoryStore, tmp_path: Path) -> None:
-    """With --recursive the page and the JSON have each table's job, with its destination."""
-    page = tmp_path / "page.html"
-    told = command("report", BUCKET, "--recursive", "-o", page, "--format", "json")
+def test_a_report_has_the_jobs_below(command: Command, lake: MemoryStore) -> None:
+    """With --recursive the page has each table's job, with its destination."""
+    told = command("report", BUCKET, "--recursive")
     assert told.code == exits.OK
-    assert [job["dest"] for job in told.json()["jobs"]] == [f"{BUCKET}/{t}/" for t in TABLES]
-    assert all(f"{BUCKET}/{t}/" in page.read_text() for t in TABLES)
+    assert all(f"{BUCKET}/{t}/" in told.out for t in TABLES)

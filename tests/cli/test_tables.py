@@ -89,18 +89,6 @@ def test_a_key_that_fits_beside_nothing_gets_its_own_line() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("count", "times"), [(39, 1), (40, 2)])
-def test_a_summary_stands_above_its_table(count: int, times: int) -> None:
-    """More than 40 lines push it out of sight: it stands below them, too."""
-    out = io.StringIO()
-    rows = [{**row(f"t/{number}"), "would": ""} for number in range(count)]
-    Output("table", out).rows("row", COLUMNS, rows, fields=(), closing=lambda: "all of them")
-    lines = out.getvalue().splitlines()
-    assert lines.count("all of them") == times
-    assert lines[0] == "all of them"
-    assert (lines[-1] == "all of them") == (times == 2)
-
-
 def test_an_empty_column_is_left_out() -> None:
     """A column in which no row has anything takes no place."""
     lines = printed([{**row("t/a.csv"), "job": ""}], None)

@@ -120,7 +120,7 @@ class Bucket(Outside):
     def start_cleanup(self) -> subprocess.Popen[bytes]:
         """The command, in a process of its own, for which all is old."""
         limits = [f"--{of}=0s" for of in ("dead-after", "leftover-after", "forget-after")]
-        command = [sys.executable, "-m", "magic_committer.cli", "cleanup", DEST, "--format=json"]
+        command = [sys.executable, "-m", "magic_committer", "cleanup", DEST, "--format=json"]
         env = {**os.environ, **CREDENTIALS, "AWS_ENDPOINT_URL": self.url}
         return subprocess.Popen([*command, *limits], env=env, stdout=subprocess.PIPE)
 

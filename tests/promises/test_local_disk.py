@@ -71,23 +71,6 @@ def test_a_record_that_cannot_be_read_names_the_way_on(tmp_path: Path) -> None:
     mc.start(dest, mode="overwrite").abort()
 
 
-def test_a_job_of_the_version_before_is_named(tmp_path: Path) -> None:
-    """Its record is a file for each version, which no call reads. It is told that its files are
-    plain, and where they are."""
-    root, uuid = tmp_path / "a table", "4" * 32
-    directory = root / "_temporary" / f"manifest_{uuid}"
-    for name in ("00/tasks/1_a/p=1/new.csv", "00/manifests/1-manifest.json", "_job-1.json"):
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_text("{}")
-    (found,) = mc.inspect(root.as_uri())
-    assert (found.id, found.kind) == (uuid, "unreadable")
-    assert found.directory == f"_temporary/manifest_{uuid}/"
-    assert "the version that started it" in found.would
-    assert "00/tasks/" in found.would
-    assert mc.cleanup(root.as_uri()).did == ()
-    assert (directory / "_job-1.json").exists()
-
-
 @pytest.fixture(params=["magic", "manifest"])
 def committer(request: pytest.FixtureRequest) -> str:
     return str(request.param)

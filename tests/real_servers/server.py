@@ -53,7 +53,7 @@ def environment(url: str) -> dict[str, str]:
 
 def command_line(url: str, *words: str) -> subprocess.CompletedProcess[str]:
     """What somebody gets who runs our command, where the environment knows the store."""
-    command = [sys.executable, "-m", "magic_committer.cli", *words]
+    command = [sys.executable, "-m", "magic_committer", *words]
     env = {**os.environ, **environment(url)}
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
 

@@ -272,7 +272,7 @@ def _blind(runtime: Any, *, look_first: bool = True) -> UploadRemover:
 
 @instead(cleanup.Cleaning, "_take")
 def _any_token(real: Any, self: Any, info: Any, known_over: str) -> Any:
-    store = self._runtime.store
+    store = self.runtime.store
     head = store.head
 
     def with_token(key: str) -> Any:

@@ -114,7 +114,7 @@ class World:
                 ids=self.new_id,
             )  # fmt: skip
         shared = OwnSets()  # in half of all worlds tasks are their driver's threads, for its memory
-        self.own_sets = (lambda: shared) if forgetful else OwnSets
+        self.own_sets: Callable[[], OwnSets] = (lambda: shared) if forgetful else OwnSets
         self.dest = Destination.parse(self.store.bucket) if tree else DEST
         self.watch = Watch(self.store, self.scheduler)
         self.injector = Injector(self.store, self.scheduler, self.watch, chance)
