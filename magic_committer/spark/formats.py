@@ -595,17 +595,21 @@ def _refuse_types(kind: str, field: spark_types.StructField) -> None:
             )
 
 
+def meant(word: str, known: Mapping[str, str]) -> str:
+    """The beginning of a hint: which option a misspelt one may be, in lower case."""
+    near = get_close_matches(word, known, 1, 0.75)
+    return f"Did you mean {known[near[0]]!r}? " if near else ""
+
+
 def known_options(kind: str, options: Mapping[str, Any]) -> dict[str, str]:
     """The options as Spark takes them: names in lower case, values as text."""
     known = {name.lower(): name for name in OPTIONS[kind]}
     given = {}
     for name, value in options.items():
         if name.lower() not in known:
-            nearest = get_close_matches(name.lower(), known, 1)
             raise OptionError(
                 f"the {kind} writer has no option {name!r}",
-                hint=(f"Did you mean {known[nearest[0]]!r}? " if nearest else "")
-                + f"There is {', '.join(OPTIONS[kind])}",
+                hint=f"{meant(name.lower(), known)}There is {', '.join(OPTIONS[kind])}",
             )
         if value is not None:
             given[name.lower()] = str(value).lower() if isinstance(value, bool) else str(value)
