@@ -17,7 +17,8 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from pyspark.sql.types import StructType
 from magic_committer.engines.arguments import whole_number
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Task
-from magic_committer.spark.formats import FORMATS, Conf, FileBody, FileEncoder
+from magic_committer.spark.formats import FORMATS, Conf, FileEncoder
 from magic_committer.spark.partitioning import CERTAIN, Partitioning, resolve
 from magic_committer.spark.types import GeographyType, GeometryType, VariantType, is_months
 
@@ -130,9 +131,11 @@ class FrameFiles:
                 if batch.num_rows:
                     for directory, rows in self.partitioning.split(batch):
                         files.add(directory, rows)
-            files.end()
+            while files.open:
+                files.close(next(iter(files.open)))
         except BaseException as error:
-            files.give_up(error)
+            while files.open:
+                files.open.popitem()[1].end.__exit__(type(error), error, error.__traceback__)
             raise
 
     def write_empty(self, task: Task) -> None:
@@ -145,71 +148,56 @@ class FrameFiles:
 
 @dataclass
 class _Open:
-    """A file that is being written."""
+    """A file that is being written: what adds rows to it, and what ends it."""
 
-    file: Any
-    body: FileBody
+    add: Callable[[Any], None]
+    end: ExitStack
     rows: int = 0
 
 
 class _OpenFiles:
-    """The files of a task that are open, at most so many at a time."""
+    """The files of a task that are ``open``, at most so many at a time."""
 
     def __init__(self, files: FrameFiles, task: Task) -> None:
         self._files = files
         self._task = task
-        self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._begun: dict[str, int] = {}
-        self._written = 0
+        self.open: OrderedDict[str, _Open] = OrderedDict()
+        self._begun: Counter[str] = Counter()
 
     def add(self, directory: str, rows: Any) -> None:
         """Write rows into the file of a directory that is open, or into a new one."""
         most = self._files.max_records_per_file
         while rows.num_rows:
-            one = self._open.get(directory) or self._begin(directory)
-            self._open.move_to_end(directory)
-            room = most - one.rows if most else rows.num_rows
-            taken = rows.slice(0, room)
-            one.body.add(taken)
+            one = self.open.get(directory) or self._begin(directory)
+            self.open.move_to_end(directory)
+            taken = rows.slice(0, most - one.rows if most else rows.num_rows)
+            one.add(taken)
             one.rows += taken.num_rows
             rows = rows.slice(taken.num_rows)
             if one.rows == most:
-                self._close(directory)
+                self.close(directory)
 
     def _begin(self, directory: str) -> _Open:
-        if len(self._open) >= self._files.open_files_max:
-            self._close(next(iter(self._open)))
-        if self._written >= FILES_PER_TASK_MAX:
+        if len(self.open) >= self._files.open_files_max:
+            self.close(next(iter(self.open)))
+        if self._begun.total() >= FILES_PER_TASK_MAX:
             raise OptionError(
                 f"a task would write more than {FILES_PER_TASK_MAX} files",
                 hint="Partition by columns of fewer values, or let more rows go into a file",
             )
-        number = self._begun.get(directory, 0)
+        number = self._begun[directory]
         counter = f".c{number:03d}" if number else ""
-        name = f"part-{int(self._task.task_id):05d}{counter}{self._files.encoder.extension}"
-        file = self._task.open(directory + name, unique=True).__enter__()
-        self._begun[directory] = number + 1
-        self._written += 1
-        self._open[directory] = one = _Open(file, self._files.encoder.begin(file))
+        encoder = self._files.encoder
+        name = f"part-{int(self._task.task_id):05d}{counter}{encoder.extension}"
+        end = ExitStack()
+        file = end.enter_context(self._task.open(directory + name, unique=True))
+        self.open[directory] = one = _Open(end.enter_context(encoder.begin(file)), end)
+        self._begun[directory] += 1
         return one
 
-    def _close(self, directory: str) -> None:
-        one = self._open[directory]
-        one.body.end()
-        del self._open[directory]
-        one.file.__exit__(None, None, None)
-
-    def end(self) -> None:
-        """Close all files."""
-        while self._open:
-            self._close(next(iter(self._open)))
-
-    def give_up(self, why: BaseException) -> None:
-        """Leave all files: none of them is closed as if it were whole."""
-        while self._open:
-            _, one = self._open.popitem()
-            one.body.give_up(why)
-            one.file.__exit__(type(why), why, why.__traceback__)
+    def close(self, directory: str) -> None:
+        """End the file of a directory."""
+        self.open.pop(directory).end.close()
 
 
 # Checks -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from __future__ import annotations
 import bz2
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -66,17 +67,6 @@ Conf = Callable[[str], str | None]
 """Reads a key of Spark's configuration; None: it is not set."""
 
 
-class FileBody(Protocol):
-    """The rows of one file, as they come: record batches, then the end or an error. The file itself
-    stays open; after an error nothing uses it any more."""
-
-    def add(self, batch: Any) -> None: ...
-
-    def end(self) -> None: ...
-
-    def give_up(self, why: BaseException) -> None: ...
-
-
 class FileEncoder(Protocol):
     """How the rows of one schema become a file of a format. ``extension`` is what names end with:
     ``.parquet``, ``.csv.gz``."""
@@ -84,12 +74,16 @@ class FileEncoder(Protocol):
     @property
     def extension(self) -> str: ...
 
-    def begin(self, file: Any) -> FileBody: ...
+    def begin(self, file: Any) -> AbstractContextManager[Callable[[Any], None]]:
+        """A block that gets what adds a record batch. The file itself stays open; after an error
+        in the block nothing uses it any more."""
+        ...
 
     def without_rows(self) -> bytes:
         """The bytes of a file without rows."""
         file = BytesIO()
-        self.begin(file).end()
+        with self.begin(file):
+            pass
         return file.getvalue()
 
     def prepare(
@@ -112,8 +106,15 @@ class ColumnFiles(FileEncoder):
     options: Mapping[str, Any]
     row_group_bytes: int = ROW_GROUP_BYTES
 
-    def begin(self, file: Any) -> GroupedBody:
-        return GroupedBody(self, file)
+    @contextmanager
+    def begin(self, file: Any) -> Iterator[Callable[[Any], None]]:
+        body = GroupedBody(self, file)
+        try:
+            yield body.add
+            body.end()
+        except BaseException as error:
+            body.give_up(error)
+            raise
 
     def writer(self, sink: Any, first: Any) -> Any:
         """pyarrow's writer of a file whose first group is given; None: there are no rows."""
@@ -392,23 +393,20 @@ class OrcFiles(ColumnFiles):
         from pyarrow import types
 
         for leaf in (leaf for one in table.columns for leaf in _leaves(one.combine_chunks())):
-            first = FIRST_DAYS if types.is_date32(leaf.type) else FIRST_MICROSECONDS
-            if types.is_date32(leaf.type) or types.is_timestamp(leaf.type):
-                width = "int32" if types.is_date32(leaf.type) else "int64"
-                if (leaf.drop_null().view(width).to_numpy() < first).any():
-                    raise OptionError(
-                        "orc files by pyarrow hold no day before 1582-10-15: Java's readers take"
-                        " it for one of the Julian calendar",
-                        hint="Write Parquet, or ORC by Spark's own writer (via=)",
-                    )
-            if types.is_timestamp(leaf.type):
-                instants = leaf.drop_null().view("int64").to_numpy()
-                if ((instants < 0) & (instants % 1_000_000 != 0)).any():
-                    raise OptionError(
-                        "orc files by pyarrow hold no fraction of a second before 1970: Java's"
-                        " readers fail",
-                        hint="Write Parquet, or ORC by Spark's own writer (via=)",
-                    )
+            day = types.is_date32(leaf.type)
+            if not day and not types.is_timestamp(leaf.type):
+                continue
+            values = leaf.drop_null().view("int32" if day else "int64").to_numpy()
+            why = ""
+            if (values < (FIRST_DAYS if day else FIRST_MICROSECONDS)).any():
+                why = "day before 1582-10-15: Java's readers take it for one of the Julian calendar"
+            elif not day and ((values < 0) & (values % 1_000_000 != 0)).any():
+                why = "fraction of a second before 1970: Java's readers fail"
+            if why:
+                raise OptionError(
+                    f"orc files by pyarrow hold no {why}",
+                    hint="Write Parquet, or ORC by Spark's own writer (via=)",
+                )
         writer.write(table)
 
 
@@ -468,8 +466,26 @@ class TextFiles(FileEncoder):
     def extension(self) -> str:
         return ("." + {"text": "txt"}.get(self.kind, self.kind)) + LINE_CODECS[self.codec]
 
-    def begin(self, file: Any) -> LineBody:
-        return LineBody(self, file)
+    @contextmanager
+    def begin(self, file: Any) -> Iterator[Callable[[Any], None]]:
+        import pyarrow
+        from pyarrow import compute
+
+        end = pyarrow.scalar(self.line_end, pyarrow.large_binary())
+        sink = _compressed(file, self.codec)
+        if self.header:
+            sink.write(self.header)
+
+        def add(batch: Any) -> None:
+            """The first and only column is lines. Null is an empty one."""
+            if batch.num_rows:
+                lines = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
+                one = pyarrow.ListArray.from_arrays([0, len(lines)], lines.fill_null(b""))
+                sink.write(compute.binary_join(one, end)[0].as_buffer())
+                sink.write(self.line_end)
+
+        yield add
+        sink.close()
 
     def prepare(
         self, df: DataFrame, columns: list[Column], names: Sequence[str]
@@ -493,35 +509,6 @@ class TextFiles(FileEncoder):
         if self.with_header:
             encoder = replace(self, header=row.h.encode() + self.line_end)
         return encoder, [line(one.alias(name) for one, name in zip(columns, names, strict=True))]
-
-
-class LineBody:
-    """The lines of one file, as they come."""
-
-    def __init__(self, files: TextFiles, file: Any) -> None:
-        self._line_end = files.line_end
-        self._sink = _compressed(file, files.codec)
-        if files.header:
-            self._sink.write(files.header)
-
-    def add(self, batch: Any) -> None:
-        """The first and only column is lines. Null is an empty one."""
-        import pyarrow
-        from pyarrow import compute
-
-        if not batch.num_rows:
-            return
-        lines = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
-        one = pyarrow.ListArray.from_arrays([0, len(lines)], lines.fill_null(b""))
-        end = pyarrow.scalar(self._line_end, pyarrow.large_binary())
-        self._sink.write(compute.binary_join(one, end)[0].as_buffer())
-        self._sink.write(self._line_end)
-
-    def end(self) -> None:
-        self._sink.close()
-
-    def give_up(self, why: BaseException) -> None:
-        """Nothing is under way: lines are written by the caller's thread."""
 
 
 class _Packing:

@@ -176,10 +176,9 @@ def test_a_row_group_of_narrow_rows_is_one_row_group() -> None:
 
 def write(files: formats.ParquetFiles, file: BytesIO, batches: Iterable[Any]) -> None:
     """Write a whole file."""
-    body = files.begin(file)
-    for batch in batches:
-        body.add(batch)
-    body.end()
+    with files.begin(file) as add:
+        for batch in batches:
+            add(batch)
 
 
 def written_by(files: formats.ParquetFiles, batches: Iterable[Any]) -> Any:

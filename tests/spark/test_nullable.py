@@ -90,9 +90,8 @@ def test_rows_of_strict_schemas_are_written(name: str) -> None:
     kind = to_arrow_schema(given, timezone="Europe/Berlin").field(0).type
     batch = pyarrow.RecordBatch.from_arrays([pyarrow.nulls(3, kind)], names=["c"])
     file = BytesIO()
-    body = FrameFiles.plan(given, "parquet", {}, conf=lambda key: None).encoder.begin(file)
-    body.add(batch)
-    body.end()
+    with FrameFiles.plan(given, "parquet", {}, conf=lambda key: None).encoder.begin(file) as add:
+        add(batch)
     assert pyarrow.parquet.read_table(BytesIO(file.getvalue()))["column"].null_count == 3
 
 
