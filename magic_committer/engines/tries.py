@@ -22,11 +22,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import tenacity
-
-Item = TypeVar("Item")
 
 DOUBLE_AFTER = 3
 """Tries that must have ended well before one is called slow."""
@@ -37,12 +35,12 @@ DURATIONS_KEPT = 1000
 
 
 @dataclass(eq=False, slots=True)
-class OpenItem(Generic[Item]):
+class OpenItem:
     """An item, by its place in the iterable: what the policy knows of it (``state``), how many
     tries have failed and are in flight, whether one was doubled, and whether one has ended well."""
 
     number: int
-    item: Item
+    item: Any
     state: tenacity.RetryCallState
     failures: int = 0
     flying: int = 0
@@ -51,21 +49,21 @@ class OpenItem(Generic[Item]):
 
 
 @dataclass(eq=False, slots=True)
-class Try(Generic[Item]):
+class Try:
     """One try of an item, in flight. Its future and executor are the caller's."""
 
-    of: OpenItem[Item]
+    of: OpenItem
     future: Any = None
     executor: Any = None
 
 
 @dataclass(eq=False)
-class Tries(Generic[Item]):
+class Tries:
     """All tries of a run. They are doubled when nothing moves for ``slow`` times the median; None:
     never. ``taken`` counts the items that were taken from the iterable, ``accepted`` those that are
     done, ``begun`` the tries."""
 
-    items: Iterable[Item]
+    items: Iterable[Any]
     in_flight: int
     tries_max: int
     policy: tenacity.BaseRetrying
@@ -73,8 +71,8 @@ class Tries(Generic[Item]):
     taken: int = 0
     accepted: int = 0
     begun: int = 0
-    flying: list[Try[Item]] = field(default_factory=list)
-    _due: list[tuple[float, int, OpenItem[Item]]] = field(default_factory=list)
+    flying: list[Try] = field(default_factory=list)
+    _due: list[tuple[float, int, OpenItem]] = field(default_factory=list)
     _exhausted: bool = False
     _durations: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
     _moved: float = 0.0
@@ -89,7 +87,7 @@ class Tries(Generic[Item]):
         """Whether each item has an accepted try."""
         return self._exhausted and self.accepted == self.taken
 
-    def next(self, now: float) -> Try[Item] | None:
+    def next(self, now: float) -> Try | None:
         """What to hand to the executor now; None: nothing, for the present. Raises what the
         iterable raises."""
         if len(self.flying) >= self.in_flight:
@@ -115,7 +113,7 @@ class Tries(Generic[Item]):
                     return self._begin(one.of)
         return None
 
-    def _begin(self, item: OpenItem[Item]) -> Try[Item]:
+    def _begin(self, item: OpenItem) -> Try:
         self.begun += 1
         item.flying += 1
         self.flying.append(Try(item))
@@ -137,7 +135,7 @@ class Tries(Generic[Item]):
 
     # What has ended -------------------------------------------------------------------------------
 
-    def ended_well(self, one: Try[Item], seconds: float, now: float) -> bool:
+    def ended_well(self, one: Try, seconds: float, now: float) -> bool:
         """Note that a try has ended well, after so many seconds of work. Whether it counts: another
         try of its item may have been faster."""
         self._end(one, now)
@@ -148,7 +146,7 @@ class Tries(Generic[Item]):
         self.accepted += 1
         return True
 
-    def ended_badly(self, one: Try[Item], error: BaseException, now: float, *, ask: bool) -> bool:
+    def ended_badly(self, one: Try, error: BaseException, now: float, *, ask: bool) -> bool:
         """Note that a try has failed. Whether its item goes on: it is tried again, another try of
         it is in flight, or it is accepted already. Without ``ask`` the failure says nothing about
         the item: the policy is not asked, it is tried again at once, as often as it may fail."""
@@ -167,12 +165,12 @@ class Tries(Generic[Item]):
         heappush(self._due, (now + seconds, item.number, item))
         return True
 
-    def _end(self, one: Try[Item], now: float) -> None:
+    def _end(self, one: Try, now: float) -> None:
         self._moved = now
         self.flying.remove(one)
         one.of.flying -= 1
 
-    def _pause(self, item: OpenItem[Item], error: BaseException) -> float | None:
+    def _pause(self, item: OpenItem, error: BaseException) -> float | None:
         """After how many seconds the policy wants another try; None: it wants none."""
         item.state.set_exception((type(error), error, error.__traceback__))
         try:

@@ -55,14 +55,10 @@ GROUP_FILES = 500
 REMOVE_TRIES = 3
 """How often a removal is tried: a JVM task that Spark gave up may write meanwhile."""
 
-OURS = {
-    "mapreduce.fileoutputcommitter.algorithm.version": "1",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
-}
+OURS = {"mapreduce.fileoutputcommitter.algorithm.version": "1"}
 """What the committer of Spark's writer is told, whatever the session says."""
 REFUSED = ("path", *OURS)
 """Options that would lead Spark's writer elsewhere."""
-SUCCESS = "_SUCCESS"
 
 _SPARKS_UUID = re.compile(
     r"(part-\d+-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=[-_.][^/]*$)"  # of the last name
@@ -97,10 +93,10 @@ def write_via(
     needs((4, 1), "via=", "Call write_dataframe without it")
     exact = df.sparkSession.conf.get(CASE_SENSITIVE, None) == "true"
 
-    def named(names: Sequence[str], what: str) -> list[str]:
-        return [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
-
-    parts, sort = named(partition_by, "partition_by"), named(sort_by, "sort_by")
+    parts, sort = (
+        [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
+        for names, what in ((partition_by, "partition_by"), (sort_by, "sort_by"))
+    )
     refuse_hidden(parts)
     if sort:
         quoted = (f"`{name.replace('`', '``')}`" for name in (*parts, *sort))
@@ -210,26 +206,21 @@ def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
 
 
 def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
-    """List what Spark's writer committed, without what is hidden. Refuse what has no marker of the
-    writer, for it may be a part, and what is not what Spark's tasks ``counted``: files, bytes."""
+    """List what Spark's writer committed, without what is hidden. Refuse what is not what Spark's
+    tasks ``counted``: files, bytes."""
     files = []
     for path in Path(data).rglob("*"):
         if path.is_file():
             seen = path.stat()
             files.append(ViaFile(str(path.relative_to(data)), seen.st_size, seen.st_mtime_ns))
-    if SUCCESS not in {file.name for file in files}:
-        raise MagicError(
-            f"Spark's writer left no {SUCCESS} in {data}: the driver's Python does not see what its"
-            " JVM wrote",
-            hint="Pass a via that is the same directory for both",
-        )
     files = sorted(file for file in files if not is_hidden(file.name))
     there = (len(files), sum(file.size for file in files))
     if there != counted:
         raise MagicError(
             f"Spark's tasks wrote {counted[0]} files of {counted[1]} bytes, but {data} holds"
             f" {there[0]} files of {there[1]} bytes",
-            hint="Each executor must share the directory: pass another via, or leave it out",
+            hint="Each executor must share the directory with the driver: pass another via, or"
+            " leave it out",
         )
     return files
 
@@ -248,30 +239,30 @@ def balanced(files: Sequence[ViaFile], tasks_min: int) -> list[list[ViaFile]]:
 
 def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
     """Upload groups of files, each as it was listed; `MagicError`: one has changed, or is not seen
-    here."""
+    here. (What changes while it is read `Task.put_file` refuses.)"""
     for data, file in ((data, file) for data, group in groups for file in group):
         path = f"{data}/{file.name}"
-        why: OSError | MagicError | None = None
-        try:  # to put a file compares it before and after
-            task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
-        except (OSError, MagicError) as error:
-            why = error
-        try:
-            seen = os.stat(path)
-        except OSError as error:
-            found = f"{socket.gethostname()} sees none ({error})"
-        else:
-            found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
-            if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
-                if why is not None:  # the store has refused it
-                    raise why
-                continue
-        raise MagicError(
-            f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
-            f" changed at {file.mtime_ns} ns",
-            hint="Driver and executors must share the directory, as one user, and nobody else may"
-            " write into it: pass another via",
-        ) from why
+        refuse_another(path, file)
+        task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
+        refuse_another(path, file)
+
+
+def refuse_another(path: str, file: ViaFile) -> None:
+    """Refuse what is not the file that was listed."""
+    try:
+        seen = os.stat(path)
+    except OSError as error:
+        found = f"{socket.gethostname()} sees none ({error})"
+    else:
+        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
+        if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
+            return
+    raise MagicError(
+        f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
+        f" changed at {file.mtime_ns} ns",
+        hint="Driver and executors must share the directory, as one user, and nobody else may"
+        " write into it: pass another via",
+    )
 
 
 def final_name(name: str, uuid: str) -> str:

@@ -277,8 +277,7 @@ def foreach_batch(
         if done is not None and done >= number and is_ours:
             tell_passed_over(batch, done)
             return
-        run = local_property(df, RUN_PROPERTY)
-        end_earlier_runs(dest, checkpoint, s3, options, run=run)
+        end_earlier_runs(dest, checkpoint, s3, options, local_property(df, RUN_PROPERTY))
         logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
 
     return write

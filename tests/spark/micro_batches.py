@@ -99,7 +99,7 @@ class Driver:
 
 def new_driver(*, overwrite: bool = False) -> Driver:
     """A driver whose planner has not looked for earlier runs."""
-    runs._LOOKED.clear()
+    runs.end_earlier_runs.cache_clear()
     return Driver(overwrite, attempt=1000)
 
 
@@ -185,7 +185,7 @@ def _one_stream(store: MemoryStore, chance: random.Random, tally: Tally, batches
     batch = 0
     while batch < batches:
         if chance.random() < 0.5:
-            runs._LOOKED.clear()  # the next batch is a new process's
+            runs.end_earlier_runs.cache_clear()  # the next batch is a new process's
         if chance.random() < 0.6:
             _kill_one(store, driver, batch, chance, tally)
             if batch and chance.random() < 0.3:
