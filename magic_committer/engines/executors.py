@@ -198,7 +198,6 @@ class Executors:
         stopped."""
         self._job_id = work.job.id
         try:
-            heard = monotonic()
             while True:
                 self._begin(work)
                 if self.tries.done:
@@ -207,9 +206,7 @@ class Executors:
                 one = taken(self._ended, wait)
                 if one is not None:
                     self._hear(one, accept)
-                if one is not None or not self.tries.flying:
-                    heard = monotonic()
-                elif monotonic() - heard > self.quiet:
+                elif self.tries.flying and monotonic() - self.tries.moved > self.quiet:
                     there = map(str, sorted({one.of.number for one in self.tries.flying}))
                     raise TaskFailed(
                         f"no try has ended for {self.quiet:,.0f} s; in flight: items"

@@ -61,7 +61,7 @@ class Try:
 class Tries:
     """All tries of a run. They are doubled when nothing moves for ``slow`` times the median; None:
     never. ``taken`` counts the items that were taken from the iterable, ``accepted`` those that are
-    done, ``begun`` the tries."""
+    done, ``begun`` the tries. ``moved`` is when a try was last handed over, or has ended."""
 
     items: Iterable[Any]
     in_flight: int
@@ -71,11 +71,11 @@ class Tries:
     taken: int = 0
     accepted: int = 0
     begun: int = 0
+    moved: float = 0.0
     flying: list[Try] = field(default_factory=list)
     _due: list[tuple[float, int, OpenItem]] = field(default_factory=list)
     _exhausted: bool = False
     _durations: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
-    _moved: float = 0.0
 
     def __post_init__(self) -> None:
         self._source = iter(self.items)
@@ -93,7 +93,7 @@ class Tries:
         if len(self.flying) >= self.in_flight:
             return None
         if self._due and self._due[0][0] <= now:
-            self._moved = now
+            self.moved = now
             return self._begin(heappop(self._due)[2])
         if not self._exhausted and len(self.flying) + len(self._due) < self.in_flight:
             try:
@@ -103,10 +103,10 @@ class Tries:
             else:
                 state = tenacity.RetryCallState(self.policy, None, (item,), {})
                 self.taken += 1
-                self._moved = now
+                self.moved = now
                 return self._begin(OpenItem(self.taken - 1, item, state))
         # No room for items, but what waits for its pause: nothing is doubled now.
-        if not self._due and now - self._moved > self._slow_seconds():
+        if not self._due and now - self.moved > self._slow_seconds():
             for one in self.flying:
                 if one.of.flying == 1 and not one.of.doubled and not one.of.accepted:
                     one.of.doubled = True
@@ -130,7 +130,7 @@ class Tries:
         if self._due:
             until = min(until, self._due[0][0])
         elif len(self.flying) < self.in_flight and not all(one.of.doubled for one in self.flying):
-            until = min(until, self._moved + self._slow_seconds())
+            until = min(until, self.moved + self._slow_seconds())
         return max(0.0, until - now)
 
     # What has ended -------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class Tries:
         return True
 
     def _end(self, one: Try, now: float) -> None:
-        self._moved = now
+        self.moved = now
         self.flying.remove(one)
         one.of.flying -= 1
 

@@ -46,6 +46,8 @@ CASE_SENSITIVE = "spark.sql.caseSensitive"
 TIME_ZONE = "spark.sql.session.timeZone"
 MAX_RECORDS = "spark.sql.files.maxRecordsPerFile"
 
+UNTOLD = (VariantType, GeometryType, GeographyType)
+"""Atomic types by which nobody can partition."""
 ENCODED_BY_JVM = frozenset({"csv", "json"})
 """Formats whose rows the JVM encodes: they need a DataFrame that can be prepared."""
 
@@ -86,8 +88,17 @@ class FrameFiles:
         refuse_columns(names, exact=exact)
         parts = resolve(partition_by, names, exact=exact, what="partition_by")
         sort = resolve(sort_by, names, exact=exact, what="sort_by")
-        if not prepared:
-            refuse_unprepared(name, spark_schema)
+        if not prepared and name in ENCODED_BY_JVM:
+            raise OptionError(
+                f"format {name!r} is encoded by the JVM, which a data source cannot ask for",
+                hint=f"Call write_dataframe(df, dest, {name!r})",
+            )
+        for field in spark_schema:
+            if not prepared and is_months(field.dataType):
+                raise OptionError(
+                    f"column {field.name}: a year-month interval cannot be written here",
+                    hint="Call write_dataframe, or cast it to a number of months",
+                )
         refuse_partitions([spark_schema[place] for place in parts], len(names), prepared)
         data = [place for place in range(len(names)) if place not in parts]
         kinds = StructType([spark_schema[place] for place in data])
@@ -238,21 +249,6 @@ def refuse_columns(names: Sequence[str], *, exact: bool) -> None:
         )
 
 
-def refuse_unprepared(name: str, schema: StructType) -> None:
-    """Refuse what needs a DataFrame that can be changed (`OptionError`)."""
-    if name in ENCODED_BY_JVM:
-        raise OptionError(
-            f"format {name!r} is encoded by the JVM, which a data source cannot ask for",
-            hint=f"Call write_dataframe(df, dest, {name!r})",
-        )
-    for field in schema:
-        if is_months(field.dataType):
-            raise OptionError(
-                f"column {field.name}: a year-month interval cannot be written here",
-                hint="Call write_dataframe, or cast it to a number of months",
-            )
-
-
 def refuse_partitions(
     fields: Sequence[spark_types.StructField], columns: int, prepared: bool
 ) -> None:
@@ -278,10 +274,6 @@ def refuse_partitions(
             hint = "Cast it to string before, or call write_dataframe"
         if why:
             raise OptionError(f"partition_by: the column {field.name!r} {why}", hint=hint)
-
-
-UNTOLD = (VariantType, GeometryType, GeographyType)
-"""Atomic types by which nobody can partition."""
 
 
 def records_max(given: object, conf: Conf) -> int:

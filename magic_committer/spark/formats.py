@@ -423,15 +423,16 @@ def column_files(
 
 # Lines --------------------------------------------------------------------------------------------
 
-LINE_CODECS = {
-    "none": "",
-    "uncompressed": "",
-    "gzip": ".gz",
-    "bzip2": ".bz2",
-    "deflate": ".deflate",
-    "zstd": ".zst",
+LINE_CODECS: Mapping[str, tuple[str, Callable[[], Any] | None]] = {
+    "none": ("", None),
+    "uncompressed": ("", None),
+    "gzip": (".gz", partial(zlib.compressobj, COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS)),
+    "bzip2": (".bz2", bz2.BZ2Compressor),
+    "deflate": (".deflate", partial(zlib.compressobj, COMPRESSION_LEVEL)),
+    "zstd": (".zst", None),
 }
-"""Compressions of lines, and what their files' names end with."""
+"""Compressions of lines: what their files' names end with, and what makes a compressor. That of
+zstd is a stream of pyarrow's."""
 
 _LINES = ("lineSep", "encoding", "charset", "compression", "codec")
 _TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeFormat", "timeZone", "locale")
@@ -464,7 +465,7 @@ class TextFiles(FileEncoder):
 
     @property
     def extension(self) -> str:
-        return ("." + {"text": "txt"}.get(self.kind, self.kind)) + LINE_CODECS[self.codec]
+        return ("." + {"text": "txt"}.get(self.kind, self.kind)) + LINE_CODECS[self.codec][0]
 
     @contextmanager
     def begin(self, file: Any) -> Iterator[Callable[[Any], None]]:
@@ -472,7 +473,10 @@ class TextFiles(FileEncoder):
         from pyarrow import compute
 
         end = pyarrow.scalar(self.line_end, pyarrow.large_binary())
-        sink = _compressed(file, self.codec)
+        make = LINE_CODECS[self.codec][1]
+        sink: Any = _Packing(file, make and make())
+        if self.codec == "zstd":
+            sink = pyarrow.CompressedOutputStream(pyarrow.PythonFile(sink, mode="w"), "zstd")
         if self.header:
             sink.write(self.header)
 
@@ -512,37 +516,25 @@ class TextFiles(FileEncoder):
 
 
 class _Packing:
-    """A file that writes into another one, which it does not close, what ``make`` makes of it."""
+    """A file that writes into another one, which it does not close, what a ``compressor`` makes of
+    it."""
 
     closed = False
 
-    def __init__(self, file: Any, make: Any = None) -> None:
+    def __init__(self, file: Any, compressor: Any) -> None:
         self._file = file
-        self._make = make
+        self._compressor = compressor
 
     def write(self, data: Any) -> int:
-        self._file.write(data if self._make is None else self._make.compress(data))
+        self._file.write(self._compressor.compress(data) if self._compressor else data)
         return len(data)
 
     def flush(self) -> None:
         """Nothing is held back here."""
 
     def close(self) -> None:
-        if self._make is not None:
-            self._file.write(self._make.flush())
-
-
-def _compressed(file: Any, codec: str) -> Any:
-    if codec == "zstd":
-        import pyarrow
-
-        kept = pyarrow.PythonFile(_Packing(file), mode="w")
-        return pyarrow.CompressedOutputStream(kept, "zstd")
-    if codec == "gzip":
-        return _Packing(file, zlib.compressobj(COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS))
-    if codec == "deflate":
-        return _Packing(file, zlib.compressobj(COMPRESSION_LEVEL))
-    return _Packing(file, bz2.BZ2Compressor() if codec == "bzip2" else None)
+        if self._compressor:
+            self._file.write(self._compressor.flush())
 
 
 def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: Conf) -> TextFiles:
