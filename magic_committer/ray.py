@@ -189,14 +189,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
     # What Ray calls -------------------------------------------------------------------------------
 
     def on_write_start(self, schema: object = None) -> None:
-        """Start the job. Ray calls it on the driver, before any task.
-
-        Raises:
-            MagicError: the sink was used before.
-            OptionError: Ray may leave tasks out.
-
-            What `start` raises. Nothing was written.
-        """
+        """Start the job. Ray calls it on the driver, before any task."""
         if self.job is not None or self._begin is None:
             raise MagicError(
                 "a MagicDatasink is used for one write",
@@ -218,13 +211,7 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
         )
 
     def on_write_complete(self, write_result: Any) -> None:
-        """Commit. Ray calls it on the driver, when each task has a result.
-
-        Raises:
-            IncompleteJob: Ray has left tasks out. The job is aborted.
-
-            What `Job.commit` raises.
-        """
+        """Commit. Ray calls it on the driver, when each task has a result."""
         no_block = self.job is None
         if no_block:
             self.on_write_start()
@@ -304,8 +291,7 @@ def write_datasink(
 
 @dataclass
 class TableFiles:
-    """What writes the tables of a write task by ``pyarrow.dataset``. ``rows_max`` None: any number
-    of rows in a file."""
+    """What writes the tables of a write task by ``pyarrow.dataset``."""
 
     format: str
     partition_by: Sequence[str]

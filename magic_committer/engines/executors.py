@@ -194,8 +194,7 @@ class Executors:
     _ended: SimpleQueue[Try] = field(default_factory=SimpleQueue)
 
     def run(self, work: ItemWriter, accept: AcceptResult) -> int:
-        """Run all items. Raises when one has failed for good; then nothing runs that could be
-        stopped."""
+        """Run all items. After an error nothing runs that could be stopped."""
         self._job_id = work.job.id
         try:
             while True:

@@ -90,13 +90,8 @@ def commit_items(
     tries: Callable[[], int] = lambda: 0,
 ) -> JobReport:
     """Run a job that was just started: each item, then the commit, or an abort. Give a `RunReport`,
-    unless what the function returns is dropped; ``tries`` counts for it.
-
-    Raises:
-        CommitIncomplete: with a report that holds what the function returned.
-
-        What the engine and `Job.commit` raise.
-    """
+    unless what the function returns is dropped; ``tries`` counts for it. The report of
+    `CommitIncomplete` holds what it returned, too."""
     results: list[TaskCommit] = []
     returned: dict[int, object] = {}
     size = 0

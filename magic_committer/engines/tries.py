@@ -88,8 +88,7 @@ class Tries:
         return self._exhausted and self.accepted == self.taken
 
     def next(self, now: float) -> Try | None:
-        """What to hand to the executor now; None: nothing, for the present. Raises what the
-        iterable raises."""
+        """What to hand to the executor now; None: nothing, for the present."""
         if len(self.flying) >= self.in_flight:
             return None
         if self._due and self._due[0][0] <= now:
@@ -136,8 +135,7 @@ class Tries:
     # What has ended -------------------------------------------------------------------------------
 
     def ended_well(self, one: Try, seconds: float, now: float) -> bool:
-        """Note that a try has ended well, after so many seconds of work. Whether it counts: another
-        try of its item may have been faster."""
+        """Note that a try has ended well. Whether it counts: its twin may have been faster."""
         self._end(one, now)
         self._durations.append(seconds)
         if one.of.accepted:

@@ -79,8 +79,6 @@ runs."""
 DESCRIPTION = "spark.job.description"
 """The local property that holds what Spark's UI calls a job."""
 
-IDLE_KILL = "spark.python.worker.killOnIdleTimeout"
-
 SaveMode = Mode | SparkMode | IgnoreMode
 """The modes of Spark's calls: both vocabularies (`modes`)."""
 
@@ -185,13 +183,11 @@ def register(spark: SparkSession) -> None:
 
 
 def warn_of_idle_kill(conf: Any) -> None:
-    """Warn of a setting by which Spark kills workers that send nothing for a while, as ours do
-    until their last file is uploaded."""
-    if conf.get(IDLE_KILL, None) == "true":
-        logger.warning(
-            "%s is on: Spark may kill tasks while they upload. Turn it off if tasks are killed",
-            IDLE_KILL,
-        )
+    """Warn where Spark kills workers that send nothing for a while, as ours do at the end."""
+    key = "spark.python.worker.killOnIdleTimeout"
+    if conf.get(key, None) == "true":
+        told = "%s is on: Spark may kill tasks while they upload. Turn it off if tasks are killed"
+        logger.warning(told, key)
 
 
 # Streams ------------------------------------------------------------------------------------------
@@ -240,10 +236,7 @@ def end_earlier_runs(
 
 def run_action(spark: Any, job: Job, action: Callable[[], T], progress: ProgressFunction) -> T:
     """Run a Spark action. An exception in this thread, such as Ctrl-C, cancels the action.
-
-    ``spark`` is the SparkContext; for Spark Connect, which has none, the SparkSession. ``progress``
-    hears how many of Spark's tasks have ended: phase ``"write"``. Its first error is logged.
-    """
+    ``spark`` is the SparkContext; for Spark Connect, which has none, the SparkSession."""
     classic = isinstance(spark, SparkContext)
     tag = f"magic-committer-{job.uuid}"
     ended: Future[T] = Future()
@@ -302,8 +295,8 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
 
 
 def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterator[None]:
-    """Report how many tasks of an action have ended well, as far as Spark says, whenever the next
-    value is drawn and the last look is `LOOK_SECONDS` old."""
+    """Report how many tasks of an action have ended well, as far as Spark says, when the next value
+    is drawn, `LOOK_SECONDS` after the last look."""
     report = _wiring.harmless(progress)
     tracker, before, looked = spark.statusTracker(), -1, time.monotonic()
     while True:

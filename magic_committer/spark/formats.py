@@ -91,7 +91,7 @@ class FileEncoder(Protocol):
     ) -> tuple[FileEncoder, list[Column]]:
         """Give the encoder with what only the session knows, and what the JVM makes of the columns
         before a task gets them."""
-        return self, columns
+        ...
 
 
 # Groups of rows -----------------------------------------------------------------------------------
@@ -115,6 +115,13 @@ class ColumnFiles(FileEncoder):
         except BaseException as error:
             body.give_up(error)
             raise
+
+    def prepare(
+        self, df: DataFrame, columns: list[Column], names: Sequence[str]
+    ) -> tuple[FileEncoder, list[Column]]:
+        months = {field.name for field in df.schema if is_months(field.dataType)}
+        named = zip(columns, names, strict=True)
+        return self, [as_months(one) if name in months else one for one, name in named]
 
     def writer(self, sink: Any, first: Any) -> Any:
         """pyarrow's writer of a file whose first group is given; None: there are no rows."""
@@ -231,7 +238,6 @@ def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) ->
         file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata),
         {"store_decimal_as_integer": True, "write_page_index": True, **given, "compression": codec},
         group,
-        frozenset(n for n, field in enumerate(schema) if is_months(field.dataType)),
     )
 
 
@@ -258,15 +264,9 @@ def _whole(name: str, value: Any) -> int:
 
 @dataclass(frozen=True)
 class ParquetFiles(ColumnFiles):
-    """Parquet files. ``months``: the places of columns that are year-month intervals."""
+    """Parquet files."""
 
-    months: frozenset[int] = frozenset()
     extension = ".parquet"
-
-    def prepare(
-        self, df: DataFrame, columns: list[Column], names: Sequence[str]
-    ) -> tuple[FileEncoder, list[Column]]:
-        return self, [as_months(one) if n in self.months else one for n, one in enumerate(columns)]
 
     def writer(self, sink: Any, first: Any) -> Any:
         from pyarrow.parquet import ParquetWriter

@@ -169,18 +169,19 @@ class MagicWriter(DataSourceArrowWriter, _StreamWriter):  # type: ignore[misc]
         """Make all files visible; those of a micro-batch unless this or a later one has been
         published."""
         sent = [message for message in messages if isinstance(message, WrittenPartition)]
-        sink, batch, last = self.sink, None, partial(schema_task, self.files)
+        texts = [message.text for message in sent]
+        tasks = map(str, range(len(messages)))
         if batchId is not None:
             if not sent:
                 told = f"no task has sent its result: batch {batchId} cannot be committed"
                 raise MagicError(told)
-            sink, batch = sent[0].sink, StreamBatch(sent[0].query, batchId)
-        if sink is None:
+            assert sent[0].sink is not None
+            sent[0].sink.complete(texts, tasks, batch=StreamBatch(sent[0].query, batchId))
             return
-        tasks = map(str, range(len(messages)))
-        texts = [message.text for message in sent]
+        if self.sink is None:
+            return
         try:
-            sink.complete(texts, tasks, batch=batch, last=last if batch is None else None)
+            self.sink.complete(texts, tasks, last=partial(schema_task, self.files))
         except DestinationExists:
             if not self.said.ignores:  # else: the data came after our first look
                 raise

@@ -79,11 +79,8 @@ NEVER: Refusals = {
 def file_schema(
     schema: StructType, refusals: Refusals, *, duration: Any = None, metadata: Any = None
 ) -> Any:
-    """The Arrow schema of the files of a DataFrame, whose partition columns are left out.
-
-    ``refusals`` are the types that the format cannot keep, beside those of `NEVER`; ``duration`` is
-    the Arrow type of a day-time interval (Arrow's own by default).
-    """
+    """The Arrow schema of files. ``refusals`` are the types that the format cannot keep, beside
+    those of `NEVER`; ``duration`` is the type of a day-time interval (Arrow's own by default)."""
     import pyarrow
 
     plain = {**_plain(), spark_types.DayTimeIntervalType: duration or pyarrow.duration("us")}

@@ -52,8 +52,6 @@ GROUP_BYTES = 1024**3
 """Bytes that a task uploads at most, unless one file has more: what a failed task does again."""
 GROUP_FILES = 500
 """Files that a task uploads at most."""
-REMOVE_TRIES = 3
-"""How often a removal is tried: a JVM task that Spark gave up may write meanwhile."""
 
 OURS = {"mapreduce.fileoutputcommitter.algorithm.version": "1"}
 """What the committer of Spark's writer is told, whatever the session says."""
@@ -83,8 +81,7 @@ def write_via(
     sort_by: Sequence[str],
     max_records_per_file: int | None,
 ) -> JobReport:
-    """Write a DataFrame by Spark's own writer and a temporary directory: `write_dataframe`, which
-    says what the arguments are. An item of this engine is a group of files to upload."""
+    """`write_dataframe` by Spark's own writer. An item of this engine is a group of files."""
     if is_remote():
         raise OptionError(
             "via= needs classic Spark: with Spark Connect the driver and its files are elsewhere",
@@ -171,7 +168,7 @@ def scratch(folder: str, uuid: str) -> Iterator[str]:
     try:
         yield path
     finally:
-        for _ in range(REMOVE_TRIES):
+        for _ in range(3):  # a JVM task that Spark gave up may write meanwhile
             shutil.rmtree(path, ignore_errors=True)
         if os.path.exists(path):
             logger.warning("the scratch directory %s could not be removed: remove it", path)
@@ -179,11 +176,9 @@ def scratch(folder: str, uuid: str) -> Iterator[str]:
 
 def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
     """Run Spark's own writer, on the driver. Give how many files and bytes its tasks counted."""
-    silent = MagicError(
-        f"Spark {session.version} does not say how many files its writer wrote",
-        hint="via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave"
-        " via out",
-    )
+    hint = "via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave via"
+    told = f"Spark {session.version} does not say how many files its writer wrote"
+    silent = MagicError(told, hint=f"{hint} out")
     # What `writer.save(url)` does. But that forgets the plan, which has the counts.
     try:
         command = writer._jwrite.saveCommand(session._jvm.scala.Some(url))
@@ -238,8 +233,7 @@ def balanced(files: Sequence[ViaFile], tasks_min: int) -> list[list[ViaFile]]:
 
 
 def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
-    """Upload groups of files, each as it was listed; `MagicError`: one has changed, or is not seen
-    here. (What changes while it is read `Task.put_file` refuses.)"""
+    """Upload groups of files, each as it was listed; what changes meanwhile `put_file` refuses."""
     for data, file in ((data, file) for data, group in groups for file in group):
         path = f"{data}/{file.name}"
         refuse_another(path, file)

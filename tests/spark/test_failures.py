@@ -14,7 +14,7 @@ from pyspark.sql.functions import expr
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
-from magic_committer.spark.driver import IDLE_KILL, warn_of_idle_kill
+from magic_committer.spark.driver import warn_of_idle_kill
 from magic_committer.spark.formats import FORMATS
 from tests.spark.lake import HALF_A_BLOCK, Gate, Lake
 
@@ -190,5 +190,7 @@ def test_idle_kill_is_warned_of(
 ) -> None:
     """A Spark that kills workers which send nothing is warned of, another is not."""
     with caplog.at_level(logging.WARNING, "magic_committer"):
-        warn_of_idle_kill({} if setting is None else {IDLE_KILL: setting})
+        warn_of_idle_kill(
+            {} if setting is None else {"spark.python.worker.killOnIdleTimeout": setting}
+        )
     assert ("killOnIdleTimeout" in caplog.text) == warned
