@@ -60,9 +60,20 @@ class Lake:
         body: bytes = found["Body"].read()
         return body
 
+    def copied(self, where: Path) -> str:
+        """The path of a new directory, to which the files are copied."""
+        where.mkdir()
+        for name, body in self.data().items():
+            (where / name).write_bytes(body)
+        return str(where)
+
     def tables(self) -> list[pyarrow.Table]:
         """All Parquet files, in the order of their names, one table each."""
         return [pyarrow.parquet.read_table(BytesIO(body)) for body in self.data().values()]
+
+    def ids(self) -> list[int]:
+        """What a reader of Parquet finds in column ``id``."""
+        return sorted(number for table in self.tables() for number in table["id"].to_pylist())
 
     def open_uploads(self) -> list[str]:
         """Keys of the uploads under the destination that are neither completed nor aborted."""

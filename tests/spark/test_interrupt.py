@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import write_partitions
+from tests.spark.drivers import driver
 from tests.spark.lake import Gate, Lake, until
 
 PROMPT_SECONDS = 100.0
@@ -24,22 +22,12 @@ PROMPT_SECONDS = 100.0
 def test_ctrl_c_ends_the_driver(environment: str, lake: Lake, gate: Gate) -> None:
     """A driver that gets SIGINT while its tasks write ends soon with KeyboardInterrupt, and says
     what became of the job; nothing is visible and no upload is open."""
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.interrupted", gate.directory, lake.dest],
-        cwd=Path(__file__).resolve().parents[2],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    with driver:
-        try:
-            gate.notes("writing", 2)
-            assert len(lake.shows_uploads(2)) == 2
-            driver.send_signal(signal.SIGINT)
-            _, told = driver.communicate(timeout=PROMPT_SECONDS)
-        finally:
-            driver.kill()
-    assert driver.returncode != 0
+    with driver("write", gate, lake) as running:
+        gate.notes("writing", 2)
+        assert len(lake.shows_uploads(2)) == 2
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=PROMPT_SECONDS)
+    assert running.returncode != 0
     _, raised, said = told.rpartition("\nKeyboardInterrupt")
     assert raised
     assert "is aborted: nothing of it is visible" in said  # the JVM may log behind it
