@@ -40,16 +40,18 @@ def write_rows(task: mc.Task, rows: Any) -> None:
     """What is never called."""
 
 
-def test_an_rdd_for_a_dataframe_names_the_other_call() -> None:
-    """``write_dataframe(rdd)`` says `write_partitions`."""
+def test_an_rdd_or_a_dataframe_names_the_other_call() -> None:
+    """``write_dataframe(rdd)`` says `write_partitions`, and the other way round."""
     with pytest.raises(TypeError, match=r"not an RDD.*write_partitions\(rdd, dest, fn\)"):
         write_dataframe(rdd(), DEST)  # type: ignore[arg-type]
-
-
-def test_a_dataframe_for_an_rdd_names_the_other_call() -> None:
-    """``write_partitions(df)`` says `write_dataframe`."""
     with pytest.raises(TypeError, match=r"not a DataFrame.*write_dataframe\(df, dest\)"):
         write_partitions(Frame(), DEST, write_rows)  # type: ignore[arg-type]
+
+
+def test_a_generator_is_refused_at_once() -> None:
+    """Its body would never run."""
+    with pytest.raises(TypeError, match="whose body nobody runs"):
+        write_partitions(rdd(), DEST, lambda task, rows: (yield))
 
 
 @pytest.mark.parametrize("rows", [[1, 2], None, {"a": 1}])
