@@ -160,25 +160,6 @@ def test_a_row_that_cannot_be_read_publishes_nothing(cluster: Bucket) -> None:
     assert cluster.left("bad") == []
 
 
-def test_a_file_that_fails_half_way_publishes_nothing(cluster: Bucket) -> None:
-    """One task fails in the middle of its file, when others are done."""
-
-    def write(task: mc.Task, tables: Iterable[pa.Table]) -> None:
-        with task.open(f"{task.task_id}.csv", unique=True) as file:
-            file.write(b"x" * 9_000_000)
-            if task.task_id == "3":
-                until_open("half/3")
-                raise OSError("the disk is full")
-            assert list(tables)
-
-    sink = MagicDatasink("s3://bucket/half", write=write)
-    with pytest.raises(Exception, match="the disk is full"):
-        write_datasink(numbers(40, 4), sink, concurrency=1)
-    assert sink.report is not None
-    assert sink.report.outcome == "aborted"
-    assert cluster.left("half") == []
-
-
 def test_a_dataset_without_rows_empties_what_it_replaces(cluster: Bucket) -> None:
     """With blocks that are empty, and without a block, for which Ray starts no write."""
     for empty in (numbers(4, 2).filter(lambda row: False), ray.from_items([])):

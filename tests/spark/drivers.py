@@ -8,21 +8,24 @@ saves by ``format("magic")``, and lives on until the test has looked.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+import pytest
 from pyspark.sql.functions import col, udf
 
 import magic_committer as mc
 from magic_committer.commit.publish import Publication
 from magic_committer.spark import write_partitions
-from tests.spark.lake import HALF_A_BLOCK, Gate, Lake
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, builder
 
 SLOW_SECONDS = 5.0
 
@@ -44,12 +47,30 @@ def driver(what: str, gate: Gate, lake: Lake) -> Iterator[subprocess.Popen[str]]
             running.kill()
 
 
+@contextmanager
+def interrupted(gate: Gate, name: str) -> Iterator[None]:
+    """This process gets Ctrl-C when a task has left a note, as if PySpark had no handler of its
+    own; the block raises KeyboardInterrupt."""
+
+    def interrupt() -> None:
+        gate.notes(name, 1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    watcher = threading.Thread(target=interrupt)
+    try:
+        watcher.start()
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        watcher.join()
+
+
 def main(what: str, directory: str, dest: str) -> None:
     """Do one of them."""
     gate = Gate(directory)
-    spark = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    )
+    spark = builder("local[2]").getOrCreate()
     if what == "save":
         save(spark, gate, dest)
         return

@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 import pyarrow
 import pyarrow.parquet
+from pyspark.sql import SparkSession
 
 from magic_committer.options import Options
 
@@ -172,6 +173,17 @@ class Gate:
         path = Path(self.directory, f"{name}.notes")
         until(lambda: count == 0 or (path.exists() and path.read_text().count("\n") >= count))
         return path.read_text().splitlines() if path.exists() else []
+
+
+def builder(master: str) -> Any:
+    """What builds a session on this machine, without a page for people."""
+    made: Any = SparkSession.builder
+    return (
+        made.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+    )
 
 
 def until(holds: Callable[[], bool]) -> None:

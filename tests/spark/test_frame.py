@@ -104,13 +104,6 @@ def test_ignore_heeds_data_that_comes_meanwhile(
     assert lake.keys() == ["old"]
 
 
-def test_row_groups_hold_many_of_sparks_batches(spark: SparkSession, lake: Lake) -> None:
-    """Spark hands over 10,000 rows at a time; a row group holds far more."""
-    write_dataframe(spark.range(0, 50_000, 1, 1), lake.dest)
-    (body,) = lake.data().values()
-    assert pyarrow.parquet.ParquetFile(BytesIO(body)).metadata.num_row_groups == 1
-
-
 class Recorder(ColumnFiles):
     """An encoder that keeps the groups it is given. ``use``: called for each, by its number."""
 

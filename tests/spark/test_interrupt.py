@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections.abc import Iterable
 
-import pytest
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import write_partitions
-from tests.spark.drivers import driver
+from tests.spark.drivers import driver, interrupted
 from tests.spark.lake import Gate, Lake, until
 
 PROMPT_SECONDS = 100.0
@@ -47,10 +45,6 @@ def test_the_spark_job_is_cancelled_whoever_raises(
             gate.note("writing")
             gate.wait("released")
 
-    def interrupt() -> None:
-        gate.notes("writing", 1)
-        os.kill(os.getpid(), signal.SIGINT)
-
     def another(number: int) -> int:
         gate.wait("released")
         return number
@@ -59,19 +53,14 @@ def test_the_spark_job_is_cancelled_whoever_raises(
     neighbour = threading.Thread(
         target=lambda: sums.append(spark.sparkContext.parallelize([1], 1).map(another).sum())
     )
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    watcher = threading.Thread(target=interrupt)
+    neighbour.start()
     try:
-        neighbour.start()
-        watcher.start()
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(gate, "writing"):
             write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
         assert lake.is_untouched()
         until(lambda: len(tracker.getActiveJobsIds()) == 1)
     finally:
-        signal.signal(signal.SIGINT, handler)
         gate.open("released")
-        watcher.join()
         neighbour.join()
     assert sums == [1]
     assert lake.becomes_untouched()

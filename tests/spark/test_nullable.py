@@ -118,20 +118,3 @@ def test_a_left_join_of_structs_is_written(spark: SparkSession, lake: Lake, tmp_
         df.collect(), key=lambda one: one.id
     )
     assert [row.plain for row in found.collect() if row.id >= 2] == [None, None]
-
-
-def test_spark_reads_the_schema_that_it_reads_of_its_own_files(
-    spark: SparkSession, lake: Lake, tmp_path: Any
-) -> None:
-    """A reader in Spark finds the columns of our files as it finds those of ``df.write.parquet``:
-    nullable, all of them."""
-    df = spark.sql(f"SELECT * FROM ({LEFT}) LEFT JOIN ({RIGHT}) USING (id)").coalesce(1)
-    write_dataframe(df, lake.dest)
-    (tmp_path / "ours").mkdir()
-    for name, body in lake.data().items():
-        (tmp_path / "ours" / name).write_bytes(body)
-    df.write.parquet(str(tmp_path / "sparks"))
-    ours, theirs = (spark.read.parquet(str(tmp_path / name)) for name in ("ours", "sparks"))
-    assert ours.schema == theirs.schema
-    (table,) = lake.tables()
-    assert [field.name for field in every_field(table.schema) if not field.nullable] == []

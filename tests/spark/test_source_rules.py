@@ -80,6 +80,7 @@ def test_text_becomes_the_type_of_the_field() -> None:
         }
     )
     assert (said.max_records_per_file, said.mark_success) == (10, False)
+    assert read({"max_records_per_file": "0"}).max_records_per_file is None
     assert (said.partition_by, said.time_zone) == (("a,b",), "UTC")
     assert said.of_format == {"compression": "zstd", "parquet.block.size": "1000000"}
     assert said.s3 == mc.S3Options(
@@ -90,11 +91,6 @@ def test_text_becomes_the_type_of_the_field() -> None:
         transport="boto3",
     )
     assert said.options == mc.Options(block_bytes=16 * 1024**2, buffer="disk")
-
-
-def test_zero_rows_a_file_means_any_number() -> None:
-    """As Spark's own option ``maxRecordsPerFile``."""
-    assert read({"max_records_per_file": "0"}).max_records_per_file is None
 
 
 @pytest.mark.parametrize(
@@ -120,6 +116,7 @@ def test_zero_rows_a_file_means_any_number() -> None:
         ({"partition_by": "[a]"}, "as JSON, .*b"),
         ({"sort_by": "a"}, r"Sort before: df\.sortWithinPartitions"),
         ({"if_exists": "overwrit"}, "Did you mean 'overwrite'"),
+        ({"checkpointlocation": "s3a://b/c"}, "does not know the option 'checkpointlocation'"),
     ],
 )
 def test_a_wrong_option_is_told_with_what_there_is(given: dict[str, str], told: str) -> None:

@@ -57,26 +57,6 @@ def test_an_rdd_is_written_and_a_failed_attempt_is_not(
     assert disk.names() == ["_SUCCESS", "part-0.csv", "part-1.csv"]
 
 
-def test_of_two_attempts_that_both_end_one_is_seen(
-    spark: SparkSession, disk: Disk, gate: Gate
-) -> None:
-    """Speculation: a second attempt of a task commits under other names while the first one is
-    still alive, which ends later. Only the attempt that Spark took is seen."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        text = "".join(f"{row}\n" for row in rows)
-        (job,) = mc.inspect(disk.dest)
-        twin = mc.attach(disk.dest, job.id).task(task.task_id)
-        with twin, twin.open("twin.csv", "w") as file:
-            file.write(text)
-        with task.open("accepted.csv", "w") as file:
-            file.write(text)
-
-    write_partitions(spark.sparkContext.parallelize(range(2), 1), disk.dest, write)
-    assert disk.names() == ["_SUCCESS", "accepted.csv"]
-    assert disk.data()["accepted.csv"] == b"0\n1\n"
-
-
 def test_every_mode_of_a_dataframe(spark: SparkSession, disk: Disk) -> None:
     """error, append, ignore, overwrite, overwrite_partitions: as on S3."""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import threading
 from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
@@ -22,6 +20,7 @@ import magic_committer as mc
 from magic_committer.spark import via as module
 from magic_committer.spark import write_dataframe
 from magic_committer.spark.via import ViaFile
+from tests.spark.drivers import interrupted
 from tests.spark.lake import Gate, Lake
 
 
@@ -261,22 +260,12 @@ def test_ctrl_c_while_spark_writes_leaves_nothing(
         gate.wait("released")
         return row
 
-    def interrupt() -> None:
-        gate.notes("writing", 1)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    watcher = threading.Thread(target=interrupt)
     try:
-        watcher.start()
-        with pytest.raises(KeyboardInterrupt):
-            write_dataframe(
-                spark.range(0, 4, 1, 1).select(waits("id").alias("id")), lake.dest, via=via
-            )
+        with interrupted(gate, "writing"):
+            df = spark.range(0, 4, 1, 1).select(waits("id").alias("id"))
+            write_dataframe(df, lake.dest, via=via)
     finally:
-        signal.signal(signal.SIGINT, handler)
         gate.open("released")
-        watcher.join()
     assert lake.becomes_untouched()
     assert left_in(via) == []
 
