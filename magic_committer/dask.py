@@ -107,9 +107,8 @@ def write_delayed(
         ``tries`` is 0: Dask does not tell.
 
     Raises:
-        WrongType: an argument cannot be used, or ``fn`` is a generator or a coroutine. Nothing was
-            started.
-        IncompleteJob: there is no part. Nothing was started.
+        WrongType, IncompleteJob: an argument cannot be used, ``fn`` is a generator or a coroutine,
+            or there is no part. Nothing was started.
         TaskFailed: what ``fn`` returned is too large, or cannot be pickled. The job is aborted.
         CommitIncomplete: the job is committed, but not all files are visible yet. The error says
             how to finish it. Its ``report`` holds what ``fn`` returned.
@@ -191,10 +190,9 @@ def to_parquet(
         What became of the job.
 
     Raises:
-        WrongType: ``frame`` is no data frame of Dask; ``partition_on`` is a text. Nothing was
-            started.
-        OptionError: ``of_format`` has what this function decides; or the frame has no such column,
-            or no other. Nothing was started.
+        WrongType, OptionError: ``frame`` is no data frame of Dask; ``partition_on`` is a text;
+            ``of_format`` has what this function decides; or the frame has no such column, or no
+            other. Nothing was started.
 
         Otherwise as `write_delayed`.
     """

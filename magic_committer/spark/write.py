@@ -137,17 +137,12 @@ def write_dataframe(
         What became of the job.
 
     Raises:
-        WrongType: ``df`` is an RDD (use `write_partitions`) or no DataFrame of Spark; ``dest`` is a
-            `Path`, and so on. Nothing was started.
-        OptionError: the format, mode or a column does not exist, ``df`` is a stream, or a file
-            cannot hold a column's type, or no path can tell a partition column's, or ``via`` cannot
-            be used. Nothing was started.
+        WrongType, OptionError: ``df`` is an RDD (use `write_partitions`), a stream or no DataFrame
+            of Spark; the format, mode or a column does not exist; a file cannot hold a column's
+            type, or no path can tell a partition column's; ``via`` cannot be used. What pyarrow or
+            Spark raises for wrong ``writer_options``. Nothing was started.
         MagicError: ``via`` does not hold what Spark's tasks wrote: an executor does not share it.
-            The job is aborted.
-
-        What pyarrow or Spark raises for wrong ``writer_options``. Nothing was started.
-
-        What Spark raises if a partition finally fails. The job is aborted.
+            What Spark raises if a partition finally fails. The job is aborted.
 
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
@@ -327,10 +322,8 @@ def write_partitions(
         What became of the job, and in ``report.returned`` what ``fn`` returned.
 
     Raises:
-        WrongType: ``rdd`` is a DataFrame (use `write_dataframe`) or no RDD; ``dest`` is a `Path`,
-            and so on. Nothing was started.
-        TypeError: ``fn`` is a generator or a coroutine: its body would never run. Nothing was
-            started.
+        WrongType: ``rdd`` is a DataFrame (use `write_dataframe`) or no RDD; ``fn`` is a generator
+            or a coroutine, whose body would never run. Nothing was started.
         CommitIncomplete: the job is committed, but not all files are visible yet. The error says
             how to finish it. Its ``report`` holds what ``fn`` returned.
 

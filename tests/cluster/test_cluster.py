@@ -324,17 +324,3 @@ def test_a_stage_that_runs_again_is_seen_once(
     assert len(places) > len(set(places)), "no stage ran again"
     exact(lake, report)
     assert left_in(via) == []
-
-
-# Queries that fail --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("face", FACES)
-def test_cut_input_publishes_nothing(spark: SparkSession, lake: Lake, via: str, face: str) -> None:
-    """A division by zero above the tasks ends their input as if it were whole: nothing becomes
-    visible, by any face."""
-    df = spark.range(0, 100_000, 1, 2).select("id", expr("1 / (90000 - id) AS x"))
-    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        save(face, df, lake, via)
-    assert lake.becomes_untouched()
-    assert left_in(via) == []

@@ -18,7 +18,6 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 import magic_committer as mc
-from magic_committer import _wiring
 from magic_committer.errors import Unanswered
 from magic_committer.job import Job, Task
 from magic_committer.spark import source
@@ -329,27 +328,6 @@ def test_nothing_is_started_where_something_is_refused(s3: MemoryStore) -> None:
     with pytest.raises(mc.DestinationExists):
         made(if_exists="error")
     assert s3.keys() == ("t/old.csv",)
-
-
-def test_tasks_and_the_commit_give_signs_of_life(
-    s3: MemoryStore, attempts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No other process lives as long as the job; each sign ends with its process's part."""
-    giving: list[Any] = []
-    began = 0
-
-    def every(seconds: float, function: Any) -> Any:
-        nonlocal began
-        began += 1
-        giving.append(function)
-        return lambda: giving.remove(function)
-
-    monkeypatch.setattr(_wiring.pool, "every", every)
-    writer = made()
-    messages = run(writer, attempts, [1, 1])
-    assert (began, giving) == (2, [])
-    elsewhere(writer).commit(messages)
-    assert (began, giving) == (3, [])
 
 
 @pytest.mark.parametrize("rare", [[0, 5_000], [9_999]], ids=["mixed", "in order"])
