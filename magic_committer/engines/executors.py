@@ -49,12 +49,6 @@ monotonic = SystemClock().monotonic
 Item = TypeVar("Item")
 Returned = TypeVar("Returned")
 
-IN_FLIGHT = 64
-"""Tries that are handed to the executor at once, unless the caller says another number."""
-TRIES_MAX = 3
-"""Tries of an item that may fail, unless the caller says another number."""
-QUIET_SECONDS_MAX = 24 * 3600.0
-"""Seconds without the end of any try, unless the caller says another number."""
 STOP_SECONDS = 1.0
 """Seconds for tries that run when a run fails. Ctrl-C reaches local workers, too: they then have
 aborted their uploads themselves. Tries that take longer are left alone, and abort theirs later."""
@@ -66,11 +60,11 @@ def run(
     items: Iterable[Item],
     *,
     executor: Executor | Callable[[], Executor],
-    in_flight: int = IN_FLIGHT,
-    tries_max: int = TRIES_MAX,
+    in_flight: int = 64,
+    tries_max: int = 3,
     retry: BaseRetrying | None = None,
     speculate: float | None = None,
-    quiet_seconds_max: float = QUIET_SECONDS_MAX,
+    quiet_seconds_max: float = 24 * 3600.0,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
     mark_success: bool = True,

@@ -30,8 +30,6 @@ DOUBLE_AFTER = 3
 """Tries that must have ended well before one is called slow."""
 DOUBLE_SECONDS_MIN = 0.5
 """No try is slow before so many seconds."""
-DURATIONS_KEPT = 1000
-"""The durations that the median is of: the last ones."""
 
 
 @dataclass(eq=False, slots=True)
@@ -75,7 +73,7 @@ class Tries:
     flying: list[Try] = field(default_factory=list)
     _due: list[tuple[float, int, OpenItem]] = field(default_factory=list)
     _exhausted: bool = False
-    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
+    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
 
     def __post_init__(self) -> None:
         self._source = iter(self.items)

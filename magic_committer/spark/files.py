@@ -30,7 +30,7 @@ from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Task
 from magic_committer.spark.formats import FORMATS, Conf, FileEncoder
 from magic_committer.spark.partitioning import CERTAIN, Partitioning, resolve
-from magic_committer.spark.types import GeographyType, GeometryType, VariantType, is_months
+from magic_committer.spark.types import NEVER, VariantType, is_months
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,10 +44,7 @@ FILES_PER_TASK_MAX = 100_000
 
 CASE_SENSITIVE = "spark.sql.caseSensitive"
 TIME_ZONE = "spark.sql.session.timeZone"
-MAX_RECORDS = "spark.sql.files.maxRecordsPerFile"
 
-UNTOLD = (VariantType, GeometryType, GeographyType)
-"""Atomic types by which nobody can partition."""
 ENCODED_BY_JVM = frozenset({"csv", "json"})
 """Formats whose rows the JVM encodes: they need a DataFrame that can be prepared."""
 
@@ -85,7 +82,14 @@ class FrameFiles:
         name = format_name(format)
         names = spark_schema.names
         exact = conf(CASE_SENSITIVE) == "true"
-        refuse_columns(names, exact=exact)
+        if not names:
+            raise OptionError("the DataFrame has no columns")
+        folded = Counter(name if exact else name.casefold() for name in names)
+        if twice := [one for one in names if folded[one if exact else one.casefold()] > 1]:
+            raise OptionError(
+                f"the DataFrame has two columns of one name: {', '.join(sorted({*twice}))}",
+                hint=f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
+            )
         parts = resolve(partition_by, names, exact=exact, what="partition_by")
         sort = resolve(sort_by, names, exact=exact, what="sort_by")
         if not prepared and name in ENCODED_BY_JVM:
@@ -107,7 +111,10 @@ class FrameFiles:
         places = tuple(range(len(parts))) if prepared else tuple(parts)  # prepared: in front
         zone = conf(TIME_ZONE) or "UTC"
         partitioning = Partitioning(tuple(partition_by), places, zone)  # as the user spells it
-        rows = records_max(max_records_per_file, conf)
+        if (rows := max_records_per_file) is None:
+            rows = max(0, int(conf("spark.sql.files.maxRecordsPerFile") or 0))
+        else:
+            whole_number("max_records_per_file", rows, "1_000_000")
         open_files = OPEN_FILES_MAX if parts and not prepared else 1
         return cls(encoder, partitioning, rows, open_files, tuple(data), tuple(parts), tuple(sort))
 
@@ -236,19 +243,6 @@ def refuse_hidden(names: Iterable[str]) -> None:
         )
 
 
-def refuse_columns(names: Sequence[str], *, exact: bool) -> None:
-    """Refuse a DataFrame without columns, or with two of one name (`OptionError`)."""
-    if not names:
-        raise OptionError("the DataFrame has no columns")
-    folded = Counter(name if exact else name.casefold() for name in names)
-    twice = sorted({name for name in names if folded[name if exact else name.casefold()] > 1})
-    if twice:
-        raise OptionError(
-            f"the DataFrame has two columns of one name: {', '.join(twice)}",
-            hint=f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
-        )
-
-
 def refuse_partitions(
     fields: Sequence[spark_types.StructField], columns: int, prepared: bool
 ) -> None:
@@ -263,7 +257,7 @@ def refuse_partitions(
         kind = field.dataType
         name = kind.simpleString()
         why = hint = ""
-        if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, UNTOLD):
+        if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, (VariantType, *NEVER)):
             why = f"has the type {name}, which no path can tell"
             hint = "Make a column of text or numbers of it"
         elif " collate " in name:
@@ -274,10 +268,3 @@ def refuse_partitions(
             hint = "Cast it to string before, or call write_dataframe"
         if why:
             raise OptionError(f"partition_by: the column {field.name!r} {why}", hint=hint)
-
-
-def records_max(given: object, conf: Conf) -> int:
-    """The largest number of rows of a file; 0: no limit."""
-    if given is None:
-        return max(0, int(conf(MAX_RECORDS) or 0))
-    return whole_number("max_records_per_file", given, "1_000_000")

@@ -34,13 +34,14 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
+from magic_committer.engines.arguments import whole_number
 from magic_committer.engines.items import AcceptResult, ItemWriter
 from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
 from magic_committer.protocol.record import JobReport
 from magic_committer.spark.driver import Order, run_action, run_rdd, write_job
-from magic_committer.spark.files import CASE_SENSITIVE, format_name, records_max, refuse_hidden
+from magic_committer.spark.files import CASE_SENSITIVE, format_name, refuse_hidden
 from magic_committer.spark.partitioning import resolve
 from magic_committer.spark.types import needs
 
@@ -105,7 +106,7 @@ def write_via(
     for name, value in said.items():
         refuse_option(name, value)
     if max_records_per_file is not None:
-        rows = records_max(max_records_per_file, lambda key: None)
+        rows = whole_number("max_records_per_file", max_records_per_file, "1_000_000")
         writer = writer.option("maxRecordsPerFile", rows)
     writer = writer.options(**said, **OURS)
     folder, context = folder_of(via), df.sparkSession.sparkContext

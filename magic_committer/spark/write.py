@@ -60,9 +60,6 @@ from magic_committer.spark.via import write_via
 
 logger = logging.getLogger("magic_committer")
 
-SCHEMA_TASK = "schema"
-"""The task of the driver's own file. The driver writes it if no partition had rows."""
-
 Row = TypeVar("Row")
 WriteRows = Callable[[Task, Iterable[Row]], object]
 """The user's function: writes the rows of one partition into files of a task."""
@@ -381,6 +378,6 @@ def schema_task(files: FrameFiles, job: Job, results: Sequence[TaskCommit]) -> l
     process. Give its result."""
     if any(result.files for result in results):
         return []
-    with job.task(SCHEMA_TASK) as task:
+    with job.task("schema") as task:
         files.write_empty(task)
     return [task.result]
