@@ -181,6 +181,7 @@ class _OpenFiles:
         self._task = task
         self.open: OrderedDict[str, _Open] = OrderedDict()
         self._begun: Counter[str] = Counter()
+        self._written = 0
 
     def add(self, directory: str, rows: Any) -> None:
         """Write rows into the file of a directory that is open, or into a new one."""
@@ -198,7 +199,7 @@ class _OpenFiles:
     def _begin(self, directory: str) -> _Open:
         if len(self.open) >= self._files.open_files_max:
             self.close(next(iter(self.open)))
-        if self._begun.total() >= FILES_PER_TASK_MAX:
+        if self._written >= FILES_PER_TASK_MAX:
             raise OptionError(
                 f"a task would write more than {FILES_PER_TASK_MAX} files",
                 hint="Partition by columns of fewer values, or let more rows go into a file",
@@ -211,6 +212,7 @@ class _OpenFiles:
         file = end.enter_context(self._task.open(directory + name, unique=True))
         self.open[directory] = one = _Open(end.enter_context(encoder.begin(file)), end)
         self._begun[directory] += 1
+        self._written += 1
         return one
 
     def close(self, directory: str) -> None:

@@ -104,6 +104,7 @@ def test_text_becomes_the_type_of_the_field() -> None:
         ({"s3.endpoint_url": "https://me:hunter2@x"}, "is a secret"),
         ({"s3.endpoint": "x"}, r"There are s3\.endpoint_url"),
         ({"options.blocks": "1"}, r"There are options\.block_bytes"),
+        ({"s3.sekretkey": "hunter2"}, r"'s3\.sekretkey'\. There are s3\.endpoint_url"),
         ({"options.block_bytes": "8M"}, r"'options\.block_bytes': '8M' is not a whole number"),
         ({"options.block_bytes": "1"}, "block_bytes=1 is not between"),
         ({"s3.retry_seconds_max": "soon"}, "is not a number"),
