@@ -21,19 +21,12 @@ from magic_committer.spark import via as module
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.via import ViaFile, upload_files
 from tests.cluster.machines import executor_of_this_task, executors, kill
-from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, until
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, attempt_number, until
 
 ROWS, PARTITIONS = 40, 4
 STRAGGLER = "3"
 """The task that is slow when it runs first."""
 FACES = ["dataframe", "staged", "partitions"]
-
-
-def attempt_number() -> int:
-    """Spark's number of the attempt that runs here: 0 for the first of a run of the stage."""
-    context = TaskContext.get()
-    assert context is not None
-    return context.attemptNumber()
 
 
 def write_rows(task: mc.Task, rows: Iterable[Any]) -> None:
@@ -71,11 +64,6 @@ def exact(lake: Lake, report: JobReport, files: int = PARTITIONS, rows: int = RO
     assert (report.outcome, report.unattributed, report.left_open) == ("committed", 0, ())
     assert lake.open_uploads() == []
     assert lake.hidden() == ["_SUCCESS"]
-
-
-def left_in(via: str) -> list[str]:
-    """What is in the directory of ``via=``."""
-    return os.listdir(via.removeprefix("file://"))
 
 
 # Twins --------------------------------------------------------------------------------------------
@@ -133,9 +121,7 @@ def test_a_slow_attempt_of_a_dataframe_is_overtaken(
 
     @udf(returnType="long", useArrow=False)
     def slow(row: int) -> int:
-        context = TaskContext.get()
-        assert context is not None
-        if row == ROWS - 1 and context.attemptNumber() == 0:
+        if row == ROWS - 1 and attempt_number() == 0:
             gate.note("slow")
             gate.wait("job is over")
         return row
@@ -144,7 +130,6 @@ def test_a_slow_attempt_of_a_dataframe_is_overtaken(
     report = save(face, df, lake, via)
     assert len(gate.notes("slow")) == 1
     exact(lake, report)
-    assert left_in(via) == []
     gate.open("job is over")
     exact(lake, report)
 
@@ -170,7 +155,7 @@ def test_a_slow_upload_is_overtaken(
     monkeypatch.setattr(module, "upload_files", SlowUpload(gate))
     report = save("staged", spark.range(0, ROWS, 1, PARTITIONS), lake, via)
     assert len(gate.notes("slow")) == 1
-    assert left_in(via) == []
+    assert os.listdir(via.removeprefix("file://")) == []
     gate.open("job is over")
     exact(lake, report)
 
@@ -238,7 +223,6 @@ def test_an_executor_that_is_killed_while_files_go_up(
     watcher.join()
     assert len(killed) == 1
     exact(lake, report, rows=WIDE_ROWS)
-    assert left_in(via) == []
 
 
 def save_wide(face: str, df: DataFrame, lake: Lake, via: str) -> JobReport:
@@ -264,9 +248,7 @@ def test_an_executor_that_is_killed_while_sparks_writer_encodes(
 
     @udf(returnType="long", useArrow=False)
     def dies(row: int) -> int:
-        context = TaskContext.get()
-        assert context is not None
-        if row == 15 and context.attemptNumber() == 0:
+        if row == 15 and attempt_number() == 0:
             gate.note("killed")
             kill(executor_of_this_task())
         return row
@@ -275,7 +257,6 @@ def test_an_executor_that_is_killed_while_sparks_writer_encodes(
     report = save("staged", df, lake, via)
     assert gate.notes("killed") == [""]
     exact(lake, report)
-    assert left_in(via) == []
 
 
 # A stage that runs again --------------------------------------------------------------------------
@@ -323,4 +304,3 @@ def test_a_stage_that_runs_again_is_seen_once(
     places = [attempt.partition(":")[0] for attempt in attempts]
     assert len(places) > len(set(places)), "no stage ran again"
     exact(lake, report)
-    assert left_in(via) == []

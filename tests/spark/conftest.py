@@ -79,3 +79,12 @@ def lake(environment: str, request: pytest.FixtureRequest) -> Lake:
 def gate(tmp_path: Path) -> Gate:
     """Lets a task and the test wait for each other."""
     return Gate(str(tmp_path))
+
+
+@pytest.fixture
+def via(tmp_path: Path) -> Iterator[str]:
+    """An empty directory, for ``via=``, in which nothing is left."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    yield folder.as_uri()
+    assert os.listdir(folder) == []

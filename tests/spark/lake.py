@@ -13,6 +13,7 @@ from typing import Any
 import boto3
 import pyarrow
 import pyarrow.parquet
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from magic_committer.options import Options
@@ -173,6 +174,13 @@ class Gate:
         path = Path(self.directory, f"{name}.notes")
         until(lambda: count == 0 or (path.exists() and path.read_text().count("\n") >= count))
         return path.read_text().splitlines() if path.exists() else []
+
+
+def attempt_number() -> int:
+    """Spark's number of the attempt that runs here: 0 for the first of a run of its stage."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.attemptNumber()
 
 
 def builder(master: str) -> Any:

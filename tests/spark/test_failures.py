@@ -8,24 +8,16 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import warn_of_idle_kill
-from tests.spark.lake import HALF_A_BLOCK, Gate, Lake
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, attempt_number
 
 ROWS = 100_000
 CUT_AT = 90_000
-
-
-def attempt_number() -> int:
-    """Spark's number of the attempt that runs here: 0 for the first."""
-    context = TaskContext.get()
-    assert context is not None
-    return context.attemptNumber()
 
 
 def test_a_failed_attempt_is_retried_and_seen_once(

@@ -11,26 +11,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
 import magic_committer as mc
 from magic_committer.spark import write_dataframe, write_partitions
-from tests.spark.lake import Disk, Gate
+from tests.spark.lake import Disk, Gate, attempt_number
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Disk:
     """A destination that does not exist yet."""
     return Disk(tmp_path / "table")
-
-
-def attempt_number() -> int:
-    """Spark's number of the attempt that runs here: 0 for the first."""
-    context = TaskContext.get()
-    assert context is not None
-    return context.attemptNumber()
 
 
 def test_an_rdd_is_written_and_a_failed_attempt_is_not(

@@ -11,14 +11,13 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, LongType
 
 import magic_committer as mc
 from magic_committer.spark import foreach_batch, register, types, write_dataframe, write_partitions
 from magic_committer.spark.types import release
-from tests.spark.lake import Lake
+from tests.spark.lake import Lake, attempt_number
 from tests.spark_faces.feed import ROWS, Feed, magic
 
 ASKED_FOR = os.environ.get("MAGIC_COMMITTER_TEST_SPARK", "")
@@ -36,9 +35,7 @@ class FailsOnce:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         yield from batches
-        context = TaskContext.get()
-        assert context is not None
-        if context.attemptNumber() == 0:
+        if attempt_number() == 0:
             raise RuntimeError("the first attempt fails")
 
 
@@ -106,11 +103,9 @@ def test_partitions_of_an_rdd_are_there_once(spark: SparkSession, lake: Lake) ->
     def write(task: mc.Task, numbers: Iterable[int]) -> int:
         with task.open(f"{task.task_id}.txt", "w", unique=True) as file:
             file.write("".join(f"{number}\n" for number in numbers))
-        context = TaskContext.get()
-        assert context is not None
-        if context.attemptNumber() == 0:
+        if attempt_number() == 0:
             raise RuntimeError("the first attempt fails")
-        return context.partitionId()
+        return int(task.task_id)
 
     report = write_partitions(spark.sparkContext.parallelize(range(60), 2), lake.dest, write)
     assert report.returned == (0, 1)
