@@ -346,17 +346,16 @@ def _unknown(key: str, names: Iterable[str]) -> OptionError:
         hint = "Sort before: df.sortWithinPartitions(...)"
         return OptionError('format("magic") cannot sort', hint=hint)
     prefix = next((one for one in BY_FIELD if plain.startswith(one)), "")
-    there = [name for name in names if name.startswith(prefix)]
-    there = [name for name in there if name.removeprefix(prefix) not in SECRET_FIELDS]
     more = ""
     if not prefix:
-        there = [name for name in there if not name.startswith(tuple(BY_FIELD))]
+        names = [name for name in names if not name.startswith(tuple(BY_FIELD))]
         more = "; s3.<field of S3Options>, such as s3.endpoint_url; options.<field of Options>,"
         more += " such as options.block_bytes"
-    near = meant(plain, {_plain(name): name for name in there})
+    near = {_plain(name): name for name in names if name.startswith(prefix)}
+    near = {to: one for to, one in near.items() if one.removeprefix(prefix) not in SECRET_FIELDS}
     return OptionError(
         f'format("magic") does not know the option {key!r}',
-        hint=f"{near}There are {', '.join(there)}{more}",
+        hint=f"{meant(plain, near)}There are {', '.join(near.values())}{more}",
     )
 
 
