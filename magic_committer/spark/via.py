@@ -12,7 +12,8 @@ that it has. Then a second Spark job uploads the files, and our job commits. Inv
 * Files of an attempt that failed are never in the listing: Spark's writer is told to move files
   into place when a task commits and when the job commits (Hadoop's algorithm 1), not before.
 * Nobody but the owner of the job's processes can read the directory. It goes when the files are
-  uploaded, or when anything failed; what a killed driver leaves is the machine's to clean.
+  uploaded, or when anything failed. What a killed driver leaves is the machine's to clean, and so
+  is what an attempt of Spark's writer writes that Spark gave up and that still runs.
 """
 
 from __future__ import annotations

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.cluster.machines import WORKER_HOSTS, cluster, executor_of_this_task, executors
-from tests.spark.conftest import ZOMBIE_MILLISECONDS, environment, gate, lake, via
+from tests.spark.conftest import ZOMBIE_MILLISECONDS, environment, gate, lake
 from tests.spark.lake import builder, until
 
-__all__ = ["environment", "gate", "lake", "via"]
+__all__ = ["environment", "gate", "lake"]
 
 
 @pytest.fixture(scope="session")
@@ -68,3 +69,11 @@ def spark(session: SparkSession) -> SparkSession:
 def workplace(rows: Iterable[int]) -> list[int]:
     """Which executor runs this task."""
     return [executor_of_this_task()]
+
+
+@pytest.fixture
+def via(tmp_path: Path) -> str:
+    """An empty directory, for ``via=``. A slow attempt of Spark's may write into it again later."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder.as_uri()

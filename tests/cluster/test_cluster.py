@@ -66,6 +66,11 @@ def exact(lake: Lake, report: JobReport, files: int = PARTITIONS, rows: int = RO
     assert lake.hidden() == ["_SUCCESS"]
 
 
+def left_in(via: str) -> list[str]:
+    """What is in the directory of ``via=``."""
+    return os.listdir(via.removeprefix("file://"))
+
+
 # Twins --------------------------------------------------------------------------------------------
 
 
@@ -130,6 +135,7 @@ def test_a_slow_attempt_of_a_dataframe_is_overtaken(
     report = save(face, df, lake, via)
     assert len(gate.notes("slow")) == 1
     exact(lake, report)
+    assert left_in(via) == []
     gate.open("job is over")
     exact(lake, report)
 
@@ -155,7 +161,7 @@ def test_a_slow_upload_is_overtaken(
     monkeypatch.setattr(module, "upload_files", SlowUpload(gate))
     report = save("staged", spark.range(0, ROWS, 1, PARTITIONS), lake, via)
     assert len(gate.notes("slow")) == 1
-    assert os.listdir(via.removeprefix("file://")) == []
+    assert left_in(via) == []
     gate.open("job is over")
     exact(lake, report)
 
@@ -223,6 +229,7 @@ def test_an_executor_that_is_killed_while_files_go_up(
     watcher.join()
     assert len(killed) == 1
     exact(lake, report, rows=WIDE_ROWS)
+    assert left_in(via) == []
 
 
 def save_wide(face: str, df: DataFrame, lake: Lake, via: str) -> JobReport:
@@ -257,6 +264,7 @@ def test_an_executor_that_is_killed_while_sparks_writer_encodes(
     report = save("staged", df, lake, via)
     assert gate.notes("killed") == [""]
     exact(lake, report)
+    assert left_in(via) == []
 
 
 # A stage that runs again --------------------------------------------------------------------------
@@ -304,3 +312,4 @@ def test_a_stage_that_runs_again_is_seen_once(
     places = [attempt.partition(":")[0] for attempt in attempts]
     assert len(places) > len(set(places)), "no stage ran again"
     exact(lake, report)
+    assert left_in(via) == []
