@@ -107,9 +107,8 @@ def write_delayed(
         ``tries`` is 0: Dask does not tell.
 
     Raises:
-        WrongType: an argument cannot be used, or ``fn`` is a generator or a coroutine. Nothing was
-            started.
-        IncompleteJob: there is no part. Nothing was started.
+        WrongType, IncompleteJob: an argument cannot be used, ``fn`` is a generator or a coroutine,
+            or there is no part. Nothing was started.
         TaskFailed: what ``fn`` returned is too large, or cannot be pickled. The job is aborted.
         CommitIncomplete: the job is committed, but not all files are visible yet. The error says
             how to finish it. Its ``report`` holds what ``fn`` returned.
@@ -191,10 +190,9 @@ def to_parquet(
         What became of the job.
 
     Raises:
-        WrongType: ``frame`` is no data frame of Dask; ``partition_on`` is a text. Nothing was
-            started.
-        OptionError: ``of_format`` has what this function decides; or the frame has no such column,
-            or no other. Nothing was started.
+        WrongType, OptionError: ``frame`` is no data frame of Dask; ``partition_on`` is a text;
+            ``of_format`` has what this function decides; or the frame has no such column, or no
+            other. Nothing was started.
 
         Otherwise as `write_delayed`.
     """
@@ -204,40 +202,27 @@ def to_parquet(
             f"frame is a data frame of Dask, not {type(frame).__name__}",
             hint="Make one: dask.dataframe.from_pandas(frame, npartitions=8)",
         )
-    files = _parquet_files(frame.columns, partition_on, write_index, of_format)
-    return write_delayed(
-        frame.to_delayed(), dest, files, compute=compute, job_id=job_id, mode=mode,
-        committer=committer, mark_success=mark_success, s3=s3, options=options,
-        progress=progress, **place,
-    )  # fmt: skip
-
-
-def _parquet_files(
-    columns: Iterable[object],
-    partition_on: object,
-    write_index: bool,
-    of_format: Mapping[str, Any] | None,
-) -> Callable[[Task, Any], None]:
-    """Check what the user said. Give what writes a partition's files by pandas' ``to_parquet``."""
-    parts = column_names("partition_on", partition_on)
-    there = list(columns)
-    missing = [name for name in parts if name not in there]
-    if missing:
+    parts = list(column_names("partition_on", partition_on))
+    there = list(frame.columns)
+    if missing := [name for name in parts if name not in there]:
         raise OptionError(f"partition_on: the frame has no column {missing[0]!r:.80}")
     if not (write_index or set(there) - set(parts)):
         raise OptionError(
             "the files would have no columns, and no rows: partition_on has all of the frame's",
             hint="Leave a column out of partition_on, or write the index: write_index=True",
         )
-    given = dict(of_format or {})
     decided = {"path", "engine", "index", "partition_cols", "filesystem", "basename_template"}
-    if taken := sorted(decided & given.keys()):
+    if taken := sorted(decided.intersection(of_format or {})):
         raise OptionError(
             f"of_format: {taken[0]!r} is decided by to_parquet itself",
             hint="Leave it out; or write the files yourself: write_delayed(...)",
         )
-    how = {**given, "engine": "pyarrow", "index": bool(write_index)}
-    return partial(_write_part, partition_on=list(parts), how=how)
+    how = {**(of_format or {}), "engine": "pyarrow", "index": bool(write_index)}
+    return write_delayed(
+        frame.to_delayed(), dest, partial(_write_part, partition_on=parts, how=how),
+        compute=compute, job_id=job_id, mode=mode, committer=committer, mark_success=mark_success,
+        s3=s3, options=options, progress=progress, **place,
+    )  # fmt: skip
 
 
 def _write_part(task: Task, part: Any, *, partition_on: list[Any], how: dict[str, Any]) -> None:

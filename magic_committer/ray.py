@@ -25,12 +25,11 @@ Ray that is installed:
 * The blocks of a write task stay in memory until it ends, whatever ``write`` does: Ray gives it one
   half of an ``itertools.tee`` (``plan_write_op.py``). So to put them into one table costs nothing.
 * With ``DataContext.max_errored_blocks`` Ray leaves out a task that failed, and calls the write
-  complete. Here such a write is refused.
+  complete. Here each task of such a write is refused.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -190,21 +189,13 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
     # What Ray calls -------------------------------------------------------------------------------
 
     def on_write_start(self, schema: object = None) -> None:
-        """Start the job. Ray calls it on the driver, before any task.
-
-        Raises:
-            MagicError: the sink was used before.
-            OptionError: Ray may leave tasks out.
-
-            What `start` raises. Nothing was written.
-        """
+        """Start the job. Ray calls it on the driver, before any task."""
         if self.job is not None or self._begin is None:
             raise MagicError(
                 "a MagicDatasink is used for one write",
                 hint="Make another: ds.write_datasink(MagicDatasink(...))",
             )
-        if DataContext.get_current().max_errored_blocks:
-            raise _leaves_out()
+        _refuse_leaving_out()
         self.job = self._begin()
         if self._interrupted is not None:  # meanwhile: Ray calls this in a thread of its own
             self.on_write_failed(self._interrupted)
@@ -213,35 +204,25 @@ class MagicDatasink(Datasink):  # type: ignore[misc]  # Ray has no types here
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> str:
         """Write the blocks of a task, as one attempt. Ray calls it on a worker, for each try."""
+        _refuse_leaving_out()  # the dataset's own context, which the driver may not have seen
         tables = (BlockAccessor.for_block(one).to_arrow() for one in blocks)
-        result = self._sink().attempt(
+        return self._sink().attempt(
             lambda job: job.task(ctx.task_idx), lambda task: self._files(task, tables)
         )
-        may_leave_out = bool(DataContext.get_current().max_errored_blocks)
-        return json.dumps({"result": result, "leaves_out": may_leave_out})
 
     def on_write_complete(self, write_result: Any) -> None:
-        """Commit. Ray calls it on the driver, when each task has a result.
-
-        Raises:
-            OptionError, IncompleteJob: Ray may have left tasks out. The job is aborted.
-
-            What `Job.commit` raises.
-        """
+        """Commit. Ray calls it on the driver, when each task has a result."""
         no_block = self.job is None
         if no_block:
             self.on_write_start()
         assert self.job is not None
-        told = [json.loads(text) for text in write_result.write_returns]
-        if any(one["leaves_out"] for one in told):
-            raise _leaves_out()
-        if not told and not no_block:
+        if not write_result.write_returns and not no_block:
             raise IncompleteJob(
                 "Ray ran write tasks, and gave the result of none",
                 job_id=self.job.id,
                 hint="Leave DataContext.max_errored_blocks at 0",
             )
-        self._sink().complete([one["result"] for one in told], () if no_block else None)
+        self._sink().complete(write_result.write_returns, () if no_block else None)
 
     def on_write_failed(self, error: BaseException) -> None:
         """Abort the job, unless it is decided. Ray calls it on the driver, and raises ``error``
@@ -310,8 +291,7 @@ def write_datasink(
 
 @dataclass
 class TableFiles:
-    """What writes the tables of a write task by ``pyarrow.dataset``. ``rows_max`` None: any number
-    of rows in a file."""
+    """What writes the tables of a write task by ``pyarrow.dataset``."""
 
     format: str
     partition_by: Sequence[str]
@@ -366,9 +346,10 @@ class TableFiles:
         )
 
 
-def _leaves_out() -> OptionError:
-    return OptionError(
-        "DataContext.max_errored_blocks lets Ray leave out a write task that failed, and the files"
-        " of a job are all or nothing",
-        hint="Set it to 0, and leave bad rows out in a function of your own: ds.flat_map(...)",
-    )
+def _refuse_leaving_out() -> None:
+    if DataContext.get_current().max_errored_blocks:
+        raise OptionError(
+            "DataContext.max_errored_blocks lets Ray leave out a write task that failed, and the"
+            " files of a job are all or nothing",
+            hint="Set it to 0, and leave bad rows out in a function of your own: ds.flat_map(...)",
+        )

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sized
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Generic, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import tenacity
 from tenacity import BaseRetrying
@@ -49,12 +49,6 @@ monotonic = SystemClock().monotonic
 Item = TypeVar("Item")
 Returned = TypeVar("Returned")
 
-IN_FLIGHT = 64
-"""Tries that are handed to the executor at once, unless the caller says another number."""
-TRIES_MAX = 3
-"""Tries of an item that may fail, unless the caller says another number."""
-QUIET_SECONDS_MAX = 24 * 3600.0
-"""Seconds without the end of any try, unless the caller says another number."""
 STOP_SECONDS = 1.0
 """Seconds for tries that run when a run fails. Ctrl-C reaches local workers, too: they then have
 aborted their uploads themselves. Tries that take longer are left alone, and abort theirs later."""
@@ -66,11 +60,11 @@ def run(
     items: Iterable[Item],
     *,
     executor: Executor | Callable[[], Executor],
-    in_flight: int = IN_FLIGHT,
-    tries_max: int = TRIES_MAX,
+    in_flight: int = 64,
+    tries_max: int = 3,
     retry: BaseRetrying | None = None,
     speculate: float | None = None,
-    quiet_seconds_max: float = QUIET_SECONDS_MAX,
+    quiet_seconds_max: float = 24 * 3600.0,
     mode: Mode | SparkMode = "append",
     committer: str | None = None,
     mark_success: bool = True,
@@ -140,43 +134,13 @@ def run(
         themselves: they publish nothing, and abort their uploads when they commit.
     """
     refuse_lazy_function(fn)
-    make: Callable[[], Executor] | None = None
-    made: Executor | None = None
     # Dask's executor only looks like one.
-    if callable(getattr(executor, "submit", None)) and not isinstance(executor, type):
-        made = cast(Executor, executor)
-    elif callable(executor):
-        make = executor
-    else:
+    given = callable(getattr(executor, "submit", None)) and not isinstance(executor, type)
+    if not (given or callable(executor)):
         raise WrongType(
             f"executor takes an executor, not {shown(executor)}",
             hint="Pass executor=lambda: concurrent.futures.ProcessPoolExecutor(8)",
         )
-    tries = _tries(items, in_flight, tries_max, retry, speculate)
-    quiet = seconds("quiet_seconds_max", quiet_seconds_max)
-    total = len(items) if isinstance(items, Sized) else None
-    report = _wiring.harmless(progress)
-    engine = Executors(
-        make, made, tries, quiet, lambda done: report(Progress("run", done, total, "items"))
-    )
-    try:
-        job = start(
-            dest, mode=mode, committer=committer, accept="results", track="memory",
-            mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
-        )  # fmt: skip
-        done = commit_items(job, engine.run, ItemWriter(job, fn), tries=lambda: tries.begun)
-        return cast(RunReport[Returned], done)
-    finally:
-        engine.close(wait=not tries.flying)
-
-
-def _tries(
-    items: Iterable[Item],
-    in_flight: int,
-    tries_max: int,
-    retry: BaseRetrying | None,
-    speculate: float | None,
-) -> Tries[Item]:
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         raise WrongType(f"items is a list of items, not {shown(items)}", hint="Pass [item]")
     whole_number("in_flight", in_flight)
@@ -191,27 +155,42 @@ def _tries(
             f"retry takes a tenacity.Retrying, not {shown(retry)}",
             hint="Pass retry=tenacity.Retrying(wait=tenacity.wait_fixed(5))",
         )
-    return Tries(items, in_flight, tries_max, retry, speculate)
+    quiet = seconds("quiet_seconds_max", quiet_seconds_max)
+    tries = Tries(items, in_flight, tries_max, retry, speculate)
+    total = len(items) if isinstance(items, Sized) else None
+    report = _wiring.harmless(progress)
+    maker: Any = None if given else executor
+    there: Any = executor if given else None
+    engine = Executors(
+        maker, there, tries, quiet, lambda done: report(Progress("run", done, total, "items"))
+    )
+    try:
+        job = start(
+            dest, mode=mode, committer=committer, accept="results", track="memory",
+            mark_success=mark_success, s3=s3, options=options, progress=progress, **place,
+        )  # fmt: skip
+        done = commit_items(job, engine.run, ItemWriter(job, fn), tries=lambda: tries.begun)
+        return cast(RunReport[Returned], done)
+    finally:
+        engine.close(wait=not tries.flying)
 
 
 @dataclass(eq=False)
-class Executors(Generic[Item]):
+class Executors:
     """The engine that executors of `concurrent.futures` are. ``make`` makes one, also when one
     broke; None: there is only ``executor``. ``tell`` gets the number of items that are done."""
 
     make: Callable[[], Executor] | None
     executor: Executor | None
-    tries: Tries[Item]
+    tries: Tries
     quiet: float
     tell: Callable[[int], None]
-    _ended: SimpleQueue[Try[Item]] = field(default_factory=SimpleQueue)
+    _ended: SimpleQueue[Try] = field(default_factory=SimpleQueue)
 
     def run(self, work: ItemWriter, accept: AcceptResult) -> int:
-        """Run all items. Raises when one has failed for good; then nothing runs that could be
-        stopped."""
+        """Run all items. After an error nothing runs that could be stopped."""
         self._job_id = work.job.id
         try:
-            heard = monotonic()
             while True:
                 self._begin(work)
                 if self.tries.done:
@@ -220,13 +199,11 @@ class Executors(Generic[Item]):
                 one = taken(self._ended, wait)
                 if one is not None:
                     self._hear(one, accept)
-                if one is not None or not self.tries.flying:
-                    heard = monotonic()
-                elif monotonic() - heard > self.quiet:
-                    there = sorted({one.of.number for one in self.tries.flying})
+                elif self.tries.flying and monotonic() - self.tries.moved > self.quiet:
+                    there = map(str, sorted({one.of.number for one in self.tries.flying}))
                     raise TaskFailed(
                         f"no try has ended for {self.quiet:,.0f} s; in flight: items"
-                        f" {name_some([str(number) for number in there])}",
+                        f" {name_some(list(there))}",
                         job_id=self._job_id,
                         hint="If they may take longer, give quiet_seconds_max",
                     )
@@ -262,7 +239,7 @@ class Executors(Generic[Item]):
             else:
                 one.future.add_done_callback(lambda _, one=one: self._ended.put(one))
 
-    def _hear(self, one: Try[Item], accept: AcceptResult) -> None:
+    def _hear(self, one: Try, accept: AcceptResult) -> None:
         future, one.future = one.future, None
         try:
             error = future.exception()
@@ -279,13 +256,15 @@ class Executors(Generic[Item]):
             accept(one.of.number, future.result())
             self.tell(self.tries.accepted)
 
-    def _failed(self, one: Try[Item], error: BaseException) -> None:
+    def _failed(self, one: Try, error: BaseException) -> None:
         item = one.of
         ended = isinstance(error, JobNotRunning) and error.job_id == self._job_id
         if isinstance(error, KeyboardInterrupt) or (ended and not item.accepted):
             # Ctrl-C reaches the workers of a terminal, perhaps before us; or the job was ended.
             raise error
-        unsendable = _cannot_travel(error)
+        unsendable = isinstance(error, pickle.PicklingError) or (
+            isinstance(error, AttributeError | TypeError) and "pickle" in str(error)
+        )
         goes_on = self.tries.ended_badly(one, error, monotonic(), ask=not ended)
         if item.accepted or (goes_on and isinstance(error, Exception) and not unsendable):
             return
@@ -300,7 +279,7 @@ class Executors(Generic[Item]):
             else "Nothing was published. Repair the cause and call run() again",
         ) from error
 
-    def _broke(self, one: Try[Item], broken: BrokenExecutor) -> None:
+    def _broke(self, one: Try, broken: BrokenExecutor) -> None:
         """The executor broke while a try was in flight: one of its workers was killed."""
         if one.executor is self.executor:  # each call of the broken one says so
             self.close(wait=False)
@@ -328,10 +307,3 @@ class Executors(Generic[Item]):
             if taken(self._ended, left) is None:
                 return
             running.pop()
-
-
-def _cannot_travel(error: BaseException) -> bool:
-    """Whether a call could not be sent to its worker: it will never be."""
-    if isinstance(error, pickle.PicklingError):
-        return True
-    return isinstance(error, AttributeError | TypeError) and "pickle" in str(error)

@@ -34,6 +34,8 @@ from magic_committer.job import Job, Task
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, TaskCommit
 
+monotonic = SystemClock().monotonic
+
 Returned = TypeVar("Returned")
 
 RETURNED_BYTES_MAX = 64 * 1024**2
@@ -88,13 +90,8 @@ def commit_items(
     tries: Callable[[], int] = lambda: 0,
 ) -> JobReport:
     """Run a job that was just started: each item, then the commit, or an abort. Give a `RunReport`,
-    unless what the function returns is dropped; ``tries`` counts for it.
-
-    Raises:
-        CommitIncomplete: with a report that holds what the function returned.
-
-        What the engine and `Job.commit` raise.
-    """
+    unless what the function returns is dropped; ``tries`` counts for it. The report of
+    `CommitIncomplete` holds what it returned, too."""
     results: list[TaskCommit] = []
     returned: dict[int, object] = {}
     size = 0
@@ -167,35 +164,31 @@ class ItemWriter:
     def _write(self, number: int, item: object) -> TryResult:
         if self.job.uuid in _interrupted:
             raise KeyboardInterrupt
-        monotonic = SystemClock().monotonic
         began = monotonic()
         try:
             with self.attempt(self.job, number) as task:
                 returned = self.fn(task, item)
+                kind = type(returned).__name__
                 if isinstance(returned, Iterator | Awaitable | AsyncIterator):
-                    raise lazy(self.caller, type(returned).__name__)
-                pickled = self._pickled(returned)
+                    raise lazy(self.caller, kind)
+                pickled = b""
+                if self.bytes_max != 0:
+                    try:
+                        pickled = self.dumps(returned)
+                    except Exception as error:
+                        raise TaskFailed(
+                            f"the function given to {self.caller} returned a {kind} that cannot be"
+                            f" pickled: {error}",
+                            job_id=self.job.id,
+                            hint="Return plain values (numbers, texts, lists, dicts), or nothing",
+                        ) from error
+                if len(pickled) > (self.bytes_max or RETURNED_BYTES_MAX):
+                    told = f"a {kind} of {len(pickled):,} bytes"
+                    raise too_large(self.caller, told, self.bytes_max)
         except KeyboardInterrupt:
             _interrupted.append(self.job.uuid)
             raise
         return TryResult(task.result, pickled, monotonic() - began)
-
-    def _pickled(self, returned: object) -> bytes:
-        if self.bytes_max == 0:
-            return b""
-        kind = type(returned).__name__
-        try:
-            pickled = self.dumps(returned)
-        except Exception as error:
-            raise TaskFailed(
-                f"the function given to {self.caller} returned a {kind} that cannot be pickled:"
-                f" {error}",
-                job_id=self.job.id,
-                hint="Return plain values (numbers, texts, lists, dicts), or nothing",
-            ) from error
-        if len(pickled) > (self.bytes_max or RETURNED_BYTES_MAX):
-            raise too_large(self.caller, f"a {kind} of {len(pickled):,} bytes", self.bytes_max)
-        return pickled
 
 
 def too_large(caller: str, what: str, share: int | None = None) -> TaskFailed:

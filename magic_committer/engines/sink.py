@@ -44,8 +44,7 @@ class EngineSink:
             raise
 
     def attempt(self, attempt: Callable[[Job], Task], write: Callable[[Task], object]) -> str:
-        """Write what a task was given as one attempt. Give its message to the process that commits:
-        some 300 bytes of JSON, whatever it wrote."""
+        """Write as one attempt. Give its message to the process that commits: some 300 bytes."""
         with self._living() as job:
             with attempt(job) as task:
                 write(task)
@@ -57,24 +56,20 @@ class EngineSink:
         tasks: Iterable[str] | None,
         *,
         batch: StreamBatch | None = None,
-        last: Callable[[Job, list[TaskCommit]], list[TaskCommit]] | None = None,
+        last: Callable[[Job, list[TaskCommit]], list[TaskCommit]] = lambda job, results: [],
     ) -> JobReport:
         """Commit. ``tasks`` are those that there must be, beside those that ``last`` makes here."""
         with self._living() as job:
             results = from_messages(messages)
-            more = [] if last is None else last(job, results)
-            if tasks is not None:
-                tasks = [*tasks, *(one.task for one in more)]
-            report = job.commit([*results, *more], expect=tasks, batch=batch)
+            more = last(job, results)
+            expect = None if tasks is None else [*tasks, *(one.task for one in more)]
+            report = job.commit([*results, *more], expect=expect, batch=batch)
             logger.info("%s", report)
             return report
 
     def failed(self, error: BaseException | None = None) -> None:
-        """Abort, unless the job is decided. Repeatable.
-
-        ``error``: why, where the engine raises it afterwards: what the abort has to say becomes a
-        note on it. None: the engine knows; what fails is raised.
-        """
+        """Abort, unless the job is decided. Repeatable. What the abort has to say becomes a note on
+        ``error``, which the engine raises afterwards. None: what fails is raised."""
         job = self.hand()
         if error is not None:
             if not (isinstance(error, CommitIncomplete) and error.job_id == job.id):

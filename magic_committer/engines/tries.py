@@ -22,27 +22,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import tenacity
-
-Item = TypeVar("Item")
 
 DOUBLE_AFTER = 3
 """Tries that must have ended well before one is called slow."""
 DOUBLE_SECONDS_MIN = 0.5
 """No try is slow before so many seconds."""
-DURATIONS_KEPT = 1000
-"""The durations that the median is of: the last ones."""
 
 
 @dataclass(eq=False, slots=True)
-class OpenItem(Generic[Item]):
+class OpenItem:
     """An item, by its place in the iterable: what the policy knows of it (``state``), how many
     tries have failed and are in flight, whether one was doubled, and whether one has ended well."""
 
     number: int
-    item: Item
+    item: Any
     state: tenacity.RetryCallState
     failures: int = 0
     flying: int = 0
@@ -51,21 +47,21 @@ class OpenItem(Generic[Item]):
 
 
 @dataclass(eq=False, slots=True)
-class Try(Generic[Item]):
+class Try:
     """One try of an item, in flight. Its future and executor are the caller's."""
 
-    of: OpenItem[Item]
+    of: OpenItem
     future: Any = None
     executor: Any = None
 
 
 @dataclass(eq=False)
-class Tries(Generic[Item]):
+class Tries:
     """All tries of a run. They are doubled when nothing moves for ``slow`` times the median; None:
     never. ``taken`` counts the items that were taken from the iterable, ``accepted`` those that are
-    done, ``begun`` the tries."""
+    done, ``begun`` the tries. ``moved`` is when a try was last handed over, or has ended."""
 
-    items: Iterable[Item]
+    items: Iterable[Any]
     in_flight: int
     tries_max: int
     policy: tenacity.BaseRetrying
@@ -73,11 +69,11 @@ class Tries(Generic[Item]):
     taken: int = 0
     accepted: int = 0
     begun: int = 0
-    flying: list[Try[Item]] = field(default_factory=list)
-    _due: list[tuple[float, int, OpenItem[Item]]] = field(default_factory=list)
+    moved: float = 0.0
+    flying: list[Try] = field(default_factory=list)
+    _due: list[tuple[float, int, OpenItem]] = field(default_factory=list)
     _exhausted: bool = False
-    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
-    _moved: float = 0.0
+    _durations: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
 
     def __post_init__(self) -> None:
         self._source = iter(self.items)
@@ -89,13 +85,12 @@ class Tries(Generic[Item]):
         """Whether each item has an accepted try."""
         return self._exhausted and self.accepted == self.taken
 
-    def next(self, now: float) -> Try[Item] | None:
-        """What to hand to the executor now; None: nothing, for the present. Raises what the
-        iterable raises."""
+    def next(self, now: float) -> Try | None:
+        """What to hand to the executor now; None: nothing, for the present."""
         if len(self.flying) >= self.in_flight:
             return None
         if self._due and self._due[0][0] <= now:
-            self._moved = now
+            self.moved = now
             return self._begin(heappop(self._due)[2])
         if not self._exhausted and len(self.flying) + len(self._due) < self.in_flight:
             try:
@@ -105,17 +100,17 @@ class Tries(Generic[Item]):
             else:
                 state = tenacity.RetryCallState(self.policy, None, (item,), {})
                 self.taken += 1
-                self._moved = now
+                self.moved = now
                 return self._begin(OpenItem(self.taken - 1, item, state))
         # No room for items, but what waits for its pause: nothing is doubled now.
-        if not self._due and now - self._moved > self._slow_seconds():
+        if not self._due and now - self.moved > self._slow_seconds():
             for one in self.flying:
                 if one.of.flying == 1 and not one.of.doubled and not one.of.accepted:
                     one.of.doubled = True
                     return self._begin(one.of)
         return None
 
-    def _begin(self, item: OpenItem[Item]) -> Try[Item]:
+    def _begin(self, item: OpenItem) -> Try:
         self.begun += 1
         item.flying += 1
         self.flying.append(Try(item))
@@ -132,14 +127,13 @@ class Tries(Generic[Item]):
         if self._due:
             until = min(until, self._due[0][0])
         elif len(self.flying) < self.in_flight and not all(one.of.doubled for one in self.flying):
-            until = min(until, self._moved + self._slow_seconds())
+            until = min(until, self.moved + self._slow_seconds())
         return max(0.0, until - now)
 
     # What has ended -------------------------------------------------------------------------------
 
-    def ended_well(self, one: Try[Item], seconds: float, now: float) -> bool:
-        """Note that a try has ended well, after so many seconds of work. Whether it counts: another
-        try of its item may have been faster."""
+    def ended_well(self, one: Try, seconds: float, now: float) -> bool:
+        """Note that a try has ended well. Whether it counts: its twin may have been faster."""
         self._end(one, now)
         self._durations.append(seconds)
         if one.of.accepted:
@@ -148,7 +142,7 @@ class Tries(Generic[Item]):
         self.accepted += 1
         return True
 
-    def ended_badly(self, one: Try[Item], error: BaseException, now: float, *, ask: bool) -> bool:
+    def ended_badly(self, one: Try, error: BaseException, now: float, *, ask: bool) -> bool:
         """Note that a try has failed. Whether its item goes on: it is tried again, another try of
         it is in flight, or it is accepted already. Without ``ask`` the failure says nothing about
         the item: the policy is not asked, it is tried again at once, as often as it may fail."""
@@ -167,12 +161,12 @@ class Tries(Generic[Item]):
         heappush(self._due, (now + seconds, item.number, item))
         return True
 
-    def _end(self, one: Try[Item], now: float) -> None:
-        self._moved = now
+    def _end(self, one: Try, now: float) -> None:
+        self.moved = now
         self.flying.remove(one)
         one.of.flying -= 1
 
-    def _pause(self, item: OpenItem[Item], error: BaseException) -> float | None:
+    def _pause(self, item: OpenItem, error: BaseException) -> float | None:
         """After how many seconds the policy wants another try; None: it wants none."""
         item.state.set_exception((type(error), error, error.__traceback__))
         try:

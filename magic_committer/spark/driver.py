@@ -33,7 +33,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from threading import Thread
 from typing import Any, TypeVar, cast
 
@@ -78,8 +78,6 @@ CANCEL_SECONDS = 10.0
 runs."""
 DESCRIPTION = "spark.job.description"
 """The local property that holds what Spark's UI calls a job."""
-
-IDLE_KILL = "spark.python.worker.killOnIdleTimeout"
 
 SaveMode = Mode | SparkMode | IgnoreMode
 """The modes of Spark's calls: both vocabularies (`modes`)."""
@@ -185,13 +183,11 @@ def register(spark: SparkSession) -> None:
 
 
 def warn_of_idle_kill(conf: Any) -> None:
-    """Warn of a setting by which Spark kills workers that send nothing for a while, as ours do
-    until their last file is uploaded."""
-    if conf.get(IDLE_KILL, None) == "true":
-        logger.warning(
-            "%s is on: Spark may kill tasks while they upload. Turn it off if tasks are killed",
-            IDLE_KILL,
-        )
+    """Warn where Spark kills workers that send nothing for a while, as ours do at the end."""
+    key = "spark.python.worker.killOnIdleTimeout"
+    if conf.get(key, None) == "true":
+        told = "%s is on: Spark may kill tasks while they upload. Turn it off if tasks are killed"
+        logger.warning(told, key)
 
 
 # Streams ------------------------------------------------------------------------------------------
@@ -203,8 +199,6 @@ RUN_PROPERTY = "spark.jobGroup.id"
 it."""
 LOOKED_MAX = 1000
 """Runs of queries that a process remembers to have looked for earlier ones."""
-_LOOKED: set[tuple[str, str, str]] = set()
-"""Destination, checkpoint and run of queries whose earlier runs this process has ended."""
 
 
 def checkpoint_of(df: DataFrame, batch: StreamBatch) -> str:
@@ -228,17 +222,13 @@ def local_property(df: DataFrame, name: str) -> str:
     return ("" if is_remote() else df.sparkSession.sparkContext.getLocalProperty(name)) or ""
 
 
+@lru_cache(LOOKED_MAX)
 def end_earlier_runs(
-    dest: str, checkpoint: str, s3: S3Options | None, options: Options | None, *, run: str = ""
+    dest: str, checkpoint: str, s3: S3Options | None, options: Options | None, run: str = ""
 ) -> None:
     """Abort the jobs that earlier runs of a query have left running, once in this process for each
     ``run``. "": nobody tells which run it is, or this process has only one."""
-    looked = (dest, checkpoint, run)
-    if looked not in _LOOKED:
-        abort_stream(dest, checkpoint, s3=s3, options=options)
-        if len(_LOOKED) >= LOOKED_MAX:
-            _LOOKED.clear()
-        _LOOKED.add(looked)
+    abort_stream(dest, checkpoint, s3=s3, options=options)
 
 
 # A Spark action -----------------------------------------------------------------------------------
@@ -246,10 +236,7 @@ def end_earlier_runs(
 
 def run_action(spark: Any, job: Job, action: Callable[[], T], progress: ProgressFunction) -> T:
     """Run a Spark action. An exception in this thread, such as Ctrl-C, cancels the action.
-
-    ``spark`` is the SparkContext; for Spark Connect, which has none, the SparkSession. ``progress``
-    hears how many of Spark's tasks have ended: phase ``"write"``. Its first error is logged.
-    """
+    ``spark`` is the SparkContext; for Spark Connect, which has none, the SparkSession."""
     classic = isinstance(spark, SparkContext)
     tag = f"magic-committer-{job.uuid}"
     ended: Future[T] = Future()
@@ -281,21 +268,16 @@ def run_action(spark: Any, job: Job, action: Callable[[], T], progress: Progress
 def _named(spark: Any, classic: bool, tag: str, description: str) -> Iterator[None]:
     """Give Spark's jobs of this thread a tag, and in classic Spark a description. Afterwards all is
     as before: where PySpark does not pin threads, this thread shares the JVM's with others."""
-    if not classic:
-        spark.addTag(tag)
-        try:
-            yield
-        finally:
-            spark.removeTag(tag)
-        return
-    before = spark.getLocalProperty(DESCRIPTION)
-    spark.addJobTag(tag)
-    spark.setLocalProperty(DESCRIPTION, f"{before}: {description}" if before else description)
+    before = spark.getLocalProperty(DESCRIPTION) if classic else None
+    (spark.addJobTag if classic else spark.addTag)(tag)
+    if classic:
+        spark.setLocalProperty(DESCRIPTION, f"{before}: {description}" if before else description)
     try:
         yield
     finally:
-        spark.removeJobTag(tag)
-        spark.setLocalProperty(DESCRIPTION, before)
+        (spark.removeJobTag if classic else spark.removeTag)(tag)
+        if classic:
+            spark.setLocalProperty(DESCRIPTION, before)
 
 
 def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) -> None:
@@ -313,8 +295,8 @@ def _cancel(thread: Thread, cancel: Callable[[], object], why: BaseException) ->
 
 
 def _watch(spark: SparkContext, tag: str, progress: ProgressFunction) -> Iterator[None]:
-    """Report how many tasks of an action have ended well, as far as Spark says, whenever the next
-    value is drawn and the last look is `LOOK_SECONDS` old."""
+    """Report how many tasks of an action have ended well, as far as Spark says, when the next value
+    is drawn, `LOOK_SECONDS` after the last look."""
     report = _wiring.harmless(progress)
     tracker, before, looked = spark.statusTracker(), -1, time.monotonic()
     while True:

@@ -17,7 +17,8 @@ Invariants:
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +28,9 @@ from pyspark.sql.types import StructType
 from magic_committer.engines.arguments import whole_number
 from magic_committer.errors import OptionError, WrongType
 from magic_committer.job import Task
-from magic_committer.spark.formats import FORMATS, Conf, FileBody, FileEncoder
+from magic_committer.spark.formats import FORMATS, Conf, FileEncoder
 from magic_committer.spark.partitioning import CERTAIN, Partitioning, resolve
-from magic_committer.spark.types import GeographyType, GeometryType, VariantType, is_months
+from magic_committer.spark.types import NEVER, VariantType, is_months
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,7 +44,6 @@ FILES_PER_TASK_MAX = 100_000
 
 CASE_SENSITIVE = "spark.sql.caseSensitive"
 TIME_ZONE = "spark.sql.session.timeZone"
-MAX_RECORDS = "spark.sql.files.maxRecordsPerFile"
 
 ENCODED_BY_JVM = frozenset({"csv", "json"})
 """Formats whose rows the JVM encodes: they need a DataFrame that can be prepared."""
@@ -82,11 +82,27 @@ class FrameFiles:
         name = format_name(format)
         names = spark_schema.names
         exact = conf(CASE_SENSITIVE) == "true"
-        refuse_columns(names, exact=exact)
+        if not names:
+            raise OptionError("the DataFrame has no columns")
+        folded = Counter(name if exact else name.casefold() for name in names)
+        if twice := [one for one in names if folded[one if exact else one.casefold()] > 1]:
+            raise OptionError(
+                f"the DataFrame has two columns of one name: {', '.join(sorted({*twice}))}",
+                hint=f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
+            )
         parts = resolve(partition_by, names, exact=exact, what="partition_by")
         sort = resolve(sort_by, names, exact=exact, what="sort_by")
-        if not prepared:
-            refuse_unprepared(name, spark_schema)
+        if not prepared and name in ENCODED_BY_JVM:
+            raise OptionError(
+                f"format {name!r} is encoded by the JVM, which a data source cannot ask for",
+                hint=f"Call write_dataframe(df, dest, {name!r})",
+            )
+        for field in spark_schema:
+            if not prepared and is_months(field.dataType):
+                raise OptionError(
+                    f"column {field.name}: a year-month interval cannot be written here",
+                    hint="Call write_dataframe, or cast it to a number of months",
+                )
         refuse_partitions([spark_schema[place] for place in parts], len(names), prepared)
         data = [place for place in range(len(names)) if place not in parts]
         kinds = StructType([spark_schema[place] for place in data])
@@ -95,7 +111,10 @@ class FrameFiles:
         places = tuple(range(len(parts))) if prepared else tuple(parts)  # prepared: in front
         zone = conf(TIME_ZONE) or "UTC"
         partitioning = Partitioning(tuple(partition_by), places, zone)  # as the user spells it
-        rows = records_max(max_records_per_file, conf)
+        if (rows := max_records_per_file) is None:
+            rows = max(0, int(conf("spark.sql.files.maxRecordsPerFile") or 0))
+        else:
+            whole_number("max_records_per_file", rows, "1_000_000")
         open_files = OPEN_FILES_MAX if parts and not prepared else 1
         return cls(encoder, partitioning, rows, open_files, tuple(data), tuple(parts), tuple(sort))
 
@@ -130,9 +149,11 @@ class FrameFiles:
                 if batch.num_rows:
                     for directory, rows in self.partitioning.split(batch):
                         files.add(directory, rows)
-            files.end()
+            while files.open:
+                files.close(next(iter(files.open)))
         except BaseException as error:
-            files.give_up(error)
+            while files.open:
+                files.open.popitem()[1].end.__exit__(type(error), error, error.__traceback__)
             raise
 
     def write_empty(self, task: Task) -> None:
@@ -145,71 +166,58 @@ class FrameFiles:
 
 @dataclass
 class _Open:
-    """A file that is being written."""
+    """A file that is being written: what adds rows to it, and what ends it."""
 
-    file: Any
-    body: FileBody
+    add: Callable[[Any], None]
+    end: ExitStack
     rows: int = 0
 
 
 class _OpenFiles:
-    """The files of a task that are open, at most so many at a time."""
+    """The files of a task that are ``open``, at most so many at a time."""
 
     def __init__(self, files: FrameFiles, task: Task) -> None:
         self._files = files
         self._task = task
-        self._open: OrderedDict[str, _Open] = OrderedDict()
-        self._begun: dict[str, int] = {}
+        self.open: OrderedDict[str, _Open] = OrderedDict()
+        self._begun: Counter[str] = Counter()
         self._written = 0
 
     def add(self, directory: str, rows: Any) -> None:
         """Write rows into the file of a directory that is open, or into a new one."""
         most = self._files.max_records_per_file
         while rows.num_rows:
-            one = self._open.get(directory) or self._begin(directory)
-            self._open.move_to_end(directory)
-            room = most - one.rows if most else rows.num_rows
-            taken = rows.slice(0, room)
-            one.body.add(taken)
+            one = self.open.get(directory) or self._begin(directory)
+            self.open.move_to_end(directory)
+            taken = rows.slice(0, most - one.rows if most else rows.num_rows)
+            one.add(taken)
             one.rows += taken.num_rows
             rows = rows.slice(taken.num_rows)
             if one.rows == most:
-                self._close(directory)
+                self.close(directory)
 
     def _begin(self, directory: str) -> _Open:
-        if len(self._open) >= self._files.open_files_max:
-            self._close(next(iter(self._open)))
+        if len(self.open) >= self._files.open_files_max:
+            self.close(next(iter(self.open)))
         if self._written >= FILES_PER_TASK_MAX:
             raise OptionError(
                 f"a task would write more than {FILES_PER_TASK_MAX} files",
                 hint="Partition by columns of fewer values, or let more rows go into a file",
             )
-        number = self._begun.get(directory, 0)
+        number = self._begun[directory]
         counter = f".c{number:03d}" if number else ""
-        name = f"part-{int(self._task.task_id):05d}{counter}{self._files.encoder.extension}"
-        file = self._task.open(directory + name, unique=True).__enter__()
-        self._begun[directory] = number + 1
+        encoder = self._files.encoder
+        name = f"part-{int(self._task.task_id):05d}{counter}{encoder.extension}"
+        end = ExitStack()
+        file = end.enter_context(self._task.open(directory + name, unique=True))
+        self.open[directory] = one = _Open(end.enter_context(encoder.begin(file)), end)
+        self._begun[directory] += 1
         self._written += 1
-        self._open[directory] = one = _Open(file, self._files.encoder.begin(file))
         return one
 
-    def _close(self, directory: str) -> None:
-        one = self._open[directory]
-        one.body.end()
-        del self._open[directory]
-        one.file.__exit__(None, None, None)
-
-    def end(self) -> None:
-        """Close all files."""
-        while self._open:
-            self._close(next(iter(self._open)))
-
-    def give_up(self, why: BaseException) -> None:
-        """Leave all files: none of them is closed as if it were whole."""
-        while self._open:
-            _, one = self._open.popitem()
-            one.body.give_up(why)
-            one.file.__exit__(type(why), why, why.__traceback__)
+    def close(self, directory: str) -> None:
+        """End the file of a directory."""
+        self.open.pop(directory).end.close()
 
 
 # Checks -------------------------------------------------------------------------------------------
@@ -237,34 +245,6 @@ def refuse_hidden(names: Iterable[str]) -> None:
         )
 
 
-def refuse_columns(names: Sequence[str], *, exact: bool) -> None:
-    """Refuse a DataFrame without columns, or with two of one name (`OptionError`)."""
-    if not names:
-        raise OptionError("the DataFrame has no columns")
-    folded = Counter(name if exact else name.casefold() for name in names)
-    twice = sorted({name for name in names if folded[name if exact else name.casefold()] > 1})
-    if twice:
-        raise OptionError(
-            f"the DataFrame has two columns of one name: {', '.join(twice)}",
-            hint=f"Rename one. {CASE_SENSITIVE} says whether upper and lower case differ",
-        )
-
-
-def refuse_unprepared(name: str, schema: StructType) -> None:
-    """Refuse what needs a DataFrame that can be changed (`OptionError`)."""
-    if name in ENCODED_BY_JVM:
-        raise OptionError(
-            f"format {name!r} is encoded by the JVM, which a data source cannot ask for",
-            hint=f"Call write_dataframe(df, dest, {name!r})",
-        )
-    for field in schema:
-        if is_months(field.dataType):
-            raise OptionError(
-                f"column {field.name}: a year-month interval cannot be written here",
-                hint="Call write_dataframe, or cast it to a number of months",
-            )
-
-
 def refuse_partitions(
     fields: Sequence[spark_types.StructField], columns: int, prepared: bool
 ) -> None:
@@ -279,7 +259,7 @@ def refuse_partitions(
         kind = field.dataType
         name = kind.simpleString()
         why = hint = ""
-        if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, UNTOLD):
+        if not isinstance(kind, spark_types.AtomicType) or isinstance(kind, (VariantType, *NEVER)):
             why = f"has the type {name}, which no path can tell"
             hint = "Make a column of text or numbers of it"
         elif " collate " in name:
@@ -290,14 +270,3 @@ def refuse_partitions(
             hint = "Cast it to string before, or call write_dataframe"
         if why:
             raise OptionError(f"partition_by: the column {field.name!r} {why}", hint=hint)
-
-
-UNTOLD = (VariantType, GeometryType, GeographyType)
-"""Atomic types by which nobody can partition."""
-
-
-def records_max(given: object, conf: Conf) -> int:
-    """The largest number of rows of a file; 0: no limit."""
-    if given is None:
-        return max(0, int(conf(MAX_RECORDS) or 0))
-    return whole_number("max_records_per_file", given, "1_000_000")

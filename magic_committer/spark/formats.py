@@ -19,6 +19,7 @@ from __future__ import annotations
 import bz2
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -66,17 +67,6 @@ Conf = Callable[[str], str | None]
 """Reads a key of Spark's configuration; None: it is not set."""
 
 
-class FileBody(Protocol):
-    """The rows of one file, as they come: record batches, then the end or an error. The file itself
-    stays open; after an error nothing uses it any more."""
-
-    def add(self, batch: Any) -> None: ...
-
-    def end(self) -> None: ...
-
-    def give_up(self, why: BaseException) -> None: ...
-
-
 class FileEncoder(Protocol):
     """How the rows of one schema become a file of a format. ``extension`` is what names end with:
     ``.parquet``, ``.csv.gz``."""
@@ -84,12 +74,16 @@ class FileEncoder(Protocol):
     @property
     def extension(self) -> str: ...
 
-    def begin(self, file: Any) -> FileBody: ...
+    def begin(self, file: Any) -> AbstractContextManager[Callable[[Any], None]]:
+        """A block that gets what adds a record batch. The file itself stays open; after an error
+        in the block nothing uses it any more."""
+        ...
 
     def without_rows(self) -> bytes:
         """The bytes of a file without rows."""
         file = BytesIO()
-        self.begin(file).end()
+        with self.begin(file):
+            pass
         return file.getvalue()
 
     def prepare(
@@ -97,7 +91,7 @@ class FileEncoder(Protocol):
     ) -> tuple[FileEncoder, list[Column]]:
         """Give the encoder with what only the session knows, and what the JVM makes of the columns
         before a task gets them."""
-        return self, columns
+        ...
 
 
 # Groups of rows -----------------------------------------------------------------------------------
@@ -112,8 +106,22 @@ class ColumnFiles(FileEncoder):
     options: Mapping[str, Any]
     row_group_bytes: int = ROW_GROUP_BYTES
 
-    def begin(self, file: Any) -> GroupedBody:
-        return GroupedBody(self, file)
+    @contextmanager
+    def begin(self, file: Any) -> Iterator[Callable[[Any], None]]:
+        body = GroupedBody(self, file)
+        try:
+            yield body.add
+            body.end()
+        except BaseException as error:
+            body.give_up(error)
+            raise
+
+    def prepare(
+        self, df: DataFrame, columns: list[Column], names: Sequence[str]
+    ) -> tuple[FileEncoder, list[Column]]:
+        months = {field.name for field in df.schema if is_months(field.dataType)}
+        named = zip(columns, names, strict=True)
+        return self, [as_months(one) if name in months else one for one, name in named]
 
     def writer(self, sink: Any, first: Any) -> Any:
         """pyarrow's writer of a file whose first group is given; None: there are no rows."""
@@ -230,7 +238,6 @@ def parquet_files(schema: StructType, options: Mapping[str, Any], conf: Conf) ->
         file_schema(schema, {}, duration=pyarrow.int64(), metadata=metadata),
         {"store_decimal_as_integer": True, "write_page_index": True, **given, "compression": codec},
         group,
-        frozenset(n for n, field in enumerate(schema) if is_months(field.dataType)),
     )
 
 
@@ -257,15 +264,9 @@ def _whole(name: str, value: Any) -> int:
 
 @dataclass(frozen=True)
 class ParquetFiles(ColumnFiles):
-    """Parquet files. ``months``: the places of columns that are year-month intervals."""
+    """Parquet files."""
 
-    months: frozenset[int] = frozenset()
     extension = ".parquet"
-
-    def prepare(
-        self, df: DataFrame, columns: list[Column], names: Sequence[str]
-    ) -> tuple[FileEncoder, list[Column]]:
-        return self, [as_months(one) if n in self.months else one for n, one in enumerate(columns)]
 
     def writer(self, sink: Any, first: Any) -> Any:
         from pyarrow.parquet import ParquetWriter
@@ -392,23 +393,20 @@ class OrcFiles(ColumnFiles):
         from pyarrow import types
 
         for leaf in (leaf for one in table.columns for leaf in _leaves(one.combine_chunks())):
-            first = FIRST_DAYS if types.is_date32(leaf.type) else FIRST_MICROSECONDS
-            if types.is_date32(leaf.type) or types.is_timestamp(leaf.type):
-                width = "int32" if types.is_date32(leaf.type) else "int64"
-                if (leaf.drop_null().view(width).to_numpy() < first).any():
-                    raise OptionError(
-                        "orc files by pyarrow hold no day before 1582-10-15: Java's readers take"
-                        " it for one of the Julian calendar",
-                        hint="Write Parquet, or ORC by Spark's own writer (via=)",
-                    )
-            if types.is_timestamp(leaf.type):
-                instants = leaf.drop_null().view("int64").to_numpy()
-                if ((instants < 0) & (instants % 1_000_000 != 0)).any():
-                    raise OptionError(
-                        "orc files by pyarrow hold no fraction of a second before 1970: Java's"
-                        " readers fail",
-                        hint="Write Parquet, or ORC by Spark's own writer (via=)",
-                    )
+            day = types.is_date32(leaf.type)
+            if not day and not types.is_timestamp(leaf.type):
+                continue
+            values = leaf.drop_null().view("int32" if day else "int64").to_numpy()
+            why = ""
+            if (values < (FIRST_DAYS if day else FIRST_MICROSECONDS)).any():
+                why = "day before 1582-10-15: Java's readers take it for one of the Julian calendar"
+            elif not day and ((values < 0) & (values % 1_000_000 != 0)).any():
+                why = "fraction of a second before 1970: Java's readers fail"
+            if why:
+                raise OptionError(
+                    f"orc files by pyarrow hold no {why}",
+                    hint="Write Parquet, or ORC by Spark's own writer (via=)",
+                )
         writer.write(table)
 
 
@@ -425,15 +423,16 @@ def column_files(
 
 # Lines --------------------------------------------------------------------------------------------
 
-LINE_CODECS = {
-    "none": "",
-    "uncompressed": "",
-    "gzip": ".gz",
-    "bzip2": ".bz2",
-    "deflate": ".deflate",
-    "zstd": ".zst",
+LINE_CODECS: Mapping[str, tuple[str, Callable[[], Any] | None]] = {
+    "none": ("", None),
+    "uncompressed": ("", None),
+    "gzip": (".gz", partial(zlib.compressobj, COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS)),
+    "bzip2": (".bz2", bz2.BZ2Compressor),
+    "deflate": (".deflate", partial(zlib.compressobj, COMPRESSION_LEVEL)),
+    "zstd": (".zst", None),
 }
-"""Compressions of lines, and what their files' names end with."""
+"""Compressions of lines: what their files' names end with, and what makes a compressor. That of
+zstd is a stream of pyarrow's."""
 
 _LINES = ("lineSep", "encoding", "charset", "compression", "codec")
 _TIMES = ("dateFormat", "timestampFormat", "timestampNTZFormat", "timeFormat", "timeZone", "locale")
@@ -466,10 +465,31 @@ class TextFiles(FileEncoder):
 
     @property
     def extension(self) -> str:
-        return ("." + {"text": "txt"}.get(self.kind, self.kind)) + LINE_CODECS[self.codec]
+        return ("." + {"text": "txt"}.get(self.kind, self.kind)) + LINE_CODECS[self.codec][0]
 
-    def begin(self, file: Any) -> LineBody:
-        return LineBody(self, file)
+    @contextmanager
+    def begin(self, file: Any) -> Iterator[Callable[[Any], None]]:
+        import pyarrow
+        from pyarrow import compute
+
+        end = pyarrow.scalar(self.line_end, pyarrow.large_binary())
+        make = LINE_CODECS[self.codec][1]
+        sink: Any = _Packing(file, make and make())
+        if self.codec == "zstd":
+            sink = pyarrow.CompressedOutputStream(pyarrow.PythonFile(sink, mode="w"), "zstd")
+        if self.header:
+            sink.write(self.header)
+
+        def add(batch: Any) -> None:
+            """The first and only column is lines. Null is an empty one."""
+            if batch.num_rows:
+                lines = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
+                one = pyarrow.ListArray.from_arrays([0, len(lines)], lines.fill_null(b""))
+                sink.write(compute.binary_join(one, end)[0].as_buffer())
+                sink.write(self.line_end)
+
+        yield add
+        sink.close()
 
     def prepare(
         self, df: DataFrame, columns: list[Column], names: Sequence[str]
@@ -495,67 +515,26 @@ class TextFiles(FileEncoder):
         return encoder, [line(one.alias(name) for one, name in zip(columns, names, strict=True))]
 
 
-class LineBody:
-    """The lines of one file, as they come."""
-
-    def __init__(self, files: TextFiles, file: Any) -> None:
-        self._line_end = files.line_end
-        self._sink = _compressed(file, files.codec)
-        if files.header:
-            self._sink.write(files.header)
-
-    def add(self, batch: Any) -> None:
-        """The first and only column is lines. Null is an empty one."""
-        import pyarrow
-        from pyarrow import compute
-
-        if not batch.num_rows:
-            return
-        lines = batch.column(0).cast(pyarrow.large_string()).cast(pyarrow.large_binary())
-        one = pyarrow.ListArray.from_arrays([0, len(lines)], lines.fill_null(b""))
-        end = pyarrow.scalar(self._line_end, pyarrow.large_binary())
-        self._sink.write(compute.binary_join(one, end)[0].as_buffer())
-        self._sink.write(self._line_end)
-
-    def end(self) -> None:
-        self._sink.close()
-
-    def give_up(self, why: BaseException) -> None:
-        """Nothing is under way: lines are written by the caller's thread."""
-
-
 class _Packing:
-    """A file that writes into another one, which it does not close, what ``make`` makes of it."""
+    """A file that writes into another one, which it does not close, what a ``compressor`` makes of
+    it."""
 
     closed = False
 
-    def __init__(self, file: Any, make: Any = None) -> None:
+    def __init__(self, file: Any, compressor: Any) -> None:
         self._file = file
-        self._make = make
+        self._compressor = compressor
 
     def write(self, data: Any) -> int:
-        self._file.write(data if self._make is None else self._make.compress(data))
+        self._file.write(self._compressor.compress(data) if self._compressor else data)
         return len(data)
 
     def flush(self) -> None:
         """Nothing is held back here."""
 
     def close(self) -> None:
-        if self._make is not None:
-            self._file.write(self._make.flush())
-
-
-def _compressed(file: Any, codec: str) -> Any:
-    if codec == "zstd":
-        import pyarrow
-
-        kept = pyarrow.PythonFile(_Packing(file), mode="w")
-        return pyarrow.CompressedOutputStream(kept, "zstd")
-    if codec == "gzip":
-        return _Packing(file, zlib.compressobj(COMPRESSION_LEVEL, wbits=16 + zlib.MAX_WBITS))
-    if codec == "deflate":
-        return _Packing(file, zlib.compressobj(COMPRESSION_LEVEL))
-    return _Packing(file, bz2.BZ2Compressor() if codec == "bzip2" else None)
+        if self._compressor:
+            self._file.write(self._compressor.flush())
 
 
 def text_files(kind: str, schema: StructType, options: Mapping[str, Any], conf: Conf) -> TextFiles:
@@ -595,17 +574,21 @@ def _refuse_types(kind: str, field: spark_types.StructField) -> None:
             )
 
 
+def meant(word: str, known: Mapping[str, str]) -> str:
+    """The beginning of a hint: which option a misspelt one may be, in lower case."""
+    near = get_close_matches(word, known, 1, 0.75)
+    return f"Did you mean {known[near[0]]!r}? " if near else ""
+
+
 def known_options(kind: str, options: Mapping[str, Any]) -> dict[str, str]:
     """The options as Spark takes them: names in lower case, values as text."""
     known = {name.lower(): name for name in OPTIONS[kind]}
     given = {}
     for name, value in options.items():
         if name.lower() not in known:
-            nearest = get_close_matches(name.lower(), known, 1)
             raise OptionError(
                 f"the {kind} writer has no option {name!r}",
-                hint=(f"Did you mean {known[nearest[0]]!r}? " if nearest else "")
-                + f"There is {', '.join(OPTIONS[kind])}",
+                hint=f"{meant(name.lower(), known)}There is {', '.join(OPTIONS[kind])}",
             )
         if value is not None:
             given[name.lower()] = str(value).lower() if isinstance(value, bool) else str(value)

@@ -40,9 +40,8 @@ def session(builder: SparkSession.Builder | None = None) -> SparkSession:
         The session.
 
     Raises:
-        RuntimeError: there is no Java; a `MagicError` too. Nothing was started. Its hint names the
-            package.
-        OptionError: the Java is too new for this release of Spark. Nothing was started.
+        RuntimeError: there is no Java; a `MagicError` too, whose hint names the package.
+        OptionError: the Java is too new for this release of Spark.
 
         What Spark raises if it does not start.
     """

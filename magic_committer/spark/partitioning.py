@@ -44,13 +44,12 @@ CERTAIN = (
 """Types of which `value_text` knows Java's text."""
 
 
-def escape(text: str) -> str:
-    """Escape a name or value for a path, as Spark does."""
-    return "".join(f"%{ord(one):02X}" if one in ESCAPED else one for one in text)
-
-
 def path_element(column: str, text: str | None) -> str:
-    """The directory of one column and value: ``day=2026-11-21``."""
+    """The directory of one column and value, escaped as Spark does: ``day=2026-11-21``."""
+
+    def escape(text: str) -> str:
+        return "".join(f"%{ord(one):02X}" if one in ESCAPED else one for one in text)
+
     return f"{escape(column)}={escape(text) if text else DEFAULT_PARTITION}"
 
 

@@ -32,10 +32,9 @@ Spark gives a data source a dict of text, with its keys in lower case, and wheth
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast, get_args, get_type_hints
@@ -66,7 +65,7 @@ from magic_committer.spark.driver import (
     spark_attempt,
 )
 from magic_committer.spark.files import TIME_ZONE, FrameFiles
-from magic_committer.spark.formats import OPTIONS, PARQUET_OPTIONS
+from magic_committer.spark.formats import OPTIONS, PARQUET_OPTIONS, meant
 from magic_committer.spark.types import needs
 from magic_committer.spark.write import schema_task
 
@@ -74,6 +73,7 @@ logger = logging.getLogger("magic_committer")
 
 _StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)
 """The writers of streams of Spark 4.0 accept rows only."""
+Messages = Sequence[WriterCommitMessage | None]
 
 
 class MagicSource(DataSource):
@@ -98,7 +98,7 @@ class MagicSource(DataSource):
         files = planned(said, schema)
         skips = said.ignores and said.finds_data()
         sink = None if skips else EngineSink.begin(said.start())
-        return MagicWriter(sink, files, said.ignores)
+        return MagicWriter(said, files, sink)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """Check the options; in the planner, start the job of a micro-batch. Called for each batch,
@@ -114,9 +114,9 @@ class MagicSource(DataSource):
                 " for each query",
             )
         if not self.is_planner:
-            return MagicStreamWriter(said, files, None)
+            return MagicWriter(said, files, None)
         end_earlier_runs(said.dest, said.checkpoint, said.s3, said.options)
-        return MagicStreamWriter(said, files, EngineSink.begin(said.start()))
+        return MagicWriter(said, files, EngineSink.begin(said.start()))
 
     def schema(self) -> StructType:
         """Refuse: Spark asks for a schema when it reads."""
@@ -143,44 +143,10 @@ class WrittenPartition(WriterCommitMessage):
 
 
 @dataclass
-class MagicWriter(DataSourceArrowWriter):
-    """The writer of one batch job: plain data, pickled to the tasks and to the commit. Without a
-    ``sink`` there is data, and the mode is "ignore"."""
-
-    sink: EngineSink | None
-    files: FrameFiles
-    ignores: bool
-
-    def write(self, iterator: Iterator[Any]) -> WrittenPartition:
-        """Write one partition's files as pending uploads. Called in a task, for each attempt."""
-        if self.sink is None:
-            return WrittenPartition()
-        write = partial(self.files.write, batches=iterator)
-        return WrittenPartition(self.sink.attempt(spark_attempt, write))
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make all files visible."""
-        if self.sink is None:
-            return
-        sent = [one.text for one in messages if isinstance(one, WrittenPartition)]
-        tasks = map(str, range(len(messages)))
-        try:
-            self.sink.complete(sent, tasks, last=partial(schema_task, self.files))
-        except DestinationExists:
-            if not self.ignores:  # else: the data came after our first look
-                raise
-            logger.info("mode 'ignore': there is data by now, nothing is written")
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make sure that nothing of the job becomes visible, unless it is decided."""
-        if self.sink is not None:
-            self.sink.failed()
-
-
-@dataclass
-class MagicStreamWriter(_StreamWriter):  # type: ignore[misc]
-    """The writer of one micro-batch in the planner and the tasks; another one, without a ``sink``,
-    in the process that commits: there messages name the job."""
+class MagicWriter(DataSourceArrowWriter, _StreamWriter):  # type: ignore[misc]
+    """The writer of one job, of a batch or of a stream's micro-batch: plain data, pickled to the
+    tasks and to the commit. There is no ``sink`` where the mode is "ignore" and there is data, nor
+    in the process that commits a micro-batch: there messages name the job."""
 
     said: SourceOptions
     files: FrameFiles
@@ -189,70 +155,79 @@ class MagicStreamWriter(_StreamWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[Any]) -> WrittenPartition:
         """Write one partition's files as pending uploads. Called in a task, for each attempt."""
         if self.sink is None:
-            raise MagicError("this writer was made to commit, not to write")
+            return WrittenPartition()
+        write = partial(self.files.write, batches=iterator)
+        if self.said.checkpoint is None:
+            return WrittenPartition(self.sink.attempt(spark_attempt, write))
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_PROPERTY) if context is not None else None
         if not query:
             raise MagicError(f"this task is not a stream's: it has no {QUERY_PROPERTY}")
-        write = partial(self.files.write, batches=iterator)
         return WrittenPartition(self.sink.attempt(spark_attempt, write), query, self.sink)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Make the files of a batch visible, unless this or a later batch has been published."""
+    def commit(self, messages: Messages, batchId: int | None = None) -> None:
+        """Make all files visible; those of a micro-batch unless this or a later one has been
+        published."""
         sent = [message for message in messages if isinstance(message, WrittenPartition)]
-        if not sent:
-            raise MagicError(f"no task has sent its result: batch {batchId} cannot be committed")
-        assert sent[0].sink is not None
-        sent[0].sink.complete(
-            [message.text for message in sent],
-            map(str, range(len(messages))),
-            batch=StreamBatch(sent[0].query, batchId),
-        )
+        texts = [message.text for message in sent]
+        tasks = map(str, range(len(messages)))
+        if batchId is not None:
+            if not sent:
+                told = f"no task has sent its result: batch {batchId} cannot be committed"
+                raise MagicError(told)
+            assert sent[0].sink is not None
+            sent[0].sink.complete(texts, tasks, batch=StreamBatch(sent[0].query, batchId))
+            return
+        if self.sink is None:
+            return
+        try:
+            self.sink.complete(texts, tasks, last=partial(schema_task, self.files))
+        except DestinationExists:
+            if not self.said.ignores:  # else: the data came after our first look
+                raise
+            logger.info("mode 'ignore': there is data by now, nothing is written")
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Make sure that nothing of this run of a batch becomes visible, unless it is decided."""
-        for message in messages:
-            if isinstance(message, WrittenPartition) and message.sink is not None:
-                message.sink.failed()
+    def abort(self, messages: Messages, batchId: int | None = None) -> None:
+        """Make sure that nothing of the job becomes visible, unless it is decided."""
+        sent = [message.sink for message in messages if isinstance(message, WrittenPartition)]
+        for sink in (self.sink, *sent):
+            if sink is not None:
+                sink.failed()
                 return
         said = self.said
-        abort_stream(said.dest, said.checkpoint or "", s3=said.s3, options=said.options)
+        if said.checkpoint is not None:
+            abort_stream(said.dest, said.checkpoint, s3=said.s3, options=said.options)
 
 
 def planned(said: SourceOptions, schema: StructType) -> FrameFiles:
     """Plan the files. Spark tells a data source nothing of its configuration, so it is not asked:
     a partition column that is an instant needs a time zone that Python knows."""
     named = {name.lower() for name in said.partition_by}
+    zone = said.time_zone
     for field in schema:
-        if field.name.lower() in named and isinstance(field.dataType, TimestampType):
-            _refuse_zone(field.name, said.time_zone)
+        if field.name.lower() not in named or not isinstance(field.dataType, TimestampType):
+            continue
+        try:
+            ZoneInfo(zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            why = f"Python does not know the time zone {zone!r:.80}"
+            hint = "Name a region like 'Europe/Berlin', or an offset like 'Etc/GMT-8' (that is"
+            hint += " UTC+8). Or call write_dataframe, or partition by a column of text"
+            if not zone:
+                why = "Spark does not tell a data source the session's time zone, in which its"
+                why += " text would be"
+                hint = 'Say it: .option("timeZone", spark.conf.get("spark.sql.session.timeZone"))'
+            told = f"partition_by: {field.name!r} is a timestamp, and {why}"
+            raise OptionError(told, hint=hint) from None
     return FrameFiles.plan(
         schema,
         said.file_format,
         said.of_format or {},
         partition_by=said.partition_by,
         max_records_per_file=said.max_records_per_file,
-        conf={TIME_ZONE: said.time_zone or None}.get,
+        conf={TIME_ZONE: zone or None}.get,
         prepared=False,
     )
-
-
-def _refuse_zone(column: str, zone: str) -> None:
-    why, hint = (
-        f"Python does not know the time zone {zone!r:.80}",
-        "Name a region like 'Europe/Berlin', or an offset like 'Etc/GMT-8' (that is UTC+8). Or call"
-        " write_dataframe, or partition by a column of text",
-    )
-    if not zone:
-        why, hint = (
-            "Spark does not tell a data source the session's time zone, in which its text would be",
-            'Say it: .option("timeZone", spark.conf.get("spark.sql.session.timeZone"))',
-        )
-    try:
-        ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        told = f"partition_by: {column!r} is a timestamp, and {why}"
-        raise OptionError(told, hint=hint) from None
 
 
 # Options ------------------------------------------------------------------------------------------
@@ -304,7 +279,7 @@ def read_options(
         name = known.get(_plain(key), "")
         field = name.rpartition(".")[2]
         if not name:
-            raise _unknown(key, list(kinds))
+            raise _unknown(key, kinds)
         if field in SECRET_FIELDS or (field == "endpoint_url" and "@" in text):
             raise _secret(key)
         if name in read:
@@ -317,8 +292,15 @@ def read_options(
         names = [name for name in read if name.startswith(prefix)]
         return {name.removeprefix(prefix): read.pop(name) for name in names}
 
+    if not read.get("path"):
+        how = "Write .save('s3://bucket/table'); in SQL: INSERT INTO t WITH"
+        how += " (path='s3://bucket/table') SELECT ... (Spark passes no options of CREATE TABLE on)"
+        raise OptionError(
+            'format("magic") has no path: it does not know where to write',
+            hint="Write .start('s3://bucket/table')" if streams else how,
+        )
     return SourceOptions(
-        dest=_path(read.pop("path", ""), streams),
+        dest=read.pop("path"),
         mode=cast(SaveMode, _mode(read.pop("if_exists", None), overwrite, streams)),
         mark_success=read.pop("mark_success", True),
         s3=S3Options(**fields_of("s3.")),
@@ -335,18 +317,6 @@ def _plain(key: str) -> str:
     """A key without what does not count; ``format`` and ``fileFormat`` are the same."""
     plain = key.lower().replace("_", "")
     return "fileformat" if plain == "format" else plain
-
-
-def _path(path: str, streams: bool) -> str:
-    if path:
-        return path
-    raise OptionError(
-        'format("magic") has no path: it does not know where to write',
-        hint="Write .start('s3://bucket/table')"
-        if streams
-        else "Write .save('s3://bucket/table'); in SQL: INSERT INTO t WITH"
-        " (path='s3://bucket/table') SELECT ... (Spark passes no options of CREATE TABLE on)",
-    )
 
 
 def _mode(if_exists: str | None, overwrite: bool, streams: bool) -> str:
@@ -368,28 +338,24 @@ def _mode(if_exists: str | None, overwrite: bool, streams: bool) -> str:
     )
 
 
-def _unknown(key: str, names: Sequence[str]) -> OptionError:
+def _unknown(key: str, names: Iterable[str]) -> OptionError:
     plain = _plain(key)
-    prefix = next((one for one in BY_FIELD if plain.startswith(one)), "")
-    near: list[str] = []
-    if prefix:
-        there = [name for name in names if name.startswith(prefix)]
-        hint = ", ".join(one for one in there if one.removeprefix(prefix) not in SECRET_FIELDS)
-    elif plain in map(_plain, SECRET_FIELDS):
+    if plain in map(_plain, SECRET_FIELDS):
         return _secret(key)
-    elif plain == "sortby":
-        return OptionError(
-            'format("magic") cannot sort', hint="Sort before: df.sortWithinPartitions(...)"
-        )
-    else:
-        known = {_plain(name): name for name in names if not name.startswith(tuple(BY_FIELD))}
-        near = difflib.get_close_matches(plain, known, n=1, cutoff=0.75)
-        hint = ", ".join(known.values())
-        hint += "; s3.<field of S3Options>, such as s3.endpoint_url; options.<field of Options>,"
-        hint += " such as options.block_bytes"
+    if plain == "sortby":
+        hint = "Sort before: df.sortWithinPartitions(...)"
+        return OptionError('format("magic") cannot sort', hint=hint)
+    prefix = next((one for one in BY_FIELD if plain.startswith(one)), "")
+    more = ""
+    if not prefix:
+        names = [name for name in names if not name.startswith(tuple(BY_FIELD))]
+        more = "; s3.<field of S3Options>, such as s3.endpoint_url; options.<field of Options>,"
+        more += " such as options.block_bytes"
+    near = {_plain(name): name for name in names if name.startswith(prefix)}
+    near = {to: one for to, one in near.items() if one.removeprefix(prefix) not in SECRET_FIELDS}
     return OptionError(
         f'format("magic") does not know the option {key!r}',
-        hint=(f"Did you mean {known[near[0]]!r}? " if near else "") + f"There are {hint}",
+        hint=f"{meant(plain, near)}There are {', '.join(near.values())}{more}",
     )
 
 

@@ -58,8 +58,6 @@ GeographyType = _type("GeographyType")  # from 4.1 on
 Refusals = Mapping[type[DataType], str]
 """Types that a format cannot keep, each with what to do about it."""
 
-Kinds = tuple[type[DataType], ...]
-
 ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
 """Where Spark's own Parquet writer keeps the schema in Spark's words. Spark reads it back: lengths
 of char and varchar, intervals, user-defined types, collations, variants, metadata of columns."""
@@ -79,11 +77,8 @@ NEVER: Refusals = {
 def file_schema(
     schema: StructType, refusals: Refusals, *, duration: Any = None, metadata: Any = None
 ) -> Any:
-    """The Arrow schema of the files of a DataFrame, whose partition columns are left out.
-
-    ``refusals`` are the types that the format cannot keep, beside those of `NEVER`; ``duration`` is
-    the Arrow type of a day-time interval (Arrow's own by default).
-    """
+    """The Arrow schema of files. ``refusals`` are the types that the format cannot keep, beside
+    those of `NEVER`; ``duration`` is the type of a day-time interval (Arrow's own by default)."""
     import pyarrow
 
     plain = {**_plain(), spark_types.DayTimeIntervalType: duration or pyarrow.duration("us")}
@@ -144,7 +139,7 @@ def as_months(column: Column) -> Column:
     return column.cast(spark_types.YearMonthIntervalType(1, 1)).cast("int")
 
 
-def _refuse(kind: DataType, path: str, refusals: Refusals, known: Kinds) -> None:
+def _refuse(kind: DataType, path: str, refusals: Refusals, known: tuple[type, ...]) -> None:
     """Refuse what the format cannot keep, and what nothing can."""
     name, advice, why = kind.simpleString(), "", ""
     if refused := next((one for one in refusals if isinstance(kind, one)), None):

@@ -12,7 +12,8 @@ that it has. Then a second Spark job uploads the files, and our job commits. Inv
 * Files of an attempt that failed are never in the listing: Spark's writer is told to move files
   into place when a task commits and when the job commits (Hadoop's algorithm 1), not before.
 * Nobody but the owner of the job's processes can read the directory. It goes when the files are
-  uploaded, or when anything failed; what a killed driver leaves is the machine's to clean.
+  uploaded, or when anything failed. What a killed driver leaves is the machine's to clean, and so
+  is what an attempt of Spark's writer writes that Spark gave up and that still runs.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
+from magic_committer.engines.arguments import whole_number
 from magic_committer.engines.items import AcceptResult, ItemWriter
 from magic_committer.errors import MagicError, OptionError, WrongType
 from magic_committer.hadoop.paths import is_hidden
 from magic_committer.job import Task
 from magic_committer.protocol.record import JobReport
 from magic_committer.spark.driver import Order, run_action, run_rdd, write_job
-from magic_committer.spark.files import CASE_SENSITIVE, format_name, records_max, refuse_hidden
+from magic_committer.spark.files import CASE_SENSITIVE, format_name, refuse_hidden
 from magic_committer.spark.partitioning import resolve
 from magic_committer.spark.types import needs
 
@@ -52,17 +54,11 @@ GROUP_BYTES = 1024**3
 """Bytes that a task uploads at most, unless one file has more: what a failed task does again."""
 GROUP_FILES = 500
 """Files that a task uploads at most."""
-REMOVE_TRIES = 3
-"""How often a removal is tried: a JVM task that Spark gave up may write meanwhile."""
 
-OURS = {
-    "mapreduce.fileoutputcommitter.algorithm.version": "1",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "true",
-}
+OURS = {"mapreduce.fileoutputcommitter.algorithm.version": "1"}
 """What the committer of Spark's writer is told, whatever the session says."""
 REFUSED = ("path", *OURS)
 """Options that would lead Spark's writer elsewhere."""
-SUCCESS = "_SUCCESS"
 
 _SPARKS_UUID = re.compile(
     r"(part-\d+-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?=[-_.][^/]*$)"  # of the last name
@@ -87,8 +83,7 @@ def write_via(
     sort_by: Sequence[str],
     max_records_per_file: int | None,
 ) -> JobReport:
-    """Write a DataFrame by Spark's own writer and a temporary directory: `write_dataframe`, which
-    says what the arguments are. An item of this engine is a group of files to upload."""
+    """`write_dataframe` by Spark's own writer. An item of this engine is a group of files."""
     if is_remote():
         raise OptionError(
             "via= needs classic Spark: with Spark Connect the driver and its files are elsewhere",
@@ -97,10 +92,10 @@ def write_via(
     needs((4, 1), "via=", "Call write_dataframe without it")
     exact = df.sparkSession.conf.get(CASE_SENSITIVE, None) == "true"
 
-    def named(names: Sequence[str], what: str) -> list[str]:
-        return [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
-
-    parts, sort = named(partition_by, "partition_by"), named(sort_by, "sort_by")
+    parts, sort = (
+        [df.columns[n] for n in resolve(names, df.columns, exact=exact, what=what)]
+        for names, what in ((partition_by, "partition_by"), (sort_by, "sort_by"))
+    )
     refuse_hidden(parts)
     if sort:
         quoted = (f"`{name.replace('`', '``')}`" for name in (*parts, *sort))
@@ -112,7 +107,7 @@ def write_via(
     for name, value in said.items():
         refuse_option(name, value)
     if max_records_per_file is not None:
-        rows = records_max(max_records_per_file, lambda key: None)
+        rows = whole_number("max_records_per_file", max_records_per_file, "1_000_000")
         writer = writer.option("maxRecordsPerFile", rows)
     writer = writer.options(**said, **OURS)
     folder, context = folder_of(via), df.sparkSession.sparkContext
@@ -175,7 +170,7 @@ def scratch(folder: str, uuid: str) -> Iterator[str]:
     try:
         yield path
     finally:
-        for _ in range(REMOVE_TRIES):
+        for _ in range(3):  # a JVM task that Spark gave up may write meanwhile
             shutil.rmtree(path, ignore_errors=True)
         if os.path.exists(path):
             logger.warning("the scratch directory %s could not be removed: remove it", path)
@@ -183,11 +178,9 @@ def scratch(folder: str, uuid: str) -> Iterator[str]:
 
 def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
     """Run Spark's own writer, on the driver. Give how many files and bytes its tasks counted."""
-    silent = MagicError(
-        f"Spark {session.version} does not say how many files its writer wrote",
-        hint="via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave"
-        " via out",
-    )
+    hint = "via= is tested with Spark 4.3 and its own spark.sql.sources.useV1SourceList. Leave via"
+    told = f"Spark {session.version} does not say how many files its writer wrote"
+    silent = MagicError(told, hint=f"{hint} out")
     # What `writer.save(url)` does. But that forgets the plan, which has the counts.
     try:
         command = writer._jwrite.saveCommand(session._jvm.scala.Some(url))
@@ -210,26 +203,21 @@ def encode(session: Any, writer: Any, url: str) -> tuple[int, int]:
 
 
 def listed(data: str, counted: tuple[int, int]) -> list[ViaFile]:
-    """List what Spark's writer committed, without what is hidden. Refuse what has no marker of the
-    writer, for it may be a part, and what is not what Spark's tasks ``counted``: files, bytes."""
+    """List what Spark's writer committed, without what is hidden. Refuse what is not what Spark's
+    tasks ``counted``: files, bytes."""
     files = []
     for path in Path(data).rglob("*"):
         if path.is_file():
             seen = path.stat()
             files.append(ViaFile(str(path.relative_to(data)), seen.st_size, seen.st_mtime_ns))
-    if SUCCESS not in {file.name for file in files}:
-        raise MagicError(
-            f"Spark's writer left no {SUCCESS} in {data}: the driver's Python does not see what its"
-            " JVM wrote",
-            hint="Pass a via that is the same directory for both",
-        )
     files = sorted(file for file in files if not is_hidden(file.name))
     there = (len(files), sum(file.size for file in files))
     if there != counted:
         raise MagicError(
             f"Spark's tasks wrote {counted[0]} files of {counted[1]} bytes, but {data} holds"
             f" {there[0]} files of {there[1]} bytes",
-            hint="Each executor must share the directory: pass another via, or leave it out",
+            hint="Each executor must share the directory with the driver: pass another via, or"
+            " leave it out",
         )
     return files
 
@@ -247,31 +235,30 @@ def balanced(files: Sequence[ViaFile], tasks_min: int) -> list[list[ViaFile]]:
 
 
 def upload_files(task: Task, groups: Iterable[tuple[str, list[ViaFile]]]) -> None:
-    """Upload groups of files, each as it was listed; `MagicError`: one has changed, or is not seen
-    here."""
+    """Upload groups of files, each as it was listed; what changes meanwhile `put_file` refuses."""
     for data, file in ((data, file) for data, group in groups for file in group):
         path = f"{data}/{file.name}"
-        why: OSError | MagicError | None = None
-        try:  # to put a file compares it before and after
-            task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
-        except (OSError, MagicError) as error:
-            why = error
-        try:
-            seen = os.stat(path)
-        except OSError as error:
-            found = f"{socket.gethostname()} sees none ({error})"
-        else:
-            found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
-            if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
-                if why is not None:  # the store has refused it
-                    raise why
-                continue
-        raise MagicError(
-            f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
-            f" changed at {file.mtime_ns} ns",
-            hint="Driver and executors must share the directory, as one user, and nobody else may"
-            " write into it: pass another via",
-        ) from why
+        refuse_another(path, file)
+        task.put_file(path, final_name(file.name, task._job.uuid), unique=True)
+        refuse_another(path, file)
+
+
+def refuse_another(path: str, file: ViaFile) -> None:
+    """Refuse what is not the file that was listed."""
+    try:
+        seen = os.stat(path)
+    except OSError as error:
+        found = f"{socket.gethostname()} sees none ({error})"
+    else:
+        found = f"{seen.st_size} bytes, changed at {seen.st_mtime_ns} ns"
+        if (seen.st_size, seen.st_mtime_ns) == (file.size, file.mtime_ns):
+            return
+    raise MagicError(
+        f"{path} is not what Spark's writer left: {found}, planned were {file.size} bytes,"
+        f" changed at {file.mtime_ns} ns",
+        hint="Driver and executors must share the directory, as one user, and nobody else may"
+        " write into it: pass another via",
+    )
 
 
 def final_name(name: str, uuid: str) -> str:

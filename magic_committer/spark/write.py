@@ -60,9 +60,6 @@ from magic_committer.spark.via import write_via
 
 logger = logging.getLogger("magic_committer")
 
-SCHEMA_TASK = "schema"
-"""The task of the driver's own file. The driver writes it if no partition had rows."""
-
 Row = TypeVar("Row")
 WriteRows = Callable[[Task, Iterable[Row]], object]
 """The user's function: writes the rows of one partition into files of a task."""
@@ -137,17 +134,12 @@ def write_dataframe(
         What became of the job.
 
     Raises:
-        WrongType: ``df`` is an RDD (use `write_partitions`) or no DataFrame of Spark; ``dest`` is a
-            `Path`, and so on. Nothing was started.
-        OptionError: the format, mode or a column does not exist, ``df`` is a stream, or a file
-            cannot hold a column's type, or no path can tell a partition column's, or ``via`` cannot
-            be used. Nothing was started.
+        WrongType, OptionError: ``df`` is an RDD (use `write_partitions`), a stream or no DataFrame
+            of Spark; the format, mode or a column does not exist; a file cannot hold a column's
+            type, or no path can tell a partition column's; ``via`` cannot be used. What pyarrow or
+            Spark raises for wrong ``writer_options``. Nothing was started.
         MagicError: ``via`` does not hold what Spark's tasks wrote: an executor does not share it.
-            The job is aborted.
-
-        What pyarrow or Spark raises for wrong ``writer_options``. Nothing was started.
-
-        What Spark raises if a partition finally fails. The job is aborted.
+            What Spark raises if a partition finally fails. The job is aborted.
 
         Otherwise as `magic_committer.start` and `magic_committer.Job.commit`.
     """
@@ -277,8 +269,7 @@ def foreach_batch(
         if done is not None and done >= number and is_ours:
             tell_passed_over(batch, done)
             return
-        run = local_property(df, RUN_PROPERTY)
-        end_earlier_runs(dest, checkpoint, s3, options, run=run)
+        end_earlier_runs(dest, checkpoint, s3, options, local_property(df, RUN_PROPERTY))
         logger.info("batch %s of query %s: %s", number, batch.query, append(df, batch=batch))
 
     return write
@@ -328,10 +319,8 @@ def write_partitions(
         What became of the job, and in ``report.returned`` what ``fn`` returned.
 
     Raises:
-        WrongType: ``rdd`` is a DataFrame (use `write_dataframe`) or no RDD; ``dest`` is a `Path`,
-            and so on. Nothing was started.
-        TypeError: ``fn`` is a generator or a coroutine: its body would never run. Nothing was
-            started.
+        WrongType: ``rdd`` is a DataFrame (use `write_dataframe`) or no RDD; ``fn`` is a generator
+            or a coroutine, whose body would never run. Nothing was started.
         CommitIncomplete: the job is committed, but not all files are visible yet. The error says
             how to finish it. Its ``report`` holds what ``fn`` returned.
 
@@ -389,6 +378,6 @@ def schema_task(files: FrameFiles, job: Job, results: Sequence[TaskCommit]) -> l
     process. Give its result."""
     if any(result.files for result in results):
         return []
-    with job.task(SCHEMA_TASK) as task:
+    with job.task("schema") as task:
         files.write_empty(task)
     return [task.result]

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.cluster.machines import WORKER_HOSTS, cluster, executor_of_this_task, executors
 from tests.spark.conftest import ZOMBIE_MILLISECONDS, environment, gate, lake
-from tests.spark.lake import until
+from tests.spark.lake import builder, until
 
 __all__ = ["environment", "gate", "lake"]
 
@@ -27,12 +27,9 @@ def master(environment: str, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def session(master: str) -> Iterator[SparkSession]:
     """An application with an executor of one core on each host. A copy of a task is begun as soon
     as half of all tasks have ended and it takes a little longer than they."""
-    made = (
-        SparkSession.builder.master(master)
+    made: SparkSession = (
+        builder(master)
         .appName("magic-committer cluster tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.cores.max", len(WORKER_HOSTS))
         .config("spark.executor.cores", 1)
         .config("spark.executor.memory", "700m")
@@ -76,7 +73,7 @@ def workplace(rows: Iterable[int]) -> list[int]:
 
 @pytest.fixture
 def via(tmp_path: Path) -> str:
-    """An empty directory, for ``via=``."""
+    """An empty directory, for ``via=``. A slow attempt of Spark's may write into it again later."""
     folder = tmp_path / "scratch"
     folder.mkdir()
     return folder.as_uri()

@@ -8,11 +8,10 @@ import sys
 import time
 from collections.abc import Iterable
 
-from pyspark.sql import SparkSession
-
 import magic_committer as mc
 from magic_committer.spark import write_partitions
 from tests.nightly import most
+from tests.spark.lake import builder
 
 TASKS = most(1_000, 12)
 FILES = 5 * TASKS
@@ -33,11 +32,8 @@ def write_file_each(task: mc.Task, rows: Iterable[int]) -> None:
 def main(master: str, dest: str) -> None:
     """Run the job; it is not expected to end."""
     spark = (
-        SparkSession.builder.master(master)
+        builder(master)
         .appName("magic-committer, a driver that is killed")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.cores.max", 3)
         .config("spark.executor.cores", 1)
         .config("spark.executor.memory", "700m")

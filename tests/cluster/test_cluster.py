@@ -21,19 +21,12 @@ from magic_committer.spark import via as module
 from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.via import ViaFile, upload_files
 from tests.cluster.machines import executor_of_this_task, executors, kill
-from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, until
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake, attempt_number, until
 
 ROWS, PARTITIONS = 40, 4
 STRAGGLER = "3"
 """The task that is slow when it runs first."""
 FACES = ["dataframe", "staged", "partitions"]
-
-
-def attempt_number() -> int:
-    """Spark's number of the attempt that runs here: 0 for the first of a run of the stage."""
-    context = TaskContext.get()
-    assert context is not None
-    return context.attemptNumber()
 
 
 def write_rows(task: mc.Task, rows: Iterable[Any]) -> None:
@@ -133,9 +126,7 @@ def test_a_slow_attempt_of_a_dataframe_is_overtaken(
 
     @udf(returnType="long", useArrow=False)
     def slow(row: int) -> int:
-        context = TaskContext.get()
-        assert context is not None
-        if row == ROWS - 1 and context.attemptNumber() == 0:
+        if row == ROWS - 1 and attempt_number() == 0:
             gate.note("slow")
             gate.wait("job is over")
         return row
@@ -264,9 +255,7 @@ def test_an_executor_that_is_killed_while_sparks_writer_encodes(
 
     @udf(returnType="long", useArrow=False)
     def dies(row: int) -> int:
-        context = TaskContext.get()
-        assert context is not None
-        if row == 15 and context.attemptNumber() == 0:
+        if row == 15 and attempt_number() == 0:
             gate.note("killed")
             kill(executor_of_this_task())
         return row
@@ -323,18 +312,4 @@ def test_a_stage_that_runs_again_is_seen_once(
     places = [attempt.partition(":")[0] for attempt in attempts]
     assert len(places) > len(set(places)), "no stage ran again"
     exact(lake, report)
-    assert left_in(via) == []
-
-
-# Queries that fail --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("face", FACES)
-def test_cut_input_publishes_nothing(spark: SparkSession, lake: Lake, via: str, face: str) -> None:
-    """A division by zero above the tasks ends their input as if it were whole: nothing becomes
-    visible, by any face."""
-    df = spark.range(0, 100_000, 1, 2).select("id", expr("1 / (90000 - id) AS x"))
-    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        save(face, df, lake, via)
-    assert lake.becomes_untouched()
     assert left_in(via) == []

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.servers import make_bucket, moto_server
-from tests.spark.lake import BUCKET, Gate, Lake
+from tests.spark.lake import BUCKET, Gate, Lake, builder
 from tools import java
 from tools.moto_server import CREDENTIALS
 
@@ -51,12 +51,9 @@ def event_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(environment: str, event_log: Path) -> Iterator[SparkSession]:
     """Two tasks at a time, each tried up to three times."""
-    session = (
-        SparkSession.builder.master("local[2,3]")
+    session: SparkSession = (
+        builder("local[2,3]")
         .appName("magic-committer tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "Europe/Berlin")
         .config("spark.eventLog.enabled", "true")
@@ -82,3 +79,12 @@ def lake(environment: str, request: pytest.FixtureRequest) -> Lake:
 def gate(tmp_path: Path) -> Gate:
     """Lets a task and the test wait for each other."""
     return Gate(str(tmp_path))
+
+
+@pytest.fixture
+def via(tmp_path: Path) -> Iterator[str]:
+    """An empty directory, for ``via=``, in which nothing is left."""
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    yield folder.as_uri()
+    assert os.listdir(folder) == []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from magic_committer.commit.publish import Publication
-from magic_committer.spark.source import MagicSource, MagicStreamWriter, MagicWriter
+from magic_committer.spark.source import MagicSource, MagicWriter, Messages
 
 
 class HalfCommitted(MagicSource):
@@ -25,28 +23,19 @@ class HalfCommitted(MagicSource):
         """The writer of ``magic``, with another commit."""
         made = super().writer(schema, overwrite)
         assert isinstance(made, MagicWriter)
-        return Killed(made.sink, made.files, made.ignores)
+        return Killed(made.said, made.files, made.sink)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> MagicStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> MagicWriter:
         """The stream writer of ``magic``, with another commit."""
         made = super().streamWriter(schema, overwrite)
-        assert isinstance(made, MagicStreamWriter)
-        return KilledInBatch(made.said, made.files, made.sink)
+        assert isinstance(made, MagicWriter)
+        return Killed(made.said, made.files, made.sink)
 
 
 class Killed(MagicWriter):
     """Dies once the job is decided, before the first file is completed."""
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Die."""
-        die_when_decided()
-        super().commit(messages)
-
-
-class KilledInBatch(MagicStreamWriter):
-    """The same, for a micro-batch."""
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+    def commit(self, messages: Messages, batchId: int | None = None) -> None:
         """Die."""
         die_when_decided()
         super().commit(messages, batchId)

@@ -13,6 +13,8 @@ from typing import Any
 import boto3
 import pyarrow
 import pyarrow.parquet
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from magic_committer.options import Options
 
@@ -61,9 +63,20 @@ class Lake:
         body: bytes = found["Body"].read()
         return body
 
+    def copied(self, where: Path) -> str:
+        """The path of a new directory, to which the files are copied."""
+        where.mkdir()
+        for name, body in self.data().items():
+            (where / name).write_bytes(body)
+        return str(where)
+
     def tables(self) -> list[pyarrow.Table]:
         """All Parquet files, in the order of their names, one table each."""
         return [pyarrow.parquet.read_table(BytesIO(body)) for body in self.data().values()]
+
+    def ids(self) -> list[int]:
+        """What a reader of Parquet finds in column ``id``."""
+        return sorted(number for table in self.tables() for number in table["id"].to_pylist())
 
     def open_uploads(self) -> list[str]:
         """Keys of the uploads under the destination that are neither completed nor aborted."""
@@ -162,6 +175,24 @@ class Gate:
         path = Path(self.directory, f"{name}.notes")
         until(lambda: count == 0 or (path.exists() and path.read_text().count("\n") >= count))
         return path.read_text().splitlines() if path.exists() else []
+
+
+def attempt_number() -> int:
+    """Spark's number of the attempt that runs here: 0 for the first of a run of its stage."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.attemptNumber()
+
+
+def builder(master: str) -> Any:
+    """What builds a session on this machine, without a page for people."""
+    made: Any = SparkSession.builder
+    return (
+        made.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+    )
 
 
 def until(holds: Callable[[], bool]) -> None:

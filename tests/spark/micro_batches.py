@@ -21,7 +21,7 @@ from magic_committer.job import Job, Task
 from magic_committer.spark import driver as runs
 from magic_committer.spark import source
 from magic_committer.spark.driver import QUERY_PROPERTY
-from magic_committer.spark.source import MagicSource, MagicStreamWriter, WrittenPartition
+from magic_committer.spark.source import MagicSource, MagicWriter, WrittenPartition
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from magic_committer.upload import sender
@@ -53,26 +53,26 @@ class Driver:
     overwrite: bool = False
     attempt: int = 0
 
-    def planned(self) -> MagicStreamWriter:
+    def planned(self) -> MagicWriter:
         """The planner's writer: the job is started."""
         made = MagicSource(self.options()).streamWriter(SCHEMA, self.overwrite)
-        assert isinstance(made, MagicStreamWriter)
+        assert isinstance(made, MagicWriter)
         return made
 
     def options(self) -> dict[str, str]:
         """What Spark passes."""
         return {"path": DEST, "checkpointlocation": CHECKPOINT}
 
-    def committing(self) -> MagicStreamWriter:
+    def committing(self) -> MagicWriter:
         """The writer of the process that commits or aborts."""
         there: MagicSource = pickle.loads(pickle.dumps(MagicSource(self.options())))
         made = there.streamWriter(SCHEMA, self.overwrite)
-        assert isinstance(made, MagicStreamWriter)
+        assert isinstance(made, MagicWriter)
         assert made.sink is None
         return made
 
     def written(
-        self, writer: MagicStreamWriter, batch: int, rows: Sequence[int] | None = None
+        self, writer: MagicWriter, batch: int, rows: Sequence[int] | None = None
     ) -> list[WrittenPartition]:
         """What the tasks send; other ``rows`` than the batch has, if they are given."""
         rows = rows_of(batch) if rows is None else rows
@@ -81,7 +81,7 @@ class Driver:
             self.attempt += 1
             mine = rows[partition * ROWS : (partition + 1) * ROWS]
             with in_task(partition, self.attempt):
-                there: MagicStreamWriter = pickle.loads(pickle.dumps(writer))
+                there: MagicWriter = pickle.loads(pickle.dumps(writer))
                 numbers = pyarrow.array(mine, pyarrow.int64())
                 message = there.write(iter([pyarrow.record_batch({"n": numbers})]))
             messages.append(pickle.loads(pickle.dumps(message)))
@@ -99,7 +99,7 @@ class Driver:
 
 def new_driver(*, overwrite: bool = False) -> Driver:
     """A driver whose planner has not looked for earlier runs."""
-    runs._LOOKED.clear()
+    runs.end_earlier_runs.cache_clear()
     return Driver(overwrite, attempt=1000)
 
 
@@ -185,7 +185,7 @@ def _one_stream(store: MemoryStore, chance: random.Random, tally: Tally, batches
     batch = 0
     while batch < batches:
         if chance.random() < 0.5:
-            runs._LOOKED.clear()  # the next batch is a new process's
+            runs.end_earlier_runs.cache_clear()  # the next batch is a new process's
         if chance.random() < 0.6:
             _kill_one(store, driver, batch, chance, tally)
             if batch and chance.random() < 0.3:

@@ -69,17 +69,6 @@ def test_what_is_read_back_equals_the_dataframe(spark: SparkSession, lake: Lake)
     assert whole.schema.remove_metadata().equals(file_schema(df.schema, {}))
 
 
-def test_spark_reads_the_same(spark: SparkSession, lake: Lake, tmp_path: Any) -> None:
-    """Spark's own reader finds in the files what was in the DataFrame."""
-    df = spark.createDataFrame([row(number) for number in range(6)], EVERY_TYPE).drop("nothing")
-    write_dataframe(df, lake.dest)
-    for name, body in lake.data().items():
-        (tmp_path / name).write_bytes(body)
-    found = spark.read.parquet(str(tmp_path))
-    assert found.schema.fieldNames() == df.schema.fieldNames()
-    assert sorted(found.collect(), key=lambda one: one.id) == df.collect()
-
-
 def test_names_tell_partition_and_job(spark: SparkSession, lake: Lake) -> None:
     """A partition with rows becomes one file, named for partition and job; one without becomes
     none."""
@@ -113,13 +102,6 @@ def test_ignore_heeds_data_that_comes_meanwhile(
     monkeypatch.setattr("magic_committer.spark.driver.Order.finds_data", lambda order: False)
     assert write_dataframe(spark.range(3), lake.dest, mode="ignore").skipped
     assert lake.keys() == ["old"]
-
-
-def test_row_groups_hold_many_of_sparks_batches(spark: SparkSession, lake: Lake) -> None:
-    """Spark hands over 10,000 rows at a time; a row group holds far more."""
-    write_dataframe(spark.range(0, 50_000, 1, 1), lake.dest)
-    (body,) = lake.data().values()
-    assert pyarrow.parquet.ParquetFile(BytesIO(body)).metadata.num_row_groups == 1
 
 
 class Recorder(ColumnFiles):
@@ -176,10 +158,9 @@ def test_a_row_group_of_narrow_rows_is_one_row_group() -> None:
 
 def write(files: formats.ParquetFiles, file: BytesIO, batches: Iterable[Any]) -> None:
     """Write a whole file."""
-    body = files.begin(file)
-    for batch in batches:
-        body.add(batch)
-    body.end()
+    with files.begin(file) as add:
+        for batch in batches:
+            add(batch)
 
 
 def written_by(files: formats.ParquetFiles, batches: Iterable[Any]) -> Any:
@@ -322,14 +303,6 @@ def test_an_error_of_a_group_ends_the_input() -> None:
     body.give_up(error)
     assert recorder.seen() == ([1], True)
     assert not hasattr(error, "__notes__")
-
-
-def test_writer_options_reach_the_writer(spark: SparkSession, lake: Lake) -> None:
-    """Options for pyarrow's writer, such as the compression, are heeded."""
-    write_dataframe(spark.range(3).coalesce(1), lake.dest, writer_options={"compression": "zstd"})
-    (body,) = lake.data().values()
-    column = pyarrow.parquet.ParquetFile(BytesIO(body)).metadata.row_group(0).column(0)
-    assert column.compression == "ZSTD"
 
 
 def test_what_cannot_be_written_is_refused_before_anything_starts(

@@ -141,18 +141,6 @@ def test_a_task_writes_one_file_for_each_partition(spark: SparkSession, lake: La
     assert sum(len(rows) for rows in of_ours(lake).values()) == 40_000
 
 
-def test_overwrite_partitions_replaces_only_what_is_written(
-    spark: SparkSession, lake: Lake
-) -> None:
-    """Directories that the job writes lose their old rows, others keep them."""
-    old = spark.range(6).selectExpr("id", "id % 3 AS p")
-    write_dataframe(old, lake.dest, partition_by=["p"])
-    new = spark.range(100, 102).selectExpr("id", "1L AS p")
-    write_dataframe(new, lake.dest, mode="overwrite_partitions", partition_by=["p"])
-    found = {name: sorted(row["id"] for row in rows) for name, rows in of_ours(lake).items()}
-    assert found == {"p=0": [0, 3], "p=1": [100, 101], "p=2": [2, 5]}
-
-
 @pytest.mark.parametrize("columns", [[], ["p"]])
 def test_no_file_has_more_rows_than_it_may(
     spark: SparkSession, lake: Lake, columns: list[str]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterable
-from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
 from magic_committer.spark import write_partitions
+from tests.spark.drivers import driver, interrupted
 from tests.spark.lake import Gate, Lake, until
 
 PROMPT_SECONDS = 100.0
@@ -24,22 +20,12 @@ PROMPT_SECONDS = 100.0
 def test_ctrl_c_ends_the_driver(environment: str, lake: Lake, gate: Gate) -> None:
     """A driver that gets SIGINT while its tasks write ends soon with KeyboardInterrupt, and says
     what became of the job; nothing is visible and no upload is open."""
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.interrupted", gate.directory, lake.dest],
-        cwd=Path(__file__).resolve().parents[2],
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    with driver:
-        try:
-            gate.notes("writing", 2)
-            assert len(lake.shows_uploads(2)) == 2
-            driver.send_signal(signal.SIGINT)
-            _, told = driver.communicate(timeout=PROMPT_SECONDS)
-        finally:
-            driver.kill()
-    assert driver.returncode != 0
+    with driver("write", gate, lake) as running:
+        gate.notes("writing", 2)
+        assert len(lake.shows_uploads(2)) == 2
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=PROMPT_SECONDS)
+    assert running.returncode != 0
     _, raised, said = told.rpartition("\nKeyboardInterrupt")
     assert raised
     assert "is aborted: nothing of it is visible" in said  # the JVM may log behind it
@@ -59,10 +45,6 @@ def test_the_spark_job_is_cancelled_whoever_raises(
             gate.note("writing")
             gate.wait("released")
 
-    def interrupt() -> None:
-        gate.notes("writing", 1)
-        os.kill(os.getpid(), signal.SIGINT)
-
     def another(number: int) -> int:
         gate.wait("released")
         return number
@@ -71,19 +53,14 @@ def test_the_spark_job_is_cancelled_whoever_raises(
     neighbour = threading.Thread(
         target=lambda: sums.append(spark.sparkContext.parallelize([1], 1).map(another).sum())
     )
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    watcher = threading.Thread(target=interrupt)
+    neighbour.start()
     try:
-        neighbour.start()
-        watcher.start()
-        with pytest.raises(KeyboardInterrupt):
+        with interrupted(gate, "writing"):
             write_partitions(spark.sparkContext.parallelize(range(4), 1), lake.dest, write)
         assert lake.is_untouched()
         until(lambda: len(tracker.getActiveJobsIds()) == 1)
     finally:
-        signal.signal(signal.SIGINT, handler)
         gate.open("released")
-        watcher.join()
         neighbour.join()
     assert sums == [1]
     assert lake.becomes_untouched()

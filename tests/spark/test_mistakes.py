@@ -15,7 +15,7 @@ from magic_committer.spark import write_dataframe, write_partitions
 from magic_committer.spark.driver import Order, write_job
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, visible
+from tests.promises.hands import DEST
 
 
 class Frame(DataFrame):
@@ -40,16 +40,18 @@ def write_rows(task: mc.Task, rows: Any) -> None:
     """What is never called."""
 
 
-def test_an_rdd_for_a_dataframe_names_the_other_call() -> None:
-    """``write_dataframe(rdd)`` says `write_partitions`."""
+def test_an_rdd_or_a_dataframe_names_the_other_call() -> None:
+    """``write_dataframe(rdd)`` says `write_partitions`, and the other way round."""
     with pytest.raises(TypeError, match=r"not an RDD.*write_partitions\(rdd, dest, fn\)"):
         write_dataframe(rdd(), DEST)  # type: ignore[arg-type]
-
-
-def test_a_dataframe_for_an_rdd_names_the_other_call() -> None:
-    """``write_partitions(df)`` says `write_dataframe`."""
     with pytest.raises(TypeError, match=r"not a DataFrame.*write_dataframe\(df, dest\)"):
         write_partitions(Frame(), DEST, write_rows)  # type: ignore[arg-type]
+
+
+def test_a_generator_is_refused_at_once() -> None:
+    """Its body would never run."""
+    with pytest.raises(TypeError, match="whose body nobody runs"):
+        write_partitions(rdd(), DEST, lambda task, rows: (yield))
 
 
 @pytest.mark.parametrize("rows", [[1, 2], None, {"a": 1}])
@@ -95,34 +97,6 @@ def one_task(work: ItemWriter, accept: AcceptResult) -> list[str]:
         file.write("1")
     accept(0, TryResult(task.result))
     return ["0"]
-
-
-@pytest.mark.parametrize(
-    ("mode", "means", "stays"),
-    [
-        ("Append", "append", True),
-        ("OVERWRITE", "replace", False),
-        ("replace", "replace", False),
-        ("Overwrite_Partitions", "replace_partitions", False),
-        ("replace_partitions", "replace_partitions", False),
-    ],
-)
-def test_both_vocabularies_write_in_any_case(mode: str, means: str, stays: bool) -> None:
-    """Spark's words and the library's mean the same to Spark's calls."""
-    with memory_store() as store:
-        store.put_object("t/old.csv", b"old")
-        assert fill(store, mode).mode == means
-        assert ("t/old.csv" in visible(store)) == stays
-
-
-@pytest.mark.parametrize("mode", ["error", "ErrorIfExists", "fail", "FAIL", "fail_partitions"])
-def test_both_vocabularies_refuse_data_in_the_callers_words(mode: str) -> None:
-    """What is there stays, and the error has the caller's word."""
-    with memory_store() as store:
-        store.put_object("t/old.csv", b"old")
-        with pytest.raises(mc.DestinationExists, match=f"mode {mode!r}"):
-            fill(store, mode)
-        assert visible(store) == {"t/old.csv": b"old"}
 
 
 @pytest.mark.parametrize("mode", ["ignore", "Ignore"])

@@ -60,12 +60,3 @@ def test_present_data_is_an_error_ignored_joined_or_replaced(write: Write, lake:
     assert write(range(7, 9), mode="overwrite").mode == "replace"
     assert numbers(lake) == [7, 8]
     assert lake.open_uploads() == []
-
-
-def test_a_mode_that_is_not_there_is_refused(write: Write, lake: Lake) -> None:
-    """A mode that nobody knows is an error that names those that there are; nothing is written."""
-    known = "append, error, errorifexists, overwrite, overwrite_partitions, ignore, fail"
-    for mode in ("overwrit", "update", ""):
-        with pytest.raises(ValueError, match=known):
-            write(range(4), mode=mode)
-    assert lake.is_untouched()

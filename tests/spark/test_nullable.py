@@ -90,9 +90,8 @@ def test_rows_of_strict_schemas_are_written(name: str) -> None:
     kind = to_arrow_schema(given, timezone="Europe/Berlin").field(0).type
     batch = pyarrow.RecordBatch.from_arrays([pyarrow.nulls(3, kind)], names=["c"])
     file = BytesIO()
-    body = FrameFiles.plan(given, "parquet", {}, conf=lambda key: None).encoder.begin(file)
-    body.add(batch)
-    body.end()
+    with FrameFiles.plan(given, "parquet", {}, conf=lambda key: None).encoder.begin(file) as add:
+        add(batch)
     assert pyarrow.parquet.read_table(BytesIO(file.getvalue()))["column"].null_count == 3
 
 
@@ -114,27 +113,8 @@ def test_a_left_join_of_structs_is_written(spark: SparkSession, lake: Lake, tmp_
     plain: Any = df.schema["plain"].dataType
     assert not plain.fields[0].nullable  # else this test could not fail
     write_dataframe(df, lake.dest)
-    for name, body in lake.data().items():
-        (tmp_path / name).write_bytes(body)
-    found = spark.read.parquet(str(tmp_path))
+    found = spark.read.parquet(lake.copied(tmp_path / "ours"))
     assert sorted(found.collect(), key=lambda one: one.id) == sorted(
         df.collect(), key=lambda one: one.id
     )
     assert [row.plain for row in found.collect() if row.id >= 2] == [None, None]
-
-
-def test_spark_reads_the_schema_that_it_reads_of_its_own_files(
-    spark: SparkSession, lake: Lake, tmp_path: Any
-) -> None:
-    """A reader in Spark finds the columns of our files as it finds those of ``df.write.parquet``:
-    nullable, all of them."""
-    df = spark.sql(f"SELECT * FROM ({LEFT}) LEFT JOIN ({RIGHT}) USING (id)").coalesce(1)
-    write_dataframe(df, lake.dest)
-    (tmp_path / "ours").mkdir()
-    for name, body in lake.data().items():
-        (tmp_path / "ours" / name).write_bytes(body)
-    df.write.parquet(str(tmp_path / "sparks"))
-    ours, theirs = (spark.read.parquet(str(tmp_path / name)) for name in ("ours", "sparks"))
-    assert ours.schema == theirs.schema
-    (table,) = lake.tables()
-    assert [field.name for field in every_field(table.schema) if not field.nullable] == []

@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
 from magic_committer.engines.items import ItemWriter
-from magic_committer.spark import PartitionsReport, write_dataframe, write_partitions
-from tests.spark.lake import BUCKET, Gate, Lake
+from magic_committer.spark import write_dataframe, write_partitions
+from tests.spark.lake import HALF_A_BLOCK, Gate, Lake
 
 
 def write_lines(task: mc.Task, rows: Iterable[Any]) -> None:
@@ -65,54 +64,12 @@ def test_a_committer_and_an_endpoint_may_be_named(spark: SparkSession, lake: Lak
     assert json.loads(lake.read("_SUCCESS"))["committer"] == "directory"
 
 
-def test_a_partition_larger_than_a_part(spark: SparkSession, lake: Lake) -> None:
-    """A file of more than one part arrives whole."""
-    mebibyte = bytes(range(256)) * 4096
-
-    def write(task: mc.Task, rows: Iterable[bytes]) -> None:
-        with task.open("large.bin") as file:
-            for row in rows:
-                file.write(row)
-
-    rows = spark.sparkContext.parallelize([mebibyte] * 12, 1)
-    write_partitions(rows, lake.dest, write, options=mc.Options(block_bytes=5 * 1024**2))
-    assert lake.data() == {"large.bin": mebibyte * 12}
-    etag = lake.client.head_object(Bucket=BUCKET, Key=f"{lake.name}/large.bin")["ETag"]
-    assert etag.strip('"').endswith("-3")
-
-
 def test_partitions_without_files(spark: SparkSession, lake: Lake) -> None:
     """A job whose tasks open no file, or that has no tasks, commits and marks."""
     for rows in (spark.sparkContext.parallelize(range(4), 2), spark.sparkContext.emptyRDD()):
         report = write_partitions(rows, lake.dest, lambda task, rows: None)
         assert (report.outcome, report.files) == ("committed", 0)
     assert lake.keys() == ["_SUCCESS"]
-
-
-def test_a_generator_is_refused_at_once(spark: SparkSession, lake: Lake) -> None:
-    """A function that yields would never run: it is refused before anything is started."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> Iterator[int]:
-        with task.open("never.csv"):
-            yield from rows
-
-    with pytest.raises(TypeError, match="whose body nobody runs"):
-        write_partitions(spark.sparkContext.range(4), lake.dest, write)
-    assert lake.is_untouched()
-
-
-def test_a_returned_iterator_fails_the_task(spark: SparkSession, lake: Lake) -> None:
-    """A function that returns an iterator, of which nobody would notice that it never ran,
-    fails."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> Any:
-        with task.open("half.csv", "w") as file:
-            file.write("written")
-        return map(print, rows) if task.task_id == "1" else [1, 2, 3]
-
-    with pytest.raises(Exception, match="returns a map, whose body nobody runs"):
-        write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
-    assert lake.is_untouched()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,97 +99,26 @@ def test_what_the_function_returned_is_in_the_report(spark: SparkSession, lake: 
     assert (again.skipped, again.returned) == (True, ())
 
 
-def test_only_what_accepted_attempts_returned_counts(
-    spark: SparkSession, lake: Lake, gate: Gate
+def test_each_partition_may_return_its_share(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a task that Spark runs again, the report holds what the attempt returned that counts."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> str:
-        gate.note("attempt")
-        if task.task_id == "0" and len(gate.notes("zero")) == 0:
-            gate.note("zero")
-            raise ValueError("the first attempt fails")
-        return task.attempt_id
-
-    report = write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
-    assert len(gate.notes("attempt")) == 3
-    assert len(set(report.returned)) == 2
-
-
-@pytest.mark.parametrize(
-    ("returned", "told"),
-    [
-        (
-            lambda: bytes(3000),
-            r"returned a bytes of 3,0\d\d bytes; all items .* pickled, each 1,000",
-        ),
-        (threading.Lock, "returned a lock that cannot be pickled"),
-    ],
-)
-def test_what_cannot_travel_fails_the_task(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch, returned: Any, told: str
-) -> None:
-    """A value that is too large or cannot be pickled is an error that says so; nothing is
-    written."""
+    """A value that is larger is an error that says so; nothing is written."""
 
     def write(task: mc.Task, rows: Iterable[int]) -> object:
         with task.open(f"{task.task_id}.csv", "w") as file:
             file.write("written")
-        return returned() if task.task_id == "1" else bytes(900)
+        return bytes(3000) if task.task_id == "1" else bytes(900)
 
     monkeypatch.setattr("magic_committer.engines.items.RETURNED_BYTES_MAX", 2000)
+    told = r"returned a bytes of 3,0\d\d bytes; all items .* pickled, each 1,000"
     with pytest.raises(Exception, match=told):
         write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
     assert lake.is_untouched()
 
 
-def test_what_was_returned_is_not_lost_with_an_incomplete_commit(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When the job is decided and not finished, the error's report holds what was returned."""
-    failure = mc.CommitIncomplete("not yet", job_id="j")
-
-    def interrupted(job: mc.Job, *_: Any, **__: Any) -> None:
-        failure.report = job.abort()  # so that nothing stays
-        raise failure
-
-    monkeypatch.setattr(mc.Job, "commit", interrupted)
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        write_partitions(
-            spark.sparkContext.parallelize(range(4), 2), lake.dest, lambda task, rows: sum(rows)
-        )
-    report = raised.value.report
-    assert isinstance(report, PartitionsReport)
-    assert report.returned == (1, 5)
-
-
-def test_two_partitions_of_one_name_are_refused(spark: SparkSession, lake: Lake) -> None:
-    """Where two partitions write one name, nothing becomes visible, and the error names it."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        with task.open("same.csv", "w") as file:
-            file.writelines(f"{row}\n" for row in rows)
-
-    with pytest.raises(mc.CommitRefused, match=r"same\.csv"):
-        write_partitions(spark.sparkContext.parallelize(range(4), 2), lake.dest, write)
-    assert lake.is_untouched()
-
-
-def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake) -> None:
-    """The driver's credentials are not in what travels to executors, which use their own."""
-    s3 = mc.S3Options(access_key="SENTINEL-KEY", secret_key="SENTINEL-SECRET")
-    rows = spark.sparkContext.parallelize(range(4), 2)
-    report = write_partitions(rows, lake.dest, write_lines, s3=s3)
-    assert report.files == 2
-    job = mc.start(lake.dest, accept="results", track="memory", s3=s3)
-    dumps: Any = cloudpickle.dumps
-    assert b"SENTINEL" not in dumps(ItemWriter(job, write_lines))
-    job.abort()
-
-
-def test_no_secret_is_in_sparks_event_log(spark: SparkSession, lake: Lake, event_log: Path) -> None:
+def test_secrets_stay_on_the_driver(spark: SparkSession, lake: Lake, event_log: Path) -> None:
     """What Spark writes down of its jobs (plans, names, call sites, settings), which others read in
-    its history server, holds none of the driver's credentials."""
+    its history server, and what travels to executors hold none of the driver's credentials."""
     s3 = mc.S3Options(access_key="SENTINEL-KEY", secret_key="SENTINEL-SECRET")
     spark.sparkContext.setJobDescription("told to the log")
     rows = spark.sparkContext.parallelize(range(4), 2)
@@ -242,6 +128,10 @@ def test_no_secret_is_in_sparks_event_log(spark: SparkSession, lake: Lake, event
     spark.sparkContext.setJobDescription("")
     spark.range(1).count()  # its end flushes what came before
     told = b"".join(file.read_bytes() for file in event_log.rglob("*") if file.is_file())
+    job = mc.start(lake.dest, accept="results", track="memory", s3=s3)
+    dumps: Any = cloudpickle.dumps
+    told += dumps(ItemWriter(job, write_lines))
+    job.abort()
     assert b"told to the log" in told
     assert b"SparkListenerJobEnd" in told
     assert b"SENTINEL" not in told
@@ -280,14 +170,42 @@ def test_attempts_are_named_for_sparks(spark: SparkSession, lake: Lake) -> None:
     assert len({number for _, number in told.values()}) == 2
 
 
-def test_the_pendingsets_are_gone(spark: SparkSession, lake: Lake) -> None:
-    """While tasks run there is the job's record; after the job there is no control object left."""
+def test_two_jobs_in_one_directory_at_once(spark: SparkSession, lake: Lake, gate: Gate) -> None:
+    """A job that starts, and then commits or aborts, while another writes into the same directory
+    touches neither its uploads nor its record; both complete."""
 
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        found = boto3.client("s3").list_objects_v2(Bucket=BUCKET, Prefix=f"{lake.name}/__magic_job")
-        with task.open("seen.txt", "w") as file:
-            file.writelines(one["Key"] + "\n" for one in found.get("Contents", ()))
+    def slow(task: mc.Task, rows: Iterable[int]) -> None:
+        with task.open("slow.csv", "w") as file:
+            file.writelines(f"{row}\n" for row in rows)
+            file.write(HALF_A_BLOCK)
+            lake.shows_uploads(1)
+            gate.open("slow is writing")
+            gate.wait("others have ended")
 
-    write_partitions(spark.sparkContext.parallelize(range(2), 1), lake.dest, write)
-    assert lake.read("seen.txt").decode().rstrip().endswith("/_job.json")
-    assert lake.keys() == ["_SUCCESS", "seen.txt"]
+    def quick(task: mc.Task, rows: Iterable[int]) -> None:
+        gate.wait("slow is writing")
+        with task.open("quick.csv", "w") as file:
+            file.writelines(f"{row}\n" for row in rows)
+
+    def failing(task: mc.Task, rows: Iterable[int]) -> None:
+        quick(task, rows)
+        raise RuntimeError("as the test wants")
+
+    rows = spark.sparkContext.parallelize(range(3), 1)
+    with ThreadPoolExecutor(1) as beside:
+        first = beside.submit(write_partitions, rows, lake.dest, slow, mode="append")
+        try:
+            second = write_partitions(rows, lake.dest, quick, mode="append")
+            with pytest.raises(Exception, match="as the test wants"):
+                write_partitions(rows, lake.dest, failing, mode="append")
+            (left,) = lake.open_uploads()
+            assert left.startswith("slow")
+        finally:
+            gate.open("others have ended")
+        assert first.result().files == second.files == 1
+    assert [name.partition("-")[0].partition(".")[0] for name in sorted(lake.data())] == [
+        "quick",
+        "slow",
+    ]
+    assert {body.rstrip() for body in lake.data().values()} == {b"0\n1\n2"}
+    assert lake.open_uploads() == []

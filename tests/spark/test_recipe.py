@@ -7,7 +7,6 @@ import json
 import re
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -49,18 +48,16 @@ def picture(number: int) -> ml_shards.Sample:
     return f"{number:06d}", {"bin": bytes([number]) * 700, "cls": str(number % 3).encode()}
 
 
-def shards_in(lake: Lake, spark: SparkSession) -> tuple[dict[str, Any], list[ml_shards.Sample]]:
-    """The example, run twice, the second time with 10 samples: its index, and all its samples."""
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # webdataset leaves the last shard open
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_shards_are_read_back(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
+    """The example, run twice, the second time with 10 samples: the index names exactly the shards
+    that are there, with the samples of each; a reader of the format finds every sample, once; and
+    so does the library webdataset."""
     for count in (30, 10):
         rows = spark.sparkContext.parallelize(range(count), 3).map(picture)
-        index = ml_shards.export_shards(rows, lake.dest)
-    return index, [picture(number) for number in range(10)]
-
-
-def test_shards_are_read_back_by_their_index(spark: SparkSession, lake: Lake) -> None:
-    """The index names exactly the shards that are there, with the samples of each; a reader of the
-    format finds every sample, once."""
-    told, wanted = shards_in(lake, spark)
+        told = ml_shards.export_shards(rows, lake.dest)
+    wanted = [picture(number) for number in range(10)]
     data = lake.data()
     index = json.loads(data.pop(ml_shards.INDEX))
     assert index == told
@@ -71,19 +68,9 @@ def test_shards_are_read_back_by_their_index(spark: SparkSession, lake: Lake) ->
         assert len(samples) == shard["samples"]
         found += samples
     assert found == wanted
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # webdataset leaves the last shard open
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_shards_are_read_back_by_webdataset(
-    spark: SparkSession, lake: Lake, tmp_path: Path
-) -> None:
-    """The library webdataset reads the same samples from the shards."""
     webdataset = pytest.importorskip("webdataset")
-    index, wanted = shards_in(lake, spark)
-    for name, body in lake.data().items():
-        (tmp_path / name).write_bytes(body)
-    urls = [str(tmp_path / shard["url"]) for shard in index["shards"]]
+    where = lake.copied(tmp_path / "shards")
+    urls = [f"{where}/{shard['url']}" for shard in index["shards"]]
     read = webdataset.WebDataset(urls, shardshuffle=False)
     assert [(one["__key__"], one["bin"], one["cls"]) for one in read] == [
         (name, parts["bin"], parts["cls"]) for name, parts in wanted

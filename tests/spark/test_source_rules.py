@@ -18,7 +18,6 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 import magic_committer as mc
-from magic_committer import _wiring
 from magic_committer.errors import Unanswered
 from magic_committer.job import Job, Task
 from magic_committer.spark import source
@@ -80,6 +79,7 @@ def test_text_becomes_the_type_of_the_field() -> None:
         }
     )
     assert (said.max_records_per_file, said.mark_success) == (10, False)
+    assert read({"max_records_per_file": "0"}).max_records_per_file is None
     assert (said.partition_by, said.time_zone) == (("a,b",), "UTC")
     assert said.of_format == {"compression": "zstd", "parquet.block.size": "1000000"}
     assert said.s3 == mc.S3Options(
@@ -90,11 +90,6 @@ def test_text_becomes_the_type_of_the_field() -> None:
         transport="boto3",
     )
     assert said.options == mc.Options(block_bytes=16 * 1024**2, buffer="disk")
-
-
-def test_zero_rows_a_file_means_any_number() -> None:
-    """As Spark's own option ``maxRecordsPerFile``."""
-    assert read({"max_records_per_file": "0"}).max_records_per_file is None
 
 
 @pytest.mark.parametrize(
@@ -109,6 +104,7 @@ def test_zero_rows_a_file_means_any_number() -> None:
         ({"s3.endpoint_url": "https://me:hunter2@x"}, "is a secret"),
         ({"s3.endpoint": "x"}, r"There are s3\.endpoint_url"),
         ({"options.blocks": "1"}, r"There are options\.block_bytes"),
+        ({"s3.sekretkey": "hunter2"}, r"'s3\.sekretkey'\. There are s3\.endpoint_url"),
         ({"options.block_bytes": "8M"}, r"'options\.block_bytes': '8M' is not a whole number"),
         ({"options.block_bytes": "1"}, "block_bytes=1 is not between"),
         ({"s3.retry_seconds_max": "soon"}, "is not a number"),
@@ -120,6 +116,7 @@ def test_zero_rows_a_file_means_any_number() -> None:
         ({"partition_by": "[a]"}, "as JSON, .*b"),
         ({"sort_by": "a"}, r"Sort before: df\.sortWithinPartitions"),
         ({"if_exists": "overwrit"}, "Did you mean 'overwrite'"),
+        ({"checkpointlocation": "s3a://b/c"}, "does not know the option 'checkpointlocation'"),
     ],
 )
 def test_a_wrong_option_is_told_with_what_there_is(given: dict[str, str], told: str) -> None:
@@ -332,27 +329,6 @@ def test_nothing_is_started_where_something_is_refused(s3: MemoryStore) -> None:
     with pytest.raises(mc.DestinationExists):
         made(if_exists="error")
     assert s3.keys() == ("t/old.csv",)
-
-
-def test_tasks_and_the_commit_give_signs_of_life(
-    s3: MemoryStore, attempts: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No other process lives as long as the job; each sign ends with its process's part."""
-    giving: list[Any] = []
-    began = 0
-
-    def every(seconds: float, function: Any) -> Any:
-        nonlocal began
-        began += 1
-        giving.append(function)
-        return lambda: giving.remove(function)
-
-    monkeypatch.setattr(_wiring.pool, "every", every)
-    writer = made()
-    messages = run(writer, attempts, [1, 1])
-    assert (began, giving) == (2, [])
-    elsewhere(writer).commit(messages)
-    assert (began, giving) == (3, [])
 
 
 @pytest.mark.parametrize("rare", [[0, 5_000], [9_999]], ids=["mixed", "in order"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,17 +128,6 @@ def test_a_commit_that_fails_after_the_decision_is_finished_by_the_next_run(
     assert s3.open_uploads() == ()
 
 
-def test_a_paused_driver_publishes_nothing_twice(s3: MemoryStore) -> None:
-    """It wakes when another driver has run its batch and the next one."""
-    old, new = Driver(), Driver(attempt=100)
-    paused = old.written(old.planned(), 0)
-    new.run(0)
-    new.run(1)
-    old.committing().commit(paused, 0)
-    expect_rows(s3, range(2))
-    assert s3.open_uploads() == ()
-
-
 def test_a_new_driver_ends_what_a_killed_one_has_left(s3: MemoryStore) -> None:
     """Its upload would stay open until somebody cleans up; other queries are left alone."""
     other = mc.start(DEST, checkpoint="s3a://bucket/another")
@@ -214,12 +202,6 @@ def test_a_stream_that_cannot_be_counted_is_refused(
     assert s3.keys() == ()
 
 
-def test_a_batch_has_no_checkpoint(s3: MemoryStore) -> None:
-    """The option is a stream's."""
-    with pytest.raises(mc.OptionError, match="does not know the option 'checkpointlocation'"):
-        MagicSource({"path": DEST, "checkpointlocation": CHECKPOINT}).writer(SCHEMA, False)
-
-
 def test_mistakes_of_foreach_batch_are_told_at_once() -> None:
     """Not by a query that fails hours later."""
     mistakes: tuple[dict[str, Any], ...] = (
@@ -231,11 +213,6 @@ def test_mistakes_of_foreach_batch_are_told_at_once() -> None:
     for wrong in mistakes:
         with pytest.raises((mc.MagicError, TypeError)):
             foreach_batch(**{"dest": DEST, **wrong})
-
-
-def test_no_secret_travels_with_a_stream(s3: MemoryStore) -> None:
-    """The pickled writer holds no key of the environment."""
-    assert b"secret_key" not in pickle.dumps(Driver().planned())
 
 
 @pytest.mark.parametrize("seed", range(3))

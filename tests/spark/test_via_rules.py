@@ -100,14 +100,6 @@ def test_what_is_listed_is_what_was_committed(tmp_path: Path) -> None:
             module.listed(str(tmp_path), counted)
 
 
-def test_a_write_that_did_not_finish_is_not_listed(tmp_path: Path) -> None:
-    """Without the marker of Spark's writer there may be a part of the files: that is an error."""
-    (tmp_path / "part-1").write_text("rows")
-    for data in (tmp_path, tmp_path / "none"):
-        with pytest.raises(mc.MagicError, match="left no _SUCCESS"):
-            module.listed(str(data), (1, 4))
-
-
 def test_hidden_partition_columns_are_refused() -> None:
     """A column whose directories readers would not see cannot be partitioned by."""
     for name in ("_day", ".day"):

@@ -19,7 +19,8 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 import magic_committer as mc
-from magic_committer.spark import write_dataframe, write_partitions
+from magic_committer.spark import write_partitions
+from tests.spark.drivers import driver
 from tests.spark.lake import Gate, Lake
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,14 +58,6 @@ def test_sparks_ui_names_the_tasks_that_write(spark: SparkSession, lake: Lake, g
     assert not list(context.getJobTags())
 
 
-def test_a_dataframes_tasks_are_named_too(spark: SparkSession, lake: Lake, event_log: Path) -> None:
-    """Spark's event log, and so its history server, names the job of `write_dataframe`."""
-    report = write_dataframe(spark.range(4), lake.dest)
-    spark.range(1).count()  # its end flushes what came before
-    told = b"".join(file.read_bytes() for file in event_log.rglob("*") if file.is_file())
-    assert f"magic-committer: write {lake.dest}/ (job {report.job_id})".encode() in told
-
-
 def test_progress_is_told_while_tasks_run(spark: SparkSession, lake: Lake, gate: Gate) -> None:
     """The progress function hears of Spark's tasks before the last one has ended; what it holds
     needs no pickling."""
@@ -84,24 +77,6 @@ def test_progress_is_told_while_tasks_run(spark: SparkSession, lake: Lake, gate:
     report = write_partitions(rows, lake.dest, write, progress=progress)
     assert report.outcome == "committed"
     assert mc.Progress("write", 1, 2, "tasks") in heard
-
-
-def test_a_progress_function_that_raises_costs_nothing(
-    spark: SparkSession, lake: Lake, gate: Gate, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An error of the progress function is logged, and the job goes on."""
-
-    def progress(step: mc.Progress) -> None:
-        gate.open("raised")
-        raise ValueError("no bar here")
-
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        if task.task_id == "1":
-            gate.wait("raised")
-
-    rows = spark.sparkContext.parallelize(range(2), 2)
-    assert write_partitions(rows, lake.dest, write, progress=progress).outcome == "committed"
-    assert "the progress function raised" in caplog.text
 
 
 def test_a_worker_process_has_one_client(spark: SparkSession, lake: Lake, gate: Gate) -> None:
@@ -131,8 +106,7 @@ SHIPPED = """
 import sys
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-getattr(spark.sparkContext, sys.argv[3])(sys.argv[1]) if sys.argv[3] == "addPyFile" else (
-    spark.addArtifacts(sys.argv[1], pyfile=True))
+spark.sparkContext.addPyFile(sys.argv[1])
 
 def write(task, rows):
     import magic_committer
@@ -147,19 +121,15 @@ print(report.returned[0])
 """A driver that ships the library to its workers."""
 
 
-@pytest.mark.parametrize("how", ["addPyFile", "addArtifacts"])
-def test_the_library_works_from_a_zip(
-    environment: str, lake: Lake, tmp_path: Path, how: str
-) -> None:
-    """Shipped as a zip, by `addPyFile` (as by ``--py-files``) or `addArtifacts`, the library works
-    in tasks from that zip."""
+def test_the_library_works_from_a_zip(environment: str, lake: Lake, tmp_path: Path) -> None:
+    """Shipped as a zip, by `addPyFile` (as by ``--py-files``), it works in tasks from that zip."""
     shipped = tmp_path / "shipped.zip"
     with zipfile.ZipFile(shipped, "w") as file:
         for source in (ROOT / "magic_committer").rglob("*"):
             if source.is_file() and "__pycache__" not in source.parts:
                 file.write(source, source.relative_to(ROOT))
     run = subprocess.run(
-        [sys.executable, "-c", SHIPPED, str(shipped), lake.dest, how],
+        [sys.executable, "-c", SHIPPED, str(shipped), lake.dest],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -172,35 +142,21 @@ def test_the_library_works_from_a_zip(
     assert lake.data() == {"where.txt": where.encode()}
 
 
-@pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_during_the_commit(
-    environment: str, lake: Lake, gate: Gate, monkeypatch: pytest.MonkeyPatch, times: int
+    environment: str, lake: Lake, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C during the commit, once or twice, ends the driver soon; it says that the job is
-    committed, and how to finish it; `recover` does."""
+    """Ctrl-C during the commit ends the driver soon; it says that the job is committed, and how to
+    finish it; `recover` does."""
     monkeypatch.setattr("tests.spark.lake.PATIENCE_SECONDS", STARTS_SECONDS)
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.interrupted_commit", gate.directory, lake.dest],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    with driver:
-        try:
-            gate.notes("completing", 1)
-            interrupted = time.monotonic()
-            for _ in range(times):
-                driver.send_signal(signal.SIGINT)
-                time.sleep(0.5)
-            _, told = driver.communicate(timeout=PROMPT_SECONDS)
-        finally:
-            driver.kill()
+    with driver("commit", gate, lake) as running:
+        gate.notes("completing", 1)
+        interrupted = time.monotonic()
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=PROMPT_SECONDS)
     assert time.monotonic() - interrupted < PROMPT_SECONDS
-    assert driver.returncode != 0
+    assert running.returncode != 0
     assert "KeyboardInterrupt" in told
-    if times == 1:
-        assert "is committed" in told
+    assert "is committed" in told
     [record] = [key for key in lake.keys() if key.endswith("/_job.json")]
     report: Any = mc.recover(lake.dest, record.removeprefix("__magic_job-").partition("/")[0])
     assert report.outcome == "committed"

@@ -1,5 +1,5 @@
 """The faces of Spark on ``file://``: all of a job's files or none, through the manifest committer.
-(Streams: test_stream.)
+(``format("magic")`` and streams: test_source, test_stream.)
 
 There is no S3 server for these tests: what would ask one fails.
 """
@@ -11,28 +11,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import col, expr, udf
+from pyspark.sql.functions import col
 
 import magic_committer as mc
-from magic_committer.cli.main import run
 from magic_committer.spark import write_dataframe, write_partitions
-from tests.spark.half_committed import HalfCommitted
-from tests.spark.lake import Disk, Gate
+from tests.spark.lake import Disk, Gate, attempt_number
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Disk:
     """A destination that does not exist yet."""
     return Disk(tmp_path / "table")
-
-
-def attempt_number() -> int:
-    """Spark's number of the attempt that runs here: 0 for the first."""
-    context = TaskContext.get()
-    assert context is not None
-    return context.attemptNumber()
 
 
 def test_an_rdd_is_written_and_a_failed_attempt_is_not(
@@ -59,40 +49,6 @@ def test_an_rdd_is_written_and_a_failed_attempt_is_not(
     assert disk.names() == ["_SUCCESS", "part-0.csv", "part-1.csv"]
 
 
-def test_of_two_attempts_that_both_end_one_is_seen(
-    spark: SparkSession, disk: Disk, gate: Gate
-) -> None:
-    """Speculation: a second attempt of a task commits under other names while the first one is
-    still alive, which ends later. Only the attempt that Spark took is seen."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        text = "".join(f"{row}\n" for row in rows)
-        (job,) = mc.inspect(disk.dest)
-        twin = mc.attach(disk.dest, job.id).task(task.task_id)
-        with twin, twin.open("twin.csv", "w") as file:
-            file.write(text)
-        with task.open("accepted.csv", "w") as file:
-            file.write(text)
-
-    write_partitions(spark.sparkContext.parallelize(range(2), 1), disk.dest, write)
-    assert disk.names() == ["_SUCCESS", "accepted.csv"]
-    assert disk.data()["accepted.csv"] == b"0\n1\n"
-
-
-def test_a_task_that_never_succeeds_leaves_nothing(spark: SparkSession, disk: Disk) -> None:
-    """Spark's error, and an empty directory: no data, no record."""
-
-    def write(task: mc.Task, rows: Iterable[int]) -> None:
-        with task.open(f"{task.task_id}.csv", "w") as file:
-            file.write("all of it")
-        if task.task_id == "1":
-            raise RuntimeError("as the test wants")
-
-    with pytest.raises(Exception, match="as the test wants"):
-        write_partitions(spark.sparkContext.parallelize(range(2), 2), disk.dest, write)
-    assert disk.becomes_untouched()
-
-
 def test_every_mode_of_a_dataframe(spark: SparkSession, disk: Disk) -> None:
     """error, append, ignore, overwrite, overwrite_partitions: as on S3."""
 
@@ -116,15 +72,6 @@ def test_every_mode_of_a_dataframe(spark: SparkSession, disk: Disk) -> None:
     assert [name for name in disk.names() if name.startswith("_")] == ["_SUCCESS"]
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "text", "orc", "arrow"])
-def test_other_formats_are_written_too(spark: SparkSession, disk: Disk, format: str) -> None:
-    """What is encoded here and what the JVM encodes; without rows, a file that holds none."""
-    df = spark.range(0, 4, 1, 2).select(col("id").cast("string").alias("line"))
-    assert write_dataframe(df, disk.dest, format).files == 2
-    empty = write_dataframe(df.where("false"), f"{disk.dest}/empty", format)
-    assert empty.outcome == "committed"
-
-
 def test_sparks_own_writer_encodes_for_a_disk(
     spark: SparkSession, disk: Disk, tmp_path: Path
 ) -> None:
@@ -134,60 +81,6 @@ def test_sparks_own_writer_encodes_for_a_disk(
     write_dataframe(spark.range(0, 6, 1, 2), disk.dest, "orc", via=scratch.as_uri())
     assert sorted(row.id for row in spark.read.orc(disk.dest).collect()) == list(range(6))
     assert list(scratch.iterdir()) == []
-
-
-def test_cut_input_publishes_nothing(spark: SparkSession, disk: Disk) -> None:
-    """Spark fails above a task, which sees its input end: nothing is left."""
-    cut = spark.range(0, 100_000, 1, 1).select("id", expr("1 / (90000 - id) AS x"))
-    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        write_dataframe(cut, disk.dest)
-    assert disk.becomes_untouched()
-
-
-def test_the_format_magic_writes_to_a_disk(spark: SparkSession, disk: Disk, gate: Gate) -> None:
-    """Save, save again over it, and a task that is retried: each row once, no record left."""
-
-    def fails_once(number: int) -> int:
-        if number == 7 and not gate.notes("failed"):
-            gate.note("failed")
-            raise RuntimeError("as the test wants")
-        return number
-
-    flaky = udf(lambda number: fails_once(number), "bigint")
-    spark.range(3).write.format("magic").mode("append").save(disk.dest)
-    rows = spark.range(0, 10, 1, 2).select(flaky(col("id")).alias("id"))
-    rows.write.format("magic").mode("overwrite").save(disk.dest)
-    assert disk.ids() == list(range(10))
-    assert gate.notes("failed") == [""]
-    assert [name for name in disk.names() if name.startswith("_")] == ["_SUCCESS"]
-    spark.range(3).write.format("magic").mode("append").option("if_exists", "ignore").save(
-        disk.dest
-    )
-    assert disk.ids() == list(range(10))
-
-
-def test_a_commit_that_dies_is_finished_by_the_command_line(
-    spark: SparkSession, disk: Disk, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The process that commits is killed when the job is decided, and Spark's abort undoes nothing.
-    An operator finds the job, and makes all files visible."""
-    spark.dataSource.register(HalfCommitted)
-    with pytest.raises(Exception, match=r"Writing job failed|exited unexpectedly|crashed"):
-        spark.range(0, 6, 1, 2).write.format("half_committed").mode("append").save(disk.dest)
-    assert disk.data() == {}
-    (job,) = mc.inspect(disk.dest)
-    assert (job.state, job.files, job.visible) == ("committing", 2, 0)
-    assert run(["job", "recover", disk.dest, job.id, "--yes"]) == 0
-    assert "committed" in capsys.readouterr().out
-    assert disk.ids() == list(range(6))
-
-
-def test_a_failed_save_leaves_nothing(spark: SparkSession, disk: Disk) -> None:
-    """Spark calls the abort of ``format("magic")``: the job's directory goes."""
-    cut = spark.range(0, 100_000, 1, 1).select("id", expr("1 / (90000 - id) AS x"))
-    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
-        cut.write.format("magic").mode("append").save(disk.dest)
-    assert disk.becomes_untouched()
 
 
 @pytest.mark.parametrize("dest", ["file://host/x", "ftp://x/y", "/no/url"])

@@ -11,14 +11,13 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, LongType
 
 import magic_committer as mc
 from magic_committer.spark import foreach_batch, register, types, write_dataframe, write_partitions
 from magic_committer.spark.types import release
-from tests.spark.lake import Lake
+from tests.spark.lake import Lake, attempt_number
 from tests.spark_faces.feed import ROWS, Feed, magic
 
 ASKED_FOR = os.environ.get("MAGIC_COMMITTER_TEST_SPARK", "")
@@ -36,9 +35,7 @@ class FailsOnce:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         yield from batches
-        context = TaskContext.get()
-        assert context is not None
-        if context.attemptNumber() == 0:
+        if attempt_number() == 0:
             raise RuntimeError("the first attempt fails")
 
 
@@ -57,11 +54,6 @@ def rows(plain: DataFrame) -> DataFrame:
     return plain.mapInArrow(FailsOnce(), plain.schema)
 
 
-def ids(lake: Lake) -> list[int]:
-    """The ids in the Parquet files."""
-    return sorted(n for table in lake.tables() for n in table["id"].to_pylist())
-
-
 def test_this_is_the_release_that_was_asked_for() -> None:
     """`make sparks` says which it has installed."""
     assert pyspark.__version__ == ASKED_FOR
@@ -73,10 +65,8 @@ def test_a_dataframe_is_there_once(
 ) -> None:
     """Attempts fail; Spark reads the same schema and the same rows as from its own files."""
     assert write_dataframe(rows, lake.dest, mode="append").files == 2
-    assert ids(lake) == list(range(60))
-    (tmp_path / "ours").mkdir()
-    for name, body in lake.data().items():
-        (tmp_path / "ours" / name).write_bytes(body)
+    assert lake.ids() == list(range(60))
+    lake.copied(tmp_path / "ours")
     plain.write.parquet(str(tmp_path / "theirs"))
     read = plain.sparkSession.read
     ours, theirs = (read.parquet(str(tmp_path / who)) for who in ("ours", "theirs"))
@@ -113,11 +103,9 @@ def test_partitions_of_an_rdd_are_there_once(spark: SparkSession, lake: Lake) ->
     def write(task: mc.Task, numbers: Iterable[int]) -> int:
         with task.open(f"{task.task_id}.txt", "w", unique=True) as file:
             file.write("".join(f"{number}\n" for number in numbers))
-        context = TaskContext.get()
-        assert context is not None
-        if context.attemptNumber() == 0:
+        if attempt_number() == 0:
             raise RuntimeError("the first attempt fails")
-        return context.partitionId()
+        return int(task.task_id)
 
     report = write_partitions(spark.sparkContext.parallelize(range(60), 2), lake.dest, write)
     assert report.returned == (0, 1)
@@ -132,7 +120,7 @@ def test_batches_of_a_stream_are_there_once(spark: SparkSession, lake: Lake, fee
     for _ in range(2):
         feed.run(feed.rows(spark).writeStream.foreachBatch(foreach_batch(lake.dest)))
         feed.forget_last_commit()
-    assert ids(lake) == list(range(2 * ROWS))
+    assert lake.ids() == list(range(2 * ROWS))
 
 
 def says(least: tuple[int, int], what: str) -> Any:
@@ -153,7 +141,7 @@ def test_the_format_magic(spark: SparkSession, rows: DataFrame, lake: Lake) -> N
     register(spark)
     with pytest.raises(Exception, match="misspelt"):
         rows.write.format("magic").mode("append").option("misspelt", 1).save(lake.dest)
-    assert ids(lake) == list(range(60))
+    assert lake.ids() == list(range(60))
 
 
 def test_streams_of_the_format_magic(spark: SparkSession, lake: Lake, feed: Feed) -> None:
@@ -167,7 +155,7 @@ def test_streams_of_the_format_magic(spark: SparkSession, lake: Lake, feed: Feed
         assert lake.is_untouched()
         return
     feed.run(magic(feed.rows(spark)), lake.dest)
-    assert ids(lake) == list(range(2 * ROWS))
+    assert lake.ids() == list(range(2 * ROWS))
 
 
 def test_files_of_spark_s_own_writer(rows: DataFrame, lake: Lake, tmp_path: Path) -> None:
@@ -183,7 +171,7 @@ def test_files_of_spark_s_own_writer(rows: DataFrame, lake: Lake, tmp_path: Path
         assert lake.is_untouched()
         return
     write()
-    assert ids(lake) == list(range(60))
+    assert lake.ids() == list(range(60))
 
 
 def test_types_that_a_release_lacks_are_no_other_types() -> None:

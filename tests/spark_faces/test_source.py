@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
@@ -14,8 +11,9 @@ from pyspark.sql.functions import col, expr, udf
 
 import magic_committer as mc
 from magic_committer.spark import register
+from tests.spark.drivers import driver
 from tests.spark.half_committed import HalfCommitted
-from tests.spark.lake import Gate, Lake, until
+from tests.spark.lake import Disk, Gate, Lake, until
 
 PROMPT_SECONDS = 60.0
 
@@ -25,60 +23,32 @@ def magic(df: DataFrame, mode: str = "append", **options: str) -> DataFrameWrite
     return df.write.format("magic").mode(mode).options(**options)
 
 
-def numbers(lake: Lake) -> list[int]:
-    """What a reader finds in column ``id``."""
-    return sorted(n for table in lake.tables() for n in table["id"].to_pylist())
-
-
-def settled(lake: Lake) -> bool:
+def settled(place: Lake | Disk) -> bool:
     """Whether nothing but files and the marker is there."""
-    control = [key for key in lake.keys() if key.startswith("__magic")]
-    return control == [] and lake.open_uploads() == []
+    names = place.keys() if isinstance(place, Lake) else place.names()
+    control = [name for name in names if name.startswith("__magic")]
+    return control == [] and place.open_uploads() == []
 
 
 def test_the_format_is_known_without_registering_and_appends(
     spark: SparkSession, lake: Lake
 ) -> None:
-    """Spark finds the format by itself; each save is one job, whose record goes."""
+    """Spark finds the format by itself; each save is one job, whose record goes. `register` may be
+    called all the same, and again."""
     for begin in (0, 5):
         magic(spark.range(begin, begin + 5, 1, 2)).save(lake.dest)
-    assert numbers(lake) == list(range(10))
+        register(spark)
+    assert lake.ids() == list(range(10))
     assert len(lake.data()) == 4
     assert "_SUCCESS" in lake.keys()
-    assert settled(lake)
-
-
-def test_a_registered_format_is_the_same(spark: SparkSession, lake: Lake) -> None:
-    """`register` may be called where Spark has found the format, and again."""
-    register(spark)
-    register(spark)
-    magic(spark.range(3)).save(lake.dest)
-    assert numbers(lake) == [0, 1, 2]
-
-
-def test_overwrite_replaces(spark: SparkSession, lake: Lake) -> None:
-    """The old files go after the new ones are visible."""
-    magic(spark.range(9)).save(lake.dest)
-    magic(spark.range(2), "overwrite").save(lake.dest)
-    assert numbers(lake) == [0, 1]
     assert settled(lake)
 
 
 def test_options_of_any_case_reach_the_writer(spark: SparkSession, lake: Lake) -> None:
     """``markSuccess`` and ``mark_success`` are one option."""
     magic(spark.range(3), markSuccess="false", Compression="zstd").save(lake.dest)
-    assert numbers(lake) == [0, 1, 2]
+    assert lake.ids() == [0, 1, 2]
     assert "_SUCCESS" not in lake.keys()
-
-
-def test_if_exists_is_error_or_ignore(spark: SparkSession, lake: Lake) -> None:
-    """What Spark's own modes would do; the error carries the hint."""
-    magic(spark.range(2), if_exists="error").save(lake.dest)
-    with pytest.raises(AnalysisException, match=r"(?s)DestinationExists.*mode 'error'"):
-        magic(spark.range(5), if_exists="error").save(lake.dest)
-    magic(spark.range(5), if_exists="ignore").save(lake.dest)
-    assert numbers(lake) == [0, 1]
-    assert settled(lake)
 
 
 def test_a_dataframe_without_rows_becomes_a_file_with_its_schema(
@@ -121,23 +91,10 @@ def spark_free_read(lake: Lake) -> list[tuple[int, str]]:
     )
 
 
-def test_a_timestamp_in_the_path_needs_a_time_zone(spark: SparkSession, lake: Lake) -> None:
-    """Its text is in the session's time zone, which a data source is not told."""
-    rows = spark.range(1).select("id", expr("timestamp'2026-07-01 12:00:00' AS at"))
-    with pytest.raises(AnalysisException, match=r"(?s)time zone.*option..timeZone"):
-        magic(rows, partitionBy="at").save(lake.dest)
-    magic(rows, partitionBy="at", timeZone="Europe/Berlin").save(lake.dest)
-    (key,) = lake.data()
-    assert key.startswith("at=2026-07-01 12%3A00%3A00/")
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, r"has no path.*Write \.save\("),
-        ({"path": "s3://lake/x", "partition": "a"}, "does not know the option 'partition'"),
         ({"path": "s3://lake/x", "s3.access_key": "hunter2"}, "is a secret"),
-        ({"path": "s3://lake/x", "if_exists": "overwrite"}, "contradict each other"),
         ({"path": "ftp://host/x"}, "PathError"),
     ],
 )
@@ -167,12 +124,6 @@ def test_sparks_partition_by_is_refused_by_spark(spark: SparkSession, lake: Lake
         magic(spark.range(1)).partitionBy("id").save(lake.dest)
 
 
-def test_reading_says_how_to_read(spark: SparkSession, lake: Lake) -> None:
-    """The format only writes."""
-    with pytest.raises(AnalysisException, match=r"(?s)only writes.*spark\.read\.parquet"):
-        spark.read.format("magic").load(lake.dest)
-
-
 # SQL ----------------------------------------------------------------------------------------------
 
 
@@ -183,13 +134,13 @@ def test_sql_inserts_with_options(spark: SparkSession, lake: Lake) -> None:
         where = f"WITH (path = '{lake.dest}')"
         spark.sql(f"INSERT INTO magic_sql {where} SELECT id FROM range(3)")
         spark.sql(f"INSERT INTO magic_sql {where} VALUES (7L)")
-        assert numbers(lake) == [0, 1, 2, 7]
+        assert lake.ids() == [0, 1, 2, 7]
         spark.sql(f"INSERT OVERWRITE magic_sql {where} VALUES (8L)")
-        assert numbers(lake) == [8]
+        assert lake.ids() == [8]
         with pytest.raises(AnalysisException, match="has no path"):
             spark.sql("INSERT INTO magic_sql VALUES (9L)")
         spark.range(2).writeTo("magic_sql").option("path", lake.dest).append()
-        assert numbers(lake) == [0, 1, 8]
+        assert lake.ids() == [0, 1, 8]
     finally:
         spark.sql("DROP TABLE magic_sql")
 
@@ -203,7 +154,7 @@ def test_tables_are_made_by_calls_that_take_a_path(spark: SparkSession, lake: La
     assert not spark.catalog.tableExists("magic_ctas")
     try:
         magic(spark.range(3), path=lake.dest).saveAsTable("magic_saved")
-        assert numbers(lake) == [0, 1, 2]
+        assert lake.ids() == [0, 1, 2]
     finally:
         spark.sql("DROP TABLE IF EXISTS magic_saved")
 
@@ -211,16 +162,16 @@ def test_tables_are_made_by_calls_that_take_a_path(spark: SparkSession, lake: La
 # What fails ---------------------------------------------------------------------------------------
 
 
-def test_cut_input_publishes_nothing(spark: SparkSession, lake: Lake) -> None:
+def test_cut_input_publishes_nothing(spark: SparkSession, place: Lake | Disk) -> None:
     """Spark fails above a task, which sees its input end: no file, no upload, no record."""
     cut = spark.range(0, 100_000, 1, 1).select("id", expr("1 / (90000 - id) AS x"))
     with pytest.raises(PySparkException, match="DIVIDE_BY_ZERO"):
-        magic(cut).save(lake.dest)
-    assert lake.becomes_untouched()
+        magic(cut).save(place.dest)
+    assert place.becomes_untouched()
 
 
 def test_a_task_that_fails_is_retried_and_seen_once(
-    spark: SparkSession, lake: Lake, gate: Gate
+    spark: SparkSession, place: Lake | Disk, gate: Gate
 ) -> None:
     """The rows of each partition are there once."""
 
@@ -231,47 +182,37 @@ def test_a_task_that_fails_is_retried_and_seen_once(
         return number
 
     flaky = udf(lambda number: fails_once(number), "bigint")
-    magic(spark.range(0, 10, 1, 2).select(flaky(col("id")).alias("id"))).save(lake.dest)
+    magic(spark.range(0, 10, 1, 2).select(flaky(col("id")).alias("id"))).save(place.dest)
     assert gate.notes("failed") == [""]
-    assert numbers(lake) == list(range(10))
-    assert settled(lake)
+    assert place.ids() == list(range(10))
+    assert settled(place)
 
 
 def test_a_commit_that_dies_after_the_decision_is_finished_by_recover(
-    spark: SparkSession, lake: Lake
+    spark: SparkSession, place: Lake | Disk
 ) -> None:
     """The process that commits is killed when the job is decided. Spark's abort comes in another
     process and undoes nothing; `recover` makes all files visible."""
     spark.dataSource.register(HalfCommitted)
     with pytest.raises(Exception, match=r"Writing job failed|exited unexpectedly|crashed"):
-        spark.range(0, 6, 1, 2).write.format("half_committed").mode("append").save(lake.dest)
-    assert lake.data() == {}
-    assert len(lake.open_uploads()) == 2
-    (job,) = {key.split("/")[0] for key in lake.keys()}
-    recovered = mc.recover(lake.dest, job.removeprefix("__magic_job-"))
-    assert recovered.outcome == "committed"
-    assert numbers(lake) == list(range(6))
-    assert lake.open_uploads() == []
+        spark.range(0, 6, 1, 2).write.format("half_committed").mode("append").save(place.dest)
+    assert place.data() == {}
+    (job,) = mc.inspect(place.dest)
+    assert (job.state, job.files, job.visible) == ("committing", 2, 0)
+    assert mc.recover(place.dest, job.id).outcome == "committed"
+    assert place.ids() == list(range(6))
+    assert place.open_uploads() == []
 
 
 def test_ctrl_c_does_not_stop_a_save(environment: str, lake: Lake, gate: Gate) -> None:
     """As the documentation says: PySpark raises KeyboardInterrupt, and the write goes on and
     commits. (`write_dataframe` cancels.)"""
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.saving", gate.directory, lake.dest],
-        cwd=Path(__file__).resolve().parents[2],
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-    with driver:
-        try:
-            gate.notes("writing", 1)
-            driver.send_signal(signal.SIGINT)
-            gate.notes("interrupted", 1)
-            assert lake.data() == {}
-            until(lambda: numbers(lake) == [0, 1, 2, 3] and settled(lake))
-            gate.open("looked")
-            driver.communicate(timeout=PROMPT_SECONDS)
-        finally:
-            driver.kill()
+    with driver("save", gate, lake) as running:
+        gate.notes("writing", 1)
+        running.send_signal(signal.SIGINT)
+        gate.notes("interrupted", 1)
+        assert lake.data() == {}
+        until(lambda: lake.ids() == [0, 1, 2, 3] and settled(lake))
+        gate.open("looked")
+        running.communicate(timeout=PROMPT_SECONDS)
     assert not gate.notes("saved")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 
-import pyarrow.parquet
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -16,32 +13,17 @@ from pyspark.sql.functions import col, expr, udf
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import magic_committer as mc
-from magic_committer.spark import foreach_batch, write_dataframe
+from magic_committer.spark import foreach_batch
 from magic_committer.spark.driver import RUN_PROPERTY
 from tests.spark.half_committed import HalfCommitted
 from tests.spark.lake import Disk, Gate, Lake, until
 from tests.spark_faces.feed import ROWS, Feed, magic
 
 
-def found(place: Lake | Disk) -> list[int]:
-    """What a reader finds in column ``id``."""
-    tables = (pyarrow.parquet.read_table(BytesIO(body)) for body in place.data().values())
-    return sorted(n for table in tables for n in table["id"].to_pylist())
-
-
 def nothing_open(place: Lake | Disk) -> bool:
     """No upload, and no job that runs."""
     running = any(job.state == "running" for job in mc.inspect(place.dest))
     return place.open_uploads() == [] and not running
-
-
-@pytest.fixture(params=["lake", "disk"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Lake | Disk:
-    """A destination on S3, or on a disk."""
-    if request.param == "disk":
-        return Disk(tmp_path / "table")
-    lake: Lake = request.getfixturevalue("lake")
-    return lake
 
 
 def by_format(place: Lake | Disk) -> tuple[Callable[[DataFrame], DataStreamWriter], str]:
@@ -54,7 +36,9 @@ def by_function(place: Lake | Disk) -> tuple[Callable[[DataFrame], DataStreamWri
     return lambda df: df.writeStream.foreachBatch(foreach_batch(place.dest)), ""
 
 
-@pytest.mark.parametrize("face", [by_format, by_function])
+@pytest.mark.parametrize(
+    ("face", "place"), [(by_format, "lake"), (by_function, "disk")], indirect=["place"]
+)
 def test_a_batch_that_spark_forgot_is_not_written_twice(
     spark: SparkSession,
     place: Lake | Disk,
@@ -65,27 +49,27 @@ def test_a_batch_that_spark_forgot_is_not_written_twice(
     write, dest = face(place)
     feed.give(2)
     feed.run(write(feed.rows(spark)), dest)
-    assert found(place) == list(range(2 * ROWS))
+    assert place.ids() == list(range(2 * ROWS))
     assert feed.forget_last_commit() == 1
     feed.give(1)
     feed.run(write(feed.rows(spark)), dest)
-    assert found(place) == list(range(3 * ROWS))
+    assert place.ids() == list(range(3 * ROWS))
     assert nothing_open(place)
 
 
 def test_a_batch_that_failed_leaves_nothing_and_is_run_again(
-    spark: SparkSession, place: Lake | Disk, feed: Feed
+    spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
     """All attempts of a task fail above us: the query fails, its job is aborted; the next start of
     the query writes the batch."""
     feed.give(2)
     broken = feed.rows(spark).select("id", expr(f"1 / ({ROWS + 1} - id) AS x"))
     with pytest.raises(StreamingQueryException, match="DIVIDE_BY_ZERO"):
-        feed.run(magic(broken), place.dest)
-    assert found(place) == list(range(ROWS))
-    until(lambda: nothing_open(place))
-    feed.run(magic(feed.rows(spark)), place.dest)
-    assert found(place) == list(range(2 * ROWS))
+        feed.run(magic(broken), lake.dest)
+    assert lake.ids() == list(range(ROWS))
+    until(lambda: nothing_open(lake))
+    feed.run(magic(feed.rows(spark)), lake.dest)
+    assert lake.ids() == list(range(2 * ROWS))
 
 
 def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
@@ -110,24 +94,24 @@ def test_a_query_that_is_stopped_in_mid_batch_leaves_nothing_open(
     until(lambda: nothing_open(lake))
     assert lake.data() == {}
     feed.run(magic(feed.rows(spark)), lake.dest)
-    assert found(lake) == list(range(ROWS))
+    assert lake.ids() == list(range(ROWS))
 
 
 def test_a_commit_that_died_is_finished_by_the_next_run(
-    spark: SparkSession, place: Lake | Disk, feed: Feed
+    spark: SparkSession, lake: Lake, feed: Feed
 ) -> None:
     """The process that commits is killed once the batch is decided: Spark runs the batch again, and
     its rows are there once."""
     spark.dataSource.register(HalfCommitted)
     feed.give(1)
     with pytest.raises(StreamingQueryException):
-        feed.run(feed.rows(spark).writeStream.format("half_committed"), place.dest)
-    assert place.data() == {}
-    assert (place.open_uploads() != []) == isinstance(place, Lake)
+        feed.run(feed.rows(spark).writeStream.format("half_committed"), lake.dest)
+    assert lake.data() == {}
+    assert lake.open_uploads() != []
     feed.give(1)
-    feed.run(magic(feed.rows(spark)), place.dest)
-    assert found(place) == list(range(2 * ROWS))
-    assert place.open_uploads() == []
+    feed.run(magic(feed.rows(spark)), lake.dest)
+    assert lake.ids() == list(range(2 * ROWS))
+    assert lake.open_uploads() == []
 
 
 def test_sparks_partition_by_is_ignored_and_ours_is_not(
@@ -167,7 +151,7 @@ def test_a_copied_checkpoint_loses_no_row_in_silence(
         copy.run(write(feed.rows(spark)), dest)
     feed.give(1)
     feed.run(write(feed.rows(spark)), dest)
-    assert found(lake) == list(range(3 * ROWS))
+    assert lake.ids() == list(range(3 * ROWS))
 
 
 def test_foreach_batch_ends_what_a_killed_driver_has_left(
@@ -215,20 +199,4 @@ def test_foreach_batch_looks_again_when_the_query_is_started_again(
         left.commit([], expect=0, batch=mc.StreamBatch("clicks", 3))
     assert runs[0] == runs[1] != runs[2]
     assert "" not in runs
-    assert found(lake) == list(range(3 * ROWS))
-
-
-def test_the_tasks_of_a_dataframe_are_told(spark: SparkSession, lake: Lake) -> None:
-    """The progress function hears of Spark's tasks, and then of the commit."""
-    heard: list[mc.Progress] = []
-
-    def slowly(number: int) -> int:
-        time.sleep(0.7)
-        return number
-
-    slow = spark.range(0, 4, numPartitions=4).select(
-        expr("id"), udf(slowly, "long", useArrow=False)("id").alias("n")
-    )
-    write_dataframe(slow, lake.dest, progress=heard.append)
-    assert {"write"} < {one.phase for one in heard}
-    assert {one.total for one in heard if one.phase == "write"} == {4}
+    assert lake.ids() == list(range(3 * ROWS))

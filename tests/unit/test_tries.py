@@ -15,13 +15,13 @@ def tries(
     tries_max: int = 3,
     slow: float | None = None,
     **policy: object,
-) -> Tries[int]:
+) -> Tries:
     how = {"wait": tenacity.wait_fixed(5), "stop": tenacity.stop_never, **policy}
     retrying = tenacity.Retrying(**how)  # type: ignore[arg-type]
     return Tries(items, in_flight, tries_max, retrying, slow)  # type: ignore[arg-type]
 
 
-def begun(of: Tries[int], now: float = 0.0) -> Try[int]:
+def begun(of: Tries, now: float = 0.0) -> Try:
     one = of.next(now)
     assert one is not None
     return one
@@ -84,7 +84,7 @@ def test_a_broken_executor_asks_no_policy() -> None:
     assert not of.ended_badly(begun(of, 0), ValueError(), 0, ask=False)
 
 
-def with_a_straggler(slow: float | None = 3.0, ended: int = 3) -> tuple[Tries[int], Try[int]]:
+def with_a_straggler(slow: float | None = 3.0, ended: int = 3) -> tuple[Tries, Try]:
     """After 10 s: the first of four items runs still, the others took 1 s each."""
     of = tries(range(ended + 1), in_flight=2, slow=slow)
     straggler = begun(of)
