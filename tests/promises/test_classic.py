@@ -365,27 +365,6 @@ def test_v2_leaves_a_part_of_an_attempt_that_dies_in_its_commit() -> None:
     assert world.data() == {"part-0-try-1": b"1", "part-0-try-2": b"2"}
 
 
-def test_v2_that_lost_an_answer_is_run_again() -> None:
-    """At any call of a task's commit the answer is lost: the task has committed, or another attempt
-    of it does, and the job publishes that one."""
-
-    def run(number: int) -> Watched:
-        world = World()
-        job = start(world, V2Committer, "nightly")
-        watched = Watched(world.store, number, after=lose_the_answer)
-        attempt = world.again(job, watched).attempt("1")
-        try:
-            put(attempt, FILES)
-            attempt.commit()
-        except mc.MagicError:
-            write(job, "1", FILES)
-        assert job.commit_job(expect=1).files == 3
-        assert world.data() == FILES, number
-        return watched
-
-    assert len(list(every_verb(run))) > 8
-
-
 def test_v2_finds_the_file_of_a_rename_that_was_not_answered() -> None:
     """The task has committed: nobody needs to run it again."""
     world = World()

@@ -21,7 +21,6 @@ from tests.concrete import upload_of
 from tests.promises.hands import (
     DEST,
     At,
-    committed_task,
     control,
     one_file,
     raising,
@@ -578,17 +577,6 @@ def test_what_names_an_upload_that_could_not_be_aborted_stays(s3: MemoryStore) -
     job.task("1", attempt="a").abort()
     assert open_ids(s3) == set()
     assert not any(key.endswith(".pending") for key in control(s3))
-
-
-def test_files_that_another_attempt_wrote_are_not_aborted(s3: MemoryStore) -> None:
-    """I6: aborting one attempt leaves the uploads of another attempt of the same task."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    with job.task("1", attempt="b").open("b.csv") as file:
-        file.write(b"2")
-    job.task("1", attempt="b").abort()
-    assert job.commit([result]).files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryStore) -> None:

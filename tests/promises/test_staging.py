@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from magic_committer.committers import registry
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
-from tests.promises.hands import DEST, Crash, control, visible
+from tests.promises.hands import DEST, control, visible
 
 
 @pytest.fixture
@@ -67,22 +65,6 @@ def test_a_link_in_the_directory_is_refused(s3: MemoryStore, tmp_path: Path) -> 
     with pytest.raises(mc.TaskFailed, match="a link"):
         task.commit()
     assert s3.requests["create_upload"] == 0
-
-
-def test_a_local_file_whose_disk_fails_is_not_uploaded(
-    s3: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where the disk fails as its files are counted, without a limit."""
-
-    def fail(_: object) -> int:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(local.LocalDirectory, "bytes_used", fail)
-    task = start(tmp_path).task(1)
-    with pytest.raises(mc.UploadFailed, match="could not be kept on local disk"):
-        task.local_file("a").close()
-    with pytest.raises(mc.TaskFailed):
-        task.commit()
 
 
 def test_a_local_file_of_a_magic_job_is_uploaded_when_it_is_closed(
@@ -182,69 +164,6 @@ def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
             job.discard("a.csv")
         (job.directory() / "a.csv").write_text("1")
     assert job.report.files == 1
-
-
-def plain_keys(s3: MemoryStore) -> list[str]:
-    """The data that readers see, without the job's UUID in the names."""
-    return [re.sub("-mcj[0-9a-f]{32}", "", key) for key in keys(s3)]
-
-
-def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
-    """A job of two tasks, whose process dies before or after a request. Gives whether it lived."""
-    sent = 0
-
-    def strike(request: object) -> None:
-        nonlocal sent
-        sent += 1
-        if sent > requests:
-            raise Crash
-
-    s3.before = strike
-    try:
-        job = start(tmp_path, "partitioned", mode="replace", job_id="j")
-        results = []
-        for number in range(2):
-            task = job.task(number)
-            directory = task.directory(unique=True) / f"dt={number}"
-            directory.mkdir()
-            (directory / "a.csv").write_bytes(b"new")
-            (directory / "b.csv").write_bytes(b"")
-            results.append(task.commit())
-        job.commit(results)
-    except Crash:
-        return False
-    except mc.UploadFailed as error:  # a thread has died of it before the close could end
-        if "Crash" not in str(error):
-            raise
-        return False
-    finally:
-        s3.before = None
-    return True
-
-
-def test_a_driver_that_dies_at_any_request_leaves_all_or_nothing(tmp_path: Path) -> None:
-    """Whoever recovers the job afterwards finds a table of the old files or of the new ones, and
-    nothing of the job stays open: the names hold the job's UUID."""
-    old, new = ["t/dt=0/old"], [f"t/dt={n}/{name}.csv" for n in range(2) for name in "ab"]
-    seen: set[str] = set()
-    for requests in range(200):
-        with memory_store("bucket") as s3:
-            s3.put("t/dt=0/old", b"old")
-            if run_and_die(s3, tmp_path, requests):
-                assert plain_keys(s3) == new
-                break
-            try:
-                mc.recover(DEST, "j", dead_after=0)
-            except mc.JobNotFound:  # it died before its record, or after its end
-                assert plain_keys(s3) in (old, new)
-            found = plain_keys(s3)
-            assert found in (old, new), (requests, found)
-            assert not s3.open_uploads(), requests
-            seen.add("new" if found == new else "old")
-    else:
-        pytest.fail("the job never ends")
-    assert seen == {"old", "new"}
-    assert requests > 30
 
 
 def test_too_many_local_bytes_end_the_task(s3: MemoryStore, tmp_path: Path) -> None:
@@ -397,22 +316,6 @@ def test_what_a_mode_means_for_old_data(
 
 
 # Names --------------------------------------------------------------------------------------------
-
-
-def test_the_jobs_uuid_stands_before_the_first_dot_of_the_last_element(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """Hadoop's `Paths.addUUID`: no dot, many dots, a dot in the directory, a name that has it."""
-    job = start(tmp_path)
-    token = f"mcj{job.uuid}"
-    names = ("part-0000", "part-0001.gz.csv", "parent.dir/part-0002", f"part-3-{token}.csv")
-    job.commit([task_with(job, 1, *names, unique=True).commit()])
-    assert set(visible(s3)) == {
-        f"t/part-0000-{token}",
-        f"t/part-0001-{token}.gz.csv",
-        f"t/parent.dir/part-0002-{token}",
-        f"t/part-3-{token}.csv",
-    }
 
 
 # Failures -----------------------------------------------------------------------------------------

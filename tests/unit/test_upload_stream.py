@@ -84,17 +84,6 @@ def test_what_is_written_is_what_is_published(
     assert world.blocks.bytes_in_use == 0
 
 
-@pytest.mark.parametrize("length", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK])
-def test_the_parts_of_a_file(world: World, length: int) -> None:
-    """A file has as many parts as it needs: an empty one has one, a multiple no empty end."""
-    with world.open() as stream:
-        stream.write(bytes(length))
-    (finished,) = world.finished
-    assert [part.number for part in finished.parts] == list(range(1, len(finished.parts) + 1))
-    assert len(finished.parts) == max(1, -(-length // BLOCK))
-    assert world.published() == bytes(length)
-
-
 @pytest.mark.parametrize(
     "buffer",
     [
@@ -316,14 +305,6 @@ def test_no_more_parts_are_in_flight_than_allowed(in_flight: int) -> None:
         seen.append(stream._sender.in_flight)
     assert seen == [min(count, in_flight) for count in range(1, 4 * in_flight + 1)]
     stream.close()
-
-
-def test_the_hook_is_asked_before_every_block(world: World) -> None:
-    """``before_block`` comes before each part, the last one too."""
-    asked: list[int] = []
-    with world.open(before_block=lambda: asked.append(1)) as stream:
-        stream.write(bytes(3 * BLOCK + 1))
-    assert len(asked) == 4
 
 
 # Failures -----------------------------------------------------------------------------------------
