@@ -301,13 +301,8 @@ def test_damage_is_refused_by_name_or_harmless(sealed: bool) -> None:
 
 
 WHOLE = (
-    "is not JSON",
-    "has no data",
-    "is nested",
-    "values in",
-    "not an object",
-    "is a number beyond",
-)
+    "is not JSON", "has no data", "is nested", "values in", "not an object", "is a number beyond",
+)  # fmt: skip
 
 
 def about_the_whole(reason: str) -> bool:

@@ -17,14 +17,8 @@ would wait for ever."""
 
 Passed = Literal["at once", "late", "never"]
 Answered = Literal[
-    "with this",
-    "cut by a reset",
-    "cut by an end",
-    "twice",
-    "late",
-    "slowly",
-    "by a reset",
-]
+    "with this", "cut by a reset", "cut by an end", "twice", "late", "slowly", "by a reset",
+]  # fmt: skip
 Extent = Literal["once", "always", "from then on"]
 """Which requests of a job a fault strikes: the first of the phase; each of the phase; the first of
 the phase and each one after it."""

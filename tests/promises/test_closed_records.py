@@ -216,15 +216,6 @@ def test_the_work_is_bounded_and_shared(machine: Machine) -> None:
     assert set(control(machine.s3)) == {record(job) for job in jobs}
 
 
-def test_a_job_that_finds_none_to_delete_reads_no_more_than_so_many(machine: Machine) -> None:
-    """Of many young records only the first are read."""
-    young = set(closed(LOOKED_AT_MAX + 20))
-    reads: list[str] = []
-    machine.s3.before = lambda r: reads.append(r.key) if r.verb == "get" else None
-    leaving()
-    assert len(set(reads) & young) == LOOKED_AT_MAX
-
-
 @pytest.mark.parametrize("start", [0, 60, None])
 def test_the_look_begins_at_its_own_place_and_goes_round(
     machine: Machine, start: int | None

@@ -94,21 +94,6 @@ def test_who_is_late_leaves_what_became_visible(s3: MemoryStore, late: Any) -> N
     assert by_path or left(s3) == ["_job.json"]
 
 
-def test_a_late_task_that_aborts_again_leaves_its_completed_file(s3: MemoryStore) -> None:
-    """I2, I5: the same by `abort` of a committed attempt, by its handle and by another one."""
-    store = Believing(s3)
-    job = mc.start(DEST)
-    task = one_file(job, attempt="a")
-    other = mc.attach(DEST, job.id).task("1", attempt="a")
-    task.commit()
-    mc.attach(DEST, job.id).commit()
-    s3.before = store.look
-    task.abort()
-    other.abort()
-    assert visible(s3) == {"t/a.csv": b"1"}
-    assert store.taken == []
-
-
 def sent_twice(request: Request, reply: object) -> object:
     """A hook: each Create says that it was sent twice."""
     if request.verb == "create_upload" and isinstance(reply, CreatedUpload):
@@ -444,16 +429,6 @@ def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None
         f.write(b"2")
     mc.attach(DEST, "1").task("1", attempt="a_0").commit()
     assert job.commit().files == 1
-
-
-def test_a_task_that_may_not_see_its_parts_aborts_well(s3: MemoryStore) -> None:
-    """I4: the store took the abort; that the parts may not be looked at is no error of the task."""
-    job = mc.start(DEST, track="memory", accept="results")
-    task = one_file(job)
-
-    with refusing(s3, "list_parts|list_uploads", PermissionDenied("forbidden", status=403)):
-        task.abort()
-    assert s3.open_uploads() == ()
 
 
 def test_an_attempt_whose_result_nobody_has_leaves_no_tombstone(s3: MemoryStore) -> None:

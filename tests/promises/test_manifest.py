@@ -134,22 +134,6 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
 # Attempts -----------------------------------------------------------------------------------------
 
 
-def test_two_attempts_of_a_task_publish_one() -> None:
-    """With results, the accepted attempt counts; with a listing, the one that committed last."""
-    world = World()
-    job = world.start()
-    write(job, "1", {"a": b"first"})
-    second = write(job, "1", {"a": b"second"})
-    assert job.commit_job([second]).files == 1
-    assert world.data() == {"a": b"second"}
-    job = world.start(accept="listing")
-    for data in (b"x", b"y"):
-        write(job, "1", {"b": data})
-    assert job.commit_job(expect=1).files == 1
-    assert world.data() == {"a": b"second", "b": b"y"}
-    assert world.control() == []
-
-
 def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
     """Its next step says that the job was aborted, and nothing of it stays."""
     world = World()
@@ -201,23 +185,6 @@ def test_a_committed_attempt_is_not_undone() -> None:
         attempt.abort()
     job.commit_job()
     assert world.data() == {"a": b"1"}
-
-
-def test_an_attempt_with_an_open_file_does_not_commit() -> None:
-    """Nor one with a file that failed."""
-    world = World()
-    job = world.start()
-    attempt = job.attempt("1")
-    file = opened(attempt, "a")
-    with pytest.raises(mc.FileStillOpen):
-        attempt.commit()
-    assert file.closed
-    attempt = job.attempt("1")
-    failed = opened(attempt, "b")
-    assert isinstance(failed, TreeFile)
-    failed._fail(mc.StoreError("the disk is broken", operation="test"))
-    with pytest.raises(mc.TaskFailed):
-        attempt.commit()
 
 
 def test_an_attempt_is_not_told_committed_by_the_manifest_of_another() -> None:

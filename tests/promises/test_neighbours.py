@@ -58,18 +58,6 @@ def test_two_jobs_in_one_directory_do_not_disturb_each_other(s3: MemoryStore) ->
     assert s3.keys("t/__magic") == ()
 
 
-def test_dataset1_is_not_dataset10(s3: MemoryStore) -> None:
-    """I6: a destination is a directory: names that begin alike are other directories."""
-    ten = mc.start("s3://bucket/dataset10")
-    open_file = killed(ten, "1", "a.csv", unique=True)
-    with mc.write("s3://bucket/dataset1") as job, job.open("a.csv") as f:
-        f.write(b"1")
-    assert len(s3.open_uploads("dataset10/")) == 1
-    open_file.abort()
-    ten.abort()
-    assert visible(s3) == {"dataset1/a.csv": b"1"}
-
-
 def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore) -> None:
     """I4, I6: a killed attempt's upload with a name that the user chose cannot be told from
     another program's: it is left, and the report counts it."""
@@ -78,15 +66,6 @@ def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore)
     report = job.commit(expect=0)
     assert report.unattributed == 1
     assert [u.key for u in s3.open_uploads()] == ["t/killed.csv"]
-
-
-def test_a_killed_attempts_upload_with_a_unique_name_is_swept(s3: MemoryStore) -> None:
-    """I4: with the job's UUID in its name an upload is found although nothing names its id."""
-    job = mc.start(DEST)
-    killed(job, "1", "killed.tar.gz", unique=True)
-    assert [u.key for u in s3.open_uploads()] == [f"t/killed-mcj{job.uuid}.tar.gz"]
-    job.commit(expect=0)
-    assert s3.open_uploads() == ()
 
 
 def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStore) -> None:
@@ -100,18 +79,6 @@ def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStor
     assert [u.upload_id for u in s3.open_uploads()] == [theirs]
     assert s3.requests["list_uploads"] == 4  # three pages, and one that shows none
     assert s3.requests["abort_upload"] == 2500
-
-
-def test_success_is_written_last(s3: MemoryStore) -> None:
-    """I8: when `_SUCCESS` appears, every file is there."""
-    job = job_of({f"{n}.csv": b"1" for n in range(5)})
-    seen: list[int] = []
-    At(s3, "put t/_SUCCESS", lambda: seen.append(len(visible(s3))))
-    job.commit()
-    assert seen == [5]
-    marker = json.loads(s3.body("t/_SUCCESS"))
-    assert marker["jobId"] == job.id
-    assert len(marker["filenames"]) == 5
 
 
 def test_no_marker_where_none_is_wanted(s3: MemoryStore) -> None:

@@ -92,20 +92,6 @@ def test_a_task_that_outlives_its_job_publishes_nothing_and_leaves_nothing(s3: M
     assert s3.open_uploads() == ()
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_exception_inside_with_publishes_nothing(
-    s3: MemoryStore, error: type[BaseException]
-) -> None:
-    """I1, I4: leaving `write` by an exception aborts; the exception is what the caller sees."""
-    with pytest.raises(error), mc.write(DEST) as job, job.open("a.csv") as f:
-        f.write(b"1")
-        raise error
-    assert s3.keys() == ()
-    assert s3.open_uploads() == ()
-    assert job.report.outcome == "aborted"
-    assert error.__name__ in job.report.error
-
-
 def test_a_file_that_is_still_open_is_an_error_and_publishes_nothing(s3: MemoryStore) -> None:
     """I9: a file that was not closed may be cut short: the job is aborted."""
     with pytest.raises(mc.FileStillOpen, match=r"a\.csv"), mc.write(DEST) as job:

@@ -150,20 +150,11 @@ def run(tmp_path: Path, body: str, *, code: int = 0) -> list[tuple[int, str]]:
         ("f = world.open(); sys.modules['magic_committer'] = None", 0),
     ],
     ids=[
-        "end",
-        "unhandled",
-        "exit",
-        "text",
-        "foreign text",
-        "cycle",
-        "exit in a function",
-        "unhandled in a function",
-        "exit in with",
-        "unhandled in text's with",
-        "generator",
+        "end", "unhandled", "exit", "text", "foreign text", "cycle", "exit in a function",
+        "unhandled in a function", "exit in with", "unhandled in text's with", "generator",
         "modules gone",
     ],
-)
+)  # fmt: skip
 def test_no_end_of_the_interpreter_publishes(tmp_path: Path, body: str, code: int) -> None:
     """However Python ends, an open file is not published, and its abort is sent last."""
     words = [word for _, word in run(tmp_path, body, code=code)]
