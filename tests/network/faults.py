@@ -72,9 +72,7 @@ FAULTS = (
     Fault("500 after the effect", "at once", "with this", error("500 Oops", "InternalError")),
     Fault("error in a 200", "never", "with this", error("200 OK", "InternalError")),
     Fault("page with 200", "never", "with this", http("200 OK", PAGE, "text/html")),
-    Fault(
-        "balancer's 404", "never", "with this", http("404 Not Found", "no backend", "text/plain")
-    ),
+    Fault("balancer's 404", "never", "with this", http("404 Not Found", "no way", "text/plain")),
     Fault("garbage", "never", "with this", b"\x16\x03\x01\x00\xf0 no HTTP \xff\xfe\r\n\r\n"),
     Fault("expired token", "never", "with this", error("403 Forbidden", "ExpiredToken"), THEN),
     Fault(

@@ -53,17 +53,6 @@ def record(job: mc.Job) -> str:
     return f"t/__magic_job-{job.id}/_job.json"
 
 
-@pytest.mark.parametrize("job_id", [None, "given"])
-def test_who_leaves_a_closed_record_takes_old_ones_along(
-    machine: Machine, job_id: str | None
-) -> None:
-    """Those of drawn ids that are older than a day go, wherever they are listed; its own stays."""
-    closed(7)
-    machine.later(DAY)
-    job = leaving(job_id)
-    assert control(machine.s3) == [record(job)]
-
-
 def test_records_that_are_not_a_day_old_stay(machine: Machine) -> None:
     """By the store's clock: a driver may still ask. Some seconds after the day they go."""
     keys = set(closed(2))

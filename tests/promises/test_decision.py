@@ -38,15 +38,6 @@ def test_commit_can_be_repeated_by_the_same_handle(s3: MemoryStore) -> None:
     assert not s3.requests
 
 
-def test_another_process_learns_from_the_marker_that_the_job_committed(s3: MemoryStore) -> None:
-    """I10: a handle that finds no record, but `_SUCCESS` of its job, says committed."""
-    job = mc.start(DEST)
-    twin = mc.attach(DEST, job.id)
-    committed_task(job, "1", {"a.csv": b"1"})
-    job.commit()
-    assert twin.commit().outcome == "committed"
-
-
 def test_without_record_and_marker_the_outcome_is_unknown(s3: MemoryStore) -> None:
     """I10: an absent record is "unknown", never "aborted"."""
     job = mc.start(DEST, mark_success=False)

@@ -103,14 +103,6 @@ def _files(root: Path) -> set[str]:
     return {str(p) for p in found if not any(e.startswith(("__m", "_t")) for e in p.parts)}
 
 
-def _start(dest: str, committer: str, name: str = "a.csv", **terms: object) -> mc.Job:
-    """A job with a committed task of one file."""
-    job = mc.start(dest, committer=committer, **terms)  # type: ignore[arg-type]
-    with job.task("1") as task, task.open(name, "w") as file:
-        file.write("new")
-    return job
-
-
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
     committer: str, code: int, tmp_path: Path

@@ -184,33 +184,6 @@ def open_uploads(prefix: str) -> list[str]:
     return [u["Key"] for u in listed.get("Uploads", [])]
 
 
-_global: Any = None
-
-
-def use_global(number: int) -> str:
-    """A worker of a pool that uses what it inherited."""
-    with _global.open(f"{number}.csv", "w") as f:
-        f.write("x")
-    return "written"
-
-
-def test_a_pool_that_uses_the_global_job_fails_at_once(server: str) -> None:
-    """I2, I10: the workers' error reaches the parent, with words that help; the job is aborted, and
-    nothing of it is left."""
-    global _global
-    with (
-        pytest.raises(mc.TaskFailed, match="belongs to process") as told,
-        mc.write("s3://forks/pool") as _global,
-    ):
-        with _global.open("parent.csv", "w") as f:
-            f.write("1")
-        with multiprocessing.get_context("fork").Pool(2) as pool:
-            pool.map(use_global, range(4))
-    assert "magic_committer.start(dest)" in str(told.value)
-    assert seen("pool/") == {}
-    assert open_uploads("pool/") == []
-
-
 def in_child(what: Callable[[], object]) -> int:
     """Fork; the child does this, then ends as a program does: finalizers, exit handlers and all.
     Its exit code."""

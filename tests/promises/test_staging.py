@@ -233,9 +233,6 @@ def test_a_term_that_staging_does_not_have_is_refused_before_the_job_starts(
     assert not s3.requests
 
 
-MIB = 1024**2
-
-
 def task_with(job: mc.Job, number: int, *names: str, unique: bool = False) -> mc.Task:
     """A task that has written files and is not committed."""
     task = job.task(number)
@@ -395,32 +392,6 @@ def test_tasks_without_files_commit(s3: MemoryStore, tmp_path: Path) -> None:
 
 
 # Sizes --------------------------------------------------------------------------------------------
-
-
-def test_a_file_of_many_blocks_is_uploaded_from_disk_in_parts(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """70 MiB, and an empty file beside it: each byte is where it was."""
-    job = start(tmp_path)
-    task = job.task(1)
-    block = bytes(range(256)) * (MIB // 256)
-    with (task.directory() / "large").open("wb") as file:
-        for number in range(70):
-            file.write(bytes([number]) + block[1:])
-    (task.directory() / "empty").touch()
-    result = task.commit()
-    parts = {
-        upload.key: [one.size for one in s3.list_parts(upload.key, upload.upload_id)]
-        for upload in s3.open_uploads()
-    }
-    assert parts["t/empty"] == [0]
-    assert len(parts["t/large"]) > 3
-    assert sum(parts["t/large"]) == 70 * MIB
-    job.commit([result])
-    body = s3.body("t/large")
-    assert len(body) == 70 * MIB
-    for number in range(70):
-        assert body[number * MIB : (number + 1) * MIB] == bytes([number]) + block[1:]
 
 
 FULL = """

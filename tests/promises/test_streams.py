@@ -856,15 +856,6 @@ def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
         commit(job, results, 7)
 
 
-def test_an_overtaken_run_says_what_has_become_of_its_record(s3: MemoryStore) -> None:
-    """Its driver stood still before it decided; another run has settled it, and published the
-    batch: its record is closed."""
-    job, results = dead(s3, record_put("committing"))
-    publish(7)
-    told = commit(job, results, 7)
-    assert (told.outcome, told.state, told.skipped) == ("aborted", "closed", True)
-
-
 def test_a_run_that_has_ended_is_not_settled_again(s3: MemoryStore) -> None:
     """Its record is closed, and is there for a day: the next run leaves it as it is."""
     ended, _ = run_of(6, "replace")

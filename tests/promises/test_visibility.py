@@ -8,7 +8,6 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import errors
-from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Accept, Mode, Track
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
@@ -173,16 +172,6 @@ def requests_of_a_job(s3: MemoryStore, mode: Mode, track: Track) -> list[Request
     s3.before = None
     assert visible(s3) == {f"t/{name}": body for name, body in FILES.items()}
     return sent
-
-
-@pytest.mark.parametrize("track", TRACKS)
-@pytest.mark.parametrize("mode", MODES)
-def test_no_file_is_published_by_a_put(s3: MemoryStore, mode: Mode, track: Track) -> None:
-    """Jobs and recovery PUT control objects and `_SUCCESS`, never a file, also the smallest."""
-    dest = Destination.parse(DEST)
-    puts = {one.key for one in requests_of_a_job(s3, mode, track) if one.verb == "put"}
-    assert dest.success_key in puts
-    assert [key for key in puts if key != dest.success_key and "/__magic_job-" not in key] == []
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
