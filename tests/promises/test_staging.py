@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import subprocess
@@ -65,6 +66,22 @@ def test_a_link_in_the_directory_is_refused(s3: MemoryStore, tmp_path: Path) -> 
     with pytest.raises(mc.TaskFailed, match="a link"):
         task.commit()
     assert s3.requests["create_upload"] == 0
+
+
+def test_a_local_file_whose_disk_fails_is_not_uploaded(
+    s3: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the disk fails as its files are counted, without a limit."""
+
+    def fail(_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(local.LocalDirectory, "bytes_used", fail)
+    task = start(tmp_path).task(1)
+    with pytest.raises(mc.UploadFailed, match="could not be kept on local disk"):
+        task.local_file("a").close()
+    with pytest.raises(mc.TaskFailed):
+        task.commit()
 
 
 def test_a_local_file_of_a_magic_job_is_uploaded_when_it_is_closed(
@@ -389,6 +406,35 @@ def test_tasks_without_files_commit(s3: MemoryStore, tmp_path: Path) -> None:
     assert job.commit(results, expect=4).files == 1
     assert set(visible(s3)) == {"t/a"}
     assert not list(tmp_path.glob("*/*"))
+
+
+MIB = 1024**2
+
+
+def test_a_file_of_many_blocks_is_uploaded_from_disk_in_parts(
+    s3: MemoryStore, tmp_path: Path
+) -> None:
+    """30 MiB, and an empty file beside it: each byte is where it was."""
+    job = start(tmp_path)
+    task = job.task(1)
+    block = bytes(range(256)) * (MIB // 256)
+    with (task.directory() / "large").open("wb") as file:
+        for number in range(30):
+            file.write(bytes([number]) + block[1:])
+    (task.directory() / "empty").touch()
+    result = task.commit()
+    parts = {
+        upload.key: [one.size for one in s3.list_parts(upload.key, upload.upload_id)]
+        for upload in s3.open_uploads()
+    }
+    assert parts["t/empty"] == [0]
+    assert len(parts["t/large"]) >= 3
+    assert sum(parts["t/large"]) == 30 * MIB
+    job.commit([result])
+    body = s3.body("t/large")
+    assert len(body) == 30 * MIB
+    for number in range(30):
+        assert body[number * MIB : (number + 1) * MIB] == bytes([number]) + block[1:]
 
 
 # Sizes --------------------------------------------------------------------------------------------

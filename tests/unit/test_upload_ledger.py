@@ -130,3 +130,15 @@ def test_a_wrong_answer_is_refused(answer: Part) -> None:
     fill(ledger, 10)
     with pytest.raises(UploadFailed, match="the store answered"):
         ledger.stored(answer, Checksum("CRC32", "y"))
+
+
+def test_nothing_comes_after_a_short_part() -> None:
+    """Only the last part may be short."""
+    ledger = PartLedger(10)
+    ledger.add(3)
+    ledger.hand_out()
+    ledger.add(1)
+    with pytest.raises(ValueError, match="after the last"):
+        ledger.hand_out()
+    with pytest.raises(ValueError, match="room"):
+        ledger.add(100)
