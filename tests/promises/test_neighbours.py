@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -119,47 +117,6 @@ def test_another_jobs_spoilt_set_is_told_as_that_jobs(s3: MemoryStore) -> None:
     with pytest.raises(mc.ConflictingJob, match=append.id):
         replace.commit()
     assert (replace.outcome, "t/new.csv" in visible(s3)) == ("aborted", False)
-
-
-def test_a_job_that_ends_between_the_listing_and_the_look_is_not_missed(s3: MemoryStore) -> None:
-    """I6: of two jobs of one partition one decides while the other is about to look at the plans:
-    the other, which looks before it lists, finds its data and is refused."""
-    at_decision, may_decide, has_ended = (threading.Event() for _ in range(3))
-    first, second = (mc.start(DEST, mode="fail_partitions") for _ in range(2))
-    committed_task(first, "1", {"p=1/first.csv": b"1"})
-    committed_task(second, "1", {"p=1/second.csv": b"2"})
-
-    def commit(job: mc.Job) -> str:
-        try:
-            return job.commit().outcome
-        except mc.DestinationExists:
-            return "refused"
-        finally:
-            if job is second:
-                has_ended.set()
-
-    def before(request: Request) -> None:
-        name = threading.current_thread().name
-        decides = request.verb == "put" and request.key.endswith("_job.json")
-        if name.startswith("second") and decides and not at_decision.is_set():
-            at_decision.set()  # it has announced, looked and listed
-            assert may_decide.wait(300)
-        looks = (request.verb, request.key) == ("list", "t/__magic_job-")
-        if name.startswith("first") and looks and not may_decide.is_set():
-            may_decide.set()
-            assert has_ended.wait(300)
-
-    s3.before = before
-    with (
-        ThreadPoolExecutor(1, "second") as one,
-        ThreadPoolExecutor(1, "first") as other,
-    ):
-        seconds = one.submit(commit, second)
-        assert at_decision.wait(300)
-        firsts = other.submit(commit, first)
-        assert (firsts.result(300), seconds.result(300)) == ("refused", "committed")
-    s3.before = None
-    assert visible(s3) == {"t/p=1/second.csv": b"2"}
 
 
 def replacing(s3: MemoryStore) -> mc.Job:

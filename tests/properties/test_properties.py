@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
-from functools import partial
 
 import pytest
 
 from tests.properties.comparison import PAGE, Column, compare, generated, page_with
 from tests.properties.definitions import PROPERTIES
-from tests.properties.ours import Magic
 from tests.properties.papers import SAID, WHY
 from tests.properties.play import Play, run
-from tests.properties.schedules import SCENARIOS, SMALL, legs
-from tests.properties.stage import DEATHS, STOP, Cut
+from tests.properties.schedules import SCENARIOS, SMALL
+from tests.properties.stage import DEATHS, STOP
 from tests.properties.subjects import COMPLETE, EVERYBODY, FOILS, OURS
 from tests.properties.together import decide, on_all_cores
 from tests.simulation.tally import quiet
@@ -131,25 +129,3 @@ def test_what_jobs_of_renames_ask_can_be_cut() -> None:
                 asked |= {moment.request.partition(" ")[0] for moment in play.stage.moments}
     of_the_store = {"GET", "HEAD", "PUT", "DELETE", "LIST", "Complete", "ListUploads"}
     assert asked == of_the_store | {"make_directory", "open", "write", "sync"}
-
-
-def one_play(cuts: Sequence[Cut]) -> Play:
-    """A job of magic whose first attempt is cut."""
-
-    with quiet():
-        return run(Magic("magic"), SMALL, cuts, partial(legs, "task*; commit; end"))
-
-
-def test_the_same_cuts_give_the_same_play() -> None:
-    """Nothing is drawn: two plays have the same requests, and a reader finds the same."""
-    one, two = (one_play([Cut("lost reply", 3)]) for _ in range(2))
-    assert one.stage.moments == two.stage.moments
-    assert one.struck
-
-
-def test_a_dead_process_sends_nothing() -> None:
-    """After its death no request of a process takes effect."""
-    play = one_play([Cut("dies before", 4)])
-    own = [m for m in play.stage.moments if m.process == "task 0 of J, attempt 1"]
-    assert own[-1].note == "dies before"
-    assert len(own) == 4
