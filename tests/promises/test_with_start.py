@@ -162,12 +162,13 @@ def test_a_handle_that_did_not_start_the_job_has_no_block(s3: MemoryStore, other
     is who writes ``with write(...).job``, which has a block of its own."""
     with mc.write(DEST) as writing:
         job = mc.start(DEST)
-        handle = {
+        ways: dict[str, Callable[[], mc.Job]] = {
             "attached": lambda: mc.attach(DEST, job.id),
             "pickled": lambda: pickle.loads(pickle.dumps(job)),
             "by JSON": lambda: mc.Job.from_dict(job.to_dict()),
             "of write": lambda: writing.job,
-        }[other]()
+        }
+        handle = ways[other]()
         with pytest.raises(mc.MagicError, match="has not started"):
             handle.__enter__()
         assert (handle.state, job.state) == ("running", "running")
