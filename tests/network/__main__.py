@@ -1,4 +1,4 @@
-"""Run the hostile network: ``python -m tests.network [--table] [--only WORD]``."""
+"""Run the hostile network: ``python -m tests.network [--only WORD]``."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ import sys
 import time
 
 from tests.network.cells import cells, run
-from tests.network.table import table
 
 
 def main() -> int:
     """0 if every promise was kept and every fault struck."""
     parser = argparse.ArgumentParser(prog="python -m tests.network", description=__doc__)
-    parser.add_argument("--table", action="store_true", help="print the table of the docs")
     parser.add_argument("--only", default="", metavar="WORD", help="cells whose name holds it")
     options = parser.parse_args()
-    drawn = cells(options.only, every_way=not options.table)
+    drawn = cells(options.only, every_way=True)
     if not drawn:
         parser.error(f"no cell's name holds {options.only!r}")
     began = time.monotonic()
     run(drawn)
-    if options.table:
-        print(table(drawn))
-    else:
-        for cell in drawn:
-            print(
-                f"{cell}: struck {cell.struck}, {cell.told}, {cell.seconds:.1f} s; {cell.settled}"
-            )
+    for cell in drawn:
+        print(f"{cell}: struck {cell.struck}, {cell.told}, {cell.seconds:.1f} s; {cell.settled}")
     wrong = [cell for cell in drawn if cell.broken or not cell.struck]
     for cell in wrong:
         print(

@@ -87,8 +87,8 @@ def cells(only: str = "", *, every_way: bool = False) -> list[Cell]:
     with ``every_way`` each cell runs by each.
 
     What lasts runs on both tracks. What strikes once is told by the same code on both: the tracks
-    take turns, so that each fault meets each track and each phase. But for at night and for the
-    table, how often a fault strikes takes turns as well, and so do the tracks of what lasts.
+    take turns, so that each fault meets each track and each phase. But for at night, how often
+    a fault strikes takes turns as well, and so do the tracks of what lasts.
     """
     whole = NIGHTLY or every_way or bool(only)
     drawn = [

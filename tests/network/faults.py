@@ -17,14 +17,8 @@ would wait for ever."""
 
 Passed = Literal["at once", "late", "never"]
 Answered = Literal[
-    "with this",
-    "cut by a reset",
-    "cut by an end",
-    "twice",
-    "late",
-    "slowly",
-    "by a reset",
-]
+    "with this", "cut by a reset", "cut by an end", "twice", "late", "slowly", "by a reset",
+]  # fmt: skip
 Extent = Literal["once", "always", "from then on"]
 """Which requests of a job a fault strikes: the first of the phase; each of the phase; the first of
 the phase and each one after it."""
@@ -78,9 +72,7 @@ FAULTS = (
     Fault("500 after the effect", "at once", "with this", error("500 Oops", "InternalError")),
     Fault("error in a 200", "never", "with this", error("200 OK", "InternalError")),
     Fault("page with 200", "never", "with this", http("200 OK", PAGE, "text/html")),
-    Fault(
-        "balancer's 404", "never", "with this", http("404 Not Found", "no backend", "text/plain")
-    ),
+    Fault("balancer's 404", "never", "with this", http("404 Not Found", "no way", "text/plain")),
     Fault("garbage", "never", "with this", b"\x16\x03\x01\x00\xf0 no HTTP \xff\xfe\r\n\r\n"),
     Fault("expired token", "never", "with this", error("403 Forbidden", "ExpiredToken"), THEN),
     Fault(

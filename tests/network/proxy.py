@@ -29,18 +29,9 @@ from tests.serving import HOP_BY_HOP, asked_of, serving
 from tests.wire import Wire, headers_of
 
 PHASES = (
-    "setup",
-    "create",
-    "part",
-    "fence",
-    "save",
-    "check",
-    "plan",
-    "decide",
-    "complete",
-    "done",
+    "setup", "create", "part", "fence", "save", "check", "plan", "decide", "complete", "done",
     "sweep",
-)
+)  # fmt: skip
 TOKEN = re.compile(rb"cell-[0-9a-f]{12}")
 SETTLED_SECONDS_MAX = 30.0
 CUT = struct.pack("ii", 1, 0)

@@ -12,8 +12,7 @@ import pytest
 
 from tests.network.cells import JOB_SECONDS_MAX, TRACKS, WAYS, Cell, cells, run
 from tests.network.faults import FAULTS, SLOW, SLOW_SECONDS_MAX
-from tests.network.proxy import PHASES, Request, phase_of
-from tests.network.table import WORDS, table
+from tests.network.proxy import PHASES
 
 
 @pytest.fixture(scope="session")
@@ -95,35 +94,3 @@ def test_no_job_waits_without_end(ran: list[Cell]) -> None:
 def test_slow_bytes_do_not_hold_a_job(ran: list[Cell]) -> None:
     """An answer of a byte each quarter of a second is given up and asked for again."""
     assert not those(ran, lambda cell: cell.fault.name == SLOW and cell.seconds > SLOW_SECONDS_MAX)
-
-
-def test_the_table_has_every_cell(ran: list[Cell]) -> None:
-    """Its rows are faults and extents, and each cell that ran has a word."""
-    lines = table(ran).splitlines()
-    rows = [line.split(" | ") for line in lines if line.startswith("| ")][1:]
-    assert len(rows) == len({(cell.fault.name, cell.extent) for cell in ran})
-    words = "".join(word.strip(" |") for row in rows for word in row[2:])
-    assert set(words) <= set(WORDS.values())
-    assert len(words) >= len({(cell.fault.name, cell.extent, cell.phase) for cell in ran})
-
-
-@pytest.mark.parametrize(
-    ("request_line", "versions", "phase"),
-    [
-        ("PUT /b/c/__magic_job-1/_job.json", 0, "setup"),
-        ("POST /b/c/k?uploads", 1, "create"),
-        ("PUT /b/c/k?uploadId=u&partNumber=1", 1, "part"),
-        ("HEAD /b/c/__magic_job-1/_job.json", 1, "fence"),
-        ("PUT /b/c/__magic_job-1/job-1/00/a.pendingset", 1, "save"),
-        ("GET /b?uploads&prefix=c", 1, "check"),
-        ("PUT /b/c/__magic_job-1/_plan-1.json", 1, "plan"),
-        ("PUT /b/c/__magic_job-1/_job.json", 1, "decide"),
-        ("POST /b/c/k?uploadId=u", 2, "complete"),
-        ("PUT /b/c/__magic_job-1/_job.json", 2, "done"),
-        ("POST /b?delete", 3, "sweep"),
-    ],
-)
-def test_a_request_tells_its_phase(request_line: str, versions: int, phase: str) -> None:
-    """The phase of a request follows from its words and from how far the record is."""
-    method, target = request_line.split()
-    assert phase_of(Request(method, target, (), b""), versions) == phase

@@ -69,19 +69,6 @@ def test_an_adopted_job_aborts_to_nothing(s3: MemoryStore, release: str) -> None
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_an_unfinished_task_is_left_out_of_a_commit(s3: MemoryStore, release: str) -> None:
-    """I2: only what has a pendingset is published; a number of tasks can be demanded before."""
-    hadoops = leave_job(s3, release, unfinished=True)
-    job = adopted(hadoops)
-    with pytest.raises(mc.IncompleteJob):
-        job.commit(expect=2)
-    assert job.commit(expect=["task_202601010000_0001_m_000000"]).tasks == 1
-    assert visible(s3) == hadoops.files
-    assert s3.open_uploads() == ()
-    assert control(s3) == [RECORD]
-
-
-@pytest.mark.parametrize("release", RELEASES)
 def test_its_etag_tells_a_file_that_the_dying_jvm_has_completed(
     s3: MemoryStore, release: str
 ) -> None:

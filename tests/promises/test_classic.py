@@ -9,16 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
 
 import magic_committer as mc
 from magic_committer.committers.classic import V1Committer, V2Committer
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.registry import real_name
-from magic_committer.options import Options
-from magic_committer.protocol.record import USUAL_TERMS
-from magic_committer.upload import BlockSource
-from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, opened, put, write
+from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, put, write
 
 KINDS: tuple[type[V1Committer], ...] = (V1Committer, V2Committer)
 FILES = {"p=1/a": b"1", "p=1/b": b"2", "c": b"3"}
@@ -96,76 +92,6 @@ def test_a_task_that_is_retried_is_there_once(kind: type[V1Committer]) -> None:
     report = job.commit_job(expect=["1"])
     assert (report.tasks, report.files) == (1, 1)
     assert world.data() == {"a": b"second"}
-
-
-def test_by_results_only_the_accepted_attempt_of_v1_appears() -> None:
-    """Two attempts of one task have committed: the driver says which one counts."""
-    world = World()
-    job = start(world, V1Committer, accept="results")
-    accepted = write(job, "1", {"a": b"1", "first": b""})
-    write(job, "1", {"a": b"2", "second": b""})
-    job.commit_job([accepted, write(job, "2", {})])
-    assert world.data() == {"a": b"1", "first": b""}
-
-
-def test_jobs_side_by_side_do_not_touch_each_other(kind: type[V1Committer]) -> None:
-    """One job commits, and one aborts, beside a third, which then commits all that it has."""
-    world = World()
-    one, two, three = (start(world, kind) for _ in range(3))
-    write(three, "1", {"three/1": b"3"})
-    running = three.attempt("2")
-    file = opened(running, "three/2")
-    write(one, "1", {"one": b"1"})
-    one.commit_job()
-    two.abort_job()
-    file.write(b"33")
-    file.close()
-    running.commit()
-    assert three.commit_job(expect=["1", "2"]).files == 2
-    assert world.data() == {"one": b"1", "three/1": b"3", "three/2": b"33"}
-
-
-def test_a_second_driver_takes_the_tasks_of_the_first(kind: type[V1Committer]) -> None:
-    """A dead driver leaves what its tasks committed; the next one with its id runs the others."""
-    world = World()
-    first = start(world, kind, "nightly")
-    write(first, "1", {"a": b"1"})
-    put(first.attempt("2"), {"b": b"half"})
-    told = structs.replace(USUAL_TERMS, track="memory", committer=kind.name)
-    second = kind.setup(
-        world.runtime(), world.dest, told, Options(), BlockSource(), "nightly", join=True
-    )
-    assert second.driver().look().tasks == ("1",)
-    write(second, "2", {"b": b"2"})
-    assert second.commit_job(expect=["1", "2"]).files == 2
-    assert world.data() == {"a": b"1", "b": b"2"}
-
-
-def test_the_commit_refuses_a_job_without_its_tasks(kind: type[V1Committer]) -> None:
-    """Tasks are missing: nothing is decided, and the commit can be called when they are there."""
-    world = World()
-    job = start(world, kind)
-    write(job, "1", {"a": b"1"})
-    with pytest.raises(mc.IncompleteJob, match="1 task"):
-        job.commit_job(expect=2)
-    write(job, "2", {"b": b"2"})
-    assert job.commit_job(expect=2).outcome == "committed"
-    assert world.data() == {"a": b"1", "b": b"2"}
-
-
-def test_operators_see_and_end_the_jobs(kind: type[V1Committer]) -> None:
-    """What tasks have committed is told; a job whose driver is dead is aborted by recover and by
-    cleanup, with its directory."""
-    world = World()
-    job = start(world, kind)
-    write(job, "1", {"p=1/a": b"1", "b": b"22"})
-    [found] = world.inspect()
-    assert (found.state, found.tasks, found.files, found.bytes) == ("running", 1, 2, 3)
-    assert world.recover(job.job.id).outcome == "aborted"
-    start(world, kind)
-    world.clean()
-    world.clean()
-    assert world.control() == []
 
 
 def test_a_decided_job_is_finished_or_undone(kind: type[V1Committer]) -> None:
@@ -280,55 +206,6 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
     assert world.data() == some
 
 
-@pytest.mark.parametrize("dies", [False, True], ids=["commits", "publishes and dies"])
-def test_two_drivers_of_v1_may_publish_at_once(dies: bool) -> None:
-    """At each call of one driver's commit another one publishes all files, and commits the job, or
-    dies before that: all files are visible, and whoever returns says committed."""
-
-    def decides(verb: str, path: str) -> bool:
-        return dies and decided(verb, path)
-
-    def run(number: int) -> Watched:
-        world = World()
-        job = start(world, V1Committer, "nightly")
-        write(job, "1", FILES)
-        write(job, "2", {"p=1/d": b"4"})
-
-        def publish_too() -> None:
-            other = Watched(world.store, before=die, on=decides)
-            with suppress(Killed):
-                assert world.again(job, other).commit_job().outcome == "committed"
-
-        watched = Watched(world.store, at=number, before=publish_too)
-        assert world.again(job, watched).commit_job().outcome == "committed"
-        assert world.data() == {**FILES, "p=1/d": b"4"}, number
-        return watched
-
-    assert len(list(every_verb(run))) > 15
-
-
-def test_v1_refuses_to_commit_a_file_that_is_gone() -> None:
-    """What an accepted attempt had committed was removed: aborted, and nothing is visible."""
-    world = World()
-    job = start(world, V1Committer, accept="results")
-    results = [write(job, "1", {"a": b"1"}), write(job, "2", {"b": b"2"})]
-    next(world.root.rglob("b")).unlink()
-    with pytest.raises(mc.CommitRefused, match="is not open any more"):
-        job.commit_job(results)
-    assert world.data() == {}
-
-
-def test_v1_does_not_put_a_directory_over_a_file() -> None:
-    """A file is where a task needs a directory: it stays, and nothing of the job is visible."""
-    world = World()
-    world.put("p=1", b"a file")
-    job = start(world, V1Committer)
-    write(job, "1", FILES)
-    with pytest.raises(mc.CommitRefused, match="p=1 is a file"):
-        job.commit_job()
-    assert world.data() == {"p=1": b"a file"}
-
-
 # v2 -----------------------------------------------------------------------------------------------
 
 
@@ -364,27 +241,6 @@ def test_v2_leaves_a_part_of_an_attempt_that_dies_in_its_commit() -> None:
     write(job, "1", {"part-0-try-2": b"2"})
     assert job.commit_job(expect=1).outcome == "committed"
     assert world.data() == {"part-0-try-1": b"1", "part-0-try-2": b"2"}
-
-
-def test_v2_that_lost_an_answer_is_run_again() -> None:
-    """At any call of a task's commit the answer is lost: the task has committed, or another attempt
-    of it does, and the job publishes that one."""
-
-    def run(number: int) -> Watched:
-        world = World()
-        job = start(world, V2Committer, "nightly")
-        watched = Watched(world.store, number, after=lose_the_answer)
-        attempt = world.again(job, watched).attempt("1")
-        try:
-            put(attempt, FILES)
-            attempt.commit()
-        except mc.MagicError:
-            write(job, "1", FILES)
-        assert job.commit_job(expect=1).files == 3
-        assert world.data() == FILES, number
-        return watched
-
-    assert len(list(every_verb(run))) > 8
 
 
 def test_v2_finds_the_file_of_a_rename_that_was_not_answered() -> None:

@@ -53,17 +53,6 @@ def record(job: mc.Job) -> str:
     return f"t/__magic_job-{job.id}/_job.json"
 
 
-@pytest.mark.parametrize("job_id", [None, "given"])
-def test_who_leaves_a_closed_record_takes_old_ones_along(
-    machine: Machine, job_id: str | None
-) -> None:
-    """Those of drawn ids that are older than a day go, wherever they are listed; its own stays."""
-    closed(7)
-    machine.later(DAY)
-    job = leaving(job_id)
-    assert control(machine.s3) == [record(job)]
-
-
 def test_records_that_are_not_a_day_old_stay(machine: Machine) -> None:
     """By the store's clock: a driver may still ask. Some seconds after the day they go."""
     keys = set(closed(2))
@@ -214,15 +203,6 @@ def test_the_work_is_bounded_and_shared(machine: Machine) -> None:
         jobs.append(leaving())
         assert len(jobs) < 20
     assert set(control(machine.s3)) == {record(job) for job in jobs}
-
-
-def test_a_job_that_finds_none_to_delete_reads_no_more_than_so_many(machine: Machine) -> None:
-    """Of many young records only the first are read."""
-    young = set(closed(LOOKED_AT_MAX + 20))
-    reads: list[str] = []
-    machine.s3.before = lambda r: reads.append(r.key) if r.verb == "get" else None
-    leaving()
-    assert len(set(reads) & young) == LOOKED_AT_MAX
 
 
 @pytest.mark.parametrize("start", [0, 60, None])

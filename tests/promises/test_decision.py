@@ -12,17 +12,14 @@ from magic_committer.errors import PermissionDenied, PreconditionFailed, Unanswe
 from magic_committer.options import Accept, Track
 from magic_committer.stores.base import Written
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import memory_store
 from tests.promises.hands import (
     DEST,
     At,
     committed_task,
     control,
-    dies_at,
     failing,
     job_of,
     killed,
-    one_file,
     raising,
     record_put,
     refusing,
@@ -39,15 +36,6 @@ def test_commit_can_be_repeated_by_the_same_handle(s3: MemoryStore) -> None:
     s3.requests.clear()
     assert job.commit() is first
     assert not s3.requests
-
-
-def test_another_process_learns_from_the_marker_that_the_job_committed(s3: MemoryStore) -> None:
-    """I10: a handle that finds no record, but `_SUCCESS` of its job, says committed."""
-    job = mc.start(DEST)
-    twin = mc.attach(DEST, job.id)
-    committed_task(job, "1", {"a.csv": b"1"})
-    job.commit()
-    assert twin.commit().outcome == "committed"
 
 
 def test_without_record_and_marker_the_outcome_is_unknown(s3: MemoryStore) -> None:
@@ -217,31 +205,6 @@ def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
     assert s3.open_uploads() == ()
 
 
-@pytest.mark.parametrize("forgetful", [False, True])
-def test_completing_what_was_completed_before_is_done(forgetful: bool) -> None:
-    """I5: a Complete whose answer was lost is known by its token, whatever the next is told."""
-    with memory_store(forgetful_complete=forgetful) as s3:
-        job = job_of({"a.csv": b"1"})
-        At(s3, "complete_upload", unanswered, after=True)
-        assert job.commit().outcome == "committed"
-        assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_an_overwritten_file_of_a_crashed_commit_is_unresolved_not_guessed() -> None:
-    """I10: upload gone, another's object there: nobody can tell, so nothing is claimed."""
-    with memory_store(forgetful_complete=True) as s3:
-        job = job_of({"a.csv": b"1", "b.csv": b"2"})
-        dies_at(
-            s3, lambda r: r.verb == "put" and bool(r.if_match) and not s3.open_uploads(), job.commit
-        )
-        s3.put_object("t/a.csv", b"a neighbour's")
-        with pytest.raises(mc.CommitIncomplete) as raised:
-            mc.attach(DEST, job.id).commit()
-        assert raised.value.unresolved == ("t/a.csv",)
-        assert visible(s3) == {"t/a.csv": b"a neighbour's", "t/b.csv": b"2"}
-        assert "t/_SUCCESS" not in s3.keys()
-
-
 def test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes(
     s3: MemoryStore,
 ) -> None:
@@ -286,15 +249,6 @@ def test_a_marker_or_a_sweep_that_fails_is_a_warning_and_is_done_again(
     assert left(s3) == ["_job.json"]
 
 
-def test_a_driver_that_finds_too_few_tasks_because_another_committed_obeys(s3: MemoryStore) -> None:
-    """I10: "nothing was decided" is not said of a job that a faster driver has committed."""
-    job = job_of({"a.csv": b"1"}, job_id="j")
-    rival = mc.attach(DEST, "j")
-    At(s3, "list */00/", rival.commit)
-    report = job.commit(expect=["1"])
-    assert (report.outcome, report.decider is not None) == ("committed", True)
-
-
 @pytest.mark.parametrize("expect", [["1"], 1])
 def test_a_task_that_nobody_expects_refuses_a_commit_by_listing(
     s3: MemoryStore, expect: int | list[str]
@@ -306,17 +260,6 @@ def test_a_task_that_nobody_expects_refuses_a_commit_by_listing(
     assert (raised.value.missing, raised.value.surplus) == ((), ("2",) if expect != 1 else ())
     assert (job.state, visible(s3)) == ("running", {})
     assert job.commit(expect=["1", "2"]).files == 2
-
-
-def test_a_late_attempt_of_a_committed_job_is_not_told_that_it_was_aborted(s3: MemoryStore) -> None:
-    """I10: the job committed, perhaps with this attempt: the error says that, and no more."""
-    job = mc.start(DEST, job_id="j")
-    task = one_file(job)
-    At(s3, "put *.pendingset", mc.attach(DEST, "j").commit, after=True)
-    with pytest.raises(mc.JobNotRunning) as raised:
-        task.commit()
-    assert raised.value.outcome == "committed"
-    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 @pytest.mark.parametrize("another", [True, False])

@@ -166,16 +166,6 @@ def test_read_through_shows_the_destination_and_changes_nothing_there(there: The
     assert there.data() == {"d/old": b"old", "d/new": b"new"}
 
 
-def test_unique_names_are_shown_as_they_were_given(there: There) -> None:
-    """The writer sees ``a.csv``; the object's name has the job's UUID."""
-    with there.write() as job:
-        fs = job.filesystem(unique=True)
-        fs.pipe({"a.csv": b"1", "b.csv": b"2"})
-        fs.rm("b.csv")
-        assert fs.find("") == ["a.csv"]
-    assert list(there.data()) == [f"a-mcj{job.job.uuid}.csv"]
-
-
 def test_a_path_elsewhere_is_refused(there: There) -> None:
     """A URL outside of the destination is an error that names the destination."""
     with there.write() as job:

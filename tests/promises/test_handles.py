@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import pickle
@@ -17,21 +16,6 @@ from magic_committer.testing import memory_store
 from tests.promises.hands import DEST, committed_task, control, job_of, one_file, visible
 
 PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
-
-
-def test_the_shape_of_the_issue_works(s3: MemoryStore) -> None:
-    """A path of a started job is enough to write; names alone are enough to commit."""
-    mc.start(DEST, job_id="1")
-    with mc.open_magic(PATH, "wb") as f:
-        f.write(b"1,2,3\n")
-    assert visible(s3) == {}
-    base = "t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
-    assert base not in control(s3)  # S3A's marker is for files of a JVM
-    assert json.loads(s3.body(f"{base}.pending"))["destinationKey"] == "t/dt=1/x.csv"
-    result = mc.attach(DEST, "1").task("a", attempt="a_0").commit()
-    assert (result.task, result.attempt, result.files) == ("a", "a_0", 1)
-    assert mc.attach(DEST, "1").commit(expect=["a"]).outcome == "committed"
-    assert visible(s3) == {"t/dt=1/x.csv": b"1,2,3\n"}
 
 
 def test_open_magic_names_the_call_that_starts_the_job(s3: MemoryStore) -> None:
@@ -200,23 +184,6 @@ def test_results_of_other_jobs_and_double_ones_change_nothing(s3: MemoryStore) -
     assert job.commit([mine]).files == 1
 
 
-def test_text_binary_and_wrong_modes(s3: MemoryStore) -> None:
-    """``"w"`` is text in UTF-8, ``"wb"`` bytes; reading, appending and updating are refused."""
-    with mc.write(DEST) as job:
-        with job.open("a.txt", "w", newline="") as text:
-            text.write("grün\n")
-        with job.open("b.txt", "w", encoding="latin-1") as text:
-            text.write("grün\n")
-        with job.open("c.bin") as f, io.TextIOWrapper(f, "utf-8") as text:
-            text.write("x")
-        for mode in ("r", "a", "wb+", "rb", "q"):
-            with pytest.raises(ValueError, match="written once"):
-                job.open("d", mode)  # type: ignore[call-overload]
-        with pytest.raises(ValueError, match="encoding"):
-            job.open("d", "wb", encoding="utf-8")  # type: ignore[call-overload]
-    assert visible(s3) == {"t/a.txt": "grün\n".encode(), "t/b.txt": b"gr\xfcn\n", "t/c.bin": b"x"}
-
-
 def test_attributes_reach_the_object(s3: MemoryStore) -> None:
     """Content type and user metadata are the object's; our token is beside them."""
     attributes = mc.Attributes(content_type="text/csv", metadata={"origin": "test"})
@@ -225,19 +192,6 @@ def test_attributes_reach_the_object(s3: MemoryStore) -> None:
     born = s3.attributes("t/a.csv")
     assert (born.content_type, born.metadata["origin"]) == ("text/csv", "test")
     assert born.metadata["magic-committer-token"].startswith(job.job.uuid)
-
-
-@pytest.mark.parametrize(
-    "name", ["/a", "a//b", "../a", "a/./b", "_SUCCESS", "x.pending", "a\nb", ""]
-)
-def test_names_that_cannot_be_published_are_refused(s3: MemoryStore, name: str) -> None:
-    """The error names the rule; the job goes on without the file."""
-    with mc.write(DEST) as job:
-        with pytest.raises(mc.PathError):
-            job.open(name)
-        with job.open("ok.csv") as f:
-            f.write(b"1")
-    assert visible(s3) == {"t/ok.csv": b"1"}
 
 
 def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:

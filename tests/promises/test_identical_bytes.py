@@ -16,7 +16,7 @@ from magic_committer.protocol.plan import Plan
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, job_of, visible
+from tests.promises.hands import DEST, job_of, visible
 from tests.promises.machine import Machine
 
 DAYS = 3 * 86_400.0
@@ -41,18 +41,6 @@ def test_a_bucket_without_versions_deletes_what_is_still_the_same_only(
     assert s3.body("t/a.csv") == b"another's"
 
 
-def test_a_paused_replace_leaves_the_marker_of_a_later_job(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
-    """I6: the empty `_SUCCESS` that it planned to delete is another's by now."""
-    s3.put_object("t/_SUCCESS", b"")
-    job = job_of({"a.csv": b"1"}, mode="replace", mark_success=False)
-    at = At(s3, "head t/_SUCCESS", lambda: days_later(s3, clock, "t/_SUCCESS"))
-    job.commit()
-    assert at.done
-    assert "t/_SUCCESS" in s3.keys()
-
-
 def test_a_paused_append_leaves_the_marker_of_a_later_job(
     s3: MemoryStore, clock: PatientClock
 ) -> None:
@@ -70,18 +58,6 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(
     report = job.commit()
     assert s3.body("t/_SUCCESS") == b""
     assert any("later" in warning for warning in report.warnings)
-
-
-def test_data_that_was_written_anew_with_the_same_bytes_stays(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
-    """I6: a neighbour has written the planned object again: it is the neighbour's by now."""
-    s3.put_object("t/old.csv", b"same")
-    s3.put_object("t/gone.csv", b"same")
-    job = job_of({"a.csv": b"1"}, mode="replace")
-    At(s3, "head t/old.csv", lambda: days_later(s3, clock, "t/old.csv"))
-    job.commit()
-    assert set(visible(s3)) == {"t/a.csv", "t/old.csv"}
 
 
 @pytest.mark.parametrize("row", [["k"], ["k", "e", "5"], ["k", "e", True], ["k", "e", 1.0, 2], 5])

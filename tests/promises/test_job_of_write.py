@@ -34,13 +34,14 @@ def test_it_takes_no_task(s3: MemoryStore) -> None:
 
 
 def test_it_is_read_in_and_after_with(s3: MemoryStore) -> None:
-    """Names, state and report of the job stay readable."""
+    """Names, state and report of the job stay readable; and what became of it may travel."""
     with mc.write(DEST) as writing:
         job = writing.job
         assert (job.id, len(job.uuid), job.dest) == (writing.id, 32, f"{DEST}/")
         assert job.state == "running"
     assert job.report is writing.report
     assert job.state == "absent"
+    assert pickle.loads(pickle.dumps(job)).outcome == "committed"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -80,13 +81,6 @@ def test_what_somebody_else_aborts_is_left_to_them(s3: MemoryStore) -> None:
     assert (seen.outcome, seen.state) == ("aborted", "aborting")
     s3.before = raising(lambda _: True, AssertionError("a request is sent"))
     give_up(seen, ValueError("a worker failed"))
-
-
-def test_it_pickles_once_it_has_ended(s3: MemoryStore) -> None:
-    """What became of it may travel."""
-    with mc.write(DEST) as writing, writing.open("a.csv") as file:
-        file.write(b"1")
-    assert pickle.loads(pickle.dumps(writing.job)).outcome == "committed"
 
 
 URL = "s3://bucket/t/a.csv"

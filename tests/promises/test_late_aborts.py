@@ -21,7 +21,6 @@ from tests.concrete import upload_of
 from tests.promises.hands import (
     DEST,
     At,
-    committed_task,
     control,
     one_file,
     raising,
@@ -93,21 +92,6 @@ def test_who_is_late_leaves_what_became_visible(s3: MemoryStore, late: Any) -> N
     assert visible(s3) == {"t/a.csv": b"1"}
     assert store.taken == []
     assert by_path or left(s3) == ["_job.json"]
-
-
-def test_a_late_task_that_aborts_again_leaves_its_completed_file(s3: MemoryStore) -> None:
-    """I2, I5: the same by `abort` of a committed attempt, by its handle and by another one."""
-    store = Believing(s3)
-    job = mc.start(DEST)
-    task = one_file(job, attempt="a")
-    other = mc.attach(DEST, job.id).task("1", attempt="a")
-    task.commit()
-    mc.attach(DEST, job.id).commit()
-    s3.before = store.look
-    task.abort()
-    other.abort()
-    assert visible(s3) == {"t/a.csv": b"1"}
-    assert store.taken == []
 
 
 def sent_twice(request: Request, reply: object) -> object:
@@ -447,16 +431,6 @@ def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None
     assert job.commit().files == 1
 
 
-def test_a_task_that_may_not_see_its_parts_aborts_well(s3: MemoryStore) -> None:
-    """I4: the store took the abort; that the parts may not be looked at is no error of the task."""
-    job = mc.start(DEST, track="memory", accept="results")
-    task = one_file(job)
-
-    with refusing(s3, "list_parts|list_uploads", PermissionDenied("forbidden", status=403)):
-        task.abort()
-    assert s3.open_uploads() == ()
-
-
 def test_an_attempt_whose_result_nobody_has_leaves_no_tombstone(s3: MemoryStore) -> None:
     """I4: nobody else can commit it: its commit, which gets no answer, undoes it by a look at its
     set, and claims nothing."""
@@ -578,17 +552,6 @@ def test_what_names_an_upload_that_could_not_be_aborted_stays(s3: MemoryStore) -
     job.task("1", attempt="a").abort()
     assert open_ids(s3) == set()
     assert not any(key.endswith(".pending") for key in control(s3))
-
-
-def test_files_that_another_attempt_wrote_are_not_aborted(s3: MemoryStore) -> None:
-    """I6: aborting one attempt leaves the uploads of another attempt of the same task."""
-    job = mc.start(DEST)
-    result = committed_task(job, "1", {"a.csv": b"1"})
-    with job.task("1", attempt="b").open("b.csv") as file:
-        file.write(b"2")
-    job.task("1", attempt="b").abort()
-    assert job.commit([result]).files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryStore) -> None:

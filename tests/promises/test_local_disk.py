@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 from contextlib import suppress
 from pathlib import Path
 
@@ -85,42 +84,6 @@ def _files(root: Path) -> set[str]:
     here = root / "a table"
     found = (p.relative_to(here) for p in here.rglob("*") if p.is_file())
     return {str(p) for p in found if not any(e.startswith(("__m", "_t")) for e in p.parts)}
-
-
-def _start(dest: str, committer: str, name: str = "a.csv", **terms: object) -> mc.Job:
-    """A job with a committed task of one file."""
-    job = mc.start(dest, committer=committer, **terms)  # type: ignore[arg-type]
-    with job.task("1") as task, task.open(name, "w") as file:
-        file.write("new")
-    return job
-
-
-def test_a_block_publishes_its_files_and_leaves_nothing(
-    dest: str, committer: str, tmp_path: Path
-) -> None:
-    """`write` publishes all files at once, and nothing of the job stays."""
-    with mc.write(dest, committer=committer) as job:
-        with job.open("dt=1/a.csv", "w") as file:
-            file.write("1")
-        with job.filesystem().open("b.csv", "wb") as raw:
-            raw.write(b"2")
-        assert _files(tmp_path) == set()
-    assert _files(tmp_path) == {"dt=1/a.csv", "b.csv", "_SUCCESS"}
-    assert not list((tmp_path / "a table").glob("_[_t]*"))
-
-
-def test_a_dead_job_is_seen_and_ended(dest: str, committer: str, tmp_path: Path) -> None:
-    """`inspect` shows jobs whose driver died; `recover` aborts one, `cleanup` all; another process
-    commits one of which it has the JSON."""
-    dead, other, alive = (_start(dest, committer, job_id=name) for name in ("a", "b", "c"))
-    assert {(one.id, one.kind, one.files) for one in mc.inspect(dest)} == {
-        (name, "ours", 1) for name in "abc"
-    }
-    assert mc.recover(dest, dead.id, dead_after=0).outcome == "aborted"
-    assert pickle.loads(pickle.dumps(alive)).commit().files == 1
-    report = mc.cleanup(dest, dead_after=0)
-    assert [one.job_id for one in report.recovered] == [other.id]
-    assert _files(tmp_path) == {"a.csv", "_SUCCESS"}
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])

@@ -18,7 +18,8 @@ from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.urls import tree_url
-from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, opened, put, write
+from tests.nightly import most
+from tests.tree_jobs import Killed, Watched, World, die, opened, put, write
 
 OLD = {"dt=1/old.csv": b"old", "same.csv": b"before"}
 NEW = {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b", "same.csv": b"after"}
@@ -72,10 +73,10 @@ def test_a_job_that_dies_anywhere_is_all_or_nothing_after_a_recovery(
     mode: str, when: str, job_id: str | None
 ) -> None:
     """Killed at each verb, before or after its effect: recovery leaves the old data or the new, the
-    record's outcome agrees, and nothing of the job stays."""
+    record's outcome agrees, and nothing of the job stays. By day the modes take turns."""
     before, after = expected(mode)
     outcomes = set()
-    for number in verbs(mode, job_id):
+    for number in verbs(mode, job_id)[MODES.index(mode) % most(1, 3) :: most(1, 3)]:
         world = fresh(mode)
         with pytest.raises(Killed):
             run(world, disturbed(world, number, when, die), mode, job_id)
@@ -95,59 +96,6 @@ def test_a_job_that_dies_anywhere_is_all_or_nothing_after_a_recovery(
         world.clean()
         assert world.control() == [], number
     assert {"aborted", "committed"} <= outcomes
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_one_lost_answer_changes_nothing(mode: str, when: str) -> None:
-    """Each verb loses its answer once, with or without an effect: the job commits, or says that it
-    did not and leaves everything as it was."""
-    before, after = expected(mode)
-    committed = 0
-    numbers = verbs(mode, "nightly")
-    for number in numbers:
-        world = fresh(mode)
-        try:
-            report = run(world, disturbed(world, number, when, lose_the_answer), mode, "nightly")
-        except mc.CommitIncomplete:
-            assert world.recover("nightly").outcome == "committed"
-            assert world.data() == after, number
-        except mc.MagicError:
-            for found in ours(world):
-                with suppress(mc.JobNotRunning):
-                    world.abort(found)
-            assert world.data() == before, number
-        else:
-            committed += 1
-            assert (report.outcome, world.data()) == ("committed", after), number
-    assert committed > len(numbers) // 3
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_recovery_at_any_moment_of_a_commit_agrees_with_the_driver(mode: str) -> None:
-    """At each verb of a driver another process recovers the job: what the driver is told, what the
-    recovery was told, and what is there are the same."""
-    before, after = expected(mode)
-    seen = set()
-    for number in verbs(mode, "nightly"):
-        world, told = fresh(mode), list[str]()
-
-        def interfere(world: World = world, told: list[str] = told) -> None:
-            told += [world.recover(one).outcome for one in ours(world)]
-
-        try:
-            watched = disturbed(world, number, "before", interfere)
-            outcome = run(world, watched, mode, "nightly").outcome
-        except mc.JobNotRunning as error:
-            outcome = error.outcome or "aborted"
-        except mc.OutcomeUnknown:
-            outcome = ""
-        seen.add((outcome, *told))
-        if told:
-            assert outcome in (told[0], "") or told[0] == "", number
-        assert world.data() == (after if "committed" in (outcome, *told) else before), number
-    assert ("aborted", "aborted") in seen
-    assert ("committed", "committed") in seen
 
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
@@ -183,43 +131,7 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
     assert met > 20
 
 
-def test_a_revert_takes_back_what_a_paused_driver_still_publishes() -> None:
-    """At each verb of a driver its job is reverted, and it goes on: nothing is visible."""
-    met = 0
-    for number in verbs("append", "nightly"):
-        world, reverted = World(), list[str]()
-
-        def revert(world: World = world, reverted: list[str] = reverted) -> None:
-            for one in world.inspect():
-                if one.state == "committing":
-                    reverted.append(world.abort(one.id, revert=True).outcome)
-
-        with suppress(mc.JobNotRunning, mc.OutcomeUnknown):
-            run(world, Watched(world.store, number, before=revert), "append", "nightly")
-        if reverted:
-            met += 1
-            assert reverted == ["reverted"]
-            assert world.data() == {}, number
-    assert met >= 5
-
-
 # Attempts -----------------------------------------------------------------------------------------
-
-
-def test_two_attempts_of_a_task_publish_one() -> None:
-    """With results, the accepted attempt counts; with a listing, the one that committed last."""
-    world = World()
-    job = world.start()
-    write(job, "1", {"a": b"first"})
-    second = write(job, "1", {"a": b"second"})
-    assert job.commit_job([second]).files == 1
-    assert world.data() == {"a": b"second"}
-    job = world.start(accept="listing")
-    for data in (b"x", b"y"):
-        write(job, "1", {"b": data})
-    assert job.commit_job(expect=1).files == 1
-    assert world.data() == {"a": b"second", "b": b"y"}
-    assert world.control() == []
 
 
 def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
@@ -273,23 +185,6 @@ def test_a_committed_attempt_is_not_undone() -> None:
         attempt.abort()
     job.commit_job()
     assert world.data() == {"a": b"1"}
-
-
-def test_an_attempt_with_an_open_file_does_not_commit() -> None:
-    """Nor one with a file that failed."""
-    world = World()
-    job = world.start()
-    attempt = job.attempt("1")
-    file = opened(attempt, "a")
-    with pytest.raises(mc.FileStillOpen):
-        attempt.commit()
-    assert file.closed
-    attempt = job.attempt("1")
-    failed = opened(attempt, "b")
-    assert isinstance(failed, TreeFile)
-    failed._fail(mc.StoreError("the disk is broken", operation="test"))
-    with pytest.raises(mc.TaskFailed):
-        attempt.commit()
 
 
 def test_an_attempt_is_not_told_committed_by_the_manifest_of_another() -> None:
@@ -418,40 +313,8 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
     assert world.data() == {}
 
 
-def test_mode_fail_refuses_data_and_reverts_at_a_late_file() -> None:
-    """Data at the start, and a file that another program wrote meanwhile, both stay."""
-    world = World()
-    world.put("x", b"1")
-    with pytest.raises(mc.DestinationExists):
-        world.start(mode="fail")
-    (world.root / "x").unlink()
-    job = world.start(mode="fail")
-    result = write(job, "1", {"a": b"1", "b": b"2"})
-    late = Watched(world.store, before=lambda: world.put("b", b"late"), on=is_publishing)
-    with pytest.raises(mc.DestinationExists) as told:
-        world.again(job, late).commit_job([result])
-    assert isinstance(told.value.report, mc.JobReport)
-    assert told.value.report.outcome == "reverted"
-    assert world.data() == {"b": b"late"}
-
-
 def is_publishing(verb: str, path: str) -> bool:
     return verb == "complete_upload"
-
-
-def test_a_file_that_somebody_deleted_after_the_decision_is_told() -> None:
-    """Nobody can publish it; an operator may accept that."""
-    world = World()
-    job = world.start(accept="listing")
-    write(job, "1", {"a": b"1", "b": b"2"})
-    killed_at_its_first_file(world, job, "after")
-    (left,) = world.root.glob("_temporary/manifest_*/00/tasks/*/*")
-    left.unlink()
-    with pytest.raises(mc.CommitIncomplete) as told:
-        world.recover(job.job.id)
-    assert left.name in str(told.value)
-    accepted = world.recover(job.job.id, accept=[left.name])
-    assert accepted.outcome == "committed"
 
 
 # Other programs, links and odd names --------------------------------------------------------------

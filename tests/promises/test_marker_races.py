@@ -21,7 +21,7 @@ from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import USUAL_TERMS, JobRecord, ObjectRef, State
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, committed_task, job_of, raising, refusing
+from tests.promises.hands import DEST, At, job_of, raising
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
@@ -215,20 +215,6 @@ def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finish
     )
     assert after_another.mark() == ""
     assert after_another.is_ours()
-
-
-def test_a_marker_is_written_without_names_that_cannot_be_read(s3: MemoryStore) -> None:
-    """I8: `replace` took the marker away; a set that is spoilt since does not keep it away."""
-    s3.put_object("t/_SUCCESS", b"")
-    job = mc.start(DEST, mode="replace")
-    result = committed_task(job, "1", {"a.csv": b"1"})
-
-    with refusing(s3, "put t/_SUCCESS", mc.PermissionDenied), pytest.raises(mc.CommitIncomplete):
-        job.commit()
-    s3.put_object(result.key, b"{}", metadata=s3.head(result.key).metadata)
-    recovery = mc.recover(DEST, job.id)
-    assert recovery.outcome == "committed"
-    assert b"magic-committer" in s3.body("t/_SUCCESS")
 
 
 def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore) -> None:

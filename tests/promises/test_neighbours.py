@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,18 +56,6 @@ def test_two_jobs_in_one_directory_do_not_disturb_each_other(s3: MemoryStore) ->
     assert s3.keys("t/__magic") == ()
 
 
-def test_dataset1_is_not_dataset10(s3: MemoryStore) -> None:
-    """I6: a destination is a directory: names that begin alike are other directories."""
-    ten = mc.start("s3://bucket/dataset10")
-    open_file = killed(ten, "1", "a.csv", unique=True)
-    with mc.write("s3://bucket/dataset1") as job, job.open("a.csv") as f:
-        f.write(b"1")
-    assert len(s3.open_uploads("dataset10/")) == 1
-    open_file.abort()
-    ten.abort()
-    assert visible(s3) == {"dataset1/a.csv": b"1"}
-
-
 def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore) -> None:
     """I4, I6: a killed attempt's upload with a name that the user chose cannot be told from
     another program's: it is left, and the report counts it."""
@@ -78,15 +64,6 @@ def test_uploads_that_nobody_can_attribute_are_counted_and_left(s3: MemoryStore)
     report = job.commit(expect=0)
     assert report.unattributed == 1
     assert [u.key for u in s3.open_uploads()] == ["t/killed.csv"]
-
-
-def test_a_killed_attempts_upload_with_a_unique_name_is_swept(s3: MemoryStore) -> None:
-    """I4: with the job's UUID in its name an upload is found although nothing names its id."""
-    job = mc.start(DEST)
-    killed(job, "1", "killed.tar.gz", unique=True)
-    assert [u.key for u in s3.open_uploads()] == [f"t/killed-mcj{job.uuid}.tar.gz"]
-    job.commit(expect=0)
-    assert s3.open_uploads() == ()
 
 
 def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStore) -> None:
@@ -100,18 +77,6 @@ def test_two_thousand_five_hundred_uploads_are_swept_page_by_page(s3: MemoryStor
     assert [u.upload_id for u in s3.open_uploads()] == [theirs]
     assert s3.requests["list_uploads"] == 4  # three pages, and one that shows none
     assert s3.requests["abort_upload"] == 2500
-
-
-def test_success_is_written_last(s3: MemoryStore) -> None:
-    """I8: when `_SUCCESS` appears, every file is there."""
-    job = job_of({f"{n}.csv": b"1" for n in range(5)})
-    seen: list[int] = []
-    At(s3, "put t/_SUCCESS", lambda: seen.append(len(visible(s3))))
-    job.commit()
-    assert seen == [5]
-    marker = json.loads(s3.body("t/_SUCCESS"))
-    assert marker["jobId"] == job.id
-    assert len(marker["filenames"]) == 5
 
 
 def test_no_marker_where_none_is_wanted(s3: MemoryStore) -> None:
@@ -152,47 +117,6 @@ def test_another_jobs_spoilt_set_is_told_as_that_jobs(s3: MemoryStore) -> None:
     with pytest.raises(mc.ConflictingJob, match=append.id):
         replace.commit()
     assert (replace.outcome, "t/new.csv" in visible(s3)) == ("aborted", False)
-
-
-def test_a_job_that_ends_between_the_listing_and_the_look_is_not_missed(s3: MemoryStore) -> None:
-    """I6: of two jobs of one partition one decides while the other is about to look at the plans:
-    the other, which looks before it lists, finds its data and is refused."""
-    at_decision, may_decide, has_ended = (threading.Event() for _ in range(3))
-    first, second = (mc.start(DEST, mode="fail_partitions") for _ in range(2))
-    committed_task(first, "1", {"p=1/first.csv": b"1"})
-    committed_task(second, "1", {"p=1/second.csv": b"2"})
-
-    def commit(job: mc.Job) -> str:
-        try:
-            return job.commit().outcome
-        except mc.DestinationExists:
-            return "refused"
-        finally:
-            if job is second:
-                has_ended.set()
-
-    def before(request: Request) -> None:
-        name = threading.current_thread().name
-        decides = request.verb == "put" and request.key.endswith("_job.json")
-        if name.startswith("second") and decides and not at_decision.is_set():
-            at_decision.set()  # it has announced, looked and listed
-            assert may_decide.wait(300)
-        looks = (request.verb, request.key) == ("list", "t/__magic_job-")
-        if name.startswith("first") and looks and not may_decide.is_set():
-            may_decide.set()
-            assert has_ended.wait(300)
-
-    s3.before = before
-    with (
-        ThreadPoolExecutor(1, "second") as one,
-        ThreadPoolExecutor(1, "first") as other,
-    ):
-        seconds = one.submit(commit, second)
-        assert at_decision.wait(300)
-        firsts = other.submit(commit, first)
-        assert (firsts.result(300), seconds.result(300)) == ("refused", "committed")
-    s3.before = None
-    assert visible(s3) == {"t/p=1/second.csv": b"2"}
 
 
 def replacing(s3: MemoryStore) -> mc.Job:

@@ -12,7 +12,6 @@ import pytest
 
 import magic_committer as mc
 from magic_committer._runtime import SystemClock
-from magic_committer.commit.conflict import YIELD_LOOKS_MAX
 from magic_committer.options import Mode
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
@@ -206,32 +205,6 @@ def test_a_dead_older_one_is_named_with_what_ends_it(s3: MemoryStore, clock: Pat
     assert dead.id in str(raised.value)
     mc.recover(DEST, dead.id, dead_after=0)
     mc.start(DEST, mode="replace").abort()
-
-
-def test_the_looks_are_bounded(s3: MemoryStore, clock: PatientClock) -> None:
-    """A younger one that died before it looked: the oldest gives up after eight seconds, and a
-    listing for each look."""
-    dead: list[mc.Job] = []
-
-    def set_up() -> None:
-        clock.sleep(5)
-        s3.before = None
-        job = mc.start(DEST, job_id="dead")
-        body = s3.body("t/__magic_job-dead/_job.json").replace(b'"append"', b'"replace"')
-        s3.put_object("t/__magic_job-dead/_job.json", body)
-        dead.append(job)
-        s3.before = count
-
-    looks: list[str] = []
-
-    def count(request: Request) -> None:
-        if looks_around(request):
-            looks.append(request.key)
-
-    At(s3, looks_around, set_up)
-    with pytest.raises(mc.ConflictingJob, match="has not yielded"):
-        mc.start(DEST, mode="replace")
-    assert len(looks) == YIELD_LOOKS_MAX - 1  # the first was the one that was interrupted
 
 
 def test_of_one_second_the_uuids_tell(s3: MemoryStore, clock: PatientClock) -> None:

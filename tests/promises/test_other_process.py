@@ -10,7 +10,6 @@ import os
 import pickle
 import sys
 import traceback
-import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -23,7 +22,7 @@ from examples import processes
 from magic_committer.options import Track
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
-from tests.concrete import attempt_of, upload_of
+from tests.concrete import upload_of
 from tests.promises.hands import DEST, committed_task, control, one_file, visible
 from tests.servers import moto_server
 from tools.moto_server import CREDENTIALS
@@ -143,30 +142,6 @@ def test_what_write_gives_does_not_travel(s3: MemoryStore, entered: bool) -> Non
             pickle.dumps(writing)
 
 
-def test_collecting_in_a_child_ends_nothing(
-    s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """I2: finalizers of inherited files, tasks and jobs send no request."""
-    job = mc.start(DEST)
-    task = job.task("1")
-    f = task.open("a.csv")
-    f.write(b"1")
-    sender = upload_of(f)._sender
-    sender.created()
-    dropped = weakref.ref(f)
-    s3.requests.clear()
-    child()
-    del f
-    attempt_of(task._attempt)._files.clear()
-    gc.collect()
-    assert dropped() is None
-    assert not s3.requests
-    monkeypatch.undo()
-    assert len(s3.open_uploads()) == 1
-    sender.abort()
-    job.abort()
-
-
 def test_a_job_in_a_child_is_a_copy(
     s3: MemoryStore, child: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,33 +182,6 @@ def seen(prefix: str) -> dict[str, bytes]:
 def open_uploads(prefix: str) -> list[str]:
     listed = boto3.client("s3").list_multipart_uploads(Bucket="forks", Prefix=prefix)
     return [u["Key"] for u in listed.get("Uploads", [])]
-
-
-_global: Any = None
-
-
-def use_global(number: int) -> str:
-    """A worker of a pool that uses what it inherited."""
-    with _global.open(f"{number}.csv", "w") as f:
-        f.write("x")
-    return "written"
-
-
-def test_a_pool_that_uses_the_global_job_fails_at_once(server: str) -> None:
-    """I2, I10: the workers' error reaches the parent, with words that help; the job is aborted, and
-    nothing of it is left."""
-    global _global
-    with (
-        pytest.raises(mc.TaskFailed, match="belongs to process") as told,
-        mc.write("s3://forks/pool") as _global,
-    ):
-        with _global.open("parent.csv", "w") as f:
-            f.write("1")
-        with multiprocessing.get_context("fork").Pool(2) as pool:
-            pool.map(use_global, range(4))
-    assert "magic_committer.start(dest)" in str(told.value)
-    assert seen("pool/") == {}
-    assert open_uploads("pool/") == []
 
 
 def in_child(what: Callable[[], object]) -> int:

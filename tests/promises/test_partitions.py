@@ -102,22 +102,6 @@ def test_a_neighbour_whose_plan_goes_while_it_is_looked_at_is_no_failure(s3: Mem
     assert at.done
 
 
-def test_a_neighbour_that_ends_before_the_listing_is_refused_by_fail(s3: MemoryStore) -> None:
-    """I6: ``fail_partitions`` lists after it looked at the plans: what a job published in between
-    refuses it, and nothing of it becomes visible."""
-    job = job_of({"p=1/ours.csv": b"ours"}, mode="fail_partitions")
-
-    def neighbour() -> None:
-        s3.before = None
-        whole_job("replace_partitions", "theirs.csv")
-
-    At(s3, "put */_plan-*", neighbour)
-    with pytest.raises(mc.DestinationExists, match="theirs"):
-        job.commit()
-    assert set(visible(s3)) == {"t/p=1/theirs.csv"}
-    assert control(s3) == []
-
-
 def test_partitions_are_listed_side_by_side() -> None:
     """Of many partitions several listings are under way at once: the window stays small."""
 
@@ -132,29 +116,6 @@ def test_partitions_are_listed_side_by_side() -> None:
         s3.before = wait
         job.commit()
         assert len(visible(s3)) == 8
-
-
-@pytest.mark.parametrize("mode", ["replace", "replace_partitions"])
-def test_a_replace_spares_the_files_of_an_append_that_is_decided(
-    s3: MemoryStore, mode: Mode
-) -> None:
-    """I2: an append that is being completed while a replace is planned keeps all its files: it is
-    told "committed", and they are there."""
-    s3.put_object("t/p=1/old.csv", b"old")
-    append = job_of({"p=1/a.csv": b"a", "p=1/b.csv": b"b"})
-    replace = job_of({"p=1/new.csv": b"new"}, mode=mode)
-    completed: list[str] = []
-
-    def between(request: Request, reply: object) -> None:
-        if request.verb == "complete_upload" and not completed:
-            completed.append(request.key)
-            s3.after = None
-            replace.commit()
-
-    s3.after = between
-    assert append.commit().outcome == "committed"
-    assert completed
-    assert set(visible(s3)) == {"t/p=1/a.csv", "t/p=1/b.csv", "t/p=1/new.csv"}
 
 
 def test_what_an_append_rewrites_in_place_is_not_taken_for_old_data(s3: MemoryStore) -> None:

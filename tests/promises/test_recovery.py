@@ -386,23 +386,3 @@ def test_a_driver_that_dies_while_it_asks_the_store_leaves_no_upload(
     assert len(s3.open_uploads()) > 0
     mc.recover(DEST, record.split("/__magic_job-")[1].partition("/")[0], dead_after=0)
     assert s3.open_uploads() == ()
-
-
-@pytest.mark.parametrize(
-    ("mode", "verb"),
-    [("append", "put_part"), ("fail", "put_part"), ("fail", "complete_upload")],
-)
-def test_a_start_whose_job_is_ended_while_it_asks_the_store_says_so(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, mode: Mode, verb: str
-) -> None:
-    """I10: what it has asked with went with the job, so nothing is said or learnt of the store."""
-    monkeypatch.setattr(probe, "_known", {})
-
-    def end() -> None:
-        mc.recover(DEST, "asked", dead_after=0)
-
-    At(s3, f"{verb} */probe-*", end)
-    with pytest.raises(mc.JobNotRunning) as raised:
-        mc.start(DEST, mode=mode, job_id="asked")
-    assert raised.value.outcome == "aborted"
-    assert False not in [found.value for found in probe._known[s3.identity].values()]

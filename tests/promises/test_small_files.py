@@ -142,15 +142,6 @@ def test_the_create_of_a_larger_file_is_sent_before_its_first_block_is_full(
     assert task.commit().bytes == 10 * MiB
 
 
-def test_a_file_that_another_process_may_commit_is_stored_at_its_close(s3: MemoryStore) -> None:
-    """With track="s3" the `.pending` is there when `close` returns: a process that knows the
-    attempt's name commits it, even if this one is gone."""
-    job = mc.start(DEST)
-    task = job.task("1")
-    write(task, "a.csv")
-    assert [key for key in s3.keys("t/") if key.endswith("a.csv.pending")]
-
-
 def test_no_more_files_are_sent_at_once_than_allowed(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,12 +277,12 @@ def test_threads_of_a_task_open_and_close_files_side_by_side(s3: MemoryStore) ->
     sys.setswitchinterval(1e-6)
     try:
         with job.task(0) as task, ThreadPoolExecutor(8) as pool:
-            for done in [pool.submit(write, task, f"f-{n}") for n in range(1_000)]:
+            for done in [pool.submit(write, task, f"f-{n}") for n in range(400)]:
                 done.result()
     finally:
         sys.setswitchinterval(switches)
     job.commit([task.result])
-    assert len(visible(s3)) == 1_000
+    assert len(visible(s3)) == 400
 
 
 def test_a_second_close_raises_the_error_too(s3: MemoryStore) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from magic_committer.committers import registry
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from magic_committer.upload import local
-from tests.promises.hands import DEST, Crash, control, visible
+from tests.promises.hands import DEST, control, visible
 
 
 @pytest.fixture
@@ -184,69 +183,6 @@ def test_a_staging_job_says_where_files_are_written_that_are_no_uploads_yet(
     assert job.report.files == 1
 
 
-def plain_keys(s3: MemoryStore) -> list[str]:
-    """The data that readers see, without the job's UUID in the names."""
-    return [re.sub("-mcj[0-9a-f]{32}", "", key) for key in keys(s3)]
-
-
-def run_and_die(s3: MemoryStore, tmp_path: Path, requests: int) -> bool:
-    """A job of two tasks, whose process dies before or after a request. Gives whether it lived."""
-    sent = 0
-
-    def strike(request: object) -> None:
-        nonlocal sent
-        sent += 1
-        if sent > requests:
-            raise Crash
-
-    s3.before = strike
-    try:
-        job = start(tmp_path, "partitioned", mode="replace", job_id="j")
-        results = []
-        for number in range(2):
-            task = job.task(number)
-            directory = task.directory(unique=True) / f"dt={number}"
-            directory.mkdir()
-            (directory / "a.csv").write_bytes(b"new")
-            (directory / "b.csv").write_bytes(b"")
-            results.append(task.commit())
-        job.commit(results)
-    except Crash:
-        return False
-    except mc.UploadFailed as error:  # a thread has died of it before the close could end
-        if "Crash" not in str(error):
-            raise
-        return False
-    finally:
-        s3.before = None
-    return True
-
-
-def test_a_driver_that_dies_at_any_request_leaves_all_or_nothing(tmp_path: Path) -> None:
-    """Whoever recovers the job afterwards finds a table of the old files or of the new ones, and
-    nothing of the job stays open: the names hold the job's UUID."""
-    old, new = ["t/dt=0/old"], [f"t/dt={n}/{name}.csv" for n in range(2) for name in "ab"]
-    seen: set[str] = set()
-    for requests in range(200):
-        with memory_store("bucket") as s3:
-            s3.put("t/dt=0/old", b"old")
-            if run_and_die(s3, tmp_path, requests):
-                assert plain_keys(s3) == new
-                break
-            try:
-                mc.recover(DEST, "j", dead_after=0)
-            except mc.JobNotFound:  # it died before its record, or after its end
-                assert plain_keys(s3) in (old, new)
-            found = plain_keys(s3)
-            assert found in (old, new), (requests, found)
-            assert not s3.open_uploads(), requests
-            seen.add("new" if found == new else "old")
-    else:
-        pytest.fail("the job never ends")
-    assert seen == {"old", "new"}
-    assert requests > 30
-
-
 def test_too_many_local_bytes_end_the_task(s3: MemoryStore, tmp_path: Path) -> None:
     """The limit is for the whole directory, whoever wrote into it; the error names it."""
     options = mc.Options(buffer_dir=str(tmp_path), local_bytes_max=10)
@@ -312,9 +248,6 @@ def test_a_term_that_staging_does_not_have_is_refused_before_the_job_starts(
     with pytest.raises(mc.OptionError, match=told):
         start(tmp_path, **terms)
     assert not s3.requests
-
-
-MIB = 1024**2
 
 
 def task_with(job: mc.Job, number: int, *names: str, unique: bool = False) -> mc.Task:
@@ -399,22 +332,6 @@ def test_what_a_mode_means_for_old_data(
 # Names --------------------------------------------------------------------------------------------
 
 
-def test_the_jobs_uuid_stands_before_the_first_dot_of_the_last_element(
-    s3: MemoryStore, tmp_path: Path
-) -> None:
-    """Hadoop's `Paths.addUUID`: no dot, many dots, a dot in the directory, a name that has it."""
-    job = start(tmp_path)
-    token = f"mcj{job.uuid}"
-    names = ("part-0000", "part-0001.gz.csv", "parent.dir/part-0002", f"part-3-{token}.csv")
-    job.commit([task_with(job, 1, *names, unique=True).commit()])
-    assert set(visible(s3)) == {
-        f"t/part-0000-{token}",
-        f"t/part-0001-{token}.gz.csv",
-        f"t/parent.dir/part-0002-{token}",
-        f"t/part-3-{token}.csv",
-    }
-
-
 # Failures -----------------------------------------------------------------------------------------
 
 
@@ -491,18 +408,18 @@ def test_tasks_without_files_commit(s3: MemoryStore, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/*"))
 
 
-# Sizes --------------------------------------------------------------------------------------------
+MIB = 1024**2
 
 
 def test_a_file_of_many_blocks_is_uploaded_from_disk_in_parts(
     s3: MemoryStore, tmp_path: Path
 ) -> None:
-    """70 MiB, and an empty file beside it: each byte is where it was."""
+    """30 MiB, and an empty file beside it: each byte is where it was."""
     job = start(tmp_path)
     task = job.task(1)
     block = bytes(range(256)) * (MIB // 256)
     with (task.directory() / "large").open("wb") as file:
-        for number in range(70):
+        for number in range(30):
             file.write(bytes([number]) + block[1:])
     (task.directory() / "empty").touch()
     result = task.commit()
@@ -511,13 +428,16 @@ def test_a_file_of_many_blocks_is_uploaded_from_disk_in_parts(
         for upload in s3.open_uploads()
     }
     assert parts["t/empty"] == [0]
-    assert len(parts["t/large"]) > 3
-    assert sum(parts["t/large"]) == 70 * MIB
+    assert len(parts["t/large"]) >= 3
+    assert sum(parts["t/large"]) == 30 * MIB
     job.commit([result])
     body = s3.body("t/large")
-    assert len(body) == 70 * MIB
-    for number in range(70):
+    assert len(body) == 30 * MIB
+    for number in range(30):
         assert body[number * MIB : (number + 1) * MIB] == bytes([number]) + block[1:]
+
+
+# Sizes --------------------------------------------------------------------------------------------
 
 
 FULL = """

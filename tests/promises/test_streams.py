@@ -325,26 +325,6 @@ def test_a_run_that_cannot_be_settled_stops_the_next(still: MemoryStore) -> None
 # What is unclear ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_an_unanswered_write_of_the_ledger_counts_once(still: MemoryStore, number: int) -> None:
-    """The claim, or the word that the batch is published, takes effect, and its answer is lost."""
-    lost = []
-
-    def lose(request: Request, reply: object) -> None:
-        if (request.verb, request.key) == ("put", LEDGER):
-            lost.append(request)
-            if len(lost) == number:
-                raise Unanswered("no answer")
-
-    still.after = lose
-    for batch in (7, 8):
-        report = publish(batch)
-        assert report.outcome == "committed"
-    assert rows(still) == ["7", "7", "8", "8"]
-    assert ledger(still)["done"] == 8
-    assert len(lost) == 4
-
-
 def test_a_ledger_that_cannot_be_written_leaves_the_job_unfinished(still: MemoryStore) -> None:
     """All files are visible, and the call says what is missing; the next run of the batch, without
     the fault, finishes the job and publishes nothing more."""
@@ -714,27 +694,6 @@ def test_a_job_that_only_claimed_is_no_data_for_mode_fail(s3: MemoryStore) -> No
     assert rows(s3) == ["0", "0"]
 
 
-def test_no_task_writes_into_a_ledger(s3: MemoryStore) -> None:
-    """A file of a job is never taken for one."""
-    with mc.start(DEST) as job:
-        with pytest.raises(mc.PathError), job.task("0") as task:
-            task.open(LEDGER.removeprefix("t/"))
-        job.abort()
-
-
-def test_a_link_in_the_ledgers_place_is_not_followed(tmp_path: Path) -> None:
-    """Whoever may write there may have made one that leads to other data."""
-    dest, elsewhere = tmp_path / "table", tmp_path / "elsewhere"
-    dest.mkdir()
-    elsewhere.mkdir()
-    (dest / "__magic_stream").symlink_to(elsewhere)
-    job = mc.start(dest.as_uri(), accept="results", track="memory")
-    with pytest.raises(mc.StoreError, match="is a link"):
-        job.commit([], expect=0, batch=mc.StreamBatch("query", 1))
-    assert not list(elsewhere.iterdir())
-    job.abort()
-
-
 @pytest.mark.parametrize("committer", ["magic", "manifest"])
 def test_a_batch_on_a_real_disk_is_published_once(committer: str, tmp_path: Path) -> None:
     """By the calls that users make."""
@@ -895,15 +854,6 @@ def test_others_that_keep_claiming_stop_a_run(s3: MemoryStore) -> None:
     s3.before = another
     with pytest.raises(BatchUnsettled, match="other runs of the query keep changing its ledger"):
         commit(job, results, 7)
-
-
-def test_an_overtaken_run_says_what_has_become_of_its_record(s3: MemoryStore) -> None:
-    """Its driver stood still before it decided; another run has settled it, and published the
-    batch: its record is closed."""
-    job, results = dead(s3, record_put("committing"))
-    publish(7)
-    told = commit(job, results, 7)
-    assert (told.outcome, told.state, told.skipped) == ("aborted", "closed", True)
 
 
 def test_a_run_that_has_ended_is_not_settled_again(s3: MemoryStore) -> None:

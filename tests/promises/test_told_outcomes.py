@@ -74,26 +74,6 @@ def test_a_refusal_after_an_unanswered_decision_is_unknown(
     assert set(visible(s3)) == ({"t/a.csv"} if verb == "commit" else set())
 
 
-def test_a_refusal_at_once_says_that_nothing_was_decided(s3: MemoryStore) -> None:
-    """I10: a swap that was sent once and refused has decided nothing, and the job goes on."""
-    job = job_of({"a.csv": b"1"})
-    sent = 0
-
-    def refuse(request: Request) -> None:
-        nonlocal sent
-        if swap(request):
-            sent += 1
-            raise expired()
-
-    s3.before = refuse
-    with pytest.raises(mc.PermissionDenied):
-        job.commit()
-    s3.before = None
-    assert sent == 1
-    assert mc.attach(DEST, job.id).state == "running"
-    assert job.commit().files == 1
-
-
 @pytest.mark.parametrize("within", [False, True])
 def test_a_refusal_after_an_unanswered_setup_is_unknown(s3: MemoryStore, within: bool) -> None:
     """I10: the record may appear after the refusal: nobody says that there is none."""

@@ -8,7 +8,6 @@ import pytest
 
 import magic_committer as mc
 from magic_committer import errors
-from magic_committer.hadoop.paths import Destination
 from magic_committer.options import Accept, Mode, Track
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock, memory_store
@@ -92,20 +91,6 @@ def test_a_task_that_outlives_its_job_publishes_nothing_and_leaves_nothing(s3: M
     assert s3.open_uploads() == ()
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_exception_inside_with_publishes_nothing(
-    s3: MemoryStore, error: type[BaseException]
-) -> None:
-    """I1, I4: leaving `write` by an exception aborts; the exception is what the caller sees."""
-    with pytest.raises(error), mc.write(DEST) as job, job.open("a.csv") as f:
-        f.write(b"1")
-        raise error
-    assert s3.keys() == ()
-    assert s3.open_uploads() == ()
-    assert job.report.outcome == "aborted"
-    assert error.__name__ in job.report.error
-
-
 def test_a_file_that_is_still_open_is_an_error_and_publishes_nothing(s3: MemoryStore) -> None:
     """I9: a file that was not closed may be cut short: the job is aborted."""
     with pytest.raises(mc.FileStillOpen, match=r"a\.csv"), mc.write(DEST) as job:
@@ -187,16 +172,6 @@ def requests_of_a_job(s3: MemoryStore, mode: Mode, track: Track) -> list[Request
     s3.before = None
     assert visible(s3) == {f"t/{name}": body for name, body in FILES.items()}
     return sent
-
-
-@pytest.mark.parametrize("track", TRACKS)
-@pytest.mark.parametrize("mode", MODES)
-def test_no_file_is_published_by_a_put(s3: MemoryStore, mode: Mode, track: Track) -> None:
-    """Jobs and recovery PUT control objects and `_SUCCESS`, never a file, also the smallest."""
-    dest = Destination.parse(DEST)
-    puts = {one.key for one in requests_of_a_job(s3, mode, track) if one.verb == "put"}
-    assert dest.success_key in puts
-    assert [key for key in puts if key != dest.success_key and "/__magic_job-" not in key] == []
 
 
 @pytest.mark.parametrize("forgetful", [False, True])

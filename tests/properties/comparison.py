@@ -98,33 +98,22 @@ class Column:
         return [name for name, cell in self.cells.items() if not cell.tries]
 
 
-def compare(
-    name: str,
-    subjects: Sequence[Subject],
-    scenarios: Sequence[Scenario] = SCENARIOS,
-    only: Sequence[str] = (),
-    *,
-    every: bool = False,
-) -> Column:
+def compare(name: str, subjects: Sequence[Subject], *, every: bool = False) -> Column:
     """Try a committer.
 
     Args:
         subjects: its variants; a property holds if it holds for each of them.
-        scenarios: what is done to it.
-        only: names of the properties to decide; none: all of them.
         every: try also cuts that are the same as others: see `schedules.tells`.
     """
     column = Column(name)
-    wanted = set(only or JUDGES)
-    for scenario in scenarios:
-        tests = [name for name in scenario.tests if name in wanted]
+    for scenario in SCENARIOS:
         for size in scenario.sizes:
             for subject in subjects:
-                if all(column.cells[one].witness for one in tests):
+                if all(column.cells[one].witness for one in scenario.tests):
                     break  # nothing is left to be found out
                 for play in plays(subject, scenario, size, every=every):
                     column.schedules += 1
-                    for one in tests:
+                    for one in scenario.tests:
                         _judge(column.cells[one], one, scenario, play)
                     if column.schedules % COLLECT_EVERY == 0:
                         gc.collect()

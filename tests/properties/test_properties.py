@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
 
 import pytest
 
-from tests.nightly import most
 from tests.properties.comparison import PAGE, Column, compare, generated, page_with
 from tests.properties.definitions import PROPERTIES
-from tests.properties.mutated import FLAWS
-from tests.properties.ours import Magic
 from tests.properties.papers import SAID, WHY
 from tests.properties.play import Play, run
-from tests.properties.schedules import SCENARIOS, SMALL, legs, tells
-from tests.properties.stage import DEATHS, ERRORS, STOP, Asked, Cut
+from tests.properties.schedules import SCENARIOS, SMALL
+from tests.properties.stage import DEATHS, STOP
 from tests.properties.subjects import COMPLETE, EVERYBODY, FOILS, OURS
-from tests.properties.together import bite, decide, on_all_cores
+from tests.properties.together import decide, on_all_cores
 from tests.simulation.tally import quiet
 
-TRIED = list(FLAWS)[:: most(1, 3)]
 NAMES = [one.name for one in PROPERTIES]
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What all cores are working on: columns, and the flaws of the library."""
-
-    decided: dict[str, Future[tuple[Column, float]]]
-    bitten: dict[str, Future[subprocess.CompletedProcess[str]]]
-
-    def column(self, name: str) -> Column:
-        return self.decided[name].result()[0]
+Answers = dict[str, Future[tuple[Column, float]]]
 
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[Answers]:
     """Everything is begun at once; a test waits for what it asks."""
     with on_all_cores() as start:
-        yield Answers(start(decide, EVERYBODY), start(bite, TRIED))
+        yield start(decide, EVERYBODY)
 
 
 @pytest.fixture(scope="module")
 def columns(answers: Answers) -> dict[str, Column]:
     """All committers by all properties."""
-    return {name: answers.column(name) for name in EVERYBODY}
+    return {name: answers[name].result()[0] for name in EVERYBODY}
 
 
 @pytest.mark.parametrize("name", EVERYBODY)
 def test_a_committer_is_tried_by_every_property(name: str, answers: Answers) -> None:
     """No committer keeps a property that nobody tried to break. (The first test: each column takes
     its time here, and all others have them.)"""
-    assert answers.column(name).undecided == []
+    assert answers[name].result()[0].undecided == []
 
 
 def test_ours_keep_all_but_one(columns: dict[str, Column]) -> None:
@@ -91,18 +76,6 @@ def test_a_flaw_is_found_where_it_is(flawed: str, prop: str, columns: dict[str, 
     assert columns["Stocator"].cells[prop].witness is None
 
 
-@pytest.mark.parametrize("name", TRIED)
-def test_a_flaw_in_the_library_turns_a_yes_into_a_no(
-    name: str, answers: Answers, columns: dict[str, Column]
-) -> None:
-    """With one line of production changed, the committer breaks what it keeps as it is."""
-    flaw = FLAWS[name]
-    assert columns[flaw.committer].cells[flaw.prop].holds
-    ran = answers.bitten[name].result()
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert f"{flaw.committer}: {flaw.prop}: no: " in ran.stdout
-
-
 def test_the_page_shows_this_table(columns: dict[str, Column]) -> None:
     """docs/committers.md holds what the comparison finds: `make compare WRITE=1` writes it."""
     page = PAGE.read_text(encoding="utf-8")
@@ -119,12 +92,6 @@ def test_what_differs_from_the_papers_is_explained(columns: dict[str, Column]) -
         if word != columns[name].cells[prop].holds
     }
     assert differ == WHY.keys()
-
-
-def test_a_witness_has_no_shorter_one(columns: dict[str, Column]) -> None:
-    """Schedules come by the number of their cuts, so a witness has as few as can be."""
-    cuts = [len(scenario.cuts) for scenario in SCENARIOS]
-    assert cuts == sorted(cuts)
 
 
 def test_every_property_is_tried_with_each_kind_of_cut() -> None:
@@ -147,24 +114,6 @@ def test_a_cut_that_is_left_out_would_tell_nothing(name: str, columns: dict[str,
         assert cell.witness == less.cells[prop].witness, prop
 
 
-def test_which_cuts_are_the_same_as_others() -> None:
-    """Around a request that changes nothing only a stop, a death and a lost reply are tried; who
-    dies after a request dies before the next, unless his step ends with it."""
-    asked = [Asked("write", True), Asked("write", False), Asked("commit task", True)]
-    tried = {
-        kind: [nth for nth in (1, 2, 3) if tells(kind, nth, asked)]
-        for kind in (*DEATHS, *ERRORS, STOP)
-    }
-    assert tried == {
-        "dies before": [1, 3],
-        "dies after": [2],
-        "lost reply": [1, 2, 3],
-        "sent twice": [2],
-        "lands late": [2],
-        STOP: [1, 2, 3],
-    }
-
-
 def whole_job(play: Play) -> None:
     play.whole_job("J")
 
@@ -180,25 +129,3 @@ def test_what_jobs_of_renames_ask_can_be_cut() -> None:
                 asked |= {moment.request.partition(" ")[0] for moment in play.stage.moments}
     of_the_store = {"GET", "HEAD", "PUT", "DELETE", "LIST", "Complete", "ListUploads"}
     assert asked == of_the_store | {"make_directory", "open", "write", "sync"}
-
-
-def one_play(cuts: Sequence[Cut]) -> Play:
-    """A job of magic whose first attempt is cut."""
-
-    with quiet():
-        return run(Magic("magic"), SMALL, cuts, partial(legs, "task*; commit; end"))
-
-
-def test_the_same_cuts_give_the_same_play() -> None:
-    """Nothing is drawn: two plays have the same requests, and a reader finds the same."""
-    one, two = (one_play([Cut("lost reply", 3)]) for _ in range(2))
-    assert one.stage.moments == two.stage.moments
-    assert one.struck
-
-
-def test_a_dead_process_sends_nothing() -> None:
-    """After its death no request of a process takes effect."""
-    play = one_play([Cut("dies before", 4)])
-    own = [m for m in play.stage.moments if m.process == "task 0 of J, attempt 1"]
-    assert own[-1].note == "dies before"
-    assert len(own) == 4

@@ -1,22 +1,18 @@
-"""All columns, and the flaws of the library, decided on all cores."""
+"""All columns, decided on all cores."""
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TypeVar
 
 from tests.properties.comparison import Column, compare
 from tests.properties.subjects import EVERYBODY
 from tests.simulation.tally import quiet
 
-ROOT = Path(__file__).resolve().parents[2]
 R = TypeVar("R")
 
 
@@ -26,14 +22,6 @@ def decide(name: str) -> tuple[Column, float]:
     with quiet():
         column = compare(name, EVERYBODY[name])
     return column, time.monotonic() - started
-
-
-def bite(name: str) -> subprocess.CompletedProcess[str]:
-    """Play one flaw of the library in a process of its own: see `mutated`."""
-    return subprocess.run(
-        [sys.executable, "-m", "tests.properties.mutated", name],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
 
 
 @contextmanager

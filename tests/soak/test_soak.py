@@ -25,13 +25,12 @@ from tests.servers import (
     scripted_server,
     way,
 )
-from tests.soak import __main__ as soak_command
 from tests.soak import plan
 from tests.soak.jobs import BLOCKS, Steady, Told, Way, run
 from tests.soak.judging import Found, Operator, before, expected, lies, look
 from tests.soak.plan import Ending, Round
 from tests.soak.soak import SAMPLES_MIN, Figures
-from tests.soak.weather import SPELLS, Spell, drawn, weather
+from tests.soak.weather import Spell, drawn, weather
 
 JOB = Round(1, "replace", 5, 7, None, None, 0.0, "recover")
 WHOLE = Found(files=expected(JOB), marked=True)
@@ -82,21 +81,6 @@ def test_growth_is_noticed(last: list[Steady], wrong: str) -> None:
     assert len(figures.wrong) == bool(wrong)
     assert wrong in "".join(figures.wrong)
     assert list(figures.lines())
-
-
-def test_a_seed_draws_the_same_plan_again() -> None:
-    """The same seed, the same jobs and kills; another one, others."""
-    assert list(islice(plan.rounds(3), 20)) == list(islice(plan.rounds(3), 20))
-    assert list(islice(plan.rounds(3), 20)) != list(islice(plan.rounds(4), 20))
-    assert list(islice(plan.server_kills(3), 5)) == list(islice(plan.server_kills(3), 5))
-
-
-def test_every_kind_of_job_is_drawn_and_killed() -> None:
-    """Of a hundred jobs each kind is one whose driver is killed, and one whose is not."""
-    drawn = list(islice(plan.rounds(1), 100))
-    for killed in (True, False):
-        kinds = {one.kind for one in drawn if (one.driver_lives is not None) == killed}
-        assert kinds == set(get_args(plan.Kind))
 
 
 @pytest.fixture
@@ -200,14 +184,6 @@ def test_each_kind_of_weather_strikes(
         assert [asked.body for asked in upstream.asked] == [b"body" * 100] * arrived
 
 
-def test_weather_of_a_seed_has_every_kind() -> None:
-    """Each kind comes once in each round of spells, in an order that the seed draws."""
-    first = list(islice(drawn(3), 2 * len(SPELLS)))
-    assert first == list(islice(drawn(3), 2 * len(SPELLS)))
-    assert first != list(islice(drawn(4), 2 * len(SPELLS)))
-    assert {spell for spell, _ in first[: len(SPELLS)]} == set(SPELLS)
-
-
 @pytest.mark.parametrize("transport", ["boto3", "fast"])
 def test_a_job_in_bad_weather_is_told_the_truth(transport: Transport, url: str) -> None:
     """A whole job by each transport, while every kind of weather but slow replies, which take long,
@@ -221,26 +197,3 @@ def test_a_job_in_bad_weather_is_told_the_truth(transport: Transport, url: str) 
     found = look(Outside(moto_options(url), "bucket"), job.dest)
     assert lies(ended.outcome, found, job, ended.lost) == ""
     assert between.met.total() > between.met["passed"] > 0
-
-
-@pytest.mark.parametrize(
-    ("asked", "ways"),
-    [
-        ([], ["auto"]),
-        (["--transport", "fast"], ["fast"]),
-        (["--transport", "both", "--weather"], ["boto3", "fast"]),
-    ],
-)
-def test_a_soak_is_run_by_each_transport_that_is_asked_for(
-    asked: list[str], ways: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """``--transport both`` is two soaks; one that goes wrong makes the whole wrong."""
-    ran: list[tuple[str, bool]] = []
-
-    def soaked(seed: int, seconds: float, *, transport: str, stormy: bool) -> Figures:
-        ran.append((transport, stormy))
-        return Figures(wrong=["a lie"] if transport == "boto3" else [])
-
-    monkeypatch.setattr(soak_command, "soak", soaked)
-    assert soak_command.main(asked) == int("boto3" in ways)
-    assert ran == [(way, "--weather" in asked) for way in ways]

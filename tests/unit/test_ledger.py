@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,16 +41,6 @@ def changed(**fields: Any) -> bytes:
 def test_a_ledger_is_read_as_it_was_written(ledger: Ledger) -> None:
     """Each kind of ledger comes back equal."""
     assert Ledger.decode(ledger.encode(), "s") == ledger
-
-
-@pytest.mark.parametrize(("name", "move"), [("claimed", Move.SETTLE), ("done", Move.SKIP)])
-def test_a_ledger_of_an_earlier_version_is_read(name: str, move: Move) -> None:
-    """It names no checkpoint: nothing is compared, and it is written again as it was."""
-    path = Path(__file__).parents[1] / "golden" / "ours" / "470c015" / f"ledger-{name}.json"
-    ledger = Ledger.decode(path.read_bytes(), path.name)
-    assert next_move(ledger, 7, ONE) is move
-    assert not ledger.is_of_another(hash_of("any"))
-    assert ledger.encode() == path.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import itertools
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from magic_committer import checksum as checksums
-from magic_committer.errors import NotFound, PreconditionFailed, StoreError, Unanswered
+from magic_committer.errors import StoreError, Unanswered
 from magic_committer.stores.base import (
     PART_BYTES_MIN,
     Attributes,
@@ -41,27 +40,6 @@ def _pending(
         store.put_part(key, upload_id, number, memoryview(body))
         for number, body in enumerate(bodies, 1)
     ]
-
-
-def test_a_request_may_take_effect_later() -> None:
-    """A hook may keep the request and carry it out when its sender has long given up."""
-    store = MemoryStore()
-    kept: list[Request] = []
-
-    def delay(request: Request) -> None:
-        kept.append(request)
-        raise Unanswered("later")
-
-    buffer = bytearray(b"body")
-    upload_id = store.create_upload("k", attributes=Attributes()).upload_id
-    store.before = delay
-    with pytest.raises(Unanswered):
-        store.put_part("k", upload_id, 1, memoryview(buffer))
-    buffer[:] = b"gone"
-    store.before = None
-    part = kept[0].effect()
-    store.complete_upload("k", upload_id, [part])
-    assert store.body("k") == b"body"
 
 
 def test_each_page_and_each_batch_is_a_request() -> None:
@@ -192,26 +170,6 @@ def test_a_composite_checksum_is_the_parts() -> None:
     assert store.body("k") == b"xxx"
 
 
-@pytest.mark.parametrize("forgetful", [False, True])
-def test_a_second_complete_repeats_the_answer_unless_the_store_forgets(forgetful: bool) -> None:
-    """Same id and parts: the same answer, or NoSuchUpload; with a condition, 412, for the object is
-    there; with other parts there is no upload."""
-    store = MemoryStore(forgetful_complete=forgetful)
-    upload_id, parts = _pending(store)
-    first = store.complete_upload("k", upload_id, parts)
-    if forgetful:
-        with pytest.raises(NotFound) as caught:
-            store.complete_upload("k", upload_id, parts)
-        assert caught.value.code == "NoSuchUpload"
-    else:
-        assert store.complete_upload("k", upload_id, parts) == first
-        with pytest.raises(PreconditionFailed):
-            store.complete_upload("k", upload_id, parts, if_none_match=True)
-    with pytest.raises(NotFound):
-        store.complete_upload("k", upload_id, [parts[0]._replace(number=2)])
-    assert store.body("k") == b"body"
-
-
 def test_times_are_the_clocks_whole_seconds() -> None:
     """Last-Modified and Date are cut to seconds; an upload's object is as old as its Create."""
     clock = Clock()
@@ -236,19 +194,6 @@ def test_the_same_calls_give_the_same_store() -> None:
         return [upload_id, store.complete_upload("k", upload_id, parts), store.open_uploads()]
 
     assert run() == run()
-
-
-def test_attributes_go_through_an_upload() -> None:
-    """The object is born with what Create was given, whatever the caller does to it later."""
-    store = MemoryStore()
-    metadata = {"Token": "t"}
-    given = Attributes(metadata=metadata, storage_class="GLACIER", tags={"a": "b"})
-    upload_id = store.create_upload("k", attributes=given).upload_id
-    metadata.clear()
-    assert store.open_uploads()[0].storage_class == "GLACIER"
-    part = store.put_part("k", upload_id, 1, memoryview(b""))
-    store.complete_upload("k", upload_id, [part])
-    assert store.attributes("k") == replace(given, metadata={"token": "t"})
 
 
 def test_what_others_do_is_no_request_of_ours() -> None:
@@ -284,19 +229,3 @@ def test_complete_copies_no_bytes() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1024**2
-
-
-def test_tiny_uploads_and_objects_are_cheap() -> None:
-    """A completed or open upload of a few bytes costs about a kilobyte and a half, no more."""
-    count = 4000
-    tracemalloc.start()
-    store = MemoryStore()
-    for number in range(count):
-        upload_id, parts = _pending(store, f"d/{number * 7919 % count:05}")
-        if number % 2:
-            store.complete_upload(f"d/{number * 7919 % count:05}", upload_id, parts)
-    assert len(list(objects(store, "d/"))) == len(list(uploads(store, "d/"))) == count // 2
-    del upload_id, parts
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held / count < 1536

@@ -258,26 +258,11 @@ def test_a_destination_is_a_directory(url: str, prefix: str) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
-        "t//",
-        "/t",
-        "a//b",
-        "a/./b",
-        "a/../b",
-        "..",
-        "a/__magic",
-        "__magic/x",
-        "a/__magic_job-1/x",
-        "__magic_job-",
-        "a/__magic_stream",
-        "a\nb",
-        "a\x7f",
-        "a\ud800",
-        "a\uffff",
-        "x" * 900,
-        "ü" * 450,
+        "/", "t//", "/t", "a//b", "a/./b", "a/../b", "..", "a/__magic", "__magic/x",
+        "a/__magic_job-1/x", "__magic_job-", "a/__magic_stream", "a\nb", "a\x7f", "a\ud800",
+        "a\uffff", "x" * 900, "ü" * 450,
     ],
-)
+)  # fmt: skip
 def test_a_destination_that_loses_data_is_refused(path: str) -> None:
     """Directories of committers, elements that Hadoop reads otherwise, keys without room below."""
     with pytest.raises(PathError):
@@ -384,20 +369,10 @@ def test_a_plain_id_is_itself(value: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "a.csv",
-        "dt=1/a b+c&d%20.csv",
-        "ü/日.txt",
-        "_meta",
-        "_x/.y",
-        "a/_SUCCESS",
-        "pending",
-        "x.pending/y",
-        "x.PENDING",
-        "__magic_job",
-        "x__magic_job-1",
-        "__base/x",
+        "a.csv", "dt=1/a b+c&d%20.csv", "ü/日.txt", "_meta", "_x/.y", "a/_SUCCESS", "pending",
+        "x.pending/y", "x.PENDING", "__magic_job", "x__magic_job-1", "__base/x",
     ],
-)
+)  # fmt: skip
 def test_an_ordinary_name_is_published_as_it_is(name: str) -> None:
     """Any other name is fine, hidden ones too, and the magic path of it leads back to it."""
     paths.check_name(name)
@@ -478,15 +453,10 @@ def test_a_name_never_gets_two_owners() -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        f"mcj{U1}/b.csv",
-        f"b-mcj{U1}0.csv",
-        f"b-mcj{U1[:-1]}.csv",
-        f"xmcj{U1}.csv",
-        f"b-mcj{U1.upper()}.csv",
-        f"part-00000-{U1}.csv",
-        f"b-mcj{U1}\n",
+        f"mcj{U1}/b.csv", f"b-mcj{U1}0.csv", f"b-mcj{U1[:-1]}.csv", f"xmcj{U1}.csv",
+        f"b-mcj{U1.upper()}.csv", f"part-00000-{U1}.csv", f"b-mcj{U1}\n",
     ],
-)
+)  # fmt: skip
 def test_only_a_whole_token_of_ours_names_an_owner(key: str) -> None:
     """Directories, substrings, other cases and Spark's own UUIDs belong to nobody."""
     assert paths.uuid_in_name(key) is None

@@ -42,44 +42,32 @@ UUID = "5" * 32
 
 
 class Server(MemoryStore):
-    """The in-memory store with the ways of a real server.
+    """The in-memory store with the ways of a real server, which are given by their names."""
 
-    Args:
-        ignores: verbs that take a condition and do not look at it.
-        refuses: verbs that do not know the condition's header, and with which status.
-        pretends: verbs that answer that a condition did not hold, and do it all the same.
-        unquoted: PUT understands an ``If-Match`` only without its quotes; "never": not at all.
-        again: a second Complete's error.
-        listing: ``"keys"``: uploads are listed by whole keys only; ``"all"``: whatever the prefix;
-            ``"none"``: there is no such call; ``"page"``: the first page only.
-        believes: a Complete of an upload that is not open is answered with 200 if there is any
-            object at its key (versitygw).
-        metadata: ``"title"``: names come back as Go writes them; ``"lost"``: none does;
-            ``"lost of uploads"``; ``"changed"``: the values are others.
-    """
+    ignores: Sequence[str] = ()
+    """Verbs that take a condition and do not look at it."""
+    refuses: Mapping[str, int] = {}
+    """Verbs that do not know the condition's header, and with which status."""
+    pretends: Sequence[str] = ()
+    """Verbs that answer that a condition did not hold, and do it all the same."""
+    unquoted: bool | str = False
+    """PUT understands an ``If-Match`` only without its quotes; "never": not at all."""
+    again: mc.StoreError | None = None
+    """A second Complete's error."""
+    listing = ""
+    """``"keys"``: uploads are listed by whole keys only; ``"all"``: whatever the prefix;
+    ``"none"``: there is no such call; ``"page"``: the first page only."""
+    believes = False
+    """A Complete of an upload that is not open is answered with 200 if there is any object at its
+    key (versitygw)."""
+    metadata = ""
+    """``"title"``: names come back as Go writes them; ``"lost"``: none does; ``"lost of uploads"``;
+    ``"changed"``: the values are others."""
 
-    def __init__(
-        self,
-        *,
-        ignores: Sequence[str] = (),
-        refuses: Mapping[str, int] | None = None,
-        pretends: Sequence[str] = (),
-        unquoted: bool | str = False,
-        again: mc.StoreError | None = None,
-        listing: str = "",
-        believes: bool = False,
-        metadata: str = "",
-        **rules: Any,
-    ) -> None:
+    def __init__(self, **ways: Any) -> None:
+        rules = {name: ways.pop(name) for name in [*ways] if not hasattr(Server, name)}
         super().__init__(**rules)
-        self.ignores = ignores
-        self.refuses = refuses or {}
-        self.pretends = pretends
-        self.unquoted = unquoted
-        self.again = again
-        self.listing = listing
-        self.believes = believes
-        self.metadata = metadata
+        vars(self).update(ways)
         self.completed: set[str] = set()
 
     def _as_the_server(self, verb: str, do: Callable[..., Any], terms: Mapping[str, Any]) -> Any:
@@ -175,60 +163,35 @@ def found(*answers: Any) -> Capabilities:
     return replace(Capabilities(*answers), metadata_kept=True, true_complete=True)
 
 
+NO_METADATA = replace(EVERYTHING, metadata_kept=False)
 SERVERS: dict[str, tuple[dict[str, Any], Capabilities]] = {
     "aws, moto, s3proxy": ({}, EVERYTHING),
     "versitygw": ({"believes": True}, replace(EVERYTHING, true_complete=False)),
-    "behind a proxy that spells anew": (
-        {"metadata": "title"},
-        replace(EVERYTHING, metadata_kept=False),
-    ),
-    "loses metadata": ({"metadata": "lost"}, replace(EVERYTHING, metadata_kept=False)),
-    "loses metadata of uploads": (
-        {"metadata": "lost of uploads"},
-        replace(EVERYTHING, metadata_kept=False),
-    ),
-    "changes metadata": ({"metadata": "changed"}, replace(EVERYTHING, metadata_kept=False)),
-    "minio": (
-        {"ignores": ["delete_one"], "forgetful_complete": True, "listing": "keys"},
-        found(True, True, "quoted", True, False, "forgetful", False),
-    ),
-    "ceph rgw": (
-        {"ignores": ["complete_upload", "delete_one"], "unquoted": True},
-        found(True, True, "unquoted", False, False, "idempotent", True),
-    ),
-    "localstack": (
-        {"refuses": {"delete_one": 501}, "forgetful_complete": True},
-        found(True, True, "quoted", True, False, "forgetful", True),
-    ),
-    "gofakes3": (
-        {"ignores": ["complete_upload", "delete_one"], "forgetful_complete": True},
-        found(True, True, "quoted", False, False, "forgetful", True),
-    ),
-    "s3s-fs": (
-        {"ignores": ["delete_one"], "again": DENIED, "listing": "none"},
-        found(True, True, "quoted", True, False, "other", False),
-    ),
-    "nanio": (
-        {"ignores": ALL_VERBS, "forgetful_complete": True, "listing": "all"},
-        found(False, False, None, False, False, "forgetful", False),
-    ),
-    "garage": (
-        {"ignores": ALL_VERBS, "forgetful_complete": True},
-        found(False, False, None, False, False, "forgetful", True),
-    ),
-    "knows no conditions": (
-        {"refuses": dict.fromkeys(ALL_VERBS, 501), "again": BROKEN},
-        found(False, False, None, False, False, "other", True),
-    ),
-    "takes no right ETag": (
-        {"unquoted": "never"},
-        found(True, False, None, True, True, "idempotent", True),
-    ),
-    "pretends": (
-        {"pretends": ALL_VERBS},
-        found(False, False, None, False, False, "idempotent", True),
-    ),
-}
+    "behind a proxy that spells anew": ({"metadata": "title"}, NO_METADATA),
+    "loses metadata": ({"metadata": "lost"}, NO_METADATA),
+    "loses metadata of uploads": ({"metadata": "lost of uploads"}, NO_METADATA),
+    "changes metadata": ({"metadata": "changed"}, NO_METADATA),
+    "minio": ({"ignores": ["delete_one"], "forgetful_complete": True, "listing": "keys"},
+              found(True, True, "quoted", True, False, "forgetful", False)),
+    "ceph rgw": ({"ignores": ["complete_upload", "delete_one"], "unquoted": True},
+                 found(True, True, "unquoted", False, False, "idempotent", True)),
+    "localstack": ({"refuses": {"delete_one": 501}, "forgetful_complete": True},
+                   found(True, True, "quoted", True, False, "forgetful", True)),
+    "gofakes3": ({"ignores": ["complete_upload", "delete_one"], "forgetful_complete": True},
+                 found(True, True, "quoted", False, False, "forgetful", True)),
+    "s3s-fs": ({"ignores": ["delete_one"], "again": DENIED, "listing": "none"},
+               found(True, True, "quoted", True, False, "other", False)),
+    "nanio": ({"ignores": ALL_VERBS, "forgetful_complete": True, "listing": "all"},
+              found(False, False, None, False, False, "forgetful", False)),
+    "garage": ({"ignores": ALL_VERBS, "forgetful_complete": True},
+               found(False, False, None, False, False, "forgetful", True)),
+    "knows no conditions": ({"refuses": dict.fromkeys(ALL_VERBS, 501), "again": BROKEN},
+                            found(False, False, None, False, False, "other", True)),
+    "takes no right ETag": ({"unquoted": "never"},
+                            found(True, False, None, True, True, "idempotent", True)),
+    "pretends": ({"pretends": ALL_VERBS},
+                 found(False, False, None, False, False, "idempotent", True)),
+}  # fmt: skip
 """A name: how the server behaves, and what a probe finds."""
 
 
@@ -342,18 +305,6 @@ def test_a_job_is_asked_for_ten_requests_once() -> None:
     assert store.requests.total() == 10
     assert probe.need(runtime_of(store), paths, seen, wants)[0] == found
     assert store.requests.total() == 10
-
-
-def test_a_dead_upload_is_asked_for_once() -> None:
-    """Whether a 200 to Complete can be believed costs 7 requests, once; nothing is left."""
-    store = MemoryStore()
-    paths, seen = created_job(store)
-    for _ in range(2):
-        found = probe.need(runtime_of(store), paths, seen, {"true_complete"})[0]
-        assert found.true_complete is True
-        assert store.requests.total() == 7
-    assert store.keys() == (seen.key,)
-    assert store.open_uploads() == ()
 
 
 @pytest.mark.parametrize(

@@ -30,18 +30,9 @@ PUBLIC = (
 )
 WITH_SPARK = (*PUBLIC, "magic_committer.spark")
 MADE_BY_THE_LIBRARY = {
-    "Job",
-    "Task",
-    "Writing",
-    "UploadStream",
-    "TextUpload",
-    "State",
-    "FileState",
-    "LocalFile",
-    "FoundJob",
-    "OpenUploads",
-    "ActionPlan",
-}
+    "Job", "Task", "Writing", "UploadStream", "TextUpload", "State", "FileState", "LocalFile",
+    "FoundJob", "OpenUploads", "ActionPlan",
+}  # fmt: skip
 """Their constructors are not for users: `start`, `Job.task`, `write` and `open` make them."""
 JSON = {"dict[str, Any]", "Mapping[str, Any]"}
 """Where alone `Any` may stand: values of JSON."""
@@ -173,19 +164,9 @@ def test_a_class_below_an_error_has_the_attributes_of_that_error() -> None:
 
 
 WITH_EXAMPLE = (
-    mc.start,
-    mc.attach,
-    mc.write,
-    mc.open_magic,
-    mc.Job.task,
-    mc.Job.commit,
-    mc.Job.abort,
-    mc.Job.__enter__,
-    mc.Job.to_dict,
-    mc.Task.open,
-    mc.Task.commit,
-    mc.Writing.open,
-)
+    mc.start, mc.attach, mc.write, mc.open_magic, mc.Job.task, mc.Job.commit, mc.Job.abort,
+    mc.Job.__enter__, mc.Job.to_dict, mc.Task.open, mc.Task.commit, mc.Writing.open,
+)  # fmt: skip
 """What must have an example; others may."""
 
 

@@ -132,12 +132,6 @@ def test_disk_is_given_back(
     assert open_files() == before
 
 
-def test_an_empty_block_has_an_empty_body() -> None:
-    """The one part of an empty file is empty."""
-    block = BlockSource().block(100, options(), first=True)
-    assert content(block) == b""
-
-
 def test_the_budget_holds_among_threads() -> None:
     """Together they never hold more than the budget, and in the end nothing."""
     source = BlockSource()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import os
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 
 from magic_committer._pool import ThreadPool
-from magic_committer.errors import WrongProcess
 from magic_committer.upload import FileState, TextUpload, UploadStream
 from magic_committer.upload.sender import _unsettled
 from tests.unit.uploading import BLOCK, LazyPool, World, failing
@@ -150,20 +148,11 @@ def run(tmp_path: Path, body: str, *, code: int = 0) -> list[tuple[int, str]]:
         ("f = world.open(); sys.modules['magic_committer'] = None", 0),
     ],
     ids=[
-        "end",
-        "unhandled",
-        "exit",
-        "text",
-        "foreign text",
-        "cycle",
-        "exit in a function",
-        "unhandled in a function",
-        "exit in with",
-        "unhandled in text's with",
-        "generator",
+        "end", "unhandled", "exit", "text", "foreign text", "cycle", "exit in a function",
+        "unhandled in a function", "exit in with", "unhandled in text's with", "generator",
         "modules gone",
     ],
-)
+)  # fmt: skip
 def test_no_end_of_the_interpreter_publishes(tmp_path: Path, body: str, code: int) -> None:
     """However Python ends, an open file is not published, and its abort is sent last."""
     words = [word for _, word in run(tmp_path, body, code=code)]
@@ -197,26 +186,6 @@ world.store.before = lambda request: log(request.verb)
 """
     words = [word for _, word in run(tmp_path, body)]
     assert words[-3:] == ["abort_upload", "raised", "abort_upload"]
-
-
-def test_in_a_child_the_file_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In another process the inherited file says that it is closed, so that foreign wrappers leave
-    it alone; what is written is refused, with what to do instead."""
-    world = World()
-    stream = world.open()
-    stream.write(b"parent")
-    pid = os.getpid()
-    monkeypatch.setattr("os.getpid", lambda: pid + 1)
-    assert stream.closed
-    for use in (lambda: stream.write(b"child"), stream.flush, stream.close, stream.abort):
-        with pytest.raises(WrongProcess, match="start the job with") as told:
-            use()
-        assert isinstance(told.value, OSError)
-        assert isinstance(told.value, ValueError)
-    io.TextIOWrapper(stream).close()
-    monkeypatch.undo()
-    stream.close()
-    assert world.published() == b"parent"
 
 
 def test_nothing_is_remembered_of_ended_files() -> None:

@@ -4,7 +4,6 @@ import random
 
 import pytest
 
-from magic_committer import checksum as checksums
 from magic_committer.errors import UploadFailed
 from magic_committer.options import MiB
 from magic_committer.stores.base import (
@@ -15,9 +14,7 @@ from magic_committer.stores.base import (
     Part,
 )
 from magic_committer.upload import PartLedger, capacity, part_bytes
-from magic_committer.upload.file import FileState
 from magic_committer.upload.ledger import copied_part_bytes
-from magic_committer.upload.sender import MOVES
 
 TiB = 1024**4
 
@@ -145,26 +142,3 @@ def test_nothing_comes_after_a_short_part() -> None:
         ledger.hand_out()
     with pytest.raises(ValueError, match="room"):
         ledger.add(100)
-
-
-def test_the_whole_checksum_is_that_of_all_bytes() -> None:
-    """The ledger's checksum, joined from parts stored in any order, is that of the file."""
-    data = random.Random(1).randbytes(95)
-    ledger = PartLedger(10)
-    fill(ledger, len(data))
-    ledger.hand_out()
-    for number in (10, 3, 1, 2, 9, 4, 5, 8, 7, 6):
-        piece = data[(number - 1) * 10 : number * 10]
-        checksum = checksums.of("CRC32", piece)
-        ledger.stored(part(number, len(piece), checksum), checksum)
-    assert ledger.checksum() == checksums.of("CRC32", data)
-
-
-def test_the_ends_are_ends() -> None:
-    """Every state is in the table; nothing leads out of an end, or to pending but closing."""
-    assert set(MOVES) == set(FileState)
-    ends = {FileState.PENDING, FileState.FAILED, FileState.ABORTED}
-    assert {state for state, targets in MOVES.items() if not targets} == ends
-    assert [s for s, targets in MOVES.items() if FileState.PENDING in targets] == [
-        FileState.CLOSING
-    ]

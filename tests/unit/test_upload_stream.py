@@ -27,12 +27,10 @@ from magic_committer.errors import (
     WrongProcess,
     WrongType,
 )
-from magic_committer.hadoop.statistics import PUT_PART
 from magic_committer.stores.base import FileSlice, Part, objects
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState, TextUpload, UploadStream, blocks
 from magic_committer.upload import stream as stream_module
-from magic_committer.upload.sender import PARTS_UPLOADED
 from tests.unit.uploading import BLOCK, LazyPool, World, failing, options
 
 
@@ -82,17 +80,6 @@ def test_what_is_written_is_what_is_published(
     assert all((part.checksum is None) == (checksum == "off") for part in finished.parts)
     assert world.published() == written
     assert world.blocks.bytes_in_use == 0
-
-
-@pytest.mark.parametrize("length", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK])
-def test_the_parts_of_a_file(world: World, length: int) -> None:
-    """A file has as many parts as it needs: an empty one has one, a multiple no empty end."""
-    with world.open() as stream:
-        stream.write(bytes(length))
-    (finished,) = world.finished
-    assert [part.number for part in finished.parts] == list(range(1, len(finished.parts) + 1))
-    assert len(finished.parts) == max(1, -(-length // BLOCK))
-    assert world.published() == bytes(length)
 
 
 @pytest.mark.parametrize(
@@ -242,17 +229,6 @@ def test_no_view_is_exported_from_a_view() -> None:
         one.release()
 
 
-def test_parts_double_in_a_real_file() -> None:
-    """After 1,000 parts the parts sent are twice as large, and the object is still the file."""
-    world = World(options=options(1))
-    data = random.Random(3).randbytes(2500)
-    with world.open() as stream:
-        stream.write(data)
-    (finished,) = world.finished
-    assert [part.size for part in finished.parts] == [1] * 1000 + [2] * 750
-    assert world.published() == data
-
-
 def test_part_10001_is_refused_at_the_write_that_needs_it() -> None:
     """One byte past 10,000 uniform parts fails there and then, by name, and aborts the upload."""
     world = World(options=options(1, uniform_parts=True))
@@ -264,16 +240,6 @@ def test_part_10001_is_refused_at_the_write_that_needs_it() -> None:
     with pytest.raises(UploadFailed, match="part 10,001"):
         stream.close()
     world.assert_nothing_left()
-
-
-def test_statistics_count_what_is_stored(world: World) -> None:
-    """Bytes and parts are counted once each."""
-    with world.open() as stream:
-        stream.write(bytes(2 * BLOCK + 1))
-    counters = world.statistics.to_dict()["counters"]
-    assert counters == {
-        "committer_bytes_uploaded": 2 * BLOCK + 1, PARTS_UPLOADED: 3, PUT_PART: 3,
-    }  # fmt: skip
 
 
 # The order of requests ----------------------------------------------------------------------------
@@ -316,14 +282,6 @@ def test_no_more_parts_are_in_flight_than_allowed(in_flight: int) -> None:
         seen.append(stream._sender.in_flight)
     assert seen == [min(count, in_flight) for count in range(1, 4 * in_flight + 1)]
     stream.close()
-
-
-def test_the_hook_is_asked_before_every_block(world: World) -> None:
-    """``before_block`` comes before each part, the last one too."""
-    asked: list[int] = []
-    with world.open(before_block=lambda: asked.append(1)) as stream:
-        stream.write(bytes(3 * BLOCK + 1))
-    assert len(asked) == 4
 
 
 # Failures -----------------------------------------------------------------------------------------
@@ -701,27 +659,6 @@ def test_a_file_on_disk_is_the_same_and_leaves_nothing(
             stream.close()
         world.assert_nothing_left()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_streams_of_many_threads_are_independent() -> None:
-    """Eight threads with files of their own, one pool and one budget: every file is right."""
-    pool = ThreadPool(4)
-    world = World(pool, options(buffer_bytes_max=10 * BLOCK))
-    data = {f"file-{n}": random.Random(n).randbytes(20 * BLOCK + n) for n in range(8)}
-
-    def write(name: str) -> None:
-        with world.open(name) as stream:
-            for at in range(0, len(data[name]), 777):
-                stream.write(data[name][at : at + 777])
-
-    threads = [threading.Thread(target=write, args=(name,)) for name in data]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert {f.key: world.complete(f) for f in world.finished} == data
-    assert world.blocks.bytes_in_use == 0
-    pool.close()
 
 
 # As a file of Python ------------------------------------------------------------------------------

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
-import random
 import tarfile
-import zipfile
 
 import pytest
 
@@ -60,16 +58,6 @@ def test_text_aborts_when_told(world: World) -> None:
     text.abort()
     assert "aborted" in repr(text)
     world.assert_nothing_left()
-
-
-def test_zipfile(world: World) -> None:
-    """zipfile finds that it cannot seek, and writes a file that it can read."""
-    with world.open() as stream, zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.txt", "a" * 5000)
-        archive.writestr("b.bin", random.Random(2).randbytes(3000))
-    read = zipfile.ZipFile(io.BytesIO(world.published()))
-    assert read.testzip() is None
-    assert read.read("a.txt") == b"a" * 5000
 
 
 def test_gzip_and_tar(world: World) -> None:
