@@ -85,7 +85,9 @@ def no_progress(progress: Progress) -> None:
 
 
 OWN_SETS_BYTES_MAX = 16 * 1024**2
-"""Packed bytes of a process's own sets: some 70,000 files."""
+"""Bytes of a process's own sets: some 70,000 files."""
+OWN_SET_BYTES = 600
+"""What a set takes beside its packed bytes."""
 
 
 class OwnSet(NamedTuple):
@@ -115,22 +117,30 @@ class OwnSets:
         self._bytes = 0
 
     def keep(self, bucket: str, key: str, own: OwnSet) -> None:
-        """Keep a set, in place of the oldest ones."""
-        self.take(bucket, key)
+        """Keep a set, in place of the oldest ones. One that is too large is not kept."""
         with self._lock:
+            self._take((bucket, key))
+            if _bytes_of(own) > OWN_SETS_BYTES_MAX:
+                return
             self._sets[bucket, key] = own
-            self._bytes += len(own.packed)
+            self._bytes += _bytes_of(own)
             while self._bytes > OWN_SETS_BYTES_MAX:
-                oldest = next(iter(self._sets))
-                self._bytes -= len(self._sets.pop(oldest).packed)
+                self._take(next(iter(self._sets)))
 
     def take(self, bucket: str, key: str) -> OwnSet | None:
         """Give a set, once; None: it is not there."""
         with self._lock:
-            own = self._sets.pop((bucket, key), None)
-            if own is not None:
-                self._bytes -= len(own.packed)
-            return own
+            return self._take((bucket, key))
+
+    def _take(self, place: tuple[str, str]) -> OwnSet | None:
+        own = self._sets.pop(place, None)
+        if own is not None:
+            self._bytes -= _bytes_of(own)
+        return own
+
+
+def _bytes_of(own: OwnSet) -> int:
+    return len(own.packed) + OWN_SET_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -37,7 +37,7 @@ from magic_committer._arguments import (
     s3_of,
     task_id_of,
 )
-from magic_committer._hints import SAME_VERSION, UPGRADE, no_attribute
+from magic_committer._hints import SAME_VERSION, no_attribute
 from magic_committer._patience import cleaning_up
 from magic_committer._runtime import ProgressFunction, Runtime, no_progress
 from magic_committer.commit.fence import ALIVE_SECONDS, SignOfLife
@@ -61,7 +61,13 @@ from magic_committer.hadoop.paths import Destination, check_id, is_s3_url
 from magic_committer.options import SECRET_FIELDS, Options, S3Options, S3Place, Track
 from magic_committer.protocol.ledger import StreamBatch
 from magic_committer.protocol.record import JobReport, StartedJob, State, TaskCommit
-from magic_committer.protocol.strict import check_version, given_dict, plain, read_fields
+from magic_committer.protocol.strict import (
+    check_version,
+    given_dict,
+    plain,
+    read_fields,
+    refuse_missing,
+)
 from magic_committer.remedy import Remedy, add_note
 from magic_committer.stores.base import transport_of
 from magic_committer.upload.file import nothing
@@ -807,10 +813,8 @@ def _from_values(values: object) -> _TravellingJob:
     if _HERE_ONLY in document:
         raise FormatError(_SOURCE, _HERE_ONLY, "is unknown to this version")
     document[_HERE_ONLY] = False
+    refuse_missing(StartedJob, document, _SOURCE)
     job = read_fields(_TravellingJob, document, _SOURCE)
-    for part, kind in (("options", Options), ("s3", S3Options)):  # dataclasses pass over them
-        for name in document[part].keys() - {one.name for one in fields(kind)}:
-            raise FormatError(_SOURCE, f"{part}.{name}", "is unknown to this version", hint=UPGRADE)
     if not _UUID.fullmatch(job.uuid):
         raise FormatError(_SOURCE, "uuid", f"is {job.uuid!r}, not 32 hexadecimal digits")
     if job.adopted and not is_s3_url(job.dest):

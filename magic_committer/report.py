@@ -6,10 +6,8 @@ This module stands below all others, so that an error can carry a report (`error
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
-
-from msgspec import Struct, to_builtins
 
 from magic_committer._quantities import counted
 
@@ -21,11 +19,20 @@ class Told:
 
     def to_dict(self) -> dict[str, Any]:
         """Give plain JSON values, field by field."""
-        values: dict[str, Any] = to_builtins(self)
-        return values
+        names = (one.name for one in fields(self) if one.name[0] != "_")  # type: ignore[arg-type]
+        return {name: _plain(getattr(self, name)) for name in names}
 
 
-class Decider(Struct, frozen=True, forbid_unknown_fields=True):
+def _plain(value: Any) -> Any:
+    if isinstance(value, Told):
+        return value.to_dict()
+    if isinstance(value, str):
+        return str(value)  # a record's state
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Decider(Told):
     """The process that decided a job: for people who look, and for a driver that obeys the decision
     of another process.
 

@@ -320,13 +320,8 @@ def _reading(
     runtime: Runtime, job_id: str, refs: Iterable[SetRef], owns: Owns | None = None
 ) -> Generator[Outcome[SetRef, _Read], None, None]:
     def read(ref: SetRef, bytes_max: int) -> _Read:
-        if ref.own is not None and ref.own[:3] == (ref.etag, ref.task, ref.attempt):
-            now = runtime.clock.now()
-            info = ObjectInfo(ref.key, ref.size, ref.etag, now, now)
-            if not ref.just_now:
-                info = runtime.store.head(ref.key)
-            if same_etag(info.etag, ref.etag):
-                return _Read(info, ref.task, ref.attempt, ref.own.uuid, (), {}, ref.own)
+        if ref.own is not None and (info := _seen(runtime, ref, ref.own)) is not None:
+            return _Read(info, ref.task, ref.attempt, ref.own.uuid, (), {}, ref.own)
         try:
             stored = runtime.store.get(ref.key, max_bytes=bytes_max)
         except InvalidRequest as error:
@@ -347,6 +342,22 @@ def _reading(
             else:
                 yield outcome
     yield from runtime.pool.each(lambda ref: read(ref, PENDINGSET_BYTES_MAX), larger, in_flight=1)
+
+
+def _seen(runtime: Runtime, ref: SetRef, own: OwnSet) -> ObjectInfo | None:
+    """Look whether what is stored is still this process's own set; None: the set must be read. A
+    404 without S3's document is not believed: a GET decides."""
+    if own[:3] != (ref.etag, ref.task, ref.attempt):
+        return None
+    if ref.just_now:
+        now = runtime.clock.now()
+        return ObjectInfo(ref.key, ref.size, ref.etag, now, now)
+    try:
+        info = runtime.store.head(ref.key)
+    except NotFound:
+        return None
+    uuid = (info.metadata or {}).get(JOB_METADATA, own.uuid)
+    return info if same_etag(info.etag, ref.etag) and uuid == own.uuid else None
 
 
 def each_listed(
@@ -380,6 +391,8 @@ def _beside(
 
 def _room_for(ref: SetRef) -> int:
     """How many bytes of a set are read while others are."""
+    if ref.own is not None:
+        return SMALL_SET_BYTES
     told = max(ref.size, LOADING_BYTES_MAX // LOADING_SETS_MAX)
     return min(told, PENDINGSET_BYTES_MAX) if ref.size else SMALL_SET_BYTES
 

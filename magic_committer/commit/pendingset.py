@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
 
 from magic_committer._hints import ANOTHER_ATTEMPT, OWN_NAME
 from magic_committer._runtime import OwnSet, Runtime
@@ -35,11 +34,13 @@ from magic_committer.errors import (
 from magic_committer.hadoop.formats import (
     PENDINGSET_BYTES_MAX,
     Pending,
+    PendingSet,
     encode_pendingset,
     new_pendingset,
 )
 from magic_committer.hadoop.manifests import decode_set
 from magic_committer.hadoop.paths import JobPaths
+from magic_committer.hadoop.statistics import Statistics
 from magic_committer.protocol.record import (
     ATTEMPT_METADATA,
     JOB_METADATA,
@@ -87,6 +88,7 @@ class AttemptSet:
         self._task = task
         self.key = paths.pendingset(attempt)
         self.refused = False
+        self._own: OwnSet | None = None
         self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
         self._extra = {
             ready.EXTRA_JOB: job.uuid,
@@ -94,39 +96,48 @@ class AttemptSet:
             ready.EXTRA_ATTEMPT: attempt,
         }
 
-    def encode(self, pendings: list[Pending], iostatistics: dict[str, Any]) -> bytes:
+    def encode(self, pendings: list[Pending], statistics: Statistics) -> bytes:
         """Give the set's bytes."""
         pendingset = new_pendingset(
             job_id=self._job.id,
             commits=pendings,
             extra_data=self._extra,
-            iostatistics=iostatistics,
+            iostatistics=statistics.to_dict(),
         )
+        self._own = self._packed(pendingset)
         return encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
 
-    def put(self, pendings: list[Pending], body: bytes, iostatistics: dict[str, Any]) -> StoredSet:
+    def _packed(self, pendingset: PendingSet) -> OwnSet | None:
+        """What a driver in this process needs of the set; None: it reads the set. So it does if it
+        would find another one: without checksums, or with another bucket, which it refuses."""
+        terms, bucket = self._job.terms, self._runtime.store.bucket
+        commits = pendingset.commits
+        if terms.accept != "results" or terms.etag_form != "objects":
+            return None
+        if any(one.bucket != bucket for one in commits):
+            return None
+        rows = [ready.row_of(one, self.key) for one in commits]
+        return OwnSet(
+            "", self._task, self.attempt, self._job.uuid, len(rows),
+            sum(one.length for one in commits), ready.pack(rows, pendingset.iostatistics or {}),
+        )  # fmt: skip
+
+    def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
         """Store the set that `encode` gave, once: ``If-None-Match: *``. A stored set with the same
         files is as good: our own PUT whose answer was lost, or an earlier commit. A set with other
         files, and a tombstone, are `TaskFailed`. After a StoreError the set may or may not be
         stored, unless `refused`."""
         answer = self.put_once(body)
         if isinstance(answer, Written):
-            if self._job.terms.etag_form == "objects":  # other ones lose checksums as they are read
-                self._keep(pendings, answer.etag, iostatistics)
+            if self._own is not None:
+                own = self._own._replace(etag=answer.etag)
+                self._runtime.own_sets.keep(self._runtime.store.bucket, self.key, own)
+                self._own = None
             return StoredSet(tuple(pendings), answer.etag, len(body))
         stored = self._with(answer, pendings)
         if stored is None:
             raise self.other_files()
         return stored
-
-    def _keep(self, pendings: list[Pending], etag: str, iostatistics: dict[str, Any]) -> None:
-        """Keep what a driver in this process needs of the set."""
-        packed = ready.pack([ready.row_of(one, self.key) for one in pendings], iostatistics)
-        own = OwnSet(
-            etag, self._task, self.attempt, self._job.uuid, len(pendings),
-            sum(one.length for one in pendings), packed,
-        )  # fmt: skip
-        self._runtime.own_sets.keep(self._runtime.store.bucket, self.key, own)
 
     def claim(self) -> AtKey:
         """Take the set's key with a tombstone (``If-None-Match: *``), so that nobody can commit the

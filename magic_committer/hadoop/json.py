@@ -319,6 +319,8 @@ def _wrong(message: str, document: Any) -> Invalid:
     wanted = re.sub(r"\w+", lambda one: _WORDS.get(one[0], one[0]), reason[1])
     wanted = wanted.replace("`", "").replace(" | ", " or ")
     told = f"is {msgspec.json.encode(value).decode():.64}"
+    if isinstance(value, dict | list):  # it may hold what is nobody's to see
+        told = f"is {'an object' if isinstance(value, dict) else 'a list'}"
     hint = ""
     if wanted.startswith("Invalid enum"):
         wanted, hint = "which this library does not know", UPGRADE

@@ -53,6 +53,7 @@ from magic_committer.protocol.strict import (
     plain,
     read_document,
     read_fields,
+    refuse_missing,
 )
 from magic_committer.report import Decider as Decider
 from magic_committer.report import JobReport as JobReport
@@ -287,7 +288,7 @@ def _job_paths(
 
 
 @json.readable
-class StartedJob(OwnDocument, frozen=True, dict=True):
+class StartedJob(OwnDocument, frozen=True, dict=True, omit_defaults=False):
     """A started job as its processes know it: plain data.
 
     Attributes:
@@ -387,7 +388,9 @@ class TaskCommit(OwnDocument, frozen=True):
             WrongType: ``values`` is not a dict, for example JSON text.
             FormatError: a field is missing, unknown, or of the wrong type.
         """
-        return read_fields(TaskCommit, given_dict(values, "TaskCommit"), "TaskCommit")
+        given = given_dict(values, "TaskCommit")
+        refuse_missing(TaskCommit, given, "TaskCommit")
+        return read_fields(TaskCommit, given, "TaskCommit")
 
 
 class OwnCommit(TaskCommit, frozen=True):

@@ -9,6 +9,7 @@ default, so that they can read all other documents.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from magic_committer.errors import FormatError, WrongType
 from magic_committer.hadoop import json
 
 T = TypeVar("T")
+_JSON_ONLY = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 class OwnDocument(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -51,10 +53,14 @@ def check_version(document: dict[str, Any], source: str, version: int, hint: str
 
 
 def given_dict(values: object, what: str) -> dict[str, Any]:
-    """Check what a caller passed to ``from_dict``. Raises WrongType: it is not a dict. The value is
-    not shown, because it is long."""
+    """The JSON values that a caller passed to ``from_dict``. Raises WrongType: it is not a dict.
+    Raises FormatError: it holds what is no JSON. The value is not shown, because it is long."""
     if isinstance(values, Mapping):
-        return dict(values)
+        try:
+            given: dict[str, Any] = orjson.loads(orjson.dumps(dict(values), option=_JSON_ONLY))
+        except orjson.JSONEncodeError as error:
+            raise FormatError(f"{what}.from_dict", "", f"is no JSON: {error}") from None
+        return given
     text = isinstance(values, str | bytes)
     raise WrongType(
         f"{what}.from_dict takes a dict, not {type(values).__name__}",
@@ -68,9 +74,26 @@ def read_fields(kind: type[T], values: dict[str, Any], source: str) -> T:
     """Read JSON values as one of a kind. Raises FormatError: a field is missing, unknown, of the
     wrong type, or impossible."""
     try:
-        return json.convert(values, kind)
+        read = json.convert(values, kind)
     except json.Invalid as error:
         raise FormatError(source, error.field, error.reason, hint=error.hint) from error.__cause__
+    for name, held in values.items():
+        part = getattr(read, name, None)
+        if is_dataclass(part):  # msgspec passes over what they do not have
+            known = {one.name for one in fields(part)}
+            for inner in held:
+                if inner not in known:
+                    reason = "is unknown to this version"
+                    raise FormatError(source, f"{name}.{inner}", reason, hint=UPGRADE)
+    return read
+
+
+def refuse_missing(kind: type[msgspec.Struct], values: Mapping[str, Any], source: str) -> None:
+    """Refuse a value that lacks a field of a kind, whatever its default: where one was lost,
+    another is not guessed."""
+    for name in kind.__struct_fields__:
+        if name not in values:
+            raise FormatError(source, name, "is missing")
 
 
 def plain(value: Any) -> dict[str, Any]:

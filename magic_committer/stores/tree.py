@@ -71,7 +71,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -472,7 +472,13 @@ class TreeStore:
             self._ended(path, mark)
 
     def list_uploads(self, prefix: str) -> Iterator[UploadPage]:
-        found: list[UploadInfo] = []
+        found = chain(self._created_uploads(prefix), self._waiting_uploads(prefix))
+        shown = 0
+        while (page := tuple(islice(found, PAGE_KEYS_MAX))) or not shown:
+            shown += 1
+            yield UploadPage(page, self._clock.now())
+
+    def _created_uploads(self, prefix: str) -> Iterator[UploadInfo]:
         with _Verb(self, "list_uploads", prefix):
             for entry in self._tree.list(UPLOADS):
                 name, upload_id = entry.name, entry.name[1:]
@@ -483,11 +489,7 @@ class TreeStore:
                 if not isinstance(key := mark.get("k"), str):
                     self._remove_stale(entry, "")
                 elif key.startswith(prefix) and not self._is_visible(key, entry):
-                    found.append(UploadInfo(key, upload_id, mark.get("t")))
-        found += self._waiting_uploads(prefix)
-        found.sort(key=lambda one: (one.key, one.initiated or 0.0))
-        for at in range(0, max(1, len(found)), PAGE_KEYS_MAX):
-            yield UploadPage(tuple(found[at : at + PAGE_KEYS_MAX]), self._clock.now())
+                    yield UploadInfo(key, upload_id, mark.get("t"))
 
     def _remove_stale(self, entry: TreeEntry, owner: str) -> None:
         """Remove what a process that died a day ago has left, and its owner has not."""

@@ -149,6 +149,11 @@ def test_a_result_that_was_garbled_on_the_way_is_refused(
     result = committed_task(mc.start(DEST), "1", {})
     with pytest.raises(mc.FormatError, match=field):
         mc.TaskCommit.from_dict({**result.to_dict(), **change})
+    for name in result.to_dict():  # a result that lost its key would be one without files
+        values = result.to_dict()
+        del values[name]
+        with pytest.raises(mc.FormatError, match=f"{name}: is missing"):
+            mc.TaskCommit.from_dict(values)
 
 
 def test_a_task_with_files_in_memory_does_not_travel(s3: MemoryStore) -> None:

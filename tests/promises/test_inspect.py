@@ -47,7 +47,9 @@ def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
     assert mine.given_id
     assert "may be alive" in mine.would
     assert "Upgrade" in found["new"].problem
-    json.dumps([job.to_dict() for job in found.values()])
+    told = [job.to_dict() for job in found.values()]
+    assert json.loads(json.dumps(told)) == told
+    assert not any(name.startswith("_") for one in told for name in one)  # how it is reached
 
 
 def test_inspect_sees_files_that_no_task_has_committed(machine: Machine) -> None:

