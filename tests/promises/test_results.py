@@ -34,10 +34,10 @@ OWN_BYTES = 2_000
     [
         ({"files": 7}, mc.CommitRefused, "its task said"),
         ({"bytes": 7}, mc.CommitRefused, "its task said"),
-        ({"task": "3"}, mc.CommitRefused, "is '1', not '3'"),
         ({"key": "elsewhere"}, mc.CommitRefused, "not where its pendingset belongs"),
         ({"etag": '"another"'}, mc.CommitRefused, "ETag"),
         ({"etag": ""}, mc.OptionError, "task '1' has no ETag"),
+        ({"task": "3"}, mc.CommitRefused, "is '1', not '3'"),
     ],
 )
 def test_a_result_that_tells_of_another_set_is_refused(
