@@ -63,7 +63,8 @@ common = options(
     click.option("--quiet", "-q", is_flag=True, help="No progress, no notes."),
     click.option("--debug", is_flag=True, help="Show tracebacks and the library's log."),
 )  # fmt: skip
-"""The options that every command has."""
+"""The options that every command has. They may also be given before it: what is given after it
+wins."""
 COMMON = ("how", "as_json", "profile", "region", "endpoint_url", "quiet", "debug")
 """The names of these options' values."""
 
@@ -163,7 +164,8 @@ def load_all() -> None:
     epilog="A path is a directory: s3://bucket/table never means table2.",
 )
 @click.version_option(__version__, message="%(prog)s, version %(version)s")
-def root() -> None:
+@common
+def root(**_: Any) -> None:
     """Pending uploads and broken jobs on S3: find them, finish them, remove them."""
 
 
@@ -177,7 +179,11 @@ root.examples = (
 def group(name: str, *examples: str) -> Group:
     """A group of commands under the root, one of `LATER`; the examples are for its help."""
 
-    made = Group(name, help=WORDS[name])
+    @root.group(name, cls=Group, help=WORDS[name])
+    @common
+    def made(**_: Any) -> None:
+        pass  # a command looks at what was given before it
+
+    assert isinstance(made, Group)  # click's types do not say so
     made.examples = examples
-    root.add_command(made)
     return made

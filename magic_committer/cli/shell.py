@@ -15,14 +15,14 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from magic_committer import _wiring
 from magic_committer._runtime import Progress, ProgressFunction, Runtime, no_progress
 from magic_committer.cli import exits
-from magic_committer.cli.app import COMMON, Explained, common, note
+from magic_committer.cli.app import COMMON, Explained, Format, common, note
 from magic_committer.cli.output import BARS, PIPE_COLUMNS, Output, wrapped
 from magic_committer.errors import CommitIncomplete, MagicError, StoreError
 from magic_committer.hadoop.paths import Destination
@@ -53,7 +53,7 @@ class Shell:
 
     def line(self, *words: str) -> str:
         """A command that reaches the same store, to be pasted."""
-        return shlex.join(["magic-committer", *words, *_way_of(self.s3)])
+        return shlex.join(["magic-committer", *_way_of(self.s3), *words])
 
     def advise(self, words: str, command: str) -> None:
         """Note a sentence, and the command that does it, which has a line of its own."""
@@ -149,13 +149,13 @@ def command(
     def decorate(function: Callable[..., int | None]) -> click.Command:
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            shared = {name: given.pop(name) for name in COMMON}
-            quiet, debug, how = shared["quiet"], shared["debug"], shared["how"]
-            if shared["as_json"] and how not in (None, "json"):
-                raise click.UsageError("--json and --format say different things: give one")
+            context = click.get_current_context()
+            shared = _shared(context, {name: given.pop(name) for name in COMMON})
+            how = cast(Format, shared["how"] or "table")
             if how == "prometheus" and name != "cleanup":
                 raise click.UsageError("--format prometheus is for `cleanup`: no other has metrics")
-            output = Output("json" if shared["as_json"] else how or "table")
+            output = Output(how)
+            quiet, debug = bool(shared["quiet"]), bool(shared["debug"])
             if debug:
                 # Our own log only: the SDK's has signatures and session tokens in it.
                 logging.basicConfig(level=logging.WARNING)
@@ -186,6 +186,15 @@ def command(
         return made
 
     return decorate
+
+
+def _shared(context: click.Context, values: dict[str, Any]) -> dict[str, Any]:
+    """The values of the common options: those of the command, then those given before it."""
+    above = _shared(context.parent, context.parent.params) if context.parent else {}
+    if values["as_json"] and values["how"] not in (None, "json"):
+        raise click.UsageError("--json and --format say different things: give one", context)
+    mine = {**values, "how": "json" if values["as_json"] else values["how"]}
+    return {name: mine[name] or above.get(name) for name in COMMON}
 
 
 recursive = click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import orjson
 import pytest
 
 import magic_committer as mc
@@ -114,21 +115,38 @@ def test_several_files_are_a_line_each(command: Command, account: dict[str, Memo
     assert [(row["file"], row["valid"]) for row in told.json()["rows"]] == [(record, True)]
 
 
-def test_json_is_a_format(command: Command, memory_s3: MemoryStore) -> None:
-    """And not one of two that are given."""
+# Options before the command -----------------------------------------------------------------------
+
+
+def test_common_options_may_stand_before_the_command(
+    command: Command, memory_s3: MemoryStore
+) -> None:
+    """Before the command, before its group's, or after it: the same; the last one holds."""
     mc.start("s3://bucket/t", job_id="j")
-    assert command("job", "list", "bucket/t", "--json").json()["rows"][0]["id"] == "j"
+    behind = command("job", "list", "bucket/t", "--format", "json").out
+    for words in (
+        "--json job list bucket/t",
+        "--format json job list bucket/t",
+        "job --json list bucket/t",
+        "--format csv job --json list bucket/t",
+        "--json job list --json bucket/t",
+    ):
+        told = orjson.loads(command(*words.split()).out)
+        assert told["rows"][0]["id"] == "j"
+        assert told.keys() == orjson.loads(behind).keys()
+    assert command("--json", "job", "list", "bucket/t", "--format", "table").out.startswith("kind")
+    assert command("--quiet", "job", "list", "bucket/none").err == ""
     assert command("job", "list", "bucket/t", "--json", "--format", "csv").code == exits.USAGE
 
 
-def test_the_common_options_reach_the_store(
+def test_the_way_to_the_store_may_stand_before_the_command(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """--endpoint and --region do."""
+    """--endpoint and --region before the command reach it."""
     lead(monkeypatch, "http://127.0.0.1:1")
     with scripted_server() as server:
         server.said(error(403, "AccessDenied"))
-        told = command("job", "list", "other/t", "--endpoint", server.url, "--region", "eu-west-3")
+        told = command("--endpoint", server.url, "--region", "eu-west-3", "job", "list", "bucket/t")
     assert told.code == exits.FORBIDDEN
     assert "/eu-west-3/s3/" in server.asked[0].headers["authorization"]
 
