@@ -127,9 +127,16 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     is told on one line.
     """
     names = [os.fspath(local_path(one)) if scheme_of(one) == "file" else one for one in files]
-    if validate or len(names) > 1:
-        return _validate(shell, names)
-    kind, content = _look(shell, names[0])
+    if len(names) > 1:
+        return _tell_each(shell, names)
+    (file,) = names
+    kind, content = _look(shell, file)
+    if validate:
+        row = _row(file, kind, content)
+        words = f"valid: a {kind}" if row["valid"] else f"not valid: {row['why']}"
+        told = {name: row[name] for name in FIELDS}
+        shell.output.document("validation", told, [(file, words)])
+        return exits.OK if row["valid"] else exits.BAD_STATE
     if isinstance(content, FormatError):
         raise content
     document = _document(content)
@@ -137,33 +144,33 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     return exits.OK
 
 
-def _validate(shell: Shell, files: list[str]) -> int:
-    """A line for each file."""
-    reach = Reach(shell, many=len(files) > 1)
+def _tell_each(shell: Shell, files: list[str]) -> int:
+    """A line for each of several files."""
+    reach = Reach(shell, many=True)
     counts: Counter[bool] = Counter()
 
     def found() -> Iterator[dict[str, Any]]:
         for file in files:
             with reach.trying(file):
-                kind, content = _look(shell, file)
-                row = {"file": file, "as": kind, "valid": True, "field": "", "reason": ""}
-                if isinstance(content, FormatError):
-                    row |= {"valid": False, "field": content.field, "reason": content.reason}
-                    row["why"] = f"{content.field or 'document'}: {content.reason}"
-                counts[bool(row["valid"])] += 1
+                row = _row(file, *_look(shell, file))
+                counts[row["valid"]] += 1
                 reach.codes.append(exits.OK if row["valid"] else exits.BAD_STATE)
                 yield row
 
-    def closing() -> str:
-        if len(files) == 1:
-            return ""
-        return f"{counted(counts.total(), 'file')}, {counts[False]} of them not valid"
-
     shell.output.rows(
-        "validation", COLUMNS, found(), fields=FIELDS, closing=closing,
+        "validation", COLUMNS, found(), fields=FIELDS,
         summary=lambda: {"files": counts.total(), "not_valid": counts[False]},
+        closing=lambda: f"{counted(counts.total(), 'file')}, {counts[False]} of them not valid",
     )  # fmt: skip
     return reach.code
+
+
+def _row(file: str, kind: FileKind | None, content: File | FormatError) -> dict[str, Any]:
+    row = {"file": file, "as": kind, "valid": True, "field": "", "reason": "", "why": ""}
+    if not isinstance(content, FormatError):
+        return row
+    why = f"{content.field or 'document'}: {content.reason}"
+    return {**row, "valid": False, "field": content.field, "reason": content.reason, "why": why}
 
 
 def _look(shell: Shell, file: str) -> tuple[FileKind | None, File | FormatError]:
