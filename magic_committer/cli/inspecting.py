@@ -18,10 +18,10 @@ import click
 import orjson
 from msgspec import Raw, json, structs
 
-from magic_committer._quantities import counted
+from magic_committer._quantities import bytes_words, counted
 from magic_committer.cli import exits
 from magic_committer.cli.app import WORDS, root
-from magic_committer.cli.output import TIMES, Column
+from magic_committer.cli.output import TIMES, Column, Output
 from magic_committer.cli.shell import Reach, Shell, command
 from magic_committer.errors import FormatError, InvalidRequest, MagicError, OptionError
 from magic_committer.hadoop.formats import (
@@ -49,18 +49,33 @@ from magic_committer.hadoop.paths import (
 )
 from magic_committer.maintenance.inspect import SIGN_BYTES_MAX, Sign
 from magic_committer.protocol.ledger import LEDGER_BYTES_MAX, Ledger
-from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan
+from magic_committer.protocol.plan import PLAN_BYTES_MAX, Plan, PlannedSet
 from magic_committer.protocol.record import RECORD_BYTES_MAX, JobRecord
 from magic_committer.protocol.strict import plain
 from magic_committer.stores.urls import local_path, scheme_of
 
 STDIN = "-"
-HADOOPS = ("version", "name", "part_count", "iostatistics", "etags")
+NOT_TOLD = ("commits", "sets", "etags")
+"""Fields that are rows of their own."""
+HADOOPS = ("version", "name", "part_count", "iostatistics")
 """Fields of Hadoop's files that are told otherwise, or always the same."""
+
+PENDING_FIELDS = ("key", "upload_id", "parts", "bytes", "created", "job", "task", "checksum")
+PENDING_COLUMNS = (
+    Column("bytes", words=bytes_words, right=True),
+    Column("parts", right=True),
+    Column("checksum"),
+    Column("task"),
+    Column("upload_id", "upload"),
+    Column("key"),
+)
+SET_FIELDS = ("name", "etag", "task", "attempt")
+SET_COLUMNS = tuple(map(Column, ("task", "attempt", "etag", "name")))
 FIELDS = ("file", "as", "valid", "field", "reason")
 COLUMNS = (
     Column("as", words=lambda kind: kind or "?"),
     Column("valid", words=lambda valid: "yes" if valid else "no"),
+    Column("holds"),
     Column("why", reason=True),
     Column("file"),
 )
@@ -133,14 +148,14 @@ def inspect(shell: Shell, files: tuple[str, ...], validate: bool) -> int:
     kind, content = _look(shell, file)
     if validate:
         row = _row(file, kind, content)
-        words = f"valid: a {kind}" if row["valid"] else f"not valid: {row['why']}"
+        words = f"valid: a {kind}, {row['holds']}" if row["valid"] else f"not valid: {row['why']}"
         told = {name: row[name] for name in FIELDS}
-        shell.output.document("validation", told, [(file, words)])
+        shell.output.document("validation", told)
+        shell.output.text(f"{file}  {words}")
         return exits.OK if row["valid"] else exits.BAD_STATE
     if isinstance(content, FormatError):
         raise content
-    document = _document(content)
-    shell.output.document(str(kind), document, document)
+    _print(shell.output, file, str(kind), content)
     return exits.OK
 
 
@@ -168,7 +183,7 @@ def _tell_each(shell: Shell, files: list[str]) -> int:
 def _row(file: str, kind: FileKind | None, content: File | FormatError) -> dict[str, Any]:
     row = {"file": file, "as": kind, "valid": True, "field": "", "reason": "", "why": ""}
     if not isinstance(content, FormatError):
-        return row
+        return {**row, "holds": _measure(content)}
     why = f"{content.field or 'document'}: {content.reason}"
     return {**row, "valid": False, "field": content.field, "reason": content.reason, "why": why}
 
@@ -235,9 +250,31 @@ def kind_by_content(data: bytes, source: str) -> FileKind:
     return best
 
 
-def _document(content: File) -> dict[str, Any]:
-    """The fields of a file as its reader has them, with times in seconds. Of a list's items the
-    first field is what names each."""
+# Printing -----------------------------------------------------------------------------------------
+
+
+def _print(output: Output, file: str, kind: str, content: File) -> None:
+    """A document; of a set or a plan its head, and a row for each upload or set."""
+    head = _document(content)
+    if not isinstance(content, PendingSet | Plan):
+        output.document(kind, head, head)
+        return
+    if output.format == "table":
+        output.document(kind, {}, head)
+        output.text("")
+    of_set = isinstance(content, PendingSet)
+    output.rows(
+        "pending" if of_set else "set",
+        PENDING_COLUMNS if of_set else SET_COLUMNS,
+        map(_document, content.commits if isinstance(content, PendingSet) else content.sets),
+        fields=PENDING_FIELDS if of_set else SET_FIELDS,
+        summary=lambda: {"file": file, **head},
+        closing=lambda: _measure(content),
+    )
+
+
+def _document(content: File | PlannedSet) -> dict[str, Any]:
+    """The fields of a file as its reader has them, with times in seconds."""
     told: dict[str, Any]
     if isinstance(content, Plan):  # its rows stay in its bytes
         told = {one.name: getattr(content, one.name) for one in fields(content)}
@@ -250,20 +287,40 @@ def _document(content: File) -> dict[str, Any]:
             statistics = json.decode(statistics)
         told["statistics"] = (statistics or {}).get("counters")
         told |= {name: "" for name in ("date", "text") if told.get(name, "") is None}
-    for name in {"job_id", "task_id"} & told.keys():
-        told[name.removesuffix("_id")] = told.pop(name)
+    told = {name: value for name, value in told.items() if name not in NOT_TOLD}
+    told |= {
+        name.removesuffix("_id"): told.pop(name) for name in ("job_id", "task_id") if name in told
+    }
     match content:
         case Pending():
             checksums = {part.checksum_algorithm or "" for part in content.parts} - {""}
-            told |= {"bytes": told.pop("length"), "parts": len(content.etags)}
-            told |= {"checksum": "+".join(sorted(checksums))}
-            told = {"key": told.pop("destination_key"), **told}
+            told |= {"key": told.pop("destination_key"), "bytes": told.pop("length")}
+            told |= {"parts": len(content.etags), "checksum": "+".join(sorted(checksums))}
         case PendingSet():
             told |= {"files": len(content.commits), "bytes": sum(p.length for p in content.commits)}
-            told["commits"] = [_document(one) for one in content.commits]
         case Plan():
-            told |= {name: [plain(one) for one in told[name]] for name in ("sets", "deletes")}
+            told["deletes"] = [plain(one) for one in content.deletes]
             told["marker"] = content.marker and plain(content.marker)
     if isinstance(content, Pending | SuccessData):
         told |= {name: told[name] / 1000 for name in TIMES if name in told}
     return told
+
+
+def _measure(content: File) -> str:
+    """How much it holds, in a few words."""
+    match content:
+        case Pending():
+            return f"{counted(len(content.etags), 'part')}, {bytes_words(content.length)}"
+        case PendingSet():
+            size = sum(pending.length for pending in content.commits)
+            return f"{counted(len(content.commits), 'file')}, {bytes_words(size)}"
+        case Plan():
+            sets, files = counted(len(content.sets), "set"), counted(content.files, "file")
+            return f"{sets}, {files}, {bytes_words(content.data_bytes)}"
+        case SuccessData():
+            return f"committer: {content.committer}"
+        case JobRecord():
+            return f"id: {content.id}"
+        case Ledger():
+            return f"query: {content.query}"
+    return f"job: {content.job}"

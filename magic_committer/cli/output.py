@@ -248,7 +248,7 @@ class Output:
 
 def _described(value: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
     """A document for people: name and words of each field that holds something, by its name in the
-    other formats; a line for each item of a list, of a document its first field."""
+    other formats; a line for each item of a list."""
     for number, (name, held) in enumerate(value.items()):
         words = f"{before}{name if before else name.replace('_', ' ')}"
         if before and number >= ITEMS_MAX:
