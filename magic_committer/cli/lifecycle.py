@@ -82,6 +82,7 @@ def ensure_rule(shell: Shell, dest: Destination, days: int, dry_run: bool, yes: 
     would = {"nothing": "Nothing to do because of", "added": "Would add", "changed": "Would change"}
     begin = merged.change.capitalize() if done else would[merged.change]
     shell.output.text(f"{begin} rule {merged.rule.get('ID', '')!r}: it {_words(merged.rule, dest)}")
+    shell.output.text("A job that runs longer loses its uploads")
 
 
 def _row(rule: Rule, dest: Destination) -> dict[str, Any]:

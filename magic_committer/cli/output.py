@@ -40,6 +40,8 @@ SCHEMA = 1
 """Of all formats for programs together; raised when a field changes its meaning or goes."""
 ROWS_MAX = 1000
 """Rows of a table; of the others the number is told."""
+SCREEN_LINES = 40
+"""Below a longer table stands what stands above it, too."""
 PIPE_COLUMNS = 1_000_000
 """The width of what is no terminal: no line is wrapped."""
 FORMULA_STARTS = frozenset("=+-@＝＋－＠\t\r\n")
@@ -159,6 +161,8 @@ class Output:
             if told:
                 self.text(told)
             self.stream.writelines(f"{line}\n" for line in lines)
+            if told and len(lines) > SCREEN_LINES:
+                self.text(told)
 
     def _lines(self, columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> list[str]:
         """The lines of a table, then the reasons. A key that does not fit beside the rest has a
@@ -176,7 +180,7 @@ class Output:
         shown = [(column, told) for column, told in beside if any(told)]
         told, fits = self._laid_out([*shown, last])
         if not fits and not any(column.prose for column, _ in (*shown, last)):
-            lines = self._laid_out(shown)[0] or [""] * (len(rows) + 1)
+            lines = self._laid_out(shown)[0] if shown else [""] * (len(rows) + 1)
             keys = (last[0].title or last[0].field, *last[1])
             told = [lines[0], f"  {keys[0]}"]
             for line, key in zip(lines[1:], keys[1:], strict=True):

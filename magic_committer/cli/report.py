@@ -12,6 +12,7 @@ the page's own policy forbids it to load or run anything.
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -101,14 +102,20 @@ def report(shell: Shell, path: Destination, file: str, deep: bool) -> int:
     """
     if shell.output.format != "table":
         raise click.UsageError("report writes a page: uploads list and job list have --format")
+    if file == "-" and shell.output.stream.isatty():
+        raise click.UsageError("report writes a page for a browser: give -o FILE, or a pipe")
     reach = Reach(shell, many=False, deep=deep)
     written = page(look(shell, reach, path))
+    device = os.path.exists(file) and not os.path.isfile(file)  # it would be replaced by a file
     try:
-        with click.open_file(file, "w", encoding="utf-8", atomic=True) as opened:
+        with click.open_file(file, "w", encoding="utf-8", atomic=not device) as opened:
             opened.write(written)
     except OSError as error:
-        raise MagicError(f"{file} could not be written: {error.strerror}") from error
+        name = "stdout" if file == "-" else file
+        raise MagicError(f"{name} could not be written: {error.strerror}") from error
     reach.tell()
+    if file != "-":
+        shell.note(f"The page is in {file}")
     return reach.code
 
 

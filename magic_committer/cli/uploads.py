@@ -33,6 +33,7 @@ COLUMNS = (
     Column("key"),
 )
 ABORT_COLUMNS = (Column("action"), *COLUMNS[:-2], Column("note", reason=True), COLUMNS[-1])
+PROBLEMS_SHOWN_MAX = 10
 ABORT_FIELDS = ("action", *(name for name in FIELDS if name != "would"))
 
 filters = options(
@@ -52,8 +53,10 @@ no_sizes = click.option("--no-sizes", is_flag=True, help="Do not ask for parts a
 def _look(shell: Shell, path: Destination, asked: Filters, *, sizes: bool) -> OpenUploads:
     """Look at the uploads under a path, and say what cannot be read."""
     found = OpenUploads(shell.runtime(path.bucket), path, asked, sizes=sizes)
-    for problem in found.problems:
+    for problem in found.problems[:PROBLEMS_SHOWN_MAX]:
         note(problem)
+    if (more := len(found.problems) - PROBLEMS_SHOWN_MAX) > 0:
+        note(f"and {more} more that cannot be read")
     return found
 
 

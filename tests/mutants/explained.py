@@ -39,9 +39,6 @@ EXPLAINED: dict[str, str] = {
     "maintenance/uploads.py:Places.record:without part 2:29e73bbc": (
         "equivalent: both callers ask whether it is certain only if there is no record"
     ),
-    "maintenance/cleanup.py:Cleaning._recover:drop options:6b206a68": (
-        "only how many requests a recovery in a cleanup sends at once"
-    ),
     "maintenance/inspect.py:pendings_of:without part 2:cfdd990b": (
         "equivalent: the reply to a GET always carries metadata, none is an empty mapping"
     ),
