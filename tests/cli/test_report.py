@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import unicodedata
 from html.parser import HTMLParser
 from importlib.resources import files
 from itertools import pairwise, product
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from msgspec import structs
@@ -33,6 +35,7 @@ from magic_committer.protocol.record import USUAL_TERMS, JobRecord, State
 from magic_committer.testing import MemoryStore
 from tests.cli import sample_report
 from tests.cli.conftest import Command
+from tests.cli.test_tables import Terminal
 from tests.promises.hands import committed_task, raising
 
 PATH = "s3://bucket/table"
@@ -314,6 +317,26 @@ def test_a_page_that_cannot_be_written_is_an_error(
     assert "report.html could not be written" in told.err
     told = command("report", PATH, "--format", "json")
     assert (told.code, told.out) == (exits.USAGE, "")
+
+
+def test_a_page_goes_to_a_file_a_pipe_or_a_device(
+    command: Command, used: MemoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device or a pipe with a name is written to, and not replaced; a terminal shows no page, and
+    is told so."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    assert command("report", PATH, "-o", pipe).code == exits.OK
+    reader.join()
+    assert read[0].startswith(b"<!DOCTYPE html>")
+    assert pipe.is_fifo()
+    monkeypatch.setattr("magic_committer.cli.output.Output.stream", Terminal())
+    told = command("report", PATH)
+    assert (told.code, told.out) == (exits.USAGE, "")
+    assert "-o FILE" in told.err
 
 
 def test_a_store_without_a_listing_is_told_of(command: Command, used: MemoryStore) -> None:

@@ -95,6 +95,22 @@ def test_an_empty_column_is_left_out() -> None:
     assert lines[0].split() == ["class", "parts", "would", "key"]
 
 
+def test_a_key_alone_gets_its_own_line() -> None:
+    """Where no other column has anything."""
+    key = "k" * 90
+    lines = printed([{"key": key}], 80)
+    assert lines[-1].strip() == key
+
+
+@pytest.mark.parametrize(("rows", "times"), [(5, 1), (60, 2)])
+def test_what_stands_above_a_long_table_stands_below_it_too(rows: int, times: int) -> None:
+    """It would be out of sight."""
+    stream = io.StringIO()
+    many = [row(f"t/{number}.csv") for number in range(rows)]
+    Output("table", stream).rows("row", COLUMNS, many, fields=(), closing=lambda: "So many")
+    assert stream.getvalue().count("So many") == times
+
+
 # Reasons and prose --------------------------------------------------------------------------------
 
 

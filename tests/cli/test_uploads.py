@@ -39,6 +39,16 @@ def test_filters_are_all_met(shop: Shop) -> None:
     assert len(shop.rows("list", DEST, "--key-glob", "x/*")) == 1
 
 
+def test_of_many_problems_some_are_named(shop: Shop, command: Command) -> None:
+    """The others are counted, for programs named."""
+    for number in range(15):
+        shop.store.put_object(f"t/__magic_job-{number}/_job.json", b"{}")
+        shop.store.start_upload(f"t/{number}.csv")
+    told = command("uploads", "list", DEST)
+    assert told.err.count("_job.json") == 10
+    assert "and 5 more that cannot be read" in told.err
+
+
 def test_sizes_are_told_where_they_are_known(shop: Shop) -> None:
     """Parts and bytes; null, with the reason, where the store would not say; an upload that ended
     meanwhile is not listed."""
