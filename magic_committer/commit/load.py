@@ -335,7 +335,14 @@ def _reading(
         return _parse(stored, ref, job_id, runtime.store.bucket, listed=owns is not None)
 
     larger: list[SetRef] = []
-    with closing(_beside(runtime, lambda ref: read(ref, _room_for(ref)), refs)) as first:
+    beside = runtime.pool.each(
+        lambda ref: read(ref, _room_for(ref)),
+        refs,
+        in_flight=LOADING_SETS_MAX,
+        weigh=_room_for,
+        weight_max=LOADING_BYTES_MAX,
+    )
+    with closing(beside) as first:
         for outcome in first:
             if isinstance(outcome.error, _LargerError):
                 larger.append(outcome.item)
@@ -368,23 +375,11 @@ def each_listed(
 ) -> Generator[Outcome[ObjectInfo, R], None, None]:
     """Read control objects of a listing side by side, at most `LOADING_BYTES_MAX` bytes at once.
     Close the generator, as the pool's ``each``."""
-    yield from runtime.pool.each(
+    return runtime.pool.each(
         read,
         infos,
         in_flight=in_flight,
         weigh=lambda info: info.size,
-        weight_max=LOADING_BYTES_MAX,
-    )
-
-
-def _beside(
-    runtime: Runtime, read: Callable[[SetRef], _Read], refs: Iterable[SetRef]
-) -> Generator[Outcome[SetRef, _Read], None, None]:
-    yield from runtime.pool.each(
-        read,
-        refs,
-        in_flight=LOADING_SETS_MAX,
-        weigh=_room_for,
         weight_max=LOADING_BYTES_MAX,
     )
 
