@@ -60,6 +60,7 @@ from magic_committer.stores.base import (
     sent_once,
     uploads,
 )
+from magic_committer.stores.urls import is_tree
 
 Want = Literal[
     "conditional_put",
@@ -277,13 +278,13 @@ def _of_record(runtime: Runtime, seen: records.Seen) -> _Finding:
 def hides_uploads(runtime: Runtime, prefix: str) -> str:
     """How the store hides open uploads from a listing of a directory; "" if it does not. 9
     requests, once for each process and store, in a directory of its own below ``prefix``. None for
-    AWS S3, which lists by prefix (S3 API, ListMultipartUploads): there a caller who may only read
-    can look, too. Repeatable.
+    AWS S3, which lists by prefix (S3 API, ListMultipartUploads), and of a file tree: there a caller
+    who may only read can look, too. Repeatable.
 
     PermissionDenied: the caller may not create and abort uploads, and so cannot ask. If it may
     create and not abort, the error names the uploads that stay open."""
     identity = runtime.store.identity
-    if AWS.match(identity):
+    if AWS.match(identity) or is_tree(runtime.store.bucket):
         return ""
     found = _known.get(identity, {}).get("uploads_by_prefix")
     if found is None:

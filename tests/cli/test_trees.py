@@ -176,3 +176,10 @@ def test_a_url_of_no_directory_is_refused(command: Command, path: str) -> None:
     """Exit code 2, with how to write it."""
     told = command("job", "list", path)
     assert told.code == exits.USAGE
+
+
+@pytest.mark.parametrize("words", ["cleanup --dry-run", "cleanup", "job list", "report"])
+def test_a_look_at_a_path_makes_no_directory(tmp_path: Path, command: Command, words: str) -> None:
+    """A misspelt path is as it was: nothing is asked of a file system by trying it."""
+    command(*words.split(), (tmp_path / "typo").as_uri())
+    assert list(tmp_path.iterdir()) == []
