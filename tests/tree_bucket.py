@@ -198,7 +198,8 @@ class TreeBucket(MemoryStore):
             raise KeyError(key) from error
 
     def open_uploads(self, prefix: str = "") -> tuple[UploadInfo, ...]:
-        return tuple(uploads(self.files, prefix))
+        found = uploads(self.files, prefix)
+        return tuple(sorted(found, key=lambda one: (one.key, one.initiated or 0.0)))
 
     def put_object(
         self, key: str, body: bytes = b"", *, metadata: Mapping[str, str] | None = None
