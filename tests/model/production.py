@@ -53,7 +53,7 @@ from magic_committer.protocol.record import (
     State,
     TaskCommit,
 )
-from magic_committer.stores.base import ObjectStore
+from magic_committer.stores.base import ObjectInfo, ObjectStore, StoredObject
 from tests.model.actors import driver, others, shared, task
 from tests.model.actors.job import Job, Steps
 from tests.model.search import writes_the_record
@@ -124,10 +124,20 @@ class Recorder:
         except StoreError as error:
             answer = error
         body = rest[0] if name == "put" else b""
-        self.trace.append(Sent(name, key, answer, options, upload, keys, body))
+        self.trace.append(self._read(Sent(name, key, answer, options, upload, keys, body)))
         if isinstance(answer, StoreError):
             raise answer
         return iter(answer) if lists else answer
+
+    def _read(self, sent: Sent) -> Sent:
+        """A driver that looks at a set of its own process knows what it holds: for the model it has
+        read it."""
+        if sent.verb != "head" or not isinstance(sent.answer, ObjectInfo):
+            return sent
+        if not sent.key.endswith(PENDINGSET_SUFFIX):
+            return sent
+        held: Any = self._store
+        return replace(sent, verb="get", answer=StoredObject(sent.answer, held.body(sent.key)))
 
 
 # Accepting ----------------------------------------------------------------------------------------
