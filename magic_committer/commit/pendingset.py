@@ -88,7 +88,6 @@ class AttemptSet:
         self._task = task
         self.key = paths.pendingset(attempt)
         self.refused = False
-        self._own: OwnSet | None = None
         self.metadata = {JOB_METADATA: job.uuid, TASK_METADATA: task, ATTEMPT_METADATA: attempt}
         self._extra = {
             ready.EXTRA_JOB: job.uuid,
@@ -96,25 +95,26 @@ class AttemptSet:
             ready.EXTRA_ATTEMPT: attempt,
         }
 
-    def encode(self, pendings: list[Pending], statistics: Statistics) -> bytes:
-        """Give the set's bytes."""
+    def encode(
+        self, pendings: list[Pending], statistics: Statistics
+    ) -> tuple[bytes, OwnSet | None]:
+        """Give the set's bytes; and what a driver in this process needs of it, for `put`."""
         pendingset = new_pendingset(
             job_id=self._job.id,
             commits=pendings,
             extra_data=self._extra,
             iostatistics=statistics.to_dict(),
         )
-        self._own = self._packed(pendingset)
-        return encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
+        body = encode_pendingset(pendingset, self._job.terms.etag_form, source=self.key)
+        return body, self._packed(pendingset)
 
     def _packed(self, pendingset: PendingSet) -> OwnSet | None:
         """What a driver in this process needs of the set; None: it reads the set. So it does if it
         would find another one: without checksums, or with another bucket, which it refuses."""
         terms, bucket = self._job.terms, self._runtime.store.bucket
         commits = pendingset.commits
-        if terms.accept != "results" or terms.etag_form != "objects":
-            return None
-        if any(one.bucket != bucket for one in commits):
+        kept = terms.accept == "results" and terms.etag_form == "objects"
+        if not kept or any(one.bucket != bucket for one in commits):
             return None
         rows = [ready.row_of(one, self.key) for one in commits]
         return OwnSet(
@@ -122,17 +122,16 @@ class AttemptSet:
             sum(one.length for one in commits), ready.pack(rows, pendingset.iostatistics or {}),
         )  # fmt: skip
 
-    def put(self, pendings: list[Pending], body: bytes) -> StoredSet:
+    def put(self, pendings: list[Pending], body: bytes, own: OwnSet | None) -> StoredSet:
         """Store the set that `encode` gave, once: ``If-None-Match: *``. A stored set with the same
         files is as good: our own PUT whose answer was lost, or an earlier commit. A set with other
         files, and a tombstone, are `TaskFailed`. After a StoreError the set may or may not be
         stored, unless `refused`."""
         answer = self.put_once(body)
         if isinstance(answer, Written):
-            if self._own is not None:
-                own = self._own._replace(etag=answer.etag)
+            if own is not None:
+                own = own._replace(etag=answer.etag)
                 self._runtime.own_sets.keep(self._runtime.store.bucket, self.key, own)
-                self._own = None
             return StoredSet(tuple(pendings), answer.etag, len(body))
         stored = self._with(answer, pendings)
         if stored is None:

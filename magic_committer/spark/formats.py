@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import bz2
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -123,9 +124,9 @@ class ColumnFiles(FileEncoder):
         named = zip(columns, names, strict=True)
         return self, [as_months(one) if name in months else one for one, name in named]
 
+    @abstractmethod
     def writer(self, sink: Any, first: Any) -> Any:
         """pyarrow's writer of a file whose first group is given; None: there are no rows."""
-        raise NotImplementedError
 
     def write_group(self, writer: Any, table: Any) -> None:
         writer.write(table)

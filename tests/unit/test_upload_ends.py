@@ -86,11 +86,16 @@ def test_dropping_an_ended_file_does_nothing() -> None:
     assert pool.late == []
 
 
-def test_a_file_that_was_never_made_is_dropped_in_silence() -> None:
+def test_a_file_that_was_never_made_is_dropped_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A constructor that raised leaves an object whose finalizer has nothing to do."""
+    raised: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
     stream = UploadStream.__new__(UploadStream)
     del stream
     gc.collect()
+    assert raised == []
 
 
 PROGRAM = """

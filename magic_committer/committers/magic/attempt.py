@@ -294,10 +294,10 @@ class Attempt(TaskAttempt):
             return TaskCommit(self.job.uuid, self.task, self.attempt)
         if stored is None:
             self._stop_clock(False)
-            body = self._set.encode(pendings, self.statistics)
+            body, own = self._set.encode(pendings, self.statistics)
             self._fence.check()
             self._turns.phase = Phase.SENT
-            stored = self._set.put(pendings, body)
+            stored = self._set.put(pendings, body, own)
         data_bytes = sum(pending.length for pending in stored.pendings)
         return self._result(stored.etag, stored.size, len(stored.pendings), data_bytes)
 
