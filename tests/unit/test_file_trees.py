@@ -155,8 +155,8 @@ def test_a_rename_replaces_only_if_it_may(tree: FileTree) -> None:
     assert [(e.path, read(tree, e.path)) for e in tree.list("")] == [("c", b"new")]
 
 
-def test_a_file_and_a_directory_are_not_put_over_each_other(tree: FileTree) -> None:
-    """A file is not renamed to a directory, nor a directory made over a file: nothing moves."""
+def test_a_rename_does_not_go_into_a_directory(tree: FileTree) -> None:
+    """A directory at the target is told, and nothing moves."""
     if not tree.promises.directories:
         return  # there is no directory that could be in the way
     tree.make_directory("d")
@@ -164,10 +164,26 @@ def test_a_file_and_a_directory_are_not_put_over_each_other(tree: FileTree) -> N
     for over in (True, False):
         with pytest.raises((InvalidRequest, PreconditionFailed)):
             tree.rename("a", "d", replace=over)
-    with pytest.raises(PreconditionFailed):
-        tree.make_directory("a")
     assert read(tree, "a") == b"1"
     assert [*tree.list("d")] == []
+
+
+def test_a_file_in_the_place_of_a_directory_is_told(tree: FileTree) -> None:
+    """A directory is not made over a file, and the file stays."""
+    tree.make("a", None, b"1")
+    if tree.promises.directories:
+        with pytest.raises(PreconditionFailed):
+            tree.make_directory("a")
+    assert read(tree, "a") == b"1"
+
+
+def test_names_are_kept_as_they_are(tree: FileTree) -> None:
+    """Blanks, percent signs, wildcards and letters of all languages."""
+    names = sorted(["a b", "%25", "日=ü", "x*[1]", "+&'"])
+    for name in names:
+        tree.make(name, None, b"1")
+        tree.rename(name, f"{name}~")
+    assert sorted(e.name for e in tree.list("")) == [f"{name}~" for name in names]
 
 
 def test_a_tree_is_walked_and_removed(tree: FileTree) -> None:
@@ -191,12 +207,16 @@ def test_a_tree_is_walked_and_removed(tree: FileTree) -> None:
     tree.remove("x/y/a")
 
 
-def test_a_new_file_is_written_and_read(tree: FileTree) -> None:
-    """What was written is there when the file is closed, for each of two readers; a second file of
-    the name is refused, at its opening or at its close; what is missing is told."""
+def test_a_missing_file_is_told(tree: FileTree) -> None:
+    """By a reader and by a look."""
     with pytest.raises(NotFound):
         tree.reader("a").read()
     assert tree.look("a", 9, marked=False) is None
+
+
+def test_a_new_file_is_written_and_read(tree: FileTree) -> None:
+    """What was written is there when the file is closed, for each of two readers; a second file of
+    the name is refused, at its opening or at its close."""
     with tree.open("a") as file:
         file.write(b"12")
         file.write(b"3")
