@@ -252,33 +252,22 @@ SCENARIOS = tuple(_scenarios())
 
 
 def plays(
-    subject: Subject, scenario: Scenario, size: Size, *, every: bool = False
+    subject: Subject, scenario: Scenario, size: Size, before: tuple[Cut, ...] = ()
 ) -> Iterator[Play]:
-    """Every play of a scenario: each cut at each request of its leg. ``every``: also those that
-    `tells` leaves out."""
-    if scenario.cuts:
-        yield from _cut(subject, scenario, size, (), every)
-    else:
-        yield run(subject, size, (), scenario.program)
-
-
-def _cut(
-    subject: Subject, scenario: Scenario, size: Size, before: tuple[Cut, ...], every: bool
-) -> Iterator[Play]:
+    """Every play of a scenario that begins with these cuts: each other one at each request of its
+    leg that `tells` something."""
     place = len(before)
+    if place == len(scenario.cuts):
+        play = run(subject, size, before, scenario.program)
+        assert play.struck, f"{before} did not strike: {scenario.name}"
+        yield play
+        return
     marked = run(subject, size, (*before, Cut(NOTHING, 0)), scenario.program).stage.marked
     asked = marked[place] if place < len(marked) else []
     for kind in scenario.cuts[place]:
         for nth in range(1, len(asked) + 1):
-            if not (every or tells(kind, nth, asked)):
-                continue
-            cuts = (*before, Cut(kind, nth))
-            if place + 1 < len(scenario.cuts):
-                yield from _cut(subject, scenario, size, cuts, every)
-                continue
-            play = run(subject, size, cuts, scenario.program)
-            assert play.struck, f"{cuts} did not strike: {scenario.name}"
-            yield play
+            if tells(kind, nth, asked):
+                yield from plays(subject, scenario, size, (*before, Cut(kind, nth)))
 
 
 def tells(kind: str, nth: int, asked: Sequence[Asked]) -> bool:

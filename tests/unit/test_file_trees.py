@@ -31,10 +31,8 @@ from magic_committer.file_trees import by_url
 from magic_committer.file_trees.base import FileTree, make_directories, walk
 from magic_committer.file_trees.by_url import tree_for
 from magic_committer.file_trees.dialects import (
-    DIALECTS,
     GoogleDialect,
     HdfsDialect,
-    MemoryDialect,
     SftpDialect,
 )  # fmt: skip
 from magic_committer.file_trees.disk import LocalTree
@@ -450,13 +448,6 @@ def test_a_package_that_takes_a_protocol_over_is_not_believed(
     tree = tree_for("memory://x/y")
     assert isinstance(tree, FsspecTree)
     assert type(tree._fs) is MemoryFileSystem
-
-
-def test_every_dialect_names_its_driver() -> None:
-    """A module and a class in it; no protocol is both taken and refused."""
-    assert all(all(dialect.driver.split(":")) for dialect in DIALECTS.values())
-    assert by_url._class_of(MemoryDialect()) is MemoryFileSystem
-    assert not DIALECTS.keys() & REFUSED.keys()
 
 
 @pytest.mark.parametrize(

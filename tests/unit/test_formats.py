@@ -197,19 +197,6 @@ def test_the_etag_of_the_whole_object_is_s3s() -> None:
 # Writing ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("ms", "date"),
-    [
-        (0, "Thu Jan 01 00:00:00 UTC 1970"),
-        (1795239870230, "Sat Nov 21 05:44:30 UTC 2026"),
-        (1709164800999, "Thu Feb 29 00:00:00 UTC 2024"),
-    ],
-)
-def test_dates_are_javas(ms: int, date: str) -> None:
-    """``Date.toString()`` in UTC, in English whatever the locale."""
-    assert formats.java_date(ms) == date
-
-
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
 
 

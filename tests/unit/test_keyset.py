@@ -20,14 +20,6 @@ def test_what_was_added_is_in_it_and_nothing_else() -> None:
     assert len(names) == 5000
 
 
-def test_a_key_is_added_once() -> None:
-    """The second `add` of a key says that it was there, and does not count it."""
-    names = KeySet()
-    assert names.add("a")
-    assert not names.add("a")
-    assert len(names) == 1
-
-
 def test_the_second_upload_of_a_key_is_told() -> None:
     """Two uploads of one key are two names, and the second says so; other keys say nothing."""
     names = KeySet(by_key=True)
@@ -70,17 +62,6 @@ def test_ticking_tells_what_is_in_the_set() -> None:
     assert names.ticked("a")
     assert not names.ticked("b")
     assert not names.ticked("c")
-
-
-def test_ticks_survive_growth() -> None:
-    """A key that was ticked off stays so when the table grows."""
-    names = KeySet()
-    names.add("a")
-    names.tick("a")
-    for number in range(5000):
-        names.add(f"{number}")
-    assert names.ticked("a")
-    assert names.unticked == 5000
 
 
 def test_keys_with_half_a_hash_in_common_are_two(monkeypatch: pytest.MonkeyPatch) -> None:

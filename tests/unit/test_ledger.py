@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from magic_committer.errors import FormatError, OptionError, PathError, WrongType
+from magic_committer.errors import FormatError
 from magic_committer.protocol.ledger import (
     LEDGER_BYTES_MAX,
     Claim,
     Ledger,
     Move,
-    StreamBatch,
     hash_of,
     next_move,
 )
@@ -113,24 +112,3 @@ def test_what_is_published_was_claimed() -> None:
     assert (done.done, done.done_by, done.claim, done.nonce) == (7, TWO, None, "m")
     with pytest.raises(ValueError, match="nobody has claimed"):
         done.published(8, "o")
-
-
-@pytest.mark.parametrize(
-    ("query", "number", "error"),
-    [
-        ("", 0, PathError),
-        ("a/b", 0, PathError),
-        ("..", 0, PathError),
-        ("q" * 129, 0, PathError),
-        (7, 7, WrongType),
-        ("q", "7", WrongType),
-        ("q", True, WrongType),
-        ("q", -1, OptionError),
-        ("q", 2**63, OptionError),
-    ],
-)
-def test_a_batch_is_checked_when_it_is_made(query: Any, number: Any, error: type) -> None:
-    """A query's id becomes a part of a key; a number has 63 bits."""
-    with pytest.raises(error) as caught:
-        StreamBatch(query, number)
-    assert type(caught.value) is error

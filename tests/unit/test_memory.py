@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from magic_committer import checksum as checksums
 from magic_committer.errors import StoreError, Unanswered
 from magic_committer.stores.base import (
     PART_BYTES_MIN,
@@ -129,20 +127,6 @@ def test_refusals_have_s3s_codes(
     assert store.list_parts("k", upload_id) == tuple(parts)
 
 
-def test_a_composite_checksum_is_the_parts() -> None:
-    """With SHA-256 Complete names each part's sum; the whole's is the sum of those."""
-    store = MemoryStore(part_bytes_min=1)
-    upload_id = store.create_upload("k", attributes=Attributes(), checksum="SHA256").upload_id
-    parts = [store.put_part("k", upload_id, n, memoryview(b"x" * n)) for n in (1, 2)]
-    with pytest.raises(StoreError):
-        store.complete_upload("k", upload_id, [part._replace(checksum=None) for part in parts])
-    with pytest.raises(StoreError):
-        store.complete_upload("k", upload_id, parts, checksum=checksums.of("SHA256", b"xxx"))
-    whole = checksums.composite([part.checksum for part in parts if part.checksum])
-    store.complete_upload("k", upload_id, parts, checksum=whole)
-    assert store.body("k") == b"xxx"
-
-
 def test_times_are_the_clocks_whole_seconds() -> None:
     """Last-Modified and Date are cut to seconds; an upload's object is as old as its Create."""
     time = 1000.9
@@ -153,19 +137,6 @@ def test_times_are_the_clocks_whole_seconds() -> None:
     store.put("l", b"")
     assert [store.head(key).last_modified for key in "kl"] == [1000.0, 2000.0]
     assert store.head("k").seen_at == 2000.0
-
-
-def test_the_same_calls_give_the_same_store() -> None:
-    """With a clock and ids handed in nothing is left to chance."""
-
-    def run() -> list[object]:
-        ids = map(str, itertools.count())
-        store = MemoryStore(clock=lambda: 1000.0, ids=lambda: next(ids))
-        upload_id, parts = _pending(store)
-        store.start_upload("other")
-        return [upload_id, store.complete_upload("k", upload_id, parts), store.open_uploads()]
-
-    assert run() == run()
 
 
 def test_what_others_do_is_no_request_of_ours() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 import pytest
 
@@ -144,58 +144,6 @@ def test_ctrl_c_leaves_a_thread_that_hangs(in_body: bool) -> None:
     may_end.set()
     pool.close()
     assert told[0]
-
-
-@pytest.mark.parametrize("kind", [TimeoutError, Empty], ids=lambda kind: str(kind.__name__))
-@pytest.mark.parametrize("wait", ["a result", "an iteration"])
-def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
-    kind: type[Exception], wait: str
-) -> None:
-    """Also what a wait of its own would end by: a deadline by SIGALRM raises TimeoutError."""
-    pool, may_end = ThreadPool(1), threading.Event()
-
-    def handler(*_: object) -> None:
-        may_end.set()  # the function has ended by the time that the wait looks
-        raise kind("the caller's")
-
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        future = pool.submit(lambda: may_end.wait(PATIENCE_SECONDS))
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(kind, match="the caller's"):
-            if wait == "a result":
-                future.result()
-            else:
-                list(pool.each(lambda _: may_end.wait(PATIENCE_SECONDS), [1], in_flight=1))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        pool.close()
-
-
-def test_a_forked_child_uses_a_pool_whose_first_use_is_under_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Another thread of the parent starts the pool's first threads at the fork: it is not there in
-    the child, and nothing waits for it."""
-    pool, begun, may_go_on = ThreadPool(2, name="forked"), threading.Event(), threading.Event()
-    start, parent = threading.Thread.start, os.getpid()
-
-    def slow(thread: threading.Thread) -> None:
-        if thread.name.startswith("forked") and os.getpid() == parent:
-            begun.set()
-            assert may_go_on.wait(PATIENCE_SECONDS)
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", slow)
-    first = threading.Thread(target=lambda: pool.submit(int).result())
-    first.start()
-    assert begun.wait(PATIENCE_SECONDS)
-    child = forked(lambda: pool.submit(lambda: 7).result())
-    may_go_on.set()
-    assert ended(child) == 7
-    first.join(PATIENCE_SECONDS)
-    pool.close()
 
 
 @pytest.mark.parametrize("there", [0, 1])
@@ -344,26 +292,3 @@ def test_a_thread_of_a_pool_does_itself_what_it_asks_the_pool_for() -> None:
     done = sorted(n for one in pool.each(outer, range(8), in_flight=8) for n in one.unwrap())
     assert done == [outer * 10 + item for outer in range(8) for item in range(3)]
     pool.close()
-
-
-def test_a_forked_child_computes_what_another_thread_was_computing() -> None:
-    """No lock that the fork has copied keeps it from that."""
-    begun, may_go_on, parent = threading.Event(), threading.Event(), os.getpid()
-
-    class Place:
-        @_pool.once
-        def key(self) -> str:
-            if os.getpid() == parent:
-                begun.set()
-                assert may_go_on.wait(PATIENCE_SECONDS)
-            return "a/b"
-
-    one = Place()
-    other = threading.Thread(target=lambda: one.key)
-    other.start()
-    assert begun.wait(PATIENCE_SECONDS)
-    child = forked(lambda: 7 if one.key == Place().key == "a/b" else 1)
-    may_go_on.set()
-    assert ended(child) == 7
-    other.join(PATIENCE_SECONDS)
-    assert one.__dict__ == {"key": "a/b"}

@@ -79,24 +79,6 @@ def test_many_keys_are_named_by_the_errors_attribute() -> None:
     assert "'k19'" in in_python(few)
 
 
-def test_remedies_make_one_line_with_an_or_between_them() -> None:
-    """Advice, then each remedy by what it is for: nobody takes two of them for two steps."""
-    error = MagicError(
-        "it failed",
-        hint="Never abort it",
-        remedies=[
-            Remedy("recover", D, "1", "finish it"),
-            Remedy("abort", D, "1", "undo it"),
-            Remedy("show", D, "1", "if you do not know, look"),
-        ],
-    )
-    assert str(error) == (
-        "it failed. Never abort it. Finish it: magic_committer.recover('s3://b/t/', '1');"
-        " or undo it: magic_committer.abort('s3://b/t/', '1');"
-        " or, if you do not know, look: magic_committer.attach('s3://b/t/', '1').state"
-    )
-
-
 @pytest.mark.parametrize(
     ("terms", "hint"),
     [
@@ -110,18 +92,6 @@ def test_an_error_may_have_advice_or_remedies_or_neither(terms: dict[str, Any], 
     error = MagicError("it failed", **terms)
     assert error.hint.startswith(hint)
     assert str(error) == (f"it failed. {error.hint}" if hint else "it failed")
-
-
-def test_a_remedy_is_data_for_programs() -> None:
-    """Plain JSON values, the keys as a list."""
-    remedy = Remedy("recover", D, "1", "take them", {"accept": ("a", "b")}, "unresolved")
-    assert remedy.to_dict() == {
-        "call": "recover",
-        "dest": D,
-        "job_id": "1",
-        "why": "take them",
-        "options": {"accept": ["a", "b"]},
-    }
 
 
 def test_notes_with_a_remedy_are_worded_anew_and_others_stay() -> None:

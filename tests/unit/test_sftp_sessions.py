@@ -157,17 +157,6 @@ def test_a_session_that_lost_its_place_is_not_used_again() -> None:
     assert first not in fs.used
 
 
-def test_where_no_session_is_left_the_server_is_heard() -> None:
-    """The error of the server, and not one of ours."""
-    fs = Fs(allowed=1)
-    sessions = SftpSessions(fs)
-    fs.errors["late"] = TimeoutError()
-    with pytest.raises(TimeoutError):
-        sessions.stat("late")
-    with pytest.raises(OSError, match="prohibited"):
-        sessions.stat("a")
-
-
 def test_an_answer_that_is_an_error_keeps_the_session() -> None:
     """A missing file says nothing against the session."""
     fs = Fs(allowed=1)
@@ -188,10 +177,3 @@ def test_a_lost_connection_is_made_again() -> None:
     assert sessions.stat("b") == "b"
     assert fs.connections == 2
     assert fs.ftp is sessions
-
-
-def test_a_hard_link_is_asked_for_by_its_name() -> None:
-    """OpenSSH's extension, which paramiko has no method for."""
-    fs = Fs()
-    SftpSessions(fs).hardlink("old", "new")
-    assert fs.requests == [(200, "hardlink@openssh.com", "old", "new")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -24,10 +23,6 @@ def spooled(spool: Spool, *sizes: int) -> SpooledSource:
         key = f"{task}.pendingset"
         accepted.append(LoadedSet(key, "", str(task), "a", "u", 0.0, files, files, offset, packed))
     return SpooledSource(accepted, spool)
-
-
-def both(read: tuple[Iterable[Any], Any]) -> tuple[list[Any], Any]:
-    return list(read[0]), read[1]
 
 
 def directories(source: SpooledSource) -> list[str]:
@@ -76,15 +71,3 @@ def test_large_sets_are_unpacked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
         for _, _ in source.uploads():
             assert len(read) == 1
             read.clear()
-
-
-def test_what_is_written_between_reads_comes_behind() -> None:
-    """A set that is written after a read overwrites nothing."""
-    with Spool() as spool:
-        one: Any = ([("t/a", "id", "token", 1, 1, "", None, [])], {"a": 1})
-        two: Any = ([], {})
-        first = spool.write(*one)
-        assert both(spool.read(*first)) == one
-        second = spool.write(*two)
-        assert both(spool.read(*first)) == one
-        assert both(spool.read(*second)) == two

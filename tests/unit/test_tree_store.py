@@ -272,20 +272,6 @@ def test_parts_last_before_the_set_that_names_them_is_there(
     assert str(tmp_path / "root/t/__magic_job-1") in synced[made:]
 
 
-def test_a_rename_lasts_with_the_next_put(
-    store: TreeStore, tmp_path: Path, synced: list[str]
-) -> None:
-    """Of a Complete the directory that has the file now; of a delete the one that had it."""
-    upload, parts = _pending(store, "t/p=1/k", b"one")
-    store.put("t/__magic_job-1/_a.pendingset", b"set", if_none_match=True)
-    synced.clear()
-    store.complete_upload("t/p=1/k", upload, parts)
-    store.delete_one("t/p=1/k")
-    assert synced == []
-    store.put(RECORD, b"", if_none_match=True)
-    assert str(tmp_path / "root/t") in synced[: synced.index(f"> {tmp_path / 'root' / RECORD}")]
-
-
 @pytest.mark.parametrize(("release", "whole"), [("6.1.0-9", True), ("5.7.19", False)])
 def test_many_files_are_synced_by_one_call_that_tells_errors(
     store: TreeStore, synced: list[str], monkeypatch: pytest.MonkeyPatch, release: str, whole: bool
@@ -360,15 +346,6 @@ def test_a_link_is_never_followed(store: TreeStore, tmp_path: Path) -> None:
     store.delete_one("t/link/k")
     assert [*objects(store, ""), *objects(store, "t/link/")] == []
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"k": b"theirs"}
-
-
-def test_nothing_is_made_behind_a_link(store: TreeStore, tmp_path: Path) -> None:
-    """One that came after the upload was created: Complete is refused, and the upload stays."""
-    upload, parts = _pending(store, "t/link/new/k", b"x")
-    outside = _linked(tmp_path, "t/link")
-    _refused(lambda: store.complete_upload("t/link/new/k", upload, parts), match="is a link")
-    assert os.listdir(outside) == []
-    assert list(store.list_parts("t/link/new/k", upload)) == parts
 
 
 def test_what_waits_lies_in_the_root(store: TreeStore, tmp_path: Path) -> None:
@@ -634,17 +611,6 @@ def test_a_job_s_directory_is_cleared_whole(tmp_path: Path) -> None:
     assert store.clear(f"{TASK}/") == 3
     assert not (tmp_path / "_temporary").exists()
     assert (tmp_path / "data/x").exists()
-
-
-def test_what_is_in_the_way_of_a_file_is_told(tmp_path: Path) -> None:
-    """Before a job is decided: a file where a directory is needed, a directory, a link."""
-    store = TreeStore(tmp_path, "bucket")
-    (tmp_path / "file").write_bytes(b"1")
-    (tmp_path / "d").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "d")
-    store.refuse("new/a")
-    store.refuse("file")
-    _refused(*(partial(store.refuse, key) for key in ("file/a", "d", "link/a", "a//b")))
 
 
 def test_what_waits_finds_its_directory_again_where_files_have_no_attributes(

@@ -69,14 +69,6 @@ def test_the_policy_may_end_it_before(policy: dict[str, object]) -> None:
     assert not of.ended_badly(begun(of), ValueError(), 0, ask=True)
 
 
-def test_the_policy_counts_each_item_by_itself() -> None:
-    """The failures of one item do not use up those of another."""
-    of = tries(range(2), stop=tenacity.stop_after_attempt(2))
-    one, two = begun(of), begun(of)
-    assert of.ended_badly(one, ValueError(), 0, ask=True)
-    assert of.ended_badly(two, ValueError(), 0, ask=True)
-
-
 def test_a_broken_executor_asks_no_policy() -> None:
     """Its items are tried again at once, as often as they may fail."""
     of = tries(range(1), tries_max=2, retry=tenacity.retry_never)
@@ -131,16 +123,6 @@ def test_nothing_is_doubled_without_a_reason(slow: float | None, ended: int) -> 
     """Only on request, and when there is something to compare with."""
     of, _ = with_a_straggler(slow, ended)
     assert of.next(1000) is None
-
-
-def test_nothing_is_doubled_while_there_are_items() -> None:
-    """Room is for items first; and where there is none, nobody looks again and again."""
-    of = tries(range(6), in_flight=2, slow=3.0)
-    straggler = begun(of)
-    for _ in range(3):
-        of.ended_well(begun(of), 1, 10)
-    assert begun(of, 100).of is not straggler.of
-    assert of.wait_seconds(200, 60) == 60
 
 
 def test_short_tries_are_not_doubled() -> None:

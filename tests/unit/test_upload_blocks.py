@@ -214,20 +214,6 @@ def test_pages_that_somebody_reads_are_not_used_again(source: BlockSource, view:
     assert source.bytes_kept == 0 or sys.platform != "linux"
 
 
-@pytest.mark.usefixtures("file")
-def test_blocks_and_kept_pages_are_no_more_than_open_files_need(source: BlockSource) -> None:
-    """Pages that are still read make way for fresh ones: a file holds no more by them."""
-    blocks = [filled(source) for _ in range(4)]
-    bodies = [block.body() for block in blocks]  # of requests that linger
-    for block in blocks:
-        block.release()
-    others = []
-    for _ in range(4):
-        others.append(filled(source))
-        assert source.bytes_in_use + source.bytes_kept <= 4 * MiB
-    assert len(bodies) == 4
-
-
 def test_kept_pages_are_no_more_than_open_files_need(source: BlockSource) -> None:
     """Four blocks for each open file of three parts in flight; the last file takes the last one,
     also if it is dropped."""

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import array
-import gc
 import io
 import logging
 import os
@@ -29,7 +28,6 @@ from magic_committer.errors import (
 from magic_committer.stores.base import Checksum, FileSlice, Part, objects
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.upload import FileState, TextUpload, UploadStream, blocks
-from magic_committer.upload import stream as stream_module
 from tests.unit.uploading import BLOCK, LazyPool, World, failing, need_names, options
 
 
@@ -170,21 +168,6 @@ def test_arrays_without_bytes_are_refused_and_harm_nothing(world: World) -> None
     assert world.published() == times.tobytes()
 
 
-def test_no_view_is_exported_from_a_view() -> None:
-    """Each view of what was written can be released: no buffer was taken from it. Before Python
-    3.12.7 the collector crashes where it meets another kind."""
-    data = b"bytes"
-    flat = stream_module.flat(data, "a file")
-    views = []
-    for one in gc.get_objects():
-        with suppress(ValueError):  # a released one
-            if type(one) is memoryview and one.obj is data:
-                views.append(one)
-    assert any(one is flat for one in views)
-    for one in views:
-        one.release()
-
-
 def test_part_10001_is_refused_at_the_write_that_needs_it() -> None:
     """One byte past 10,000 uniform parts fails there and then, by name, and aborts the upload."""
     world = World(options=options(1, uniform_parts=True))
@@ -213,16 +196,6 @@ def test_create_is_sent_at_open_and_not_waited_for() -> None:
     stream.close()
     assert order == ["create_upload", "hook", "put_part"]
     assert len(world.answers) == 1
-
-
-def test_in_threads_create_leaves_without_a_further_call() -> None:
-    """With real threads Create reaches the store although nothing was written yet."""
-    world = World(ThreadPool(1))
-    answered = threading.Event()
-    stream = world.open(on_answer=lambda _: answered.set())
-    assert answered.wait(300)
-    stream.abort()
-    world.pool.close()  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 5])
@@ -317,21 +290,6 @@ def test_a_hook_that_raises_ends_the_file(
     with suppress(RuntimeError, UploadFailed):
         stream.close()
     assert stream.closed
-    world.assert_nothing_left()
-
-
-def test_a_hook_may_abort_the_file_itself(world: World) -> None:
-    """An attempt that is fenced aborts all its files from the hook, this one among them."""
-
-    def fence() -> None:
-        stream.abort()
-        raise RuntimeError("fenced")
-
-    stream = world.open(before_block=fence)
-    with pytest.raises(RuntimeError, match="fenced"):
-        stream.write(bytes(BLOCK))
-    assert stream.state is FileState.ABORTED
-    stream.close()
     world.assert_nothing_left()
 
 
@@ -633,16 +591,3 @@ def test_a_second_thread_inside_a_file_is_told_at_once(call: str) -> None:
     with pytest.raises(UploadFailed, match="two threads at once"):
         stream.close()
     world.assert_nothing_left()
-
-
-def test_threads_may_write_a_file_one_after_the_other() -> None:
-    """A file that is handed from thread to thread is as good as any."""
-    world = World(ThreadPool(2))
-    stream = world.open("a")
-    text = TextUpload(stream)
-    for number in range(6):
-        thread = threading.Thread(target=lambda number=number: text.write(str(number) * BLOCK))
-        thread.start()
-        thread.join(60)
-    text.close()
-    assert world.finished[0].length == 6 * BLOCK
