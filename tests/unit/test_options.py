@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_more_requests_than_threads_are_refused_where_each_needs_a_thread() -> N
         assert not store.requests
         job = mc.start(DEST, options=mc.Options(commit_threads=THREADS_MAX))
         other = mc.attach(DEST, job.id, options=many)
-        for end in (lambda: other.commit(expect=0), other.abort):
+        for end in (partial(other.commit, expect=0), other.abort):
             with pytest.raises(mc.OptionError, match="64 threads"):
                 end()
         assert job.state == "running"

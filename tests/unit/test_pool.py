@@ -85,7 +85,12 @@ def test_ending_it_does_not_wait_for_a_call_that_hangs() -> None:
 def test_a_forked_child_may_end_what_runs_in_its_parent_only() -> None:
     """There is no such thread in the child: it does not wait, and the parent's goes on."""
     called = threading.Semaphore(0)
-    end = ticks(lambda: called.release() is None)
+
+    def function() -> bool:
+        called.release()
+        return True
+
+    end = ticks(function)
     for _ in range(20):
         assert ended(forked(lambda: end() or 0)) == 0
     while called.acquire(blocking=False):

@@ -20,7 +20,7 @@ from magic_committer.report import Decider, JobReport
 D = "s3://b/t/"
 
 
-def of(call: str, job: str = "1", **options: object) -> Remedy:
+def of(call: Any, job: str = "1", **options: object) -> Remedy:
     return Remedy(call, D, job, options=options)
 
 
@@ -132,7 +132,7 @@ def test_an_offer_to_undo_says_what_is_lost(
 
 def report(**changes: Any) -> JobReport:
     """A report of a committed job, of which there is nothing more to tell."""
-    values = {
+    values: dict[str, Any] = {
         "job_id": "nightly", "uuid": "0" * 32, "dest": D, "mode": "replace", "tasks": 0, "files": 0,
         "bytes": 0, "seconds": 0.0, "outcome": "committed", "state": "absent",
     }  # fmt: skip

@@ -169,13 +169,15 @@ def test_a_part_whose_bytes_are_gone_is_not_stored(store: TreeStore, tmp_path: P
 # Versions -----------------------------------------------------------------------------------------
 
 
+def _used_again(other: TreeStore, etag: str) -> None:
+    other.delete_one(RECORD, if_match=etag)
+    other.put(RECORD, b"other", if_none_match=True)
+
+
 ACTS: dict[str, Callable[[TreeStore, str], object]] = {
     "swapped": lambda other, etag: other.put(RECORD, b"other", if_match=etag),
     "deleted": lambda other, etag: other.delete_one(RECORD, if_match=etag),
-    "used again": lambda other, etag: (
-        other.delete_one(RECORD, if_match=etag),
-        other.put(RECORD, b"other", if_none_match=True),
-    ),
+    "used again": _used_again,
     "replaced": lambda other, etag: other.put(RECORD, b"other"),
 }
 

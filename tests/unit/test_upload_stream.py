@@ -282,7 +282,8 @@ def test_a_hook_that_raises_ends_the_file(
         if len(calls) == at:
             raise error
 
-    stream = world.open(**{hook: fail})
+    hooks: dict[str, Any] = {hook: fail}
+    stream = world.open(**hooks)
     with pytest.raises((type(error), UploadFailed)) as caught:
         stream.write(bytes(5 * BLOCK))
         stream.close()
