@@ -90,13 +90,6 @@ def test_a_listing_starts_after_a_key(store: ObjectStore, prefix: str) -> None:
     assert _names(store, prefix, start_after=prefix + "z") == []
 
 
-def test_a_listing_is_asked_for_page_by_page(store: ObjectStore, prefix: str) -> None:
-    """The iterator may be left after the first page."""
-    _fill(store, prefix, ["a", "b", "c"])
-    pages = store.list(prefix)
-    assert next(pages).objects[0].key == prefix + "a"
-
-
 def test_more_than_a_page_is_listed_and_deleted(
     store: ObjectStore, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
