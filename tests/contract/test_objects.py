@@ -55,6 +55,13 @@ def test_metadata_names_come_back_in_lower_case(store: ObjectStore, key: str) ->
     assert store.head(key).metadata == {"job-id": "A"}
 
 
+def test_age_comes_from_one_clock(store: ObjectStore, key: str) -> None:
+    """``seen_at - last_modified`` is an age: small, and not below a second's rounding."""
+    store.put(key, b"")
+    info = store.head(key)
+    assert -1 <= info.seen_at - info.last_modified < 60
+
+
 def test_last_modified_has_whole_seconds(store: ObjectStore, key: str) -> None:
     """HEAD tells no fraction of a second."""
     store.put(key, b"")
