@@ -517,24 +517,3 @@ def test_parts_of_other_bytes_and_the_same_size_are_never_completed() -> None:
     world.store.put_part(KEY, world.upload.upload_id, 1, memoryview(b"xyz"))
     assert world.run()[0] is Completion.REFUSED
     assert world.store.keys() == ()
-
-
-def test_the_second_try_with_stored_parts_conflicts_like_the_first() -> None:
-    """InvalidPart first, then 412 with a foreign object there: that is a conflict too."""
-    world = World()
-    crc = Checksum("CRC32", "NSRBwg==")  # of b"abc"
-    part = world.upload.parts[0]._replace(etag='"late-retry"', checksum=crc)
-    world.upload = world.upload._replace(parts=(part,))
-    stored = part._replace(etag=f'"{"0" * 32}"')
-    answers = iter([ERRORS["400"], ERRORS["412"]])
-
-    def hook(request: Request, reply: object) -> object:
-        if request.verb == "list_parts":
-            return (stored,), None
-        if request.verb == "complete_upload":
-            return next(answers)
-        return None
-
-    world.store.put_object(KEY, b"theirs")
-    world.store.after = hook
-    assert world.run(if_none_match=True) == (Completion.CONFLICT, ERRORS["412"])

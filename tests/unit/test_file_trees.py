@@ -37,7 +37,7 @@ from magic_committer.file_trees.dialects import (
 )  # fmt: skip
 from magic_committer.file_trees.disk import LocalTree
 from magic_committer.file_trees.through_fsspec import FsspecTree, of_driver
-from magic_committer.stores.urls import REFUSED
+from magic_committer.stores.urls import REFUSED, local_path
 from tests import tree_stand_ins as stand_ins
 
 KINDS = ("local", "fsspec-memory", "hdfs", "sftp", "gs")
@@ -502,3 +502,10 @@ def test_a_disk_that_renames_to_a_free_name_in_no_way_is_told(
     with pytest.raises(NotSupported, match="neither an exclusive rename nor a hard link"):
         tree.rename("a", "b", replace=False)
     assert [e.path for e in tree.list("")] == ["a"]
+
+
+@pytest.mark.parametrize("url", ["file:///", "file://host/a", "file:///a/../b", "s3://b/a", "/a"])
+def test_a_url_that_names_no_local_directory_is_refused(url: str) -> None:
+    """Another machine, the machine's root, a relative path and other schemes are refused."""
+    with pytest.raises(PathError):
+        local_path(url)

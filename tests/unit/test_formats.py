@@ -233,6 +233,13 @@ def test_a_sets_commits_have_five_empty_maps() -> None:
     assert written["iostatistics"] == {"counters": {"committer_bytes_uploaded": 10}}
 
 
+def test_a_text_of_another_class_is_written() -> None:
+    """As numpy's are."""
+    text = type("Text", (str,), {})
+    data = formats.encode_pending(pending(task_id=text("a"), extra_data={"a": text("b")}))
+    assert formats.decode_pending(data, "x").extra_data == {"a": "b"}
+
+
 def test_a_success_lists_at_most_100_files() -> None:
     """The names begin with "/", as Hadoop writes them, and end at Hadoop's limit."""
     made = formats.new_success(job_id="1", timestamp_ms=0, filenames=(f"t/{i}" for i in range(250)))

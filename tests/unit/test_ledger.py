@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from magic_committer.errors import FormatError
+from magic_committer.errors import FormatError, OptionError, PathError, WrongType
 from magic_committer.protocol.ledger import (
     LEDGER_BYTES_MAX,
     Claim,
     Ledger,
     Move,
+    StreamBatch,
     hash_of,
     next_move,
 )
@@ -112,3 +113,18 @@ def test_what_is_published_was_claimed() -> None:
     assert (done.done, done.done_by, done.claim, done.nonce) == (7, TWO, None, "m")
     with pytest.raises(ValueError, match="nobody has claimed"):
         done.published(8, "o")
+
+
+@pytest.mark.parametrize(
+    ("error", "batches"),
+    [
+        (PathError, [("", 0), ("a/b", 0), ("..", 0), ("q" * 129, 0)]),
+        (WrongType, [(7, 7), ("q", "7"), ("q", True)]),
+        (OptionError, [("q", -1), ("q", 2**63)]),
+    ],
+)
+def test_a_batch_is_checked_when_it_is_made(error: type, batches: list[tuple[Any, Any]]) -> None:
+    """A query's id becomes a part of a key; a number has 63 bits."""
+    for query, number in batches:
+        with pytest.raises(error):
+            StreamBatch(query, number)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from magic_committer.errors import StoreError, Unanswered
+from magic_committer import checksum as checksums
+from magic_committer.errors import StoreError
 from magic_committer.stores.base import (
     PART_BYTES_MIN,
     Attributes,
@@ -60,22 +61,6 @@ def test_a_listing_goes_on_after_what_is_deleted_meanwhile() -> None:
     assert store.keys() == ()
 
 
-def test_a_failed_batch_is_told_key_by_key() -> None:
-    """Where a batch of deletes fails as a whole, each of its keys has that error; others go on."""
-    store, refuse = MemoryStore(), Unanswered("no")
-    for number in range(1001):
-        store.put_object(f"{number:04}")
-
-    def first_only(request: Request) -> None:
-        if store.requests["delete"] == 1:
-            raise refuse
-
-    store.before = first_only
-    failed = store.delete(store.keys())
-    assert set(failed.values()) == {refuse}
-    assert len(failed) == len(store.keys()) == 1000
-
-
 def _copy_a_byte(store: MemoryStore, upload_id: str) -> object:
     """Copy a range of an object of 5 MiB: S3 takes ranges of larger ones only."""
     with memory_store("other") as other:
@@ -125,6 +110,29 @@ def test_refusals_have_s3s_codes(
     assert (caught.value.status, caught.value.code) == (status, code)
     assert store.keys() == ()
     assert store.list_parts("k", upload_id) == tuple(parts)
+
+
+def test_a_composite_checksum_is_the_parts() -> None:
+    """With SHA-256 Complete names each part's sum; the whole's is the sum of those."""
+    store = MemoryStore(part_bytes_min=1)
+    upload_id = store.create_upload("k", attributes=Attributes(), checksum="SHA256").upload_id
+    parts = [store.put_part("k", upload_id, n, memoryview(b"x" * n)) for n in (1, 2)]
+    with pytest.raises(StoreError):
+        store.complete_upload("k", upload_id, [part._replace(checksum=None) for part in parts])
+    with pytest.raises(StoreError):
+        store.complete_upload("k", upload_id, parts, checksum=checksums.of("SHA256", b"xxx"))
+    whole = checksums.composite([part.checksum for part in parts if part.checksum])
+    store.complete_upload("k", upload_id, parts, checksum=whole)
+    assert store.body("k") == b"xxx"
+
+
+def test_what_was_never_listed_takes_nothing_else_out() -> None:
+    """A signal may end a Create before the store lists its upload: to abort it hides no other."""
+    store = MemoryStore()
+    ended, other = store.start_upload("a"), store.start_upload("b")
+    store._bucket._upload_order.remove(store._bucket._upload_order[0])
+    store.abort_upload("a", ended)
+    assert [one.upload_id for one in uploads(store, "")] == [other]
 
 
 def test_times_are_the_clocks_whole_seconds() -> None:

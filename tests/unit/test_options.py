@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 import magic_committer as mc
-from magic_committer._pool import THREADS_MAX, ThreadPool
+from magic_committer._pool import THREADS_MAX
 from magic_committer._wiring import register_store, unregister_store
 from magic_committer.options import COMMIT_THREADS_MAX, ConditionalWrites
 from magic_committer.stores.memory import MemoryStore
@@ -90,24 +89,6 @@ def test_a_directory_takes_more_requests_than_threads(
     """No request of a directory goes by boto3: what is above the pool's threads waits."""
     many = mc.Options(commit_threads=THREADS_MAX + 1, conditional_writes=conditions)
     mc.start(tmp_path.as_uri(), options=many).abort()
-
-
-def test_another_store_takes_more_requests_than_threads(memory_s3: MemoryStore) -> None:
-    """A job of 200 files is committed with 1,024 requests at once."""
-    options = mc.Options(commit_threads=COMMIT_THREADS_MAX)
-    with mc.write("s3://bucket/t", options=options) as task:
-        for number in range(200):
-            with task.open(f"{number}.csv") as f:
-                f.write(b"1")
-    assert len(memory_s3.keys("t/")) == 201
-
-
-def test_as_many_threads_as_may_be_asked_for_run_at_once() -> None:
-    """The greatest number that needs no batch is honoured by the pool."""
-    gate = threading.Barrier(THREADS_MAX)
-    pool = ThreadPool()
-    waited = pool.each(lambda _: gate.wait(300), range(THREADS_MAX), in_flight=THREADS_MAX)
-    assert sorted(outcome.unwrap() for outcome in waited) == list(range(THREADS_MAX))
 
 
 def test_hadoops_threads_for_each_processor_stay_within_the_pool(

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import pytest
 
@@ -243,17 +243,44 @@ def test_the_threads_of_a_dropped_pool_end() -> None:
         assert not thread.is_alive()
 
 
-def test_a_timeout_error_of_the_functions_own_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait takes as long as it takes, and looks up meanwhile."""
+def test_a_long_wait_for_a_result_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as it takes; a TimeoutError of the function's own is raised."""
     monkeypatch.setattr(_pool, "LOOK_SECONDS", 0.01)
     pool = ThreadPool(1)
 
-    def slow(error: Exception) -> None:
+    def slow(error: Exception | None) -> int:
         time.sleep(0.1)
-        raise error
+        if error is not None:
+            raise error
+        return 7
 
     with pytest.raises(TimeoutError, match="its own"):
         pool.submit(lambda: slow(TimeoutError("its own"))).result()
+    assert [one.result for one in pool.each(slow, [None, None], in_flight=1)] == [7, 7]
+    pool.close()
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, Empty])
+@pytest.mark.parametrize("wait", ["a result", "an iteration"])
+def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
+    kind: type[Exception], wait: str, request: pytest.FixtureRequest
+) -> None:
+    """Also what a wait of its own would end by: a deadline by SIGALRM raises TimeoutError."""
+    pool, may_end = ThreadPool(1), threading.Event()
+
+    def handler(*_: object) -> None:
+        may_end.set()  # the function has ended by the time that the wait looks
+        raise kind("the caller's")
+
+    def work(_: object) -> bool:
+        return may_end.wait(PATIENCE_SECONDS)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    request.addfinalizer(partial(signal.signal, signal.SIGALRM, before))
+    future = pool.submit(lambda: work(None))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(kind, match="the caller's"):
+        future.result() if wait == "a result" else list(pool.each(work, [1], in_flight=1))
     pool.close()
 
 

@@ -241,7 +241,10 @@ def test_every_way_of_a_server_is_found_and_nothing_is_left(name: str) -> None:
 
 def test_a_lack_comes_with_the_stores_answer() -> None:
     """`notes` tell what is ignored or refused, and how; of a store that has everything nothing. A
-    412 is believed when the object is as it was."""
+    412 is believed when the object is as it was. A prefix without its slash would be another
+    directory's, too."""
+    with pytest.raises(ValueError, match="closing slash"):
+        probe.probe_all(runtime_of(MemoryStore()), "t")
     store = Server(ignores=["complete_upload"], refuses={"delete_one": 501}, listing="none")
     assert probe.probe_all(runtime_of(store), "t/").notes == {
         "conditional_complete": "ignores it",

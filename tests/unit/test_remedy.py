@@ -79,19 +79,13 @@ def test_many_keys_are_named_by_the_errors_attribute() -> None:
     assert "'k19'" in in_python(few)
 
 
-@pytest.mark.parametrize(
-    ("terms", "hint"),
-    [
-        ({}, ""),
-        ({"hint": "Wait"}, "Wait"),
-        ({"remedies": [Remedy("inspect", D, why="ask")]}, "Ask"),
-    ],
-)
-def test_an_error_may_have_advice_or_remedies_or_neither(terms: dict[str, Any], hint: str) -> None:
-    """What is not there leaves no stop and no blank behind."""
-    error = MagicError("it failed", **terms)
-    assert error.hint.startswith(hint)
-    assert str(error) == (f"it failed. {error.hint}" if hint else "it failed")
+def test_a_remedy_is_data_for_programs() -> None:
+    """Plain JSON values, the keys as a list."""
+    remedy = Remedy("recover", D, "1", "take them", {"accept": ("a", "b")}, "unresolved")
+    assert json.loads(json.dumps(remedy.to_dict())) == {
+        "call": "recover", "dest": D, "job_id": "1", "why": "take them",
+        "options": {"accept": ["a", "b"]},
+    }  # fmt: skip
 
 
 def test_notes_with_a_remedy_are_worded_anew_and_others_stay() -> None:

@@ -157,17 +157,6 @@ def test_a_session_that_lost_its_place_is_not_used_again() -> None:
     assert first not in fs.used
 
 
-def test_an_answer_that_is_an_error_keeps_the_session() -> None:
-    """A missing file says nothing against the session."""
-    fs = Fs(allowed=1)
-    sessions = SftpSessions(fs)
-    fs.errors["gone"] = FileNotFoundError("gone")
-    with pytest.raises(FileNotFoundError):
-        sessions.stat("gone")
-    assert sessions.stat("a") == "a"
-    assert fs.connections == 1
-
-
 def test_a_lost_connection_is_made_again() -> None:
     """By the next call; the old one is closed, and the file system asks by us as before."""
     fs = Fs()
@@ -177,3 +166,10 @@ def test_a_lost_connection_is_made_again() -> None:
     assert sessions.stat("b") == "b"
     assert fs.connections == 2
     assert fs.ftp is sessions
+
+
+def test_a_hard_link_is_asked_for_by_its_name() -> None:
+    """OpenSSH's extension, which paramiko has no method for."""
+    fs = Fs()
+    SftpSessions(fs).hardlink("old", "new")
+    assert fs.requests == [(200, "hardlink@openssh.com", "old", "new")]

@@ -44,6 +44,8 @@ def test_every_upload_and_every_statistic_is_given_once(sizes: tuple[int, ...]) 
         source = spooled(spool, *sizes)
         keys = Counter(upload.key for uploads, _ in source.uploads() for upload in uploads)
         told = Counter(name for _, said in source.uploads() for name in said["counters"])
+        first = spool.read(*spool.write([], {"a": 1}))  # behind what was read
+        assert (list(first[0]), first[1]) == ([], {"a": 1})
     assert keys == {f"t/{task}/{n}": 1 for task, files in enumerate(sizes) for n in range(files)}
     assert told == {f"task {task}": 1 for task in range(len(sizes))}
 

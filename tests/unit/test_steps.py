@@ -13,8 +13,6 @@ import pytest
 from magic_committer._patience import errand
 from magic_committer._pool import ThreadPool
 from magic_committer._runtime import Runtime
-from magic_committer.commit.complete import Completion, to_complete
-from magic_committer.commit.ready import ReadyUpload
 from magic_committer.commit.steps import LOOK_SECONDS_MAX, Ahead, Pause, Steps, each
 from magic_committer.commit.upload_state import (
     Removal,
@@ -25,7 +23,6 @@ from magic_committer.commit.upload_state import (
     to_look,
 )
 from magic_committer.errors import NotFound, PermissionDenied, StoreError, Unanswered
-from magic_committer.hadoop.statistics import MATERIALIZE_FILE, Statistics
 from magic_committer.protocol.record import TOKEN_METADATA
 from magic_committer.stores.base import (
     AbortUpload,
@@ -262,25 +259,6 @@ def test_an_error_of_the_works_comes_when_those_before_have_ended(of: str) -> No
     assert sorted(seen) == [upload.key for upload in world.uploads]
 
 
-def test_a_plain_complete_needs_no_look() -> None:
-    """Many are completed by one request each, and each one's duration is kept."""
-    world, statistics = World(10), Statistics()
-
-    def ready(one: UploadName) -> ReadyUpload:
-        parts = tuple(world.store.list_parts(one.key, one.upload_id))
-        return ReadyUpload(one.key, one.upload_id, parts, 3, None, one.token, "")
-
-    how = {"if_none_match": False, "distrust": False}
-    works = [
-        (one.key, to_complete(world.runtime, ready(one), statistics, **how))
-        for one in world.uploads
-    ]
-    told = dict(each(world.runtime, iter(works), in_flight=4))
-    assert set(told.values()) == {(Completion.DONE, None)}
-    assert [world.kinds(one.key) for one in world.uploads] == [["CompleteUpload"]] * 10
-    assert statistics.to_dict()["counters"][MATERIALIZE_FILE] == 10
-
-
 SECONDS = 300.0
 
 
@@ -366,13 +344,3 @@ def test_a_caller_who_stops_gives_up_the_page_under_way(runtime: Runtime) -> Non
         assert next(iter(coming)) == 0
         assert under_way.wait(SECONDS)
     assert asked == 2
-
-
-def test_pages_are_asked_for_before_the_caller_takes_the_first(runtime: Runtime) -> None:
-    """As many as may wait, and no more."""
-    pages = Pages(9)
-    with Ahead(runtime, pages.__iter__, pages_max=3) as coming:
-        for _ in range(3):
-            assert pages.asked.acquire(timeout=SECONDS)
-        assert pages.number == 3
-        assert list(coming) == list(range(9))

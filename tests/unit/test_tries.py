@@ -125,6 +125,16 @@ def test_nothing_is_doubled_without_a_reason(slow: float | None, ended: int) -> 
     assert of.next(1000) is None
 
 
+def test_nothing_is_doubled_while_there_are_items() -> None:
+    """Room is for items first; and where there is none, nobody looks again and again."""
+    of = tries(range(6), in_flight=2, slow=3.0)
+    straggler = begun(of)
+    for _ in range(3):
+        of.ended_well(begun(of), 1, 10)
+    assert begun(of, 100).of is not straggler.of
+    assert of.wait_seconds(200, 60) == 60
+
+
 def test_short_tries_are_not_doubled() -> None:
     """A thousand of a millisecond make no try of a tenth of a second slow."""
     of = tries(range(4), in_flight=2, slow=3.0)

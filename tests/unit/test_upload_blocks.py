@@ -43,35 +43,6 @@ def test_a_small_file_takes_little_memory() -> None:
     assert source.bytes_in_use == 0
 
 
-def test_a_block_grows_to_its_size_and_no_further() -> None:
-    """However it is filled, a block's memory stays at most its size."""
-    source = BlockSource()
-    block = source.block(MiB + 1, options(), first=True)
-    piece = memoryview(bytes(range(251)) * 40)
-    written = b""
-    while block.length < block.size:
-        fitting = piece[: block.size - block.length]
-        block.append(fitting)
-        written += fitting
-        assert block.length <= source.bytes_in_use <= block.size
-    assert content(block) == written
-    assert not block.on_disk
-
-
-def test_a_block_over_the_budget_moves_to_disk(tmp_path: Path) -> None:
-    """A block that may not grow goes on in a file, with all its bytes, and frees its memory."""
-    source = BlockSource()
-    limits = options(buffer_bytes_max=FIRST_BYTES, buffer_dir=str(tmp_path))
-    block = source.block(MiB, limits, first=True)
-    block.append(memoryview(b"a" * FIRST_BYTES))
-    assert not block.on_disk
-    block.append(memoryview(b"b"))
-    assert block.on_disk
-    assert source.bytes_in_use == 0
-    assert content(block) == b"a" * FIRST_BYTES + b"b"
-    block.release()
-
-
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME", "SHA256"])
 @pytest.mark.parametrize("where", ["memory", "disk", "both"])
 def test_a_block_knows_its_checksum(tmp_path: Path, algorithm: Any, where: str) -> None:
@@ -212,6 +183,19 @@ def test_pages_that_somebody_reads_are_not_used_again(source: BlockSource, view:
     third = source.block(MiB, FOUR)
     third.append(memoryview(b"x"))
     assert source.bytes_kept == 0 or sys.platform != "linux"
+
+
+@pytest.mark.usefixtures("file")
+def test_blocks_and_kept_pages_are_no_more_than_open_files_need(source: BlockSource) -> None:
+    """Pages that are still read make way for fresh ones: a file holds no more by them."""
+    blocks = [filled(source) for _ in range(4)]
+    bodies = [block.body() for block in blocks]  # of requests that linger
+    for block in blocks:
+        block.release()
+    others = []
+    for _ in bodies:
+        others.append(filled(source))
+        assert source.bytes_in_use + source.bytes_kept <= 4 * MiB
 
 
 def test_kept_pages_are_no_more_than_open_files_need(source: BlockSource) -> None:

@@ -294,6 +294,22 @@ def test_a_hook_that_raises_ends_the_file(
     world.assert_nothing_left()
 
 
+def test_a_hook_may_abort_the_file_itself() -> None:
+    """An attempt that is fenced aborts all its files from the hook, this one among them."""
+    world = World()
+
+    def fence() -> None:
+        stream.abort()
+        raise RuntimeError("fenced")
+
+    stream = world.open(before_block=fence)
+    with pytest.raises(RuntimeError, match="fenced"):
+        stream.write(bytes(BLOCK))
+    assert stream.state is FileState.ABORTED
+    stream.close()
+    world.assert_nothing_left()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [{"size": 1}, {"number": 2}, {"number": 0}, {"etag": ""},
