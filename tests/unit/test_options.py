@@ -98,3 +98,13 @@ def test_hadoops_threads_for_each_processor_stay_within_the_pool(
     monkeypatch.setattr("os.cpu_count", lambda: 32)
     read = mc.Options.from_mapping({"fs.s3a.committer.threads": "-8"})
     assert read.commit_threads == THREADS_MAX
+
+
+def test_another_store_takes_more_requests_than_threads(memory_s3: MemoryStore) -> None:
+    """A job of 200 files is committed with 1,024 requests at once."""
+    options = mc.Options(commit_threads=COMMIT_THREADS_MAX)
+    with mc.write("s3://bucket/t", options=options) as task:
+        for number in range(200):
+            with task.open(f"{number}.csv") as f:
+                f.write(b"1")
+    assert len(memory_s3.keys("t/")) == 201

@@ -173,3 +173,14 @@ def test_a_hard_link_is_asked_for_by_its_name() -> None:
     fs = Fs()
     SftpSessions(fs).hardlink("old", "new")
     assert fs.requests == [(200, "hardlink@openssh.com", "old", "new")]
+
+
+def test_where_no_session_is_left_the_server_is_heard() -> None:
+    """The error of the server, and not one of ours."""
+    fs = Fs(allowed=1)
+    sessions = SftpSessions(fs)
+    fs.errors["late"] = TimeoutError()
+    with pytest.raises(TimeoutError):
+        sessions.stat("late")
+    with pytest.raises(OSError, match="prohibited"):
+        sessions.stat("a")

@@ -344,3 +344,13 @@ def test_a_caller_who_stops_gives_up_the_page_under_way(runtime: Runtime) -> Non
         assert next(iter(coming)) == 0
         assert under_way.wait(SECONDS)
     assert asked == 2
+
+
+def test_pages_are_asked_for_before_the_caller_takes_the_first(runtime: Runtime) -> None:
+    """As many as may wait, and no more."""
+    pages = Pages(9)
+    with Ahead(runtime, pages.__iter__, pages_max=3) as coming:
+        for _ in range(3):
+            assert pages.asked.acquire(timeout=SECONDS)
+        assert pages.number == 3
+        assert list(coming) == list(range(9))
