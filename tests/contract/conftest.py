@@ -40,3 +40,9 @@ def prefix(request: pytest.FixtureRequest, seed: int) -> str:
     """A prefix of the test's own; on a tree also where the control objects of a job are."""
     directory = "__magic_job-" if "-control" in request.node.name else ""
     return f"{directory}contract-{seed}/{next(_prefixes):04}/"
+
+
+@pytest.fixture
+def key(prefix: str) -> str:
+    """The one key of a test that needs no other."""
+    return f"{prefix}k"

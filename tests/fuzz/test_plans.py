@@ -27,8 +27,13 @@ ODD = ('"', "\\", '\\"', "],[", '"],["', "{", "\u202e", "日本", "\x7f", "\t", 
 
 
 def test_a_plan_is_read_as_it_was_written() -> None:
-    """Every field comes back."""
-    assert Plan.decode(PLAN.encode(), "plan") == PLAN
+    """Every field comes back; also laid out for reading, and of the first version, on users'
+    stores, which names no Last-Modified."""
+    document = orjson.loads(PLAN.encode())
+    laid_out = orjson.dumps(document, option=orjson.OPT_INDENT_2)
+    first = {**document, "version": 1, "deletes": [document["deletes"][0][:2]]}
+    for data in (PLAN.encode(), laid_out, orjson.dumps(document), orjson.dumps(first)):
+        assert Plan.decode(data, "plan") == PLAN
 
 
 def test_odd_texts_come_back() -> None:
@@ -47,12 +52,6 @@ def test_odd_texts_come_back() -> None:
         assert Plan.decode(data, "plan") == made
 
 
-def test_white_space_means_nothing() -> None:
-    """A plan that somebody laid out for reading is the same plan."""
-    laid_out = orjson.dumps(orjson.loads(PLAN.encode()), option=orjson.OPT_INDENT_2)
-    assert Plan.decode(laid_out, "plan") == PLAN
-
-
 def test_rows_are_a_sequence() -> None:
     """The sets of a stored plan have a length, places and slices, over any number of slices."""
     number = 2 * ROWS_A_SLICE + 1
@@ -63,15 +62,6 @@ def test_rows_are_a_sequence() -> None:
     assert read != sets[:-1]
     with pytest.raises(IndexError):
         read[number]
-
-
-def test_the_first_version_is_read() -> None:
-    """Plans on users' stores that name no Last-Modified, and those of the second version as it was
-    written in one piece."""
-    document = orjson.loads(PLAN.encode())
-    assert Plan.decode(orjson.dumps(document), "plan") == PLAN
-    document["version"], document["deletes"][0] = 1, document["deletes"][0][:2]
-    assert Plan.decode(orjson.dumps(document), "plan") == PLAN
 
 
 def without(field: str) -> Callable[[bytes], bytes]:
@@ -224,9 +214,8 @@ def test_more_rows_than_the_limit_are_neither_written_nor_read(
     monkeypatch.setitem(plans._LISTS, field, kind._replace(rows_max=3))
     assert Plan.decode(large.encode(), "plan") == large
     monkeypatch.setitem(plans._LISTS, field, kind._replace(rows_max=2))
-    with pytest.raises(OptionError, match="at most 2") as caught:
+    with pytest.raises(OptionError, match=r"at most 2.*Nothing was decided"):
         large.encode()
-    assert "Nothing was decided" in str(caught.value)
     with pytest.raises(FormatError, match="more than 2 rows"):
         Plan.decode(data, "plan")
 

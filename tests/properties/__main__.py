@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.properties.comparison import PAGE, generated, page_with
+from tests.properties.comparison import PAGE, decide, generated, on_all_cores, page_with
 from tests.properties.subjects import FOILS, OURS
-from tests.properties.together import decide, on_all_cores
 
 
 def main() -> int:

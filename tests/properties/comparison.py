@@ -9,16 +9,24 @@ with fewer cuts shows the breach.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from tests.properties.definitions import PROPERTIES
 from tests.properties.play import Play, Size
 from tests.properties.schedules import SCENARIOS, Scenario, plays
 from tests.properties.stage import Moment, for_people
-from tests.properties.subjects import Subject
+from tests.properties.subjects import EVERYBODY, Subject
+from tests.simulation.tally import quiet
+
+R = TypeVar("R")
 
 COLLECT_EVERY = 50
 """Plays, after which their garbage is collected: never inside one (`tests.simulation.tally`)."""
@@ -98,26 +106,37 @@ class Column:
         return [name for name, cell in self.cells.items() if not cell.tries]
 
 
-def compare(name: str, subjects: Sequence[Subject], *, every: bool = False) -> Column:
-    """Try a committer.
+def decide(name: str) -> tuple[Column, float]:
+    """Try a committer, without the library's log; and the seconds that it took. A property holds if
+    it holds for each variant of it."""
+    column, started = Column(name), time.monotonic()
+    with quiet():
+        for scenario in SCENARIOS:
+            for size in scenario.sizes:
+                for subject in EVERYBODY[name]:
+                    if any(not column.cells[one].witness for one in scenario.tests):
+                        _try(column, scenario, size, subject)
+    return column, time.monotonic() - started
 
-    Args:
-        subjects: its variants; a property holds if it holds for each of them.
-        every: try also cuts that are the same as others: see `schedules.tells`.
-    """
-    column = Column(name)
-    for scenario in SCENARIOS:
-        for size in scenario.sizes:
-            for subject in subjects:
-                if all(column.cells[one].witness for one in scenario.tests):
-                    break  # nothing is left to be found out
-                for play in plays(subject, scenario, size, every=every):
-                    column.schedules += 1
-                    for one in scenario.tests:
-                        _judge(column.cells[one], one, scenario, play)
-                    if column.schedules % COLLECT_EVERY == 0:
-                        gc.collect()
-    return column
+
+def _try(column: Column, scenario: Scenario, size: Size, subject: Subject) -> None:
+    for play in plays(subject, scenario, size):
+        column.schedules += 1
+        for one in scenario.tests:
+            _judge(column.cells[one], one, scenario, play)
+        if column.schedules % COLLECT_EVERY == 0:
+            gc.collect()
+
+
+@contextmanager
+def on_all_cores() -> Iterator[Callable[[Callable[[str], R], Iterable[str]], dict[str, Future[R]]]]:
+    """Gives a function that starts a call for each of some names, in this order, on all cores. At
+    the end of the block what has not begun never will."""
+    pool = ProcessPoolExecutor(os.cpu_count())
+    try:
+        yield lambda call, names: {name: pool.submit(call, name) for name in names}
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _judge(cell: Cell, name: str, scenario: Scenario, play: Play) -> None:

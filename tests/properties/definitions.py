@@ -6,39 +6,46 @@ leaves out on purpose, or asks of engines instead, and what operators ask for. E
 means: found by a reader of the destination, with the reader that the committer asks for
 (`Subject.read`).
 
-A judge reads what happened in one play. It returns None where the play made no attempt to break the
-property; otherwise the words of what broke, or "" where it held. So whoever counts the answers that
-are not None knows how often the property could have failed.
+A judge reads what happened in one play. It gives the words of what broke, or "" where the property
+held, for each attempt of the play to break it. So whoever counts the plays with an answer knows how
+often the property could have failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tests.properties.play import OLD, OLD_FILES, AttemptName, JobPlayed, Play, Told, body_of
 from tests.properties.stage import View
 
-Judge = Callable[[Play], str | None]
+Judge = Callable[[Play], Iterator[str]]
 
 
-@dataclass(frozen=True)
-class Property:
+class Property(NamedTuple):
     """One property: its row in the table, its definition in one sentence, its judge."""
 
     name: str
     says: str
-    judge: Judge
+    judge: Callable[[Play], str | None]
 
 
 PROPERTIES: list[Property] = []
 
 
-def decided(name: str, says: str) -> Callable[[Judge], Judge]:
-    """Enter a property that a judge decides."""
+def decided(name: str) -> Callable[[Judge], Judge]:
+    """Enter a property that a judge decides, whose docstring says it: by the first answer that
+    tells of a breach; "" if none does; None if there is no answer."""
 
     def enter(judge: Judge) -> Judge:
-        PROPERTIES.append(Property(name, says, judge))
+        def decide(play: Play) -> str | None:
+            asked: str | None = None
+            for asked in judge(play):
+                if asked:
+                    break
+            return asked
+
+        PROPERTIES.append(Property(name, " ".join((judge.__doc__ or "").split()), decide))
         return judge
 
     return enter
@@ -135,60 +142,49 @@ def struck_in(play: Play, *steps: str) -> bool:
     return any(moment.step in steps for moment in play.stage.struck)
 
 
-def first_words(answers: Iterator[str]) -> str | None:
-    """The first answer that tells of a breach; "" if none does; None if there is no answer."""
-    asked = None
-    for words in answers:
-        if words:
-            return words
-        asked = ""
-    return asked
-
-
 # The judges ---------------------------------------------------------------------------------------
 
 
-@decided(
-    "complete",
-    "After the commit all files of one committed attempt of each task are visible, byte for byte.",
-)
-def complete(play: Play) -> str | None:
-    return first_words(missing(play, view, job) for job, view in told(play, "committed"))
+@decided("complete")
+def complete(play: Play) -> Iterator[str]:
+    """After the commit all files of one committed attempt of each task are visible, byte for
+    byte."""
+    for job, view in told(play, "committed"):
+        yield missing(play, view, job)
 
 
-@decided("exclusive", "After the commit nothing else of the job is visible, of whatever attempt.")
-def exclusive(play: Play) -> str | None:
-    return first_words(surplus(play, view, job) for job, view in told(play, "committed"))
+@decided("exclusive")
+def exclusive(play: Play) -> Iterator[str]:
+    """After the commit nothing else of the job is visible, of whatever attempt."""
+    for job, view in told(play, "committed"):
+        yield surplus(play, view, job)
 
 
-@decided("concurrent", "Tasks that write at the same time give what they give one after the other.")
-def concurrent(play: Play) -> str | None:
-    if len(play.tasks) < 2:
-        return None
-    return first_words(inexact(play, view, job) for job, view in told(play, "committed"))
+@decided("concurrent")
+def concurrent(play: Play) -> Iterator[str]:
+    """Tasks that write at the same time give what they give one after the other."""
+    for job, view in told(play, "committed") if len(play.tasks) > 1 else ():
+        yield inexact(play, view, job)
 
 
-@decided("abortable", "When a job is said to be aborted, none of its files is visible.")
-def abortable(play: Play) -> str | None:
-    return first_words(any_of(view, job) for job, view in told(play, "aborted"))
+@decided("abortable")
+def abortable(play: Play) -> Iterator[str]:
+    """When a job is said to be aborted, none of its files is visible."""
+    for job, view in told(play, "aborted"):
+        yield any_of(view, job)
 
 
-@decided(
-    "continuity of correctness",
-    "Once it is said how a job ended, no late process of it changes what is visible.",
-)
-def continuity(play: Play) -> str | None:
-    def later() -> Iterator[str]:
-        for one in play.told:
-            if not one.outcome:
-                continue
-            then = found(view_after(play, one.after), one.job)
-            for moment in play.stage.moments[one.after :]:
-                if one.job in moment.process:
-                    now = found(moment.view, one.job)
-                    yield _changed(one.job, then, now, f"{moment.process}: {moment.request}")
-
-    return first_words(later())
+@decided("continuity of correctness")
+def continuity(play: Play) -> Iterator[str]:
+    """Once it is said how a job ended, no late process of it changes what is visible."""
+    for one in play.told:
+        if not one.outcome:
+            continue
+        then = found(view_after(play, one.after), one.job)
+        for moment in play.stage.moments[one.after :]:
+            if one.job in moment.process:
+                now = found(moment.view, one.job)
+                yield _changed(one.job, then, now, f"{moment.process}: {moment.request}")
 
 
 def _changed(
@@ -203,14 +199,12 @@ def _changed(
     return ""
 
 
-@decided(
-    "task commit atomic",
-    "In the end all files of one attempt of a task are visible, or none; never a mixture.",
-)
-def task_atomic(play: Play) -> str | None:
-    if not struck_in(play, "write", "commit task"):
-        return None
-    return first_words(_parts_of_attempts(play, view, job) for job, view in _ends(play))
+@decided("task commit atomic")
+def task_atomic(play: Play) -> Iterator[str]:
+    """In the end all files of one attempt of a task are visible, or none; never a mixture."""
+    if struck_in(play, "write", "commit task"):
+        for job in play.jobs:
+            yield _parts_of_attempts(play, play.stage.moments[-1].view, job)
 
 
 def _parts_of_attempts(play: Play, view: View, job: str) -> str:
@@ -222,102 +216,67 @@ def _parts_of_attempts(play: Play, view: View, job: str) -> str:
     return surplus(play, view, job)
 
 
-def _ends(play: Play) -> Iterator[tuple[str, View]]:
-    view = play.stage.moments[-1].view
+@decided("job commit atomic")
+def job_atomic(play: Play) -> Iterator[str]:
+    """At each moment a reader finds all files that the job publishes, or none."""
     for job in play.jobs:
-        yield job, view
+        for moment in play.stage.moments:
+            if some := any_of(moment.view, job):
+                lacks = inexact(play, moment.view, job)
+                yield f"{some} and the rest is not ({moment.request})" if lacks else ""
 
 
-@decided(
-    "job commit atomic",
-    "At each moment a reader finds all files that the job publishes, or none.",
-)
-def job_atomic(play: Play) -> str | None:
-    def moments() -> Iterator[str]:
+@decided("job commit repeatable")
+def repeatable(play: Play) -> Iterator[str]:
+    """Another process may call the commit again, wherever it stopped, and exactly the job's
+    files are visible."""
+    yield from play.blocked
+    if any(one.by == "replay" for one in play.told):
         for job in play.jobs:
-            for moment in play.stage.moments:
-                some = any_of(moment.view, job)
-                if some:
-                    lacks = inexact(play, moment.view, job)
-                    yield f"{some} and the rest is not ({moment.request})" if lacks else ""
-
-    return first_words(moments())
+            yield inexact(play, play.stage.moments[-1].view, job)
 
 
-@decided(
-    "job commit repeatable",
-    "Another process may call the commit again, wherever it stopped, and exactly the job's "
-    "files are visible.",
-)
-def repeatable(play: Play) -> str | None:
-    replays = [one for one in play.told if one.by == "replay"]
-    if play.blocked:
-        return play.blocked[0]
-    if not replays:
-        return None
-    return first_words(inexact(play, view, job) for job, view in _ends(play))
-
-
-@decided(
-    "job commit recoverable",
-    "A process that knows the destination and the job's name ends it after the driver's "
-    "death, and says truly: committed, exactly its files; or aborted, none.",
-)
-def recoverable(play: Play) -> str | None:
+@decided("job commit recoverable")
+def recoverable(play: Play) -> Iterator[str]:
+    """A process that knows the destination and the job's name ends it after the driver's
+    death, and says truly: committed, exactly its files; or aborted, none."""
     if not struck_in(play, "commit job"):
-        return None
-    if play.blocked:
-        return play.blocked[0]
-    end = play.stage.moments[-1].view
+        return
+    yield from play.blocked
+    for one in play.told:
+        if one.by == "recover":
+            yield untrue(play, one, view_after(play, one.after))
+    for one in play.told:  # when all is over, whoever has told something was right
+        yield untrue(play, one, play.stage.moments[-1].view)
 
-    def outcomes() -> Iterator[str]:
+
+@decided("non-blocking")
+def non_blocking(play: Play) -> Iterator[str]:
+    """A process that stops for ever keeps nobody else from going on."""
+    if play.stage.struck:
+        yield from play.blocked or [""]
+
+
+@decided("concurrent jobs")
+def concurrent_jobs(play: Play) -> Iterator[str]:
+    """Two jobs in one directory at the same time both end as if they were alone."""
+    if len(play.jobs) > 1:
+        yield from play.blocked
         for one in play.told:
-            if one.by == "recover":
-                yield untrue(play, one, view_after(play, one.after))
-        for one in play.told:  # when all is over, whoever has told something was right
-            yield untrue(play, one, end)
-
-    return first_words(outcomes())
+            yield untrue(play, one, play.stage.moments[-1].view)
 
 
-@decided("non-blocking", "A process that stops for ever keeps nobody else from going on.")
-def non_blocking(play: Play) -> str | None:
-    if not play.stage.struck:
-        return None
-    return play.blocked[0] if play.blocked else ""
-
-
-@decided(
-    "concurrent jobs",
-    "Two jobs in one directory at the same time both end as if they were alone.",
-)
-def concurrent_jobs(play: Play) -> str | None:
-    if len(play.jobs) < 2:
-        return None
-    if play.blocked:
-        return play.blocked[0]
-    view = play.stage.moments[-1].view
-
-    return first_words(untrue(play, one, view) for one in play.told)
-
-
-@decided(
-    "nothing lost on failure",
-    "Whatever fails, a reader finds all the data from before the job, or, if the job replaces "
-    "it, all the new data.",
-)
-def nothing_lost(play: Play) -> str | None:
+@decided("nothing lost on failure")
+def nothing_lost(play: Play) -> Iterator[str]:
+    """Whatever fails, a reader finds all the data from before the job, or, if the job replaces
+    it, all the new data."""
     job = next(iter(play.jobs.values()), None)
     if job is None or not play.stage.struck:
-        return None
-
-    def moments() -> Iterator[str]:
-        for moment in play.stage.moments:
-            yield _old_or_new(play, moment.view, job, moment.request)
-        if any(one.outcome == "aborted" for one in play.told):
-            yield lost(play.stage.moments[-1].view)
-
-    return first_words(moments())
+        return
+    for moment in play.stage.moments:
+        yield _old_or_new(play, moment.view, job, moment.request)
+    if any(one.outcome == "aborted" for one in play.told):
+        yield lost(play.stage.moments[-1].view)
 
 
 def _old_or_new(play: Play, view: View, job: JobPlayed, when: str) -> str:
@@ -330,14 +289,12 @@ def _old_or_new(play: Play, view: View, job: JobPlayed, when: str) -> str:
     return f"{gone}, and {lacks} ({when})" if lacks else ""
 
 
-@decided("invisible before the commit", "Nothing of a job is visible before its commit is called.")
-def invisible(play: Play) -> str | None:
-    def moments() -> Iterator[str]:
-        for job in play.jobs:
-            for moment in play.stage.moments:
-                if moment.step == "commit job" and job in moment.process:
-                    break
-                some = any_of(moment.view, job)
-                yield f"{some} before the job commits ({moment.request})" if some else ""
-
-    return first_words(moments())
+@decided("invisible before the commit")
+def invisible(play: Play) -> Iterator[str]:
+    """Nothing of a job is visible before its commit is called."""
+    for job in play.jobs:
+        for moment in play.stage.moments:
+            if moment.step == "commit job" and job in moment.process:
+                break
+            some = any_of(moment.view, job)
+            yield f"{some} before the job commits ({moment.request})" if some else ""

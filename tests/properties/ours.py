@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
@@ -169,12 +170,7 @@ class OnStage(TreeBucket):
     def __init__(self, stage: Stage) -> None:
         root = stage.new_directory()
         super().__init__(root, root.as_uri(), clock=stage.clock, ids=stage.new_id)
-        self._stage = stage
-
-    @property
-    def tree(self) -> Any:
-        """What a task's files are written by."""
-        return SeenTree(self._stage, self.files.tree)
+        self.tree = SeenTree(stage, self.files.tree)  # what a task's files are written by
 
 
 class SeenTree:
@@ -188,15 +184,15 @@ class SeenTree:
         if name in NO_REQUESTS:
             return found
 
-        def verb(*args: Any, **named: Any) -> Any:
-            def effect() -> Any:
-                if name == "sync":
-                    return None  # nobody's power is cut here
-                done = found(*args, **named)
-                return list(done) if name == "list" else done
+        def effect(*args: Any, **named: Any) -> Any:
+            if name == "sync":
+                return None  # nobody's power is cut here
+            done = found(*args, **named)
+            return list(done) if name == "list" else done
 
+        def verb(*args: Any, **named: Any) -> Any:
             words = " ".join([name, *(arg for arg in args if isinstance(arg, str))])
-            done = self._ask(words, effect, reads=name in READS)
+            done = self._ask(words, partial(effect, *args, **named), reads=name in READS)
             if name == "list":
                 return iter(done)
             return cast(BinaryIO, _Written(self, args[0], done)) if name == "open" else done

@@ -49,21 +49,27 @@ class Scenario:
 
 
 def legs(words: str, play: Play) -> None:
-    """Begin a job, and play it in words, leg by leg: ``task`` is the first task, run again if its
-    first attempt does not tell that it is done; ``others`` the rest of them, ``tasks`` all.
+    """Play job J in words, leg by leg: ``task`` is the first task, run again if its first attempt
+    does not tell that it is done; ``others`` the rest of them, ``tasks`` all.
 
     * A star: something happens to this leg, the play's next cut. ``wake 0``: the first of these
       legs goes on.
-    * ``end``: if nobody was told how the job ended, somebody recovers it. ``if struck``: the play
-      is over unless a cut has struck. ``need …``: the leg before must have gone well.
+    * ``old data``: the destination holds some. ``begin replacing``: the job replaces it.
+    * ``end``: if nobody was told how the job ended, somebody recovers it. ``or recover``: this, and
+      the play is over, if its begin has failed. ``if struck``, ``if begun``: else it is over.
+    * ``K``: another job runs wholly, and ``K aborts``. ``J commits``: it must have committed.
+      ``need …``: the leg before must have gone well.
     """
     marked: list[Leg] = []
-    job = play.begin("J")
-    leg = job.began
     for word in words.split("; "):
         starred = word.endswith("*")
         cut = play.cut(len(marked)) if starred else None
         match word.removesuffix("*").split():
+            case ["old", "data"]:
+                play.old_data()
+            case ["begin", *how]:
+                job = play.begin("J", cut, replace=how == ["replacing"])
+                leg = job.began
             case ["end"]:
                 play.end(job)
             case ["task"]:
@@ -80,86 +86,40 @@ def legs(words: str, play: Play) -> None:
                 play.stage.go_on(marked[int(number)])
             case ["need", *who]:
                 play.need(leg, " ".join(who))
-            case ["if", "struck"]:
-                if not play.stage.struck:
+            case [name, "commits"]:
+                play.need_committed(play.jobs[name])
+            case ["K", *how]:
+                play.whole_job("K", aborts=how == ["aborts"])
+            case ["or", "recover"]:
+                if not job.begun or job.driver.dead:
+                    play.recover(job)
+                    return
+            case ["if", what]:
+                if not (play.stage.struck if what == "struck" else job.begun):
                     return
         if starred:
             marked.append(leg)
 
 
-def begin_fails(play: Play) -> None:
-    """Something happens when the job begins."""
-    job = play.begin("J", play.cut(0))
-    if job.begun and not job.driver.dead:
-        play.run_tasks(job)
-        play.commit(job)
-        play.end(job)
-    else:
-        play.recover(job)
-
-
-def two_jobs(where: str, other_aborts: bool, play: Play) -> None:
-    """A second job in the same directory runs wholly at one request of the first."""
-    job = play.begin("J", play.cut(0) if where == "begin" else None)
-    if where == "begin":
-        play.whole_job("K", aborts=other_aborts)
-        play.stage.go_on(job.began)
-        play.need(job.began, "the other job")
-        if not job.begun:
-            return
-        play.run_tasks(job)
-    elif where == "task":
-        leg = play.attempt(job, "0", 1, play.cut(0))
-        play.whole_job("K", aborts=other_aborts)
-        play.stage.go_on(leg)
-        play.run_tasks(job, 1)
-    else:
-        play.run_tasks(job)
-        ending = play.commit if where == "commit" else play.abort
-        leg = ending(job, play.cut(0))
-        play.whole_job("K", aborts=other_aborts)
-        play.stage.go_on(leg)
-    if where in ("begin", "task"):
-        play.commit(job)
-    if where != "abort":
-        play.need_committed(job)
-    if not other_aborts:
-        play.need_committed(play.jobs["K"])
-
-
-def replaces(where: str, replace: bool, play: Play) -> None:
-    """The destination holds data, and something happens to a job."""
-    play.old_data()
-    job = play.begin("J", play.cut(0) if where == "begin" else None, replace=replace)
-    if not job.begun or job.driver.dead:
-        play.recover(job)
-        return
-    play.run_task(job, "0", play.cut(0) if where == "task" else None)
-    play.run_tasks(job, 1)
-    if where == "abort":
-        play.abort(job, play.cut(0))
-    else:
-        play.commit(job, play.cut(0) if where == "commit" else None)
-    play.end(job)
-
-
-def driver_stops(where: str, play: Play) -> None:
-    """A driver stops for ever; somebody recovers its job, and the next job commits."""
-    job = play.begin("J", play.cut(0) if where == "begin" else None)
-    if where != "begin":
-        play.run_tasks(job)
-        ending = play.commit if where == "commit" else play.abort
-        ending(job, play.cut(0))
-    if play.stage.struck:
-        play.need(play.recover(job), "the recovery")
-        play.whole_job("K")
-        play.need_committed(play.jobs["K"])
-
-
 # The list -----------------------------------------------------------------------------------------
 
 FAILURES = (*DEATHS, *ERRORS)
-LEGS = ("begin", "task", "commit", "abort")
+OTHER = {
+    "begin": "begin*; K; wake 0; need the other job; if begun; tasks; commit; J commits",
+    "task": "attempt 1*; K; wake 0; others; commit; J commits",
+    "commit": "tasks; commit*; K; wake 0; J commits",
+    "abort": "tasks; abort*; K; wake 0",
+}
+"""A second job in the same directory runs wholly at one request of the first: in which leg."""
+OLD = {
+    "begin": "old data; begin*; or recover; task; others; commit; end",
+    "task": "old data; begin; or recover; task*; others; commit; end",
+    "commit": "old data; begin; or recover; task; others; commit*; end",
+    "abort": "old data; begin; or recover; task; others; abort*; end",
+}
+"""The destination holds data, and something happens to a job: in which leg."""
+FOR_EVER = {"begin": "begin*", "commit": "tasks; commit*", "abort": "tasks; abort*"}
+"""A driver stops for ever; somebody recovers its job, and the next job commits."""
 ENDINGS = {"commits": "commit; end", "aborts": "abort; end"}
 
 
@@ -168,6 +128,7 @@ def _scenarios() -> Iterator[Scenario]:
         name: str, words: str, cuts: tuple[tuple[str, ...], ...], tests: tuple[str, ...],
         *sizes: Size,
     ) -> Scenario:  # fmt: skip
+        words = words if "begin" in words else f"begin; {words}"
         return Scenario(name, partial(legs, words), cuts, tests, sizes or (SMALL, LARGE))
 
     yield told("nothing happens", "tasks; commit; end", (), (*ENDS[:2], *ALWAYS))
@@ -189,9 +150,9 @@ def _scenarios() -> Iterator[Scenario]:
             yield told(name, words, stops, (*ENDS, *ALWAYS))
     inside = "attempt 1*; others; wake 0; commit; end"
     yield told("a task runs at a request of another", inside, stops, ("concurrent",), LARGE)
-    yield Scenario(
-        "something happens when the job begins", begin_fails, one, (*ENDS[:4], *ALWAYS), (SMALL,)
-    )
+    begins = "begin*; or recover; tasks; commit; end"
+    tests = (*ENDS[:4], *ALWAYS)
+    yield told("something happens when the job begins", begins, one, tests, SMALL)
     tests = (*IN_COMMIT, *ALWAYS)
     yield told("something happens inside the commit", "tasks; commit*; end", one, tests)
     in_abort = "tasks; abort*; end"
@@ -213,20 +174,21 @@ def _scenarios() -> Iterator[Scenario]:
         " need the job's commit",
         for_ever, ("non-blocking",), SMALL,
     )  # fmt: skip
-    for where in ("begin", "commit", "abort"):
-        yield Scenario(
-            f"the driver ends for ever: {where}",
-            partial(driver_stops, where), for_ever, ("non-blocking",), (SMALL,),
-        )  # fmt: skip
-    for where in LEGS:
-        for other in (False, True):
-            name = f"another job that {'aborts' if other else 'commits'} inside: {where}"
-            program = partial(two_jobs, where, other)
-            yield Scenario(name, program, stops, ("concurrent jobs",), (SMALL,))
-        for replace in (False, True):
-            name = f"old data {'is replaced' if replace else 'stays'}; something happens: {where}"
-            program = partial(replaces, where, replace)
-            yield Scenario(name, program, one, ("nothing lost on failure",), (SMALL,))
+    for where, words in FOR_EVER.items():
+        words += "; if struck; recover; need the recovery; K; K commits"
+        name = f"the driver ends for ever: {where}"
+        yield told(name, words, for_ever, ("non-blocking",), SMALL)
+    for where, words in OTHER.items():
+        for ends in ("commits", "aborts"):
+            name = f"another job that {ends} inside: {where}"
+            others = (
+                words.replace("; K;", "; K aborts;") if ends == "aborts" else f"{words}; K commits"
+            )
+            yield told(name, others, stops, ("concurrent jobs",), SMALL)
+        for stays, how in (("stays", "begin"), ("is replaced", "begin replacing")):
+            name = f"old data {stays}; something happens: {where}"
+            old = OLD[where].replace("begin", how, 1)
+            yield told(name, old, one, ("nothing lost on failure",), SMALL)
     two = ((STOP,), (STOP,))
     yield told(
         "two attempts, one inside the other",
@@ -252,33 +214,22 @@ SCENARIOS = tuple(_scenarios())
 
 
 def plays(
-    subject: Subject, scenario: Scenario, size: Size, *, every: bool = False
+    subject: Subject, scenario: Scenario, size: Size, before: tuple[Cut, ...] = ()
 ) -> Iterator[Play]:
-    """Every play of a scenario: each cut at each request of its leg. ``every``: also those that
-    `tells` leaves out."""
-    if scenario.cuts:
-        yield from _cut(subject, scenario, size, (), every)
-    else:
-        yield run(subject, size, (), scenario.program)
-
-
-def _cut(
-    subject: Subject, scenario: Scenario, size: Size, before: tuple[Cut, ...], every: bool
-) -> Iterator[Play]:
+    """Every play of a scenario that begins with these cuts: each other one at each request of its
+    leg that `tells` something."""
     place = len(before)
+    if place == len(scenario.cuts):
+        play = run(subject, size, before, scenario.program)
+        assert play.struck, f"{before} did not strike: {scenario.name}"
+        yield play
+        return
     marked = run(subject, size, (*before, Cut(NOTHING, 0)), scenario.program).stage.marked
     asked = marked[place] if place < len(marked) else []
     for kind in scenario.cuts[place]:
         for nth in range(1, len(asked) + 1):
-            if not (every or tells(kind, nth, asked)):
-                continue
-            cuts = (*before, Cut(kind, nth))
-            if place + 1 < len(scenario.cuts):
-                yield from _cut(subject, scenario, size, cuts, every)
-                continue
-            play = run(subject, size, cuts, scenario.program)
-            assert play.struck, f"{cuts} did not strike: {scenario.name}"
-            yield play
+            if tells(kind, nth, asked):
+                yield from plays(subject, scenario, size, (*before, Cut(kind, nth)))
 
 
 def tells(kind: str, nth: int, asked: Sequence[Asked]) -> bool:

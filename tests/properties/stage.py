@@ -439,27 +439,21 @@ def _unanswered(words: str) -> Unanswered:
 
 
 def objects_read(stage: Stage) -> View:
-    """What every reader of a bucket finds below the destination: objects none of whose path
-    elements begins with ``_`` or ``.``."""
-    found = {}
-    for key, stored in stage.store._bucket.objects.items():
-        name = key.removeprefix(DEST.prefix)
-        if name != key and is_shown(name):
-            found[name] = b"".join(stored.pieces)
-    return found
+    """What every reader of a bucket finds below the destination."""
+    cut, objects = len(DEST.prefix), stage.store._bucket.objects.items()
+    return {
+        key[cut:]: b"".join(stored.pieces)
+        for key, stored in objects
+        if key.startswith(DEST.prefix) and is_shown(key[cut:])
+    }
 
 
 def files_read(stage: Stage) -> View:
-    """What every reader of a directory finds: files none of whose path elements begins with ``_``
-    or ``.``."""
-    found = {}
-    for above, _, names in os.walk(getattr(stage.store, "root", "")):
-        for name in names:
-            path = os.path.join(above, name)
-            shown = os.path.relpath(path, stage.store.root)  # type: ignore[attr-defined]
-            if is_shown(shown):
-                found[shown] = Path(path).read_bytes()
-    return found
+    """What every reader of a directory finds."""
+    root = str(getattr(stage.store, "root", ""))
+    paths = [f"{above}/{name}" for above, _, names in os.walk(root) for name in names]
+    shown = {path[len(root) + 1 :]: path for path in paths}
+    return {name: Path(path).read_bytes() for name, path in shown.items() if is_shown(name)}
 
 
 def for_people(words: str) -> str:

@@ -19,52 +19,32 @@ from tests.properties.stage import Process, Stage, View
 
 
 class Subject(Protocol):
-    """One committer."""
+    """One committer.
+
+    * ``name``: its name in the table. ``read``: what a reader of its data finds.
+    * ``begin``: start a job of a name that no other job of the play has, which adds to what the
+      destination holds or replaces it, by whatever way engines do that with this committer; gives
+      what all other calls need of it.
+    * ``attempt``: start an attempt of a task; its number counts from 1. ``write``: write one file
+      of it, and close it. ``commit_task``: what it returns reaches the driver, if the process
+      lives.
+    * ``commit_job``: with the results of the attempts that the driver accepted, one for each task.
+      Returning says: it is committed; and from ``abort_job``: it is aborted.
+    * ``recover``: end a job whose driver is dead, by another process that knows the destination and
+      the job's name. Gives ``"committed"``, ``"aborted"``, or ``""``: it cannot tell.
+    """
 
     @property
-    def name(self) -> str:
-        """Its name in the table."""
-        ...
-
-    def read(self, stage: Stage) -> View:
-        """What a reader of its data finds: names, and contents."""
-        ...
-
-    def begin(self, process: Process, name: str, *, replace: bool) -> Any:
-        """Start a job of a name that no other job of the play has; what all other calls need of it.
-        ``replace``: it replaces what the destination holds, by whatever way engines do that with
-        this committer; else it adds to it."""
-        ...
-
-    def attempt(self, process: Process, job: Any, task: str, number: int) -> Any:
-        """Start an attempt of a task. ``number``: counts the attempts of the task from 1."""
-        ...
-
-    def write(self, process: Process, attempt: Any, name: str, data: bytes) -> None:
-        """Write one file of an attempt, and close it."""
-        ...
-
-    def commit_task(self, process: Process, attempt: Any) -> Any:
-        """Commit an attempt; what it returns reaches the driver, if the process lives."""
-        ...
-
-    def abort_task(self, process: Process, attempt: Any) -> None:
-        """Abort an attempt."""
-        ...
-
-    def commit_job(self, process: Process, job: Any, results: Sequence[Any]) -> None:
-        """Commit the job: the results of the attempts that the driver accepted, one for each task.
-        Returning says: it is committed."""
-        ...
-
-    def abort_job(self, process: Process, job: Any) -> None:
-        """Abort the job. Returning says: it is aborted."""
-        ...
-
-    def recover(self, process: Process, name: str) -> str:
-        """End a job whose driver is dead, by another process that knows the destination and the
-        job's name. Gives ``"committed"``, ``"aborted"``, or ``""``: it cannot tell."""
-        ...
+    def name(self) -> str: ...
+    def read(self, stage: Stage) -> View: ...
+    def begin(self, process: Process, name: str, *, replace: bool) -> Any: ...
+    def attempt(self, process: Process, job: Any, task: str, number: int) -> Any: ...
+    def write(self, process: Process, attempt: Any, name: str, data: bytes) -> None: ...
+    def commit_task(self, process: Process, attempt: Any) -> Any: ...
+    def abort_task(self, process: Process, attempt: Any) -> None: ...
+    def commit_job(self, process: Process, job: Any, results: Sequence[Any]) -> None: ...
+    def abort_job(self, process: Process, job: Any) -> None: ...
+    def recover(self, process: Process, name: str) -> str: ...
 
 
 OURS: dict[str, tuple[Subject, ...]] = {

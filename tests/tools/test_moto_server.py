@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -42,7 +43,8 @@ def test_it_ends_when_its_parent_is_killed() -> None:
     ) as parent:
         assert parent.stdout is not None
         url = parent.stdout.readline().strip()
-        server = os.pidfd_open(int(children(parent.pid)))
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text()
+        server = os.pidfd_open(int(children))
         assert not refused(url)
         parent.kill()
         assert parent.wait() == -signal.SIGKILL
@@ -50,12 +52,6 @@ def test_it_ends_when_its_parent_is_killed() -> None:
         os.close(server)
     assert ended
     assert refused(url)
-
-
-def children(pid: int) -> str:
-    """The process ids of a process's children, as Linux tells them."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        return file.read().strip()
 
 
 def test_a_server_that_cannot_start_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

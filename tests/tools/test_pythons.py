@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,33 +32,34 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_a_python_on_the_path_is_taken_if_it_runs(bare: Path, tmp_path: Path) -> None:
     """The one that is what its name says. pyenv puts a program on PATH for each version, and runs
-    the chosen one only: its own folder has the others."""
+    the chosen one only: its own folder has the others. A Debian is taken if it is complete."""
     fake_python(bare, "python3.12", "3.12")
     assert pythons.find("3.12") == pythons.Place("3.12", str(bare / "python3.12"))
     fake_python(bare, "python3.13", "nothing")
     real = tmp_path / "pyenv" / "versions" / "3.13.0" / "bin"
     fake_python(real, "python3.13", "3.13")
     assert pythons.find("3.13") == pythons.Place("3.13", str(real / "python3.13"))
-
-
-def test_a_python_that_is_nowhere_is_skipped_with_a_reason(
-    bare: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reason says what would help."""
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-    assert "apt-get install debootstrap" in str(pythons.find("3.14"))
-    monkeypatch.setattr("os.geteuid", lambda: 1000)
-    assert "as root" in str(pythons.find("3.14"))
-    assert "no later Debian has it" in str(pythons.find("3.11"))
-
-
-def test_a_debian_that_was_made_is_taken(bare: Path, tmp_path: Path) -> None:
-    """Only one that is complete: a half made one is made anew."""
     world = tmp_path / "cache" / "debian-forky"
     world.mkdir(parents=True)
     assert isinstance(pythons.find("3.14"), str)
     (world / "complete").touch()
     assert pythons.find("3.14") == pythons.Place("3.14", "/usr/bin/python3.14", world)
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_python_that_is_nowhere_is_skipped_with_a_reason(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The reason says what would help; the last lines name it, and nothing has failed."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert "apt-get install debootstrap" in str(pythons.find("3.14"))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "as root" in str(pythons.find("3.14"))
+    assert "no later Debian has it" in str(pythons.find("3.11"))
+    monkeypatch.setattr(pythons, "find", lambda version: "no such")
+    monkeypatch.setattr(sys, "argv", ["pythons", "3.14"])
+    assert not pythons.main()
+    assert capfd.readouterr().out.rstrip().endswith("3.14    SKIPPED: no such")
 
 
 def test_the_lowest_are_those_that_the_project_declares() -> None:
@@ -72,19 +72,6 @@ def test_the_lowest_are_those_that_the_project_declares() -> None:
     declared = "boto3 httptools msgspec botocore s3transfer orjson tenacity click rich jinja2"
     assert bound == set(declared.split())
     assert any(one.startswith("pytest>=") for one in lowest)
-
-
-def test_a_skipped_python_is_told_and_fails_nothing(bare: Path) -> None:
-    """The last lines name it, with the reason."""
-    program = (
-        "from tools import pythons as p; p.find = lambda v: 'no such'; raise SystemExit(p.main())"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program, "3.14"],
-        cwd=pythons.ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 0
-    assert ran.stdout.rstrip().endswith("3.14    SKIPPED: no such")
 
 
 def test_a_spark_that_cannot_be_installed_is_a_failure(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -71,12 +72,15 @@ def steps(project: Path, profile: str = "test") -> list[str]:
 
 
 def test_another_profile_is_added(project: Path) -> None:
-    """A second profile is installed next to the first; neither is lost."""
+    """A second profile is installed next to the first; neither is lost. pip refuses empty brackets:
+    the project is named by its path alone, or with its extras."""
     steps(project, "docs")
-    assert PlayedVenv(project).installed() == {"needed-docs"}
-    assert steps(project, "test") == ["pip"]
+    venv = PlayedVenv(project)
+    assert venv.installed() == {"needed-docs"}
+    venv.ensure("test")
+    assert (venv.steps, f"{project}[demo,crt]" in venv.asked) == (["pip"], True)
     assert steps(project, "docs") == []
-    assert PlayedVenv(project).installed() == {"needed-dev", "needed-docs", "needed-trees"}
+    assert venv.installed() == {"needed-dev", "needed-docs", "needed-trees"}
 
 
 def test_the_peers_of_the_benchmarks_are_by_themselves(project: Path) -> None:
@@ -88,74 +92,51 @@ def test_the_peers_of_the_benchmarks_are_by_themselves(project: Path) -> None:
     assert not (project / ".venv").exists()
 
 
-def test_a_profile_without_extras_asks_for_none(project: Path) -> None:
-    """pip refuses empty brackets: the project is named by its path alone, else with its extras."""
-    venv = PlayedVenv(project)
-    venv.ensure("docs")
-    assert str(project) in venv.asked
-    venv.ensure("test")
-    assert f"{project}[demo,crt]" in venv.asked
-
-
-def test_one_killed_while_it_grows_is_made_anew(project: Path) -> None:
-    """Killed while a second profile is added, neither profile counts as whole."""
-    steps(project, "docs")
+def killed(project: Path, die_at: int, *, anew: bool = True) -> None:
+    """It is made anew, or grows, and is killed in a step."""
+    if anew:
+        shutil.rmtree(project / ".venv")
     with pytest.raises(Killed):
-        PlayedVenv(project, die_at=1).ensure("test")
-    assert steps(project, "docs") == ["venv", "pip"]
+        PlayedVenv(project, die_at).ensure("test" if anew else "docs")
 
 
-def test_a_copied_checkout_makes_its_own(project: Path, tmp_path: Path) -> None:
-    """A `.venv` copied along leads to the old directory: it is not used."""
-    steps(project)
-    copy = tmp_path / "copy"
-    shutil.copytree(project, copy, symlinks=True, ignore=shutil.ignore_patterns("copy"))
-    assert steps(copy) == ["venv", "pip"]
-
-
-def outdate(project: Path) -> None:
-    """What it was made from has changed."""
-    with open(project / "pyproject.toml", "a") as file:
-        file.write("# one more line\n")
-
-
-def lose_python(project: Path) -> None:
-    """The Python that it was made with was removed."""
+def moved(project: Path) -> None:
+    """Its Python leads to a directory that is not there any more, as in a copied checkout."""
     python = Venv(project).python
     python.unlink()
     python.symlink_to(project / "no-python-here")
 
 
-def replace(project: Path) -> None:
+def replaced(project: Path) -> None:
     """Something else of that name is there."""
     shutil.rmtree(project / ".venv")
     (project / ".venv").write_text("not a directory")
 
 
-def kill(die_at: int) -> Callable[[Path], None]:
-    """It is made anew, and killed in a step."""
-
-    def run(project: Path) -> None:
-        shutil.rmtree(project / ".venv")
-        with pytest.raises(Killed):
-            PlayedVenv(project, die_at).ensure("test")
-
-    return run
+def outdated(project: Path) -> None:
+    """What it was made from has changed."""
+    with open(project / "pyproject.toml", "a") as file:
+        file.write("# one more line\n")
 
 
-def stamp(text: str) -> Callable[[Path], object]:
-    """Its stamp is damaged."""
-    return lambda project: (project / ".venv" / "complete.json").write_text(text)
-
-
-STAMPS = ("", "{", "[]", '{"profiles": ["test"]}')
+def stamped(project: Path, text: str) -> None:
+    (project / ".venv" / "complete.json").write_text(text)
 
 
 @pytest.mark.parametrize(
-    "damage", [outdate, lose_python, replace, kill(1), kill(2), *map(stamp, STAMPS)]
+    "damage",
+    [
+        outdated,
+        moved,
+        replaced,
+        *(partial(killed, die_at=step) for step in (1, 2)),
+        partial(killed, die_at=1, anew=False),
+        *(partial(stamped, text=text) for text in ("", "{", "[]", '{"profiles": ["test"]}')),
+    ],
 )
 def test_a_damaged_one_is_made_anew(project: Path, damage: Callable[[Path], object]) -> None:
-    """Made once, it is found done; outdated, broken or half made, it does not count as made."""
+    """Made once, it is found done; outdated, broken, moved or half made, it does not count as
+    made."""
     assert steps(project) == ["venv", "pip"]
     damage(project)
     assert steps(project) == ["venv", "pip"]
@@ -173,9 +154,9 @@ def test_two_at_once_make_one(project: Path) -> None:
 
     first, second = SlowVenv(project), PlayedVenv(project)
     threads = [threading.Thread(target=venv.ensure, args=("test",)) for venv in (first, second)]
-    threads[0].start()
-    assert inside.wait(300)
-    threads[1].start()
+    for thread in threads:
+        thread.start()
+        assert inside.wait(300)
     go_on.set()
     for thread in threads:
         thread.join()

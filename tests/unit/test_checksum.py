@@ -58,34 +58,6 @@ def test_the_whole_follows_from_the_parts(algorithm: ChecksumAlgorithm, parts: l
     assert joined == checksums.of(algorithm, b"".join(parts))
 
 
-@given(
-    st.sampled_from(CRCS),
-    st.integers(0, 2**32 - 1),
-    st.integers(0, 2**32 - 1),
-    st.integers(1, 2**43),
-)
-def test_joining_agrees_with_aws_at_any_length(
-    algorithm: ChecksumAlgorithm, first: int, second: int, length: int
-) -> None:
-    """The joined CRC is the one that AWS's own library computes, for lengths up to 8 TiB."""
-    from awscrt import checksums as aws
-
-    if not hasattr(aws, "combine_crc32"):
-        pytest.skip("this awscrt cannot join")
-    width = 8 if algorithm == "CRC64NVME" else 4
-
-    def written(crc: int) -> Checksum:
-        return Checksum(algorithm, base64.b64encode(crc.to_bytes(width, "big")).decode())
-
-    theirs = getattr(aws, f"combine_{algorithm.lower()}")(first, second, length)
-    assert checksums.combine(written(first), written(second), length) == written(theirs)
-
-
-def test_nothing_joined_is_nothing() -> None:
-    """An object without parts has no checksum."""
-    assert checksums.whole([]) is None
-
-
 @pytest.mark.parametrize("second", ["SHA256", "CRC32C"])
 def test_what_cannot_be_joined_is_refused(second: ChecksumAlgorithm) -> None:
     """SHA sums, and CRCs of two kinds, are refused rather than joined to nonsense."""

@@ -20,7 +20,7 @@ SUITES = ("Copy", "Get", "Open", "Pipe", "Put")
 class OnATask(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has no types
     """The fixtures that fsspec wants of each implementation."""
 
-    options: dict[str, Any] = {}  # noqa: RUF012  # a class's own, never changed
+    options: dict[str, Any] = {"unique": True, "read_through": True}  # noqa: RUF012  # never changed
 
     @pytest.fixture
     def fs(self) -> Iterator[object]:
@@ -42,12 +42,6 @@ class OnATask(abstract.AbstractFixtures):  # type: ignore[misc]  # fsspec has no
         return "base"
 
 
-class OnATaskThatShowsMore(OnATask):
-    """With names that hold the job's UUID, and the destination's objects beside them."""
-
-    options = {"unique": True, "read_through": True}  # noqa: RUF012
-
-
 class OnATaskOfRenames(OnATask):
     """Of a local disk, where all can be read back: nothing needs to be kept."""
 
@@ -63,18 +57,7 @@ class OnATaskOfRenames(OnATask):
         assert [path for path in table.rglob("*") if path.is_file()] == []
 
 
-class OnATaskOfRenamesThatShowsMore(OnATaskOfRenames):
-    """With names that hold the job's UUID, and the destination's files beside them."""
-
-    options = {"unique": True, "read_through": True}  # noqa: RUF012
-
-
-for _base in (
-    OnATask,
-    OnATaskThatShowsMore,
-    OnATaskOfRenames,
-    OnATaskOfRenamesThatShowsMore,
-):
+for _base in (OnATask, OnATaskOfRenames):
     for _suite in SUITES:
         _name = f"Test{_suite}{_base.__name__}"
         globals()[_name] = type(

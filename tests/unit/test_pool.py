@@ -36,48 +36,43 @@ def gone() -> None:
     assert ticking() == []
 
 
-def test_a_function_is_called_until_it_says_no() -> None:
-    """Every period, in one thread, which ends with the first False."""
+def ticks(function: Callable[[], bool]) -> Callable[[], None]:
+    """Call it every period, in a pool of its own."""
+    return ThreadPool(name="ticks").every(PERIOD_SECONDS, function)
+
+
+def test_a_function_is_called_until_it_says_no(caplog: pytest.LogCaptureFixture) -> None:
+    """Every period, in one thread, which ends with the first False. A failure is logged, and the
+    next call may do better. In a pool without threads nobody calls."""
     calls: list[int] = []
 
     def function() -> bool:
         calls.append(threading.get_ident())
-        return len(calls) < 3
-
-    ThreadPool(name="ticks").every(PERIOD_SECONDS, function)
-    gone()
-    assert len(calls) == 3
-    assert len(set(calls)) == 1
-
-
-def test_a_function_that_raises_is_called_again(caplog: pytest.LogCaptureFixture) -> None:
-    """A failure is logged, and the next call may do better."""
-    calls: list[bool] = []
-
-    def function() -> bool:
-        calls.append(True)
         if len(calls) == 1:
             raise ZeroDivisionError
-        return False
+        return len(calls) < 3
 
     with caplog.at_level(logging.WARNING, "magic_committer"):
-        ThreadPool(name="ticks").every(PERIOD_SECONDS, function)
+        ticks(function)
         gone()
-    assert len(calls) == 2
+    assert len(calls) == 3
+    assert len(set(calls)) == 1
     assert "ZeroDivisionError" in caplog.text
+    end = ThreadPool(0, name="ticks").every(0.0, lambda: True)
+    assert ticking() == []
+    end()
 
 
 def test_ending_it_does_not_wait_for_a_call_that_hangs() -> None:
     """The end is said at once; the call under way ends by itself, and is the last."""
-    begun, may_end = threading.Event(), threading.Event()
-    calls: list[bool] = []
+    begun, may_end, calls = threading.Event(), threading.Event(), []
 
     def function() -> bool:
         calls.append(True)
         begun.set()
         return may_end.wait(PATIENCE_SECONDS)
 
-    end = ThreadPool(name="ticks").every(PERIOD_SECONDS, function)
+    end = ticks(function)
     assert begun.wait(PATIENCE_SECONDS)
     end()
     end()
@@ -85,13 +80,6 @@ def test_ending_it_does_not_wait_for_a_call_that_hangs() -> None:
     may_end.set()
     gone()
     assert len(calls) == 1
-
-
-def test_a_pool_without_threads_never_calls() -> None:
-    """There is nobody who could; ending it is fine all the same."""
-    end = ThreadPool(0, name="ticks").every(0.0, lambda: True)
-    assert ticking() == []
-    end()
 
 
 def test_a_forked_child_may_end_what_runs_in_its_parent_only() -> None:
@@ -102,13 +90,9 @@ def test_a_forked_child_may_end_what_runs_in_its_parent_only() -> None:
         called.release()
         return True
 
-    end = ThreadPool(name="ticks").every(PERIOD_SECONDS, function)
+    end = ticks(function)
     for _ in range(20):
-        child = os.fork()
-        if child == 0:
-            end()
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
+        assert ended(forked(lambda: end() or 0)) == 0
     while called.acquire(blocking=False):
         continue
     assert called.acquire(timeout=PATIENCE_SECONDS)
@@ -129,27 +113,17 @@ def forked(work: Callable[[], int]) -> int:
     return child
 
 
-ROOT = Path(__file__).parents[2]
-
-
-def interrupt_soon(begun: threading.Event) -> None:
-    """Send this process Ctrl-C once that has begun."""
-    main = threading.main_thread().ident
-    assert main is not None
-
-    def send() -> None:
-        assert begun.wait(PATIENCE_SECONDS)
-        time.sleep(0.1)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    threading.Thread(target=send, daemon=True).start()
+def ended(child: int) -> int:
+    """Wait for a child; its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("in_body", [False, True], ids=["in the wait", "in the loop"])
 def test_ctrl_c_leaves_a_thread_that_hangs(in_body: bool) -> None:
     """An iteration is left soon; what it has under way is told to end."""
     pool, begun, may_end = ThreadPool(2), threading.Event(), threading.Event()
-    told: list[bool] = []
+    told, main = list[bool](), threading.main_thread().ident
+    assert main is not None
 
     def function(number: int) -> None:
         if number == 0:
@@ -159,77 +133,22 @@ def test_ctrl_c_leaves_a_thread_that_hangs(in_body: bool) -> None:
         mine = errand()
         told.append(mine is not None and mine.over)
 
-    interrupt_soon(begun)
+    def interrupt() -> None:
+        assert begun.wait(PATIENCE_SECONDS)
+        time.sleep(0.1)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
     began = time.monotonic()
     outcomes = pool.each(function, range(2 if in_body else 3), in_flight=2)
-    with pytest.raises(KeyboardInterrupt):
-        try:
-            for _ in outcomes:
-                if in_body:
-                    time.sleep(PATIENCE_SECONDS)
-        finally:
-            outcomes.close()
+    with pytest.raises(KeyboardInterrupt), closing(outcomes):
+        for _ in outcomes:
+            if in_body:
+                time.sleep(PATIENCE_SECONDS)
     assert time.monotonic() - began < PATIENCE_SECONDS / 2
     may_end.set()
     pool.close()
     assert told[0]
-
-
-@pytest.mark.parametrize("kind", [TimeoutError, Empty], ids=lambda kind: str(kind.__name__))
-@pytest.mark.parametrize("wait", ["a result", "an iteration"])
-def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
-    kind: type[Exception], wait: str
-) -> None:
-    """Also what a wait of its own would end by: a deadline by SIGALRM raises TimeoutError."""
-    pool, may_end = ThreadPool(1), threading.Event()
-
-    def handler(*_: object) -> None:
-        may_end.set()  # the function has ended by the time that the wait looks
-        raise kind("the caller's")
-
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        future = pool.submit(lambda: may_end.wait(PATIENCE_SECONDS))
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(kind, match="the caller's"):
-            if wait == "a result":
-                future.result()
-            else:
-                list(pool.each(lambda _: may_end.wait(PATIENCE_SECONDS), [1], in_flight=1))
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        pool.close()
-
-
-def test_a_forked_child_uses_a_pool_whose_first_use_is_under_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Another thread of the parent starts the pool's first threads at the fork: it is not there in
-    the child, and nothing waits for it."""
-    pool, begun, may_go_on = ThreadPool(2, name="forked"), threading.Event(), threading.Event()
-    start = threading.Thread.start
-
-    def slow(thread: threading.Thread) -> None:
-        if thread.name.startswith("forked"):
-            begun.set()
-            assert may_go_on.wait(PATIENCE_SECONDS)
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", slow)
-    first = threading.Thread(target=lambda: pool.submit(int).result())
-    first.start()
-    assert begun.wait(PATIENCE_SECONDS)
-
-    def again() -> int:
-        threading.Thread.start = start  # type: ignore[method-assign]
-        return pool.submit(lambda: 7).result()
-
-    child = forked(again)
-    may_go_on.set()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    first.join(PATIENCE_SECONDS)
-    pool.close()
 
 
 @pytest.mark.parametrize("there", [0, 1])
@@ -251,39 +170,6 @@ def test_a_pool_that_gets_no_more_threads_works_without(
     assert "can't start new thread: its work is done without it" in caplog.text
 
 
-def test_a_long_wait_for_a_result_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes as long as it takes; a TimeoutError of the function's own is raised."""
-    monkeypatch.setattr(_pool, "LOOK_SECONDS", 0.01)
-    pool = ThreadPool(2)
-
-    def slow(error: type[Exception] | None) -> int:
-        time.sleep(0.1)
-        if error is not None:
-            raise error("its own")
-        return 7
-
-    assert pool.submit(lambda: slow(None)).result() == 7
-    with pytest.raises(TimeoutError, match="its own"):
-        pool.submit(lambda: slow(TimeoutError)).result()
-    assert [o.result for o in pool.each(lambda n: slow(None) + n, [1, 2], in_flight=1)] == [8, 9]
-    pool.close()
-
-
-def test_leaving_early_waits_for_what_is_in_flight() -> None:
-    """Without Ctrl-C nothing runs on beside who has left the iteration."""
-    pool, ended = ThreadPool(4), []
-
-    def function(number: int) -> None:
-        time.sleep(0.2 * number)
-        ended.append(number)
-
-    outcomes = pool.each(function, range(100), in_flight=3)
-    next(outcomes)
-    outcomes.close()
-    assert sorted(ended) == [0, 1, 2]
-    pool.close()
-
-
 def test_what_holds_for_the_caller_holds_in_the_threads() -> None:
     """Context variables go with the work, and do not come back."""
     word = contextvars.ContextVar("word", default="")
@@ -301,8 +187,8 @@ def test_what_holds_for_the_caller_holds_in_the_threads() -> None:
 
 
 def test_no_more_threads_than_allowed() -> None:
-    """Forty functions at once are run by three threads; idle ones are used before a new one is
-    started; closing ends them, and the pool may be used again."""
+    """Forty functions at once are run by three threads; who leaves early waits for what is in
+    flight; closing ends the threads, and the pool may be used again."""
     pool, seen, three = ThreadPool(3, name="three"), set(), threading.Barrier(3)
 
     def function(number: int) -> None:
@@ -310,17 +196,28 @@ def test_no_more_threads_than_allowed() -> None:
         if number < 3:
             three.wait(PATIENCE_SECONDS)
 
+    def slow(number: int) -> None:
+        time.sleep(0.2 * number)
+        slept.append(number)
+
+    def alive() -> list[threading.Thread]:
+        return [one for one in threading.enumerate() if one.name.startswith("three_")]
+
     assert len(list(pool.each(function, range(40), in_flight=40))) == 40
     assert len(seen) == 3
+    slept: list[int] = []
+    with closing(pool.each(slow, range(100), in_flight=3)) as outcomes:
+        next(outcomes)
+    assert sorted(slept) == [0, 1, 2]
     pool.close()
-    assert not [one for one in threading.enumerate() if one.name.startswith("three_")]
-    for _ in range(5):
+    assert not alive()
+    for _ in range(5):  # an idle one is used before a new one is started
         pool.submit(lambda: None).result()
         until = time.monotonic() + PATIENCE_SECONDS
         while not pool._idle:  # until it has come back
             assert time.monotonic() < until
             time.sleep(0.001)
-    assert len([one for one in threading.enumerate() if one.name.startswith("three_")]) == 1
+    assert len(alive()) == 1
     pool.close()
 
 
@@ -346,10 +243,48 @@ def test_the_threads_of_a_dropped_pool_end() -> None:
         assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("fork", [False, True])
-def test_the_interpreter_does_not_wait_for_a_thread_that_hangs(fork: bool) -> None:
-    """Its end comes soon, whatever still runs; in a forked child too, where no thread does."""
-    program = """
+def test_a_long_wait_for_a_result_looks_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes as long as it takes; a TimeoutError of the function's own is raised."""
+    monkeypatch.setattr(_pool, "LOOK_SECONDS", 0.01)
+    pool = ThreadPool(1)
+
+    def slow(error: Exception | None) -> int:
+        time.sleep(0.1)
+        if error is not None:
+            raise error
+        return 7
+
+    with pytest.raises(TimeoutError, match="its own"):
+        pool.submit(lambda: slow(TimeoutError("its own"))).result()
+    assert [one.result for one in pool.each(slow, [None, None], in_flight=1)] == [7, 7]
+    pool.close()
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, Empty])
+@pytest.mark.parametrize("wait", ["a result", "an iteration"])
+def test_what_a_signal_handler_raises_in_a_wait_is_its_callers(
+    kind: type[Exception], wait: str, request: pytest.FixtureRequest
+) -> None:
+    """Also what a wait of its own would end by: a deadline by SIGALRM raises TimeoutError."""
+    pool, may_end = ThreadPool(1), threading.Event()
+
+    def handler(*_: object) -> None:
+        may_end.set()  # the function has ended by the time that the wait looks
+        raise kind("the caller's")
+
+    def work(_: object) -> bool:
+        return may_end.wait(PATIENCE_SECONDS)
+
+    before = signal.signal(signal.SIGALRM, handler)
+    request.addfinalizer(partial(signal.signal, signal.SIGALRM, before))
+    future = pool.submit(lambda: work(None))
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    with pytest.raises(kind, match="the caller's"):
+        future.result() if wait == "a result" else list(pool.each(work, [1], in_flight=1))
+    pool.close()
+
+
+HANGS = """
 import os, sys, threading
 from magic_committer._pool import ThreadPool
 pool = ThreadPool(2)
@@ -360,56 +295,32 @@ if len(sys.argv) > 1 and os.fork() == 0:
     assert pool.submit(lambda: 7).result() == 7
     sys.exit()
 """
-    arguments = ["fork"] if fork else []
-    done = subprocess.run(
-        # From 3.12 on Python warns of a fork beside threads, which is what is tried here.
-        [sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", program, *arguments],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=300,
+
+
+@pytest.mark.parametrize("arguments", [(), ("fork",)], ids=str)
+def test_the_interpreter_does_not_wait_for_a_thread_that_hangs(arguments: tuple[str, ...]) -> None:
+    """Its end comes soon, whatever still runs; in a forked child too, where no thread does."""
+    # From 3.12 on Python warns of a fork beside threads, which is what is tried here.
+    command = (sys.executable, "-W", "ignore:This process:DeprecationWarning", "-c", HANGS)
+    ran = subprocess.run(
+        [*command, *arguments], cwd=Path(__file__).parents[2], capture_output=True, timeout=300
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (ran.returncode, ran.stderr) == (0, b"")
 
 
 def test_a_thread_of_a_pool_does_itself_what_it_asks_the_pool_for() -> None:
     """Threads that wait for others of their own pool would wait for ever when all of them do."""
     pool = ThreadPool(2)
 
-    def outer(number: int) -> list[tuple[int, str]]:
-        def inner(item: int) -> tuple[int, str]:
-            return number * 10 + item, threading.current_thread().name
+    def outer(number: int) -> list[int]:
+        here = threading.current_thread()
 
-        with closing(pool.each(inner, range(3), in_flight=3)) as outcomes:
-            done = [outcome.unwrap() for outcome in outcomes]
-        assert {name for _, name in done} == {threading.current_thread().name}
-        return done
+        def inner(item: int) -> int:
+            assert threading.current_thread() is here
+            return number * 10 + item
 
-    with closing(pool.each(outer, range(8), in_flight=8)) as outcomes:
-        done = sorted(number for outcome in outcomes for number, _ in outcome.unwrap())
-    assert done == [outer * 10 + inner for outer in range(8) for inner in range(3)]
+        return [outcome.unwrap() for outcome in pool.each(inner, range(3), in_flight=3)]
+
+    done = sorted(n for one in pool.each(outer, range(8), in_flight=8) for n in one.unwrap())
+    assert done == [outer * 10 + item for outer in range(8) for item in range(3)]
     pool.close()
-
-
-def test_a_forked_child_computes_what_another_thread_was_computing() -> None:
-    """No lock that the fork has copied keeps it from that."""
-    begun, may_go_on, parent = threading.Event(), threading.Event(), os.getpid()
-
-    class Place:
-        @_pool.once
-        def key(self) -> str:
-            if os.getpid() == parent:
-                begun.set()
-                assert may_go_on.wait(PATIENCE_SECONDS)
-            return "a/b"
-
-    one = Place()
-    other = threading.Thread(target=lambda: one.key)
-    other.start()
-    assert begun.wait(PATIENCE_SECONDS)
-    child = forked(lambda: 7 if one.key == Place().key == "a/b" else 1)
-    may_go_on.set()
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-    other.join(PATIENCE_SECONDS)
-    assert one.__dict__ == {"key": "a/b"}

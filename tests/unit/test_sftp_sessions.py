@@ -157,28 +157,6 @@ def test_a_session_that_lost_its_place_is_not_used_again() -> None:
     assert first not in fs.used
 
 
-def test_where_no_session_is_left_the_server_is_heard() -> None:
-    """The error of the server, and not one of ours."""
-    fs = Fs(allowed=1)
-    sessions = SftpSessions(fs)
-    fs.errors["late"] = TimeoutError()
-    with pytest.raises(TimeoutError):
-        sessions.stat("late")
-    with pytest.raises(OSError, match="prohibited"):
-        sessions.stat("a")
-
-
-def test_an_answer_that_is_an_error_keeps_the_session() -> None:
-    """A missing file says nothing against the session."""
-    fs = Fs(allowed=1)
-    sessions = SftpSessions(fs)
-    fs.errors["gone"] = FileNotFoundError("gone")
-    with pytest.raises(FileNotFoundError):
-        sessions.stat("gone")
-    assert sessions.stat("a") == "a"
-    assert fs.connections == 1
-
-
 def test_a_lost_connection_is_made_again() -> None:
     """By the next call; the old one is closed, and the file system asks by us as before."""
     fs = Fs()
@@ -195,3 +173,14 @@ def test_a_hard_link_is_asked_for_by_its_name() -> None:
     fs = Fs()
     SftpSessions(fs).hardlink("old", "new")
     assert fs.requests == [(200, "hardlink@openssh.com", "old", "new")]
+
+
+def test_where_no_session_is_left_the_server_is_heard() -> None:
+    """The error of the server, and not one of ours."""
+    fs = Fs(allowed=1)
+    sessions = SftpSessions(fs)
+    fs.errors["late"] = TimeoutError()
+    with pytest.raises(TimeoutError):
+        sessions.stat("late")
+    with pytest.raises(OSError, match="prohibited"):
+        sessions.stat("a")

@@ -69,14 +69,6 @@ def test_the_policy_may_end_it_before(policy: dict[str, object]) -> None:
     assert not of.ended_badly(begun(of), ValueError(), 0, ask=True)
 
 
-def test_the_policy_counts_each_item_by_itself() -> None:
-    """The failures of one item do not use up those of another."""
-    of = tries(range(2), stop=tenacity.stop_after_attempt(2))
-    one, two = begun(of), begun(of)
-    assert of.ended_badly(one, ValueError(), 0, ask=True)
-    assert of.ended_badly(two, ValueError(), 0, ask=True)
-
-
 def test_a_broken_executor_asks_no_policy() -> None:
     """Its items are tried again at once, as often as they may fail."""
     of = tries(range(1), tries_max=2, retry=tenacity.retry_never)

@@ -4,21 +4,22 @@ import multiprocessing
 import os
 import random
 import sys
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from magic_committer import checksum
+from magic_committer._pool import ThreadPool
 from magic_committer.errors import UploadFailed
 from magic_committer.options import MiB, Options
 from magic_committer.stores.base import FileSlice
 from magic_committer.upload import Block, BlockSource
 from magic_committer.upload import blocks as blocks_module
-from magic_committer.upload.blocks import FIRST_BYTES, MEMORY_BLOCK_BYTES_MAX
-from tests.unit.uploading import World, failing, options
+from magic_committer.upload.blocks import FIRST_BYTES, MEMORY_BLOCK_BYTES_MAX, OpenFile
+from tests.unit.uploading import World, failing, need_names, options
 
 
 def content(block: Block) -> bytes:
@@ -40,35 +41,6 @@ def test_a_small_file_takes_little_memory() -> None:
     assert content(block) == b"few"
     block.release()
     assert source.bytes_in_use == 0
-
-
-def test_a_block_grows_to_its_size_and_no_further() -> None:
-    """However it is filled, a block's memory stays at most its size."""
-    source = BlockSource()
-    block = source.block(MiB + 1, options(), first=True)
-    piece = memoryview(bytes(range(251)) * 40)
-    written = b""
-    while block.length < block.size:
-        fitting = piece[: block.size - block.length]
-        block.append(fitting)
-        written += fitting
-        assert block.length <= source.bytes_in_use <= block.size
-    assert content(block) == written
-    assert not block.on_disk
-
-
-def test_a_block_over_the_budget_moves_to_disk(tmp_path: Path) -> None:
-    """A block that may not grow goes on in a file, with all its bytes, and frees its memory."""
-    source = BlockSource()
-    limits = options(buffer_bytes_max=FIRST_BYTES, buffer_dir=str(tmp_path))
-    block = source.block(MiB, limits, first=True)
-    block.append(memoryview(b"a" * FIRST_BYTES))
-    assert not block.on_disk
-    block.append(memoryview(b"b"))
-    assert block.on_disk
-    assert source.bytes_in_use == 0
-    assert content(block) == b"a" * FIRST_BYTES + b"b"
-    block.release()
 
 
 @pytest.mark.parametrize("algorithm", ["CRC32", "CRC32C", "CRC64NVME", "SHA256"])
@@ -106,30 +78,22 @@ def test_large_parts_are_always_on_disk(tmp_path: Path) -> None:
     large.release()
 
 
-def open_files() -> int:
-    return len(os.listdir("/dev/fd"))
-
-
 @pytest.mark.parametrize("end", [Block.release, Block.__del__], ids=["released", "dropped"])
 @pytest.mark.parametrize("nameless", [True, False])
 def test_disk_is_given_back(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    end: Callable[[Block], None],
-    nameless: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: Callable[[Block], None], nameless: bool
 ) -> None:
     """Neither file nor descriptor is left, where files can be nameless and where not."""
     if not nameless:
-        exists = os.path.exists
-        monkeypatch.setattr("os.path.exists", lambda path: "/fd/" not in str(path) and exists(path))
-    before = open_files()
+        need_names(monkeypatch)
+    before = len(os.listdir("/dev/fd"))
     block = BlockSource().block(100, options(buffer="disk", buffer_dir=str(tmp_path)))
     block.append(memoryview(b"bytes"))
     assert content(block) == b"bytes"
     assert len(os.listdir(tmp_path)) == (0 if nameless and os.path.exists("/proc/self/fd") else 1)
     end(block)
     assert os.listdir(tmp_path) == []
-    assert open_files() == before
+    assert len(os.listdir("/dev/fd")) == before
 
 
 def test_the_budget_holds_among_threads() -> None:
@@ -138,7 +102,7 @@ def test_the_budget_holds_among_threads() -> None:
     limit = 3 * FIRST_BYTES
     seen: list[int] = []
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(300):
             block = source.block(4 * FIRST_BYTES, options(buffer_bytes_max=limit), first=True)
             if source.reserve(1, limit):
@@ -148,11 +112,9 @@ def test_the_budget_holds_among_threads() -> None:
             seen.append(source.bytes_in_use)
             block.release()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with closing(ThreadPool(4)) as pool:
+        for outcome in pool.each(work, range(4), in_flight=4):
+            outcome.unwrap()
     assert max(seen) <= limit
     assert source.bytes_in_use == 0
 
@@ -165,6 +127,18 @@ FOUR = options(parts_in_flight=3)
 """Options by which four blocks of an open file are kept."""
 
 
+@pytest.fixture
+def source() -> BlockSource:
+    return BlockSource()
+
+
+@pytest.fixture
+def file(source: BlockSource) -> Iterator[OpenFile]:
+    opened = source.open_file(FOUR)
+    yield opened
+    opened.end()
+
+
 def filled(source: BlockSource, size: int = MiB, limits: Options = FOUR) -> Block:
     block = source.block(size, limits)
     block.append(memoryview(bytes([7]) * size))
@@ -172,15 +146,13 @@ def filled(source: BlockSource, size: int = MiB, limits: Options = FOUR) -> Bloc
 
 
 @used_again
-def test_pages_of_a_released_block_are_used_again() -> None:
-    """The next block has the same memory and none of the old bytes; both count once."""
-    source = BlockSource()
-    file = source.open_file(FOUR)
+@pytest.mark.usefixtures("file")
+def test_pages_of_a_released_block_are_used_again(source: BlockSource) -> None:
+    """The next block has the same memory and none of the old bytes; both count once. When a file's
+    parts grow, the pages of the smaller ones do not stay for ever."""
     block = filled(source)
-    first = block.memory
-    assert first is not None
-    pages = first.obj
-    del first
+    assert block.memory is not None
+    pages = block.memory.obj
     block.release()
     assert (source.bytes_in_use, source.bytes_kept) == (0, MiB)
     again = source.block(MiB, FOUR)
@@ -189,14 +161,15 @@ def test_pages_of_a_released_block_are_used_again() -> None:
     assert again.memory.obj is pages
     assert content(again) == b"new"
     assert (source.bytes_in_use, source.bytes_kept) == (MiB, 0)
-    file.end()
+    again.release()
+    filled(source, 2 * MiB).release()
+    assert source.bytes_kept == 2 * MiB
 
 
+@pytest.mark.usefixtures("file")
 @pytest.mark.parametrize("view", ["the body", "a slice of it"])
-def test_pages_that_somebody_reads_are_not_used_again(view: str) -> None:
+def test_pages_that_somebody_reads_are_not_used_again(source: BlockSource, view: str) -> None:
     """A request that was broken off may send from a released block: what it sends never changes."""
-    source = BlockSource()
-    file = source.open_file(FOUR)
     block = filled(source)
     body = block.body()
     assert isinstance(body, memoryview)
@@ -210,150 +183,89 @@ def test_pages_that_somebody_reads_are_not_used_again(view: str) -> None:
     third = source.block(MiB, FOUR)
     third.append(memoryview(b"x"))
     assert source.bytes_kept == 0 or sys.platform != "linux"
-    file.end()
 
 
-def test_blocks_and_kept_pages_are_no_more_than_open_files_need() -> None:
+@pytest.mark.usefixtures("file")
+def test_blocks_and_kept_pages_are_no_more_than_open_files_need(source: BlockSource) -> None:
     """Pages that are still read make way for fresh ones: a file holds no more by them."""
-    source = BlockSource()
-    file = source.open_file(FOUR)
     blocks = [filled(source) for _ in range(4)]
     bodies = [block.body() for block in blocks]  # of requests that linger
     for block in blocks:
         block.release()
     others = []
-    for _ in range(4):
+    for _ in bodies:
         others.append(filled(source))
         assert source.bytes_in_use + source.bytes_kept <= 4 * MiB
-    assert len(bodies) == 4
-    file.end()
 
 
-@used_again
-def test_pages_of_another_size_are_given_back() -> None:
-    """When a file's parts grow, the pages of the smaller ones do not stay for ever."""
-    source = BlockSource()
-    file = source.open_file(FOUR)
-    filled(source, MiB).release()
-    assert source.bytes_kept == MiB
-    filled(source, 2 * MiB).release()
-    assert source.bytes_kept == 2 * MiB
-    file.end()
-
-
-def test_kept_pages_are_no_more_than_open_files_need() -> None:
-    """Four blocks for each open file of three parts in flight; the last file takes the last one."""
-    source = BlockSource()
+def test_kept_pages_are_no_more_than_open_files_need(source: BlockSource) -> None:
+    """Four blocks for each open file of three parts in flight; the last file takes the last one,
+    also if it is dropped."""
     one, two = source.open_file(FOUR), source.open_file(FOUR)
-    blocks = [filled(source) for _ in range(10)]
-    for block in blocks:
+    for block in [filled(source) for _ in range(10)]:
         block.release()
     assert source.bytes_kept == 8 * MiB
     one.end()
     one.end()
     assert source.bytes_kept == 4 * MiB
-    two.end()
+    del two
     assert source.bytes_kept == 0
-    late = filled(source)
-    late.release()
-    assert source.bytes_kept == 0
-
-
-def test_a_dropped_file_keeps_nothing() -> None:
-    """A file that nobody ended lets go of its pages when it is dropped."""
-    source = BlockSource()
-    file = source.open_file(FOUR)
     filled(source).release()
-    assert source.bytes_kept == MiB
-    del file
     assert source.bytes_kept == 0
 
 
-def test_kept_pages_make_room_in_the_budget() -> None:
+def test_kept_pages_make_room_in_the_budget(source: BlockSource, file: OpenFile) -> None:
     """With blocks they stay within the budget, and never send a block to disk."""
-    source = BlockSource()
     limits = options(parts_in_flight=3, buffer_bytes_max=4 * MiB)
-    file = source.open_file(limits)
     for block in [filled(source, MiB, limits) for _ in range(4)]:
         block.release()
     assert source.bytes_kept == 4 * MiB
     large = filled(source, 3 * MiB, limits)
     assert not large.on_disk
     assert source.bytes_in_use + source.bytes_kept <= 4 * MiB
-    large.release()
-    file.end()
 
 
 @used_again
-def test_a_stream_uses_its_pages_again_and_lets_go_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_stream_uses_its_pages_again_and_lets_go_of_them(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     """However many parts a file has, its blocks come from as many pages as are under way at once;
-    after its close none is kept."""
+    after its close, or its failure, none is kept."""
     made: list[int] = []
     real = blocks_module._memory
-
-    def counted(size: int) -> memoryview:
-        made.append(size)
-        return real(size)
-
-    monkeypatch.setattr(blocks_module, "_memory", counted)
+    monkeypatch.setattr(blocks_module, "_memory", lambda size: made.append(size) or real(size))  # type: ignore[func-returns-value]
     world = World(options=options(MiB, parts_in_flight=2))
-    with world.open() as stream:
+    if fails:
+        world.store.before = failing(RuntimeError("no"), "put_part", part=19)
+    with pytest.raises(UploadFailed) if fails else nullcontext(), world.open() as stream:
         for n in range(20):
             stream.write(bytes([n]) * MiB)
         assert world.blocks.bytes_in_use + world.blocks.bytes_kept <= 3 * MiB
     assert made.count(MiB) <= 4
-    assert world.published() == b"".join(bytes([n]) * MiB for n in range(20))
     assert world.blocks.bytes_kept == 0
+    if not fails:
+        assert world.published() == b"".join(bytes([n]) * MiB for n in range(20))
 
 
-def test_a_failed_stream_keeps_no_pages() -> None:
-    """The end by an error lets go of them as `close` does."""
-    world = World(options=options(MiB))
-    world.store.before = failing(RuntimeError("no"), "put_part", part=3)
-    stream = world.open()
-    with pytest.raises(UploadFailed):
-        for _ in range(9):
-            stream.write(bytes(MiB))
-    assert world.blocks.bytes_kept == 0
-    world.assert_nothing_left()
-
-
-def in_child(function: Callable[[], None]) -> None:
-    process = multiprocessing.get_context("fork").Process(target=function)
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-
-
-def test_a_forked_child_keeps_none_of_its_parents_pages() -> None:
-    """They are no memory of the child's, and a parent's file that ends there changes nothing."""
-    source = BlockSource()
+def test_a_forked_child_has_none_of_its_parents_blocks_and_pages(source: BlockSource) -> None:
+    """They are no memory of the child's and are not counted there; what is given back of them, and
+    a parent's file that ends there, changes nothing."""
     file = source.open_file(FOUR)
     filled(source).release()
     inherited = filled(source)
 
     def child() -> None:
         own = source.open_file(FOUR)
-        assert source.bytes_kept == 0
+        assert (source.bytes_kept, source.bytes_in_use) == (0, 0)
         inherited.release()
         file.end()
-        assert source.bytes_kept == 0
+        assert (source.bytes_kept, source.bytes_in_use) == (0, 0)
         filled(source).release()
         assert source.bytes_kept == MiB
         own.end()
 
-    in_child(child)
-
-
-def test_a_forked_child_counts_from_zero() -> None:
-    """In a child the parent's blocks are not counted, nor what is given back of them."""
-    source = BlockSource()
-    inherited = source.block(FIRST_BYTES, options())
-    inherited.append(memoryview(b"parent's"))
-
-    def child() -> None:
-        assert source.reserve(10, 10)
-        inherited.release()
-        assert source.bytes_in_use == 10
-
-    in_child(child)
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    assert process.exitcode == 0

@@ -21,42 +21,26 @@ from tests.unit.uploading import BLOCK, LazyPool, World, failing
 ROOT = Path(__file__).parents[2]
 
 
-def drop_binary(world: World, **hooks: Any) -> None:
-    stream = world.open(**hooks)
-    stream.write(bytes(2 * BLOCK + 1))
-
-
-def drop_text(world: World, **hooks: Any) -> None:
-    text = TextUpload(world.open(**hooks))
-    text.write("x" * 20_000)
-
-
-def drop_cycle(world: World, **hooks: Any) -> None:
+def drop(world: World, how: str = "a file", **hooks: Any) -> None:
     stream: Any = world.open(**hooks)
     stream.write(bytes(2 * BLOCK + 1))
-    stream.myself = stream
-    text: Any = TextUpload(world.open("other", **hooks))
-    text.myself = text
-
-
-def dropped(drop: Callable[..., None], world: World, **hooks: Any) -> None:
-    drop(world, **hooks)
+    file: Any = TextUpload(stream) if how.startswith("a text") else stream
+    if how.endswith("of a cycle"):
+        file.myself = file
+    del stream, file
     gc.collect()
 
 
-@pytest.mark.parametrize("drop", [drop_binary, drop_text, drop_cycle])
-def test_a_dropped_file_is_aborted_by_the_pool(drop: Callable[..., None]) -> None:
+@pytest.mark.parametrize("how", ["a file", "a text", "a file of a cycle", "a text of a cycle"])
+def test_a_dropped_file_is_aborted_by_the_pool(how: str) -> None:
     """Garbage collection aborts, in a thread of the pool, publishes nothing and warns."""
-    files = 2 if drop is drop_cycle else 1
     world = World(ThreadPool(2))
     told = threading.Semaphore(0)
     with pytest.warns(ResourceWarning, match=r"dropped without close\(\)"):
-        dropped(drop, world, on_abort=told.release)
-    for _ in range(files):
-        assert told.acquire(timeout=300)
-    assert world.left_open() == []
-    assert world.finished == []
-    assert world.store.requests["abort_upload"] == files
+        drop(world, how, on_abort=told.release)
+    assert told.acquire(timeout=300)
+    assert (world.left_open(), world.finished) == ([], [])
+    assert world.store.requests["abort_upload"] == 1
     assert world.blocks.bytes_in_use == 0
     world.pool.close()  # type: ignore[attr-defined]
 
@@ -66,36 +50,28 @@ def test_a_finalizer_does_no_request_itself() -> None:
     pool = LazyPool()
     world = World(pool)
     with pytest.warns(ResourceWarning):
-        dropped(drop_binary, world)
-    before = world.store.requests["abort_upload"]
+        drop(world)
+    assert world.store.requests["abort_upload"] == 0
     (late,) = pool.late
     late()
-    assert (before, world.store.requests["abort_upload"]) == (0, 1)
     world.assert_nothing_left()
 
 
-def test_dropping_an_ended_file_does_nothing() -> None:
-    """After close, abort or failure there is nothing to warn of and nothing to abort."""
-    pool = LazyPool()
+def test_dropping_an_ended_file_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After close or abort there is nothing to warn of, to abort or to remember; nor of a file
+    whose constructor raised."""
+    raised, pool, before = list[object](), LazyPool(), set(_unsettled)
+    monkeypatch.setattr(sys, "unraisablehook", raised.append)
     world = World(pool)
-    closed, aborted = world.open("closed"), world.open("aborted")
+    closed, aborted = world.open("a"), world.open("b")
+    assert {sender.key for sender in _unsettled - before} == {"a", "b"}
     closed.close()
     aborted.abort()
-    del closed, aborted
+    assert (closed.state, aborted.state) == (FileState.PENDING, FileState.ABORTED)
+    never_made = UploadStream.__new__(UploadStream)
+    del closed, aborted, never_made
     gc.collect()
-    assert pool.late == []
-
-
-def test_a_file_that_was_never_made_is_dropped_in_silence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A constructor that raised leaves an object whose finalizer has nothing to do."""
-    raised: list[object] = []
-    monkeypatch.setattr(sys, "unraisablehook", raised.append)
-    stream = UploadStream.__new__(UploadStream)
-    del stream
-    gc.collect()
-    assert raised == []
+    assert (pool.late, raised, set(_unsettled)) == ([], [], before)
 
 
 PROGRAM = """
@@ -136,30 +112,26 @@ def run(tmp_path: Path, body: str, *, code: int = 0) -> list[tuple[int, str]]:
     return [(int(pid), word) for pid, _, word in (line.partition(" ") for line in lines)]
 
 
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        ("f = world.open(); f.write(bytes(5500))", 0),
-        ("f = world.open(); f.write(bytes(5500)); 1 / 0", 1),
-        ("f = world.open(); f.write(bytes(5500)); sys.exit(3)", 3),
-        ("f = TextUpload(world.open()); f.write('x' * 20000)", 0),
-        ("f = io.TextIOWrapper(world.open()); f.write('x' * 20000)", 0),
-        ("f = world.open(); f.me = f; del f", 0),
+ENDS = {
+    "end": ("f = world.open(); f.write(bytes(5500))", 0),
+    "unhandled": ("f = world.open(); f.write(bytes(5500)); 1 / 0", 1),
+    "text": ("f = TextUpload(world.open()); f.write('x' * 20000)", 0),
+    "foreign text": ("f = io.TextIOWrapper(world.open()); f.write('x' * 20000)", 0),
+    "cycle": ("f = world.open(); f.me = f; del f", 0),
+    "exit in a function":
         ("def g():\n  f = world.open(); f.write(bytes(5500)); sys.exit(3)\ng()", 3),
-        ("def g():\n  f = world.open(); f.write(bytes(5500)); 1 / 0\ng()", 1),
-        ("with world.open() as f:\n  f.write(bytes(5500)); sys.exit(3)", 3),
-        ("with TextUpload(world.open()) as f:\n  f.write('x'); 1 / 0", 1),
+    "exit in with": ("with world.open() as f:\n  f.write(bytes(5500)); sys.exit(3)", 3),
+    "unhandled in text's with": ("with TextUpload(world.open()) as f:\n  f.write('x'); 1 / 0", 1),
+    "generator":
         ("def g():\n  with world.open() as f:\n    yield f\ni = g(); next(i).write(b'x')", 0),
-        ("f = world.open(); sys.modules['magic_committer'] = None", 0),
-    ],
-    ids=[
-        "end", "unhandled", "exit", "text", "foreign text", "cycle", "exit in a function",
-        "unhandled in a function", "exit in with", "unhandled in text's with", "generator",
-        "modules gone",
-    ],
-)  # fmt: skip
-def test_no_end_of_the_interpreter_publishes(tmp_path: Path, body: str, code: int) -> None:
+    "modules gone": ("f = world.open(); sys.modules['magic_committer'] = None", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_no_end_of_the_interpreter_publishes(tmp_path: Path, how: str) -> None:
     """However Python ends, an open file is not published, and its abort is sent last."""
+    body, code = ENDS[how]
     words = [word for _, word in run(tmp_path, body, code=code)]
     assert "create_upload" in words
     assert not [word for word in words if word.startswith("published")]
@@ -191,18 +163,6 @@ world.store.before = lambda request: log(request.verb)
 """
     words = [word for _, word in run(tmp_path, body)]
     assert words[-3:] == ["abort_upload", "raised", "abort_upload"]
-
-
-def test_nothing_is_remembered_of_ended_files() -> None:
-    """The list of what to abort at the end holds open files only."""
-    world = World()
-    before = set(_unsettled)
-    stream, other = world.open("a"), world.open("b")
-    assert {sender.key for sender in _unsettled - before} == {"a", "b"}
-    stream.close()
-    other.abort()
-    assert set(_unsettled) == before
-    assert (stream.state, other.state) == (FileState.PENDING, FileState.ABORTED)
 
 
 def test_a_pool_that_takes_nothing_leaves_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
@@ -38,6 +39,9 @@ REFUSALS: dict[str, StoreError] = {
     "501": NotSupported("no such call", status=501, code="NotImplemented"),
     "no answer": Unanswered("no answer"),
 }
+
+
+NO_BUCKET = NotFound("no such bucket", status=404, code="NoSuchBucket")
 
 
 class World:
@@ -117,16 +121,37 @@ TRUTHS = {
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
-def test_a_store_that_answers_tells_what_an_upload_is(truth: str) -> None:
-    """Each state is told as it is, with the object that was met and the parts that are stored."""
+@pytest.mark.parametrize(
+    ("verb", "answer"), [("", ""), *product(("list_parts", "head"), REFUSALS), ("list", "403")]
+)
+def test_a_look_tells_what_an_upload_is_or_that_it_cannot_be_told(
+    truth: str, verb: str, answer: str
+) -> None:
+    """A refused ListParts is never taken for gone: the upload is visible if its object tells so,
+    else unknown. A refused HEAD hides what became of an upload that has ended, and no more; that
+    nothing is there a listing shows, if it is allowed. A HEAD without answer ends the look."""
     world = World()
     world.make(truth)
+    if verb:
+        world.refused[verb] = REFUSALS[answer]
+    if verb == "list":
+        world.refused["head"] = REFUSALS["400"]
     look = upload_state(world.runtime, world.upload)
-    assert look.state is TRUTHS[truth]
-    assert look.error is None
-    assert look.ended == (TRUTHS[truth] is not UploadState.OPEN)
-    assert (look.there is not None) == (truth in ("open over another's", "visible", "overwritten"))
-    assert [part.size for part in look.parts] == ([3] if look.state is UploadState.OPEN else [])
+    state, ended = TRUTHS[truth], TRUTHS[truth] is not UploadState.OPEN
+    listed = truth == "aborted" and verb == "head" and answer in ("400", "403")
+    if answer == "no answer" and verb == "head":
+        state, ended = UploadState.UNKNOWN, False
+        assert world.sent == ["head"]
+    elif verb in ("head", "list") and ended and not listed:
+        state = UploadState.UNKNOWN
+    elif verb == "list_parts" and truth != "visible":
+        state, ended = UploadState.UNKNOWN, False
+    unknown = state is UploadState.UNKNOWN
+    assert (look.state, look.ended) == (state, ended)
+    assert look.error == (REFUSALS[answer] if unknown else None)
+    assert [part.size for part in look.parts] == ([3] if state is UploadState.OPEN else [])
+    if not verb:
+        assert (look.there is not None) == (truth not in ("open", "aborted"))
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
@@ -140,108 +165,34 @@ def test_without_a_mark_only_the_parts_tell(truth: str) -> None:
     assert world.sent == ["list_parts"]
 
 
-@pytest.mark.parametrize("answer", REFUSALS)
-@pytest.mark.parametrize("truth", TRUTHS)
-def test_a_refused_list_parts_is_never_taken_for_gone(truth: str, answer: str) -> None:
-    """Whatever ListParts is answered but "not there": visible if the object tells so, else it
-    cannot be told, with the reason."""
-    world = World()
-    world.make(truth)
-    world.refused["list_parts"] = REFUSALS[answer]
-    look = upload_state(world.runtime, world.upload)
-    if truth == "visible":
-        assert (look.state, look.error) == (UploadState.VISIBLE, None)
-    else:
-        assert (look.state, look.error) == (UploadState.UNKNOWN, REFUSALS[answer])
-        assert not look.ended
-
-
-@pytest.mark.parametrize("answer", ["403", "400", "501"])
-@pytest.mark.parametrize("truth", TRUTHS)
-def test_a_refused_head_hides_what_became_of_it_and_no_more(truth: str, answer: str) -> None:
-    """An open upload is told by its parts; of one that has ended it is told that it has, and that
-    what became of it cannot be told."""
-    world = World()
-    world.make(truth)
-    world.refused["head"] = REFUSALS[answer]
-    look = upload_state(world.runtime, world.upload)
-    if TRUTHS[truth] is UploadState.OPEN:
-        assert (look.state, look.error) == (UploadState.OPEN, None)
-    elif truth == "aborted" and answer in ("400", "403"):  # a listing shows that nothing is there
-        assert (look.state, look.error) == (UploadState.GONE, None)
-    else:
-        assert (look.state, look.error) == (UploadState.UNKNOWN, REFUSALS[answer])
-        assert look.ended
-
-
-def test_a_key_that_the_store_calls_wrong_and_does_not_list_holds_nothing() -> None:
+@pytest.mark.parametrize("there", ["nothing", "a longer key"])
+def test_a_key_that_the_store_calls_wrong_and_does_not_list_holds_nothing(there: str) -> None:
     """A file-backed store answers HEAD of an element over 255 bytes with 400: its upload can be
-    removed, and that it is gone be told."""
+    removed, and that it is gone be told. ``t/a.csv.gz`` in the listing is not ``t/a.csv``."""
     world = World()
     world.refused["head"] = REFUSALS["400"]
+    if there == "a longer key":
+        world.quietly(lambda: world.store.put_object(f"{KEY}.gz", b"theirs"))
     assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.ABORTED
     assert upload_state(world.runtime, world.upload).state is UploadState.GONE
 
 
-@pytest.mark.parametrize("head", ["400", "403"])
-def test_a_listing_that_is_refused_too_tells_nothing(head: str) -> None:
-    """HEAD is refused, and the listing is not allowed: what is there cannot be told."""
-    world = World()
-    world.make("aborted")
-    world.refused |= {"head": REFUSALS[head], "list": REFUSALS["403"]}
-    look = upload_state(world.runtime, world.upload)
-    assert (look.state, look.error) == (UploadState.UNKNOWN, REFUSALS["403"])
-
-
-def test_a_longer_key_in_the_listing_is_not_the_key() -> None:
-    """The listing by prefix shows ``t/a.csv.gz``, not ``t/a.csv``: nothing is at the key."""
-    world = World()
-    world.make("aborted")
-    world.quietly(lambda: world.store.put_object(f"{KEY}.gz", b"theirs"))
-    world.refused["head"] = REFUSALS["400"]
-    assert upload_state(world.runtime, world.upload).state is UploadState.GONE
-
-
-def test_a_head_without_answer_ends_the_look() -> None:
-    """A store that is down is not asked three times over."""
-    world = World()
-    world.refused["head"] = REFUSALS["no answer"]
-    look = upload_state(world.runtime, world.upload)
-    assert (look.state, look.error) == (UploadState.UNKNOWN, REFUSALS["no answer"])
-    assert world.sent == ["head"]
-
-
-def test_a_bucket_that_is_not_there_says_nothing_of_an_upload() -> None:
-    """404 NoSuchBucket is an answer to another question: it cannot be told."""
-    world = World()
-    missing = NotFound("no such bucket", status=404, code="NoSuchBucket")
-    world.refused["list_parts"] = missing
-    look = upload_state(world.runtime, world.upload)
-    assert (look.state, look.error, look.ended) == (UploadState.UNKNOWN, missing, False)
-
-
-@pytest.mark.parametrize("overwritten", [False, True])
-def test_what_is_completed_between_head_and_list_parts_is_looked_at_again(
-    overwritten: bool,
-) -> None:
+@pytest.mark.parametrize("then", ["completed", "completed and overwritten", "aborted before"])
+def test_what_changes_between_head_and_list_parts_is_looked_at_again(then: str) -> None:
     """The object is told before an upload is called gone; another's is not taken for it."""
     world = World()
-    world.before("list_parts", 1, world.complete)
-    if overwritten:
+    if then == "aborted before":
+        world.make("aborted")
+    else:
+        world.before("list_parts", 1, world.complete)
+    if then != "completed":
         world.before("head", 2, world.overwrite)
     look = upload_state(world.runtime, world.upload)
-    assert look.state is (UploadState.GONE if overwritten else UploadState.VISIBLE)
+    visible = then == "completed"
+    assert look.state is (UploadState.VISIBLE if visible else UploadState.GONE)
     assert look.ended
     assert look.there is not None
-    assert became(world.upload, look.there) is not overwritten
-
-
-def test_what_was_aborted_before_the_first_question_is_not_what_another_wrote_since() -> None:
-    """Another's object that appears between the two looks does not make the upload visible."""
-    world = World()
-    world.make("aborted")
-    world.before("head", 2, world.overwrite)
-    assert upload_state(world.runtime, world.upload).state is UploadState.GONE
+    assert became(world.upload, look.there) is visible
 
 
 @pytest.mark.parametrize(
@@ -258,11 +209,7 @@ def test_what_was_aborted_before_the_first_question_is_not_what_another_wrote_si
     ],
 )
 def test_an_object_is_what_an_upload_became_by_its_token_or_else_by_its_etag(
-    token: str,
-    multipart_etag: str,
-    metadata: dict[str, str] | None,
-    etag: str,
-    expected: bool,
+    token: str, multipart_etag: str, metadata: dict[str, str] | None, etag: str, expected: bool
 ) -> None:
     """A token decides alone; without one the multipart ETag does; with neither nothing is."""
     info = ObjectInfo(KEY, 3, etag, 0.0, 0.0, metadata)
@@ -291,22 +238,17 @@ def deaf(world: World, times: int) -> None:
 
 @pytest.mark.parametrize("truth", ["visible", "overwritten", "aborted"])
 @pytest.mark.parametrize("named", [True, False])
-def test_what_has_ended_is_not_aborted(truth: str, named: bool) -> None:
-    """On some stores an abort after the end would cost the object that is at its key now."""
+@pytest.mark.parametrize("head", ["", "403"])
+def test_what_has_ended_is_not_aborted(truth: str, named: bool, head: str) -> None:
+    """On some stores an abort after the end would cost the object that is at its key now. That the
+    object may not be looked at does not matter: the parts are gone."""
     world = World()
     world.make(truth)
+    if head:
+        world.refused["head"] = REFUSALS[head]
     removed = UploadRemover(world.runtime).remove(world.upload if named else world.unnamed)
-    visible = named and truth == "visible"
+    visible = named and truth == "visible" and not head
     assert removed.removal is (Removal.VISIBLE if visible else Removal.GONE)
-    assert "abort_upload" not in world.sent
-
-
-def test_an_upload_that_ended_needs_no_head_to_be_left_alone() -> None:
-    """Its parts are gone: that its object may not be looked at does not matter."""
-    world = World()
-    world.make("visible")
-    world.refused["head"] = REFUSALS["403"]
-    assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.GONE
     assert "abort_upload" not in world.sent
 
 
@@ -315,29 +257,21 @@ def test_an_abort_that_is_refused_is_left_with_the_reason(answer: str) -> None:
     """The store's error is in the answer, and nothing is raised."""
     world = World()
     world.refused["abort_upload"] = REFUSALS[answer]
-    removed = UploadRemover(world.runtime).remove(world.upload)
-    assert (removed.removal, removed.error, removed.sent) == (
-        Removal.LEFT,
-        REFUSALS[answer],
-        False,
-    )
+    left = UploadRemover(world.runtime).remove(world.upload)
+    assert (left.removal, left.error, left.sent) == (Removal.LEFT, REFUSALS[answer], False)
     assert world.is_open
 
 
-def test_what_is_completed_between_look_and_abort_is_told_as_visible() -> None:
-    """ "Aborted" is not said of an upload that has become its object."""
+@pytest.mark.parametrize("answer", [None, *REFUSALS])
+def test_what_is_completed_between_look_and_abort_is_not_called_aborted(answer: str | None) -> None:
+    """It is told as visible; where the object may not be seen, its parts are gone, and whether it
+    was completed before is said to be unknown, with the store's error."""
     world = World(MemoryStore(clock=PatientClock().now))
     world.before("abort_upload", 1, world.complete)
-    assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.VISIBLE
-    assert world.store.body(KEY) == b"abc"
-
-
-@pytest.mark.parametrize("answer", REFUSALS)
-def test_that_nobody_could_see_the_object_after_an_abort_is_told(answer: str) -> None:
-    """The parts are gone; whether the upload was completed before the abort is said to be unknown,
-    with the store's error."""
-    world = World(MemoryStore(clock=PatientClock().now))
-    world.before("abort_upload", 1, world.complete)
+    if answer is None:
+        assert UploadRemover(world.runtime).remove(world.upload).removal is Removal.VISIBLE
+        assert world.store.body(KEY) == b"abc"
+        return
     world.before("abort_upload", 1, lambda: world.refused.update(head=REFUSALS[answer]))
     removed = UploadRemover(world.runtime).remove(world.upload)
     assert (removed.removal, removed.error) == (Removal.ABORTED, REFUSALS[answer])
@@ -384,30 +318,24 @@ def test_an_abort_in_the_dark_is_not_sent(listing: str, head: str | None) -> Non
     assert "abort_upload" not in world.sent
 
 
-@pytest.mark.parametrize("listing", ["403", "501", "no answer"])
-def test_an_abort_that_nobody_can_prove_is_left_as_sent(listing: str) -> None:
-    """Neither parts nor uploads may be listed: it is not called gone, and the refusal is told."""
-    world = World()
-    world.refused = {"list_parts": REFUSALS["403"], "list_uploads": REFUSALS[listing]}
-    removed = UploadRemover(world.runtime, look_first=False).remove(world.upload)
-    assert (removed.removal, removed.sent, removed.error) == (
-        Removal.LEFT,
-        True,
-        REFUSALS["403"],
-    )
-    assert world.sent.count("abort_upload") == 1
-
-
 @pytest.mark.parametrize(
-    "error",
-    [REFUSALS["no answer"], NotFound("no such bucket", status=404, code="NoSuchBucket")],
+    ("parts", "listing"),
+    [("403", "403"), ("403", "501"), ("403", "no answer"), ("no answer", ""), ("no bucket", "")],
 )
-def test_an_abort_that_cannot_be_proved_is_left_as_sent(error: StoreError) -> None:
-    """No answer, or a bucket that vanished: the abort may have taken effect."""
+def test_an_abort_that_nobody_can_prove_is_left_as_sent(parts: str, listing: str) -> None:
+    """Neither parts nor uploads may be listed, no answer comes, or the bucket has vanished: it is
+    not called gone, and the refusal is told."""
     world = World()
-    world.refused["list_parts"] = error
-    removed = UploadRemover(world.runtime, look_first=False).remove(world.upload)
-    assert (removed.removal, removed.sent) == (Removal.LEFT, True)
+    world.refused = {"list_parts": {**REFUSALS, "no bucket": NO_BUCKET}[parts]}
+    if listing:
+        world.refused["list_uploads"] = REFUSALS[listing]
+    left = UploadRemover(world.runtime, look_first=False).remove(world.upload)
+    assert (left.removal, left.sent, left.error) == (
+        Removal.LEFT, True, world.refused["list_parts"]
+    )  # fmt: skip
+    assert world.sent.count("abort_upload") == 1
+    look = upload_state(world.runtime, world.upload)
+    assert parts == "403" or (look.state, look.ended) == (UploadState.UNKNOWN, False)
 
 
 def test_a_listing_of_longer_keys_is_no_listing_of_the_upload() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import pytest
 
 from magic_committer._pool import Pool, ThreadPool
 from magic_committer._runtime import Runtime, SystemClock
@@ -37,17 +40,22 @@ def failing(error: BaseException, verb: str, part: int = 0) -> Callable[[Request
     return before
 
 
+def need_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it be a system where a temporary file has a name."""
+    exists = os.path.exists
+    monkeypatch.setattr("os.path.exists", lambda path: "/fd/" not in str(path) and exists(path))
+
+
 class LazyFuture:
     """A function that runs when somebody waits for it."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
-        self._function: Callable[[], Any] | None = function
-        self._value: Any = None
+        self._function, self._ran = function, False
 
     def wait(self, seconds: float) -> bool:
-        if self._function is not None:
-            function, self._function = self._function, None
-            self._value = function()
+        if not self._ran:
+            self._ran = True
+            self._value = self._function()
         return True
 
     def result(self) -> Any:
@@ -58,7 +66,7 @@ class LazyFuture:
         return None
 
     def done(self) -> bool:
-        return self._function is None
+        return self._ran
 
 
 class LazyPool(ThreadPool):
