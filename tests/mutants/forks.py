@@ -30,6 +30,8 @@ PRELOADED = (
     "s3transfer.manager", "tenacity", "unittest.mock",
 )  # fmt: skip
 """Loaded once, before the first fork; the library is not among them."""
+WALL_SECONDS = 1800.0
+"""After this a child is killed."""
 
 
 class BrokenError(RuntimeError):
@@ -109,7 +111,7 @@ class Forks:
         with contextlib.suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)  # as the child does: whoever is first
         self._selector.register(ours, selectors.EVENT_READ)
-        deadline = time.monotonic() + work.wall_seconds
+        deadline = time.monotonic() + WALL_SECONDS
         self._running[ours] = _Running(steps, work, pid, scratch, deadline)
 
     def _ready(self) -> list[int]:

@@ -62,6 +62,14 @@ class Mutant:
         self.change(tree)
         return ast.fix_missing_locations(tree)
 
+    def is_program(self) -> bool:
+        """Whether the changed module is a program at all."""
+        try:
+            compile(self.tree(), "mutant", "exec", dont_inherit=True)
+        except SyntaxError:
+            return False
+        return True
+
     def diff(self) -> str:
         before, after = (
             ast.unparse(_only(tree, self.place)).splitlines()

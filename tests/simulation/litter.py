@@ -47,7 +47,7 @@ def hadoop_job(world: World) -> str:
         key, body = f"{DEST.prefix}{name}", f"Hadoop writes {name}".encode()
         upload_id = store.start_upload(key)
         part = store._bucket.put_part(world.own_key(key), upload_id, 1, body, md5(body), None)
-        world.watch.foreign_upload(upload_id, key)
+        truth.note_upload(upload_id, key, None)
         truth.hadoop[upload_id] = HadoopTruth(HADOOP, key, body)
         uploads[name] = key, upload_id, part
     job = StartedJob(HADOOP, "", world.dest.url, USUAL_TERMS, False, "", False)

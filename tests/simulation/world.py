@@ -222,15 +222,17 @@ class World:
 
     def foreign_delete(self, key: str) -> None:
         self.store.delete_object(key)
-        self.watch.foreign_delete(key)
+        self.watch.truth.note_gone(key)
 
     def foreign_upload(self, key: str) -> None:
-        self.watch.foreign_upload(self.store.start_upload(key), key)
+        self.watch.truth.note_upload(self.store.start_upload(key), key, None)
 
     def foreign_abort(self, upload_id: str) -> None:
         """A lifecycle rule, or a Hadoop neighbour, aborts an upload."""
+        truth = self.watch.truth
         self.store.drop_upload(upload_id)
-        self.watch.foreign_abort(upload_id)
+        truth.open.discard(upload_id)
+        truth.meddled.add(truth.uploads[upload_id].key)
 
     def planned_uploads(self) -> list[str]:
         """Open uploads of jobs that are being completed."""
