@@ -64,13 +64,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. ``words``: as protocol.md says it. promises: one of them breaks, within
-    ``seeds_max`` seeds. ``focus``: what the schedules go for. ``on_trees``: jobs of renames show it
-    too."""
+    """One rule. ``words``: as protocol.md says it. promises: one of them breaks, at the seed
+    ``known``, or within ``seeds_max``. ``focus``: what the schedules go for. ``on_trees``: jobs of
+    renames show it too."""
 
     name: str
     words: str
     promises: tuple[str, ...]
+    known: int
     seeds_max: int
     on_trees: bool
     focus: Focus
@@ -100,10 +101,13 @@ def _read(text: str) -> tuple[tuple[Rule, ...], dict[str, str]]:
         name, _, words = first.partition(": ")
         promises, seeds, *focus = lines[0].split(" | ")
         count, _, trees = seeds.partition(",")
-        going_for = _focus(focus[0]) if focus else EVERYTHING
-        changes = tuple(_changes(lines[1:]))
-        broken = tuple(promises.split())
-        rules.append(Rule(name, words, broken, int(count), bool(trees), going_for, changes))
+        known, seeds_max = map(int, count.split(" of "))
+        rules.append(
+            Rule(
+                name, words, tuple(promises.split()), known - 1, seeds_max, bool(trees),
+                _focus(focus[0]) if focus else EVERYTHING, tuple(_changes(lines[1:])),
+            )
+        )  # fmt: skip
     return tuple(rules), unseen
 
 
@@ -159,12 +163,13 @@ class Bite:
     clean: bool
 
 
-def bite(name: str, first: int = 0, last: int | None = None) -> Bite:
-    """Remove one rule and look for a seed that shows it: from the first to before the last; None:
-    as many as the rule allows."""
+def bite(name: str, known_only: bool = False) -> Bite:
+    """Remove one rule and look for a seed that shows it: first the one that is known, then as many
+    as the rule allows."""
     rule = next(rule for rule in EVERYWHERE if rule.name == name)
-    end = rule.seeds_max if last is None else min(last, rule.seeds_max)
-    seed, violation = _caught(rule, range(first, end))
+    seed, violation = _caught(rule, range(rule.known, rule.known + 1))
+    if seed is None and not known_only:
+        seed, violation = _caught(rule, range(rule.seeds_max))
     if seed is None:
         return Bite(name, None, None, clean=True)
     (green,) = quietly(seed, 1, rule.focus)
