@@ -315,7 +315,9 @@ def _run_missing(world: World, run: JobRun) -> bool:
     for name in run.tasks:
         if name not in retried and not any(m.task == name for m in run.messages):
             retried.add(name)
-            _run_again(world, run, name)
+            run.working[name] += 1
+            again = partial(task, world, run, name, "well")
+            world.start(f"{run.name}/{name}-again", "task", again)
     while any(run.working[name] for name in retried):
         world.scheduler.hear(run.bell)
     return _all_done(run)
@@ -323,11 +325,6 @@ def _run_missing(world: World, run: JobRun) -> bool:
 
 def _all_done(run: JobRun) -> bool:
     return {message.task for message in run.messages} >= set(run.tasks)
-
-
-def _run_again(world: World, run: JobRun, name: str) -> None:
-    run.working[name] += 1
-    world.start(f"{run.name}/{name}-again", "task", partial(task, world, run, name, "well"))
 
 
 def _commit(

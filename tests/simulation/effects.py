@@ -363,7 +363,7 @@ class Effects(Telling):
         if upload_id in self.truth.open or there is None or there.upload != upload_id:
             return
         self.truth.store.delete_object(key)
-        self.truth.note_lost(key)
+        self.truth.objects.pop(key, None)
 
     def foreign_object(self, key: str) -> None:
         """Another program wrote an object."""

@@ -28,6 +28,7 @@ from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, local, sender
 from tests.concrete import BY_NAME, Uploading
 from tests.simulation.faults import NOT_ON_TREES, Injector
+from tests.simulation.kinds import object_of
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
 from tests.simulation.tree import Tree
@@ -244,7 +245,7 @@ class World:
         """Keys of data that jobs of ours are writing."""
         truth = self.watch.truth
         keys = {truth.uploads[upload].key for upload in truth.open}
-        return sorted(key for key in keys if truth.is_data(key))
+        return sorted(key for key in keys if object_of(key) == "data")
 
     def own_key(self, key: str) -> str:
         """What a job calls a key of the truth."""
