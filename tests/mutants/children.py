@@ -9,7 +9,6 @@ that nothing is left of it.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import resource
 import shutil
@@ -23,6 +22,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -115,13 +115,15 @@ class Answer:
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def live(mutant: Mutant | None, work: Work, answer_to: int, parent: int, scratch: Path) -> None:
-    """The whole life of a child; does not return. ``parent``: the end of a pipe that ends with the
-    parent."""
+def live(
+    mutant: Mutant | None, work: Work, answer_to: Connection, parent: tuple[int, int], scratch: Path
+) -> None:
+    """The whole life of a child; does not return. ``parent``: a pipe that ends with the parent."""
     code = 1
     try:
         os.setpgid(0, 0)
-        threading.Thread(target=_end_with, args=(parent, scratch.parent), daemon=True).start()
+        os.close(parent[1])
+        threading.Thread(target=_end_with, args=(parent[0], scratch.parent), daemon=True).start()
         threading.Thread(target=_end_idle, daemon=True).start()
         log = os.open(scratch / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
@@ -134,9 +136,7 @@ def live(mutant: Mutant | None, work: Work, answer_to: int, parent: int, scratch
         gc.freeze()
         if mutant is not None:
             install(mutant)
-        answer = work.done(scratch)
-        with os.fdopen(answer_to, "wb") as pipe:
-            pipe.write(json.dumps(answer.__dict__).encode() + b"\n")
+        answer_to.send(work.done(scratch))
         code = 0
     except BaseException:
         traceback.print_exc()
