@@ -7,7 +7,7 @@ model's words, is what the generator is sent. So the order of requests *and* wha
 answer are held against the model. A trace may end early (a crash, or an error that was raised).
 
 What is not held against it, because no promise can depend on it (`is_left_out`): parts of uploads;
-the proof of the store; the HEAD of the fence that finds it changed, for a GET follows; markers
+the HEAD of the fence that finds it changed, for a GET follows; markers
 under the magic path, which nobody reads; a recovery's look how old the job is (`looks`); the proof
 of an abort (`Stutters`), for the model's aborts are final; closed records of other jobs, for these
 are over. A walk through the directories of a destination is one listing (`_walked`), for the model
@@ -161,7 +161,7 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
     ``known``: of attempts: ``name``; of the last two also ``of_task`` and ``closed``, the trace by
     which this handle closed its files; of ``commit``: ``results``, its `TaskCommit`s (None: it
     lists)."""
-    trace = _unproved(kind, _walked(trace, job), JobPaths(Destination.parse(job.dest), job.id))
+    trace = _walked(trace, job)
     stutters = Stutters(trace, job)
     if stutters.problem:
         return stutters.problem
@@ -201,23 +201,6 @@ def _next(steps: list[Sent], translator: _Translator, request: Any) -> Sent | No
         if not translator.may_wait(step, request):
             return None
     return None
-
-
-def _unproved(kind: str, trace: list[Sent], paths: JobPaths) -> list[Sent]:
-    """The trace without the proof of the store: all of a setup's, and what a driver asks before its
-    plan, whose process did not start the job."""
-    if kind not in ("setup", "commit"):
-        return trace
-    probe, proof = f"{paths.directory}probe-", True
-    kept: list[Sent] = []
-    for step in trace:
-        proof = proof and not (kind == "commit" and step.verb == "put" and "/_plan-" in step.key)
-        asks = step.key.startswith(probe) or (
-            kind == "setup" and step.verb == "head" and step.key == paths.record
-        )
-        if not (proof and asks):
-            kept.append(step)
-    return kept
 
 
 def _walked(trace: Sequence[Sent], job: StartedJob) -> list[Sent]:
@@ -337,7 +320,6 @@ class _Translator:
             named=False, marks=terms.mark_success,
         )  # fmt: skip
         self._own: dict[str, Record] = {}  # by production's nonce
-        self._written: set[bytes] = set()  # records whose PUT took effect
         plans = [s.key for s in trace if s.verb == "put" and self._is_plan(s.key)]
         plans = list(dict.fromkeys(plans))
         announces = terms.mode in BY_PARTITION
@@ -446,11 +428,6 @@ class _Translator:
         answered = not isinstance(step.answer, StoreError)
         if step.verb == "put_part":
             return True
-        if step.verb == "put" and step.key == self._paths.record:
-            again = step.body in self._written and isinstance(step.answer, PreconditionFailed)
-            if answered:
-                self._written.add(step.body)
-            return again  # the proof of the store: what was written once is sent again
         if step.verb in ("put", "head") and self._is_magic_marker(step.key):
             return True
         if step.verb == "head" and answered and step.key == self._paths.record:

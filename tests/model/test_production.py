@@ -17,6 +17,7 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.model.production import Recorder, Sent, accepts, refusal
 from tests.promises.hands import At, StillClock, committed_task, failing, record_put, stored
+from tests.simulation.world import knows_all
 
 DEST = "s3://bucket/t"
 
@@ -25,6 +26,7 @@ DEST = "s3://bucket/t"
 def store() -> Iterator[MemoryStore]:
     """The in-memory store of the bucket ``bucket``."""
     with memory_store(clock=StillClock()) as store:
+        knows_all(store.identity)
         yield store
 
 

@@ -84,6 +84,11 @@ class JobRun:
         return list(first.values())
 
 
+def knows_all(identity: str) -> None:
+    """Let this process know that a store keeps all that is asked of it."""
+    probe._known[identity] = {want: probe._Finding(True) for want in get_args(probe.Want)}
+
+
 class _Now:
     """The world's time, as a clock."""
 
@@ -137,8 +142,7 @@ class World:
             one.start()
         probe._known.clear()  # what a process has learnt of its store
         if chance.random() < 0.7:
-            all_kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
-            probe._known[self.store.identity] = all_kept
+            knows_all(self.store.identity)
         # The store shows all open uploads: no cleanup asks.
         known = probe._known.setdefault(self.store.identity, {})
         known["uploads_by_prefix"] = probe._Finding(True)
