@@ -15,8 +15,7 @@ from tests.model.actors.driver import abort as abort_job
 from tests.model.actors.driver import driver, start_and_commit
 from tests.model.actors.job import LEDGER, Accepted, Job
 from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
-from tests.model.actors.shared import aborting, committing
-from tests.model.actors.task import alive, attached, attempt, closer, late
+from tests.model.actors.task import aborting, alive, attached, attempt, closer, committing, late
 from tests.model.promises import Promised
 from tests.model.scenery import (
     Entries,

@@ -54,7 +54,7 @@ from magic_committer.protocol.record import (
     TaskCommit,
 )
 from magic_committer.stores.base import ObjectInfo, ObjectStore, StoredObject
-from tests.model.actors import driver, others, shared, task
+from tests.model.actors import driver, others, task
 from tests.model.actors.job import Job, Steps
 from tests.model.search import writes_the_record
 from tests.model.store import (
@@ -362,9 +362,9 @@ class _Translator:
                 (file,) = (self.key(s.key) for s in self._trace if s.verb == "create_upload")
                 return task.closer(self.model, name, file)
             case "commit attempt":
-                return shared.committing(self.model, name, of_task, self._own_files(closed))
+                return task.committing(self.model, name, of_task, self._own_files(closed))
             case "abort attempt":
-                return shared.aborting(self.model, name, of_task, self._own_files(closed))
+                return task.aborting(self.model, name, of_task, self._own_files(closed))
         raise ValueError(f"no actor {kind!r}")
 
     # Requests -------------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ def _rows(columns: int) -> list[list[str]]:
     return [row for row in rows if len(row) == columns][2:]
 
 
-RULES = tuple(Rule(*row[:4], int(row[4]), int(row[5])) for row in _rows(6))
+RULES = tuple(
+    Rule(name, section, promise, where, int(faults), int(requests))
+    for name, section, promise, where, faults, requests in _rows(6)
+)
 NOT_SEARCHED = dict(_rows(2))
 """Rules that this search cannot see, and why: the simulator's, where they are anybody's."""

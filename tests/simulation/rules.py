@@ -46,7 +46,8 @@ class Change:
         found: Any = import_module(f"magic_committer.{module}")
         for name in self.place.split("."):
             found = inspect.getattr_static(found, name)
-        return inspect.unwrap(found.fget if isinstance(found, property) else found)
+        function: Any = found.fget if isinstance(found, property) else found
+        return inspect.unwrap(function)
 
     def code(self) -> CodeType:
         """The function's code with the change. Raises `GoneError`: the old text is not there."""
@@ -112,9 +113,11 @@ def _read(text: str) -> tuple[tuple[Rule, ...], dict[str, str]]:
 
 
 def _focus(text: str) -> Focus:
-    given: dict[str, Any] = dict(part.split("=") for part in text.split("; "))
-    lists = ("modes", "others", "deeds")
-    return Focus(**{k: tuple(v.split(",")) if k in lists else v for k, v in given.items()})
+    given: dict[str, Any] = {}
+    for name, _, value in (part.partition("=") for part in text.split("; ")):
+        lists = name in ("modes", "others", "deeds")
+        given[name] = tuple(value.split(",")) if lists else value
+    return Focus(**given)
 
 
 def _changes(lines: list[str]) -> Iterator[Change]:
