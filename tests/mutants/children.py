@@ -32,38 +32,34 @@ from tests.mutants.source import PACKAGE, ROOT, Mutant
 IDLE_SECONDS = 90.0
 IDLE_CPU_SECONDS = 0.05
 """A child that uses less of its processor in that time waits for ever."""
-NO_TESTS = 5
-"""pytest's exit code where no test was found."""
+NO_TESTS = (4, 5)
+"""pytest's exit codes where no test was found."""
 
 
 @dataclass(frozen=True)
 class TestRun:
-    """Run tests until one fails. ``order``: their node ids, the likeliest first; those that are not
-    there are passed over. ``whole_files``: they are modules, and all their tests are meant.
+    """Run tests until one fails. ``order``: their node ids, or modules, the likeliest first.
     ``cpu_seconds``: of its processor: not so much the machine's load."""
 
     order: tuple[str, ...]
     _: KW_ONLY
     name: str
-    whole_files: bool = False
     cpu_seconds: int = 150
 
     def done(self, scratch: Path) -> Answer:
         """Do it, in this process."""
         import pytest
 
-        plugin = Order(self.order, self.whole_files)
-        files = list(dict.fromkeys(name.partition("::")[0] for name in self.order))
-        there = [name for name in files if (ROOT / name).is_file()]
+        failed = Failed()
         options = ["-q", "-x", "-p", "no:cacheprovider", f"--basetemp={scratch / 'pytest'}"]
         try:
-            code = int(pytest.main([*options, *there], [plugin])) if there else NO_TESTS
+            code = int(pytest.main([*options, *self.order], [failed]))
         except Exception:  # its end fails too, where a failed test has left something open
-            if not plugin.failed:
+            if not failed.name:
                 raise
-        if plugin.failed:
-            return Answer(True, plugin.failed)
-        if code not in (0, NO_TESTS):
+        if failed.name:
+            return Answer(True, failed.name)
+        if code not in (0, *NO_TESTS):
             return Answer(broken=f"pytest ended with {code}, and no test failed")
         return Answer()
 
@@ -191,30 +187,17 @@ def install(mutant: Mutant) -> None:
     sys.meta_path.insert(0, _Changed(mutant))
 
 
-# Tests --------------------------------------------------------------------------------------------
+class Failed:
+    """A plugin of pytest: the test that failed first."""
 
-
-class Order:
-    """A plugin of pytest: the wanted tests only, in the wanted order; and which failed."""
-
-    def __init__(self, order: Sequence[str], whole_files: bool) -> None:
-        self._place = {name: number for number, name in enumerate(order)}
-        self._whole_files = whole_files
-        self.failed = ""
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Leave out what is not wanted."""
-        if self._whole_files:
-            return
-        items[:] = [item for item in items if item.nodeid in self._place]
-        items.sort(key=lambda item: self._place[item.nodeid])
+    name = ""
 
     def pytest_collectreport(self, report: Any) -> None:
         """A test module that cannot be imported."""
-        if report.failed and not self.failed:
-            self.failed = f"import of {report.nodeid}"
+        if report.failed:
+            self.name = self.name or f"import of {report.nodeid}"
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """The end of a test, or of its set-up."""
-        if report.failed and not self.failed:
-            self.failed = report.nodeid
+        if report.failed:
+            self.name = self.name or report.nodeid

@@ -113,10 +113,10 @@ def _works(mutant: Mutant, killer: Killer | None) -> Iterator[TestRun | Schedule
     if mutant.path.startswith(ADAPTER):
         found = (file for pattern in ADAPTER_TESTS for file in sorted(ROOT.glob(pattern)))
         files = tuple(file.relative_to(ROOT).as_posix() for file in found)
-        yield TestRun(files, name="the adapter's own", whole_files=True)
+        yield TestRun(files, name="the adapter's own")
     rest = SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:3]
-    yield TestRun(tuple(_files(mutant, *SUITES[:1])), name="promises", whole_files=True)
-    yield TestRun(tuple(_files(mutant, *rest)), name="units and commands", whole_files=True)
+    yield TestRun(tuple(_files(mutant, *SUITES[:1])), name="promises")
+    yield TestRun(tuple(_files(mutant, *rest)), name="units and commands")
     yield Schedules((("", 0, SEEDS), *((name, 0, SEEDS_OF_A_FOCUS) for name in FOCI)))
 
 
