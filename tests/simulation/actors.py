@@ -200,18 +200,17 @@ def by_name(
         if world.chance.random() < 0.8:
             world.scheduler.await_if_possible(written)
         attempt = world.committer(actor, run.started).attempt(name, shared)
-        with suppress(MagicError):
-            try:
-                result = attempt.commit()
-            except MagicError:
-                with suppress(MagicError):
-                    attempt.abort()
-                raise
-            world.scheduler.turn()
-            known = world.watch.truth.attempts.get((attempt.job.uuid, shared))
-            if known is not None:
-                known.told = True
-            run.messages.append(result)
+        try:
+            result = attempt.commit()
+        except MagicError:
+            with suppress(MagicError):
+                attempt.abort()
+            return
+        world.scheduler.turn()
+        known = world.watch.truth.attempts.get((attempt.job.uuid, shared))
+        if known is not None:
+            known.told = True
+        run.messages.append(result)
     finally:
         _attempt_ends(world, run, name)
 
