@@ -21,9 +21,9 @@ requests, and may be answered after them, as long as nothing is changed but by a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from magic_committer.commit.ready import from_pending, is_tombstone
 from magic_committer.errors import (
@@ -290,20 +290,12 @@ class Stutters:
             self._ids.add(id(step))
 
 
-class _Version(NamedTuple):
+@dataclass(frozen=True)
+class _Version:
     """An object of data as a store shows it; of two looks the same if the ETag is."""
 
     etag: str
-    token: tuple[str, str] = ("", "")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Version) and self.etag == other.etag
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self.etag)
+    token: tuple[str, str] = field(default=("", ""), compare=False)
 
 
 class _Translator:

@@ -1,6 +1,6 @@
 """The rules that can be taken away, in tests only, and the promise that breaks without each.
 
-`RULES` is what the table in rules.md says: a test searches each rule's configuration without the
+`RULES` is what the table in rules.txt says: a test searches each rule's configuration without the
 rule and wants the named promise broken, and searches every configuration with all rules in place
 and wants nothing broken. `python -m tests.model --table` prints it.
 """
@@ -14,7 +14,7 @@ from tests.model.configurations import CONFIGURATIONS
 from tests.model.search import Search
 from tests.model.trace import Result
 
-TABLE = Path(__file__).with_name("rules.md")
+TABLE = Path(__file__).with_name("rules.txt")
 
 
 @dataclass(frozen=True)
