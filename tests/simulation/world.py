@@ -133,13 +133,9 @@ class World:
         """What the drivers of a streaming query do (`streams.Query`); None: there is no query."""
         self.latencies: tuple[float, ...] = (0.0,)
         """Of processes, in seconds: from these each one's is drawn."""
-        self._patches: list[Any] = [
-            patch.object(_wiring, "runtime_for", lambda *_: self.runtime(self.actor)),
-            patch.object(_wiring, "pool", self),
-            patch.object(_wiring, "blocks", self.blocks),
-        ]
-        for one in self._patches:
-            one.start()
+        mine: dict[str, Any] = {"pool": self, "blocks": self.blocks}
+        mine["runtime_for"] = lambda *_: self.runtime(self.actor)
+        self._ends.enter_context(patch.multiple(_wiring, **mine))
         probe._known.clear()  # what a process has learnt of its store
         if chance.random() < 0.7:
             knows_all(self.store.identity)
@@ -270,8 +266,6 @@ class World:
 
     def close(self) -> None:
         """End what is left of this world in the process that simulates it."""
-        for one in self._patches:
-            one.stop()
         self.store.before = self.store.after = None
         sender._unsettled.clear()
         self._ends.close()
