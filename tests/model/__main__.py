@@ -13,7 +13,7 @@ import sys
 import time
 
 from tests.model.configurations import CONFIGURATIONS
-from tests.model.rules import RULES, table
+from tests.model.rules import RULES, TABLE
 from tests.model.search import STATES_MAX, Search
 
 NOTHING: frozenset[str] = frozenset()
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", action="store_true", help="print the removed rules")
     given = parser.parse_args(arguments)
     if given.table:
-        print(table())
+        print(TABLE.read_text(encoding="utf-8"))
         return 0
     if given.without:
         for rule in RULES:

@@ -15,8 +15,7 @@ from tests.model.actors.driver import abort as abort_job
 from tests.model.actors.driver import driver, start_and_commit
 from tests.model.actors.job import LEDGER, Accepted, Job
 from tests.model.actors.others import adopter, batch, operator, overwriter, recovery, uploader
-from tests.model.actors.shared import aborting, committing
-from tests.model.actors.task import alive, attached, attempt, closer, late
+from tests.model.actors.task import aborting, alive, attached, attempt, closer, committing, late
 from tests.model.promises import Promised
 from tests.model.scenery import (
     Entries,
@@ -34,29 +33,31 @@ from tests.model.store import GHOST, SUCCESS, Data, Ledger, Marker
 
 Without = frozenset[str]
 Actors = tuple[Actor, ...]
+Two = tuple[tuple[Job, Job], Actors, Entries]
 
 CONFIGURATIONS: dict[str, Callable[[Without], Configuration]] = {}
 OLD = Data("", "", "old")
 
 
 def configuration(
-    *, faults: int = 1, promised: Promised | None = None, ends: bool = True,
+    *, faults: int = 1, promised: Promised | None = None, ends: bool = True, two: bool = False,
     forgetful: bool = False, costly: bool = False, denials: bool = False, **terms: Any,
-) -> Callable[[Callable[[Job], tuple[Actors, Entries]]], None]:  # fmt: skip
+) -> Callable[[Callable[[Any], tuple[Any, ...]]], None]:  # fmt: skip
     """Enter a configuration of one job under its function's name. The function gives the actors
-    around the job, and the store to begin with; its recovery and a cleanup come in the end.
-    ``ends``: they do. ``terms``: of the job."""
+    around the job, and the store to begin with; its recovery and a cleanup come in the end, if it
+    ``ends``. ``terms``: of the job. ``two``: of two jobs, which the function makes, and gives
+    first."""
 
-    def enter(function: Callable[[Job], tuple[Actors, Entries]]) -> None:
+    def enter(function: Callable[[Any], tuple[Any, ...]]) -> None:
         name = function.__name__.replace("_", " ")
 
         def made(without: Without) -> Configuration:
             job = Job(**terms, without=without)
-            actors, store = function(job)
+            jobs, actors, store = function(without) if two else ((job,), *function(job))
             return Configuration(
-                name, (*actors, *(in_the_end(job) if ends else ())), store, faults,
+                name, (*actors, *(in_the_end(*jobs) if ends else ())), store, faults,
                 forgetful=forgetful, costly=costly, denials=denials,
-                promised=promised or Promised(),
+                promised=promised or Promised(jobs=tuple(job.uuid for job in jobs)),
             )  # fmt: skip
 
         CONFIGURATIONS[name] = made
@@ -64,23 +65,9 @@ def configuration(
     return enter
 
 
-def of_two(
-    *, faults: int = 1, promised: Promised | None = None, ends: bool = True
-) -> Callable[[Callable[[Without], tuple[tuple[Job, Job], Actors, Entries]]], None]:
+def of_two(**how: Any) -> Callable[[Callable[[Without], Two]], None]:
     """The same of two jobs, which the function makes."""
-
-    def enter(function: Callable[[Without], tuple[tuple[Job, Job], Actors, Entries]]) -> None:
-        name = function.__name__.replace("_", " ")
-
-        def made(without: Without) -> Configuration:
-            jobs, actors, store = function(without)
-            everybody = (*actors, *(in_the_end(*jobs) if ends else ()))
-            whose = promised or Promised(jobs=tuple(job.uuid for job in jobs))
-            return Configuration(name, everybody, store, faults, promised=whose)
-
-        CONFIGURATIONS[name] = made
-
-    return enter
+    return configuration(two=True, **how)
 
 
 def _recovering(job: Job) -> Actor:
@@ -272,7 +259,7 @@ def _starting(
     jobs: tuple[Job, Job],
     files: tuple[tuple[str, ...], tuple[str, ...]] = (("x",), ("x",)),
     old: str = "",
-) -> tuple[tuple[Job, Job], Actors, Entries]:
+) -> Two:
     """Two jobs that start at once, whose tasks are done: one for each of their files."""
     store: Entries = objects({old: OLD}) if old else {}
     actors: Actors = ()
@@ -285,9 +272,6 @@ def _starting(
         program = partial(start_and_commit, job, messages)
         actors = (*actors, actor(f"d{job.id[1:]}", job, program))
     return jobs, actors, store
-
-
-Two = tuple[tuple[Job, Job], Actors, Entries]
 
 
 @of_two(promised=ALONE, ends=False)

@@ -7,11 +7,11 @@ model's words, is what the generator is sent. So the order of requests *and* wha
 answer are held against the model. A trace may end early (a crash, or an error that was raised).
 
 What is not held against it, because no promise can depend on it (`is_left_out`): parts of uploads;
-the proof of the store; the HEAD of the fence that finds it changed, for a GET follows; markers
+the HEAD of the fence that finds it changed, for a GET follows; markers
 under the magic path, which nobody reads; a recovery's look how old the job is (`looks`); the proof
 of an abort (`Stutters`), for the model's aborts are final; closed records of other jobs, for these
-are over; a look and an abort that failed, for both are sent again (`_sent_again`). A walk through
-the directories of a destination is one listing (`_walked`), for the model has no directories there.
+are over. A walk through the directories of a destination is one listing (`_walked`), for the model
+has no directories there.
 Requests that a pool sends side by side, about
 different uploads, pendingsets or partitions, may come in any order (`may_wait`); those about
 records, plans and `_SUCCESS` may not. A listing of uploads is sent before the model's next
@@ -21,9 +21,9 @@ requests, and may be answered after them, as long as nothing is changed but by a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from magic_committer.commit.ready import from_pending, is_tombstone
 from magic_committer.errors import (
@@ -54,7 +54,7 @@ from magic_committer.protocol.record import (
     TaskCommit,
 )
 from magic_committer.stores.base import ObjectInfo, ObjectStore, StoredObject
-from tests.model.actors import driver, others, shared, task
+from tests.model.actors import driver, others, task
 from tests.model.actors.job import Job, Steps
 from tests.model.search import writes_the_record
 from tests.model.store import (
@@ -161,8 +161,7 @@ def refusal(kind: str, trace: Sequence[Sent], job: StartedJob, **known: Any) -> 
     ``known``: of attempts: ``name``; of the last two also ``of_task`` and ``closed``, the trace by
     which this handle closed its files; of ``commit``: ``results``, its `TaskCommit`s (None: it
     lists)."""
-    unproved = _unproved(kind, _walked(trace, job), JobPaths(Destination.parse(job.dest), job.id))
-    trace = _sent_again(unproved)
+    trace = _walked(trace, job)
     stutters = Stutters(trace, job)
     if stutters.problem:
         return stutters.problem
@@ -204,54 +203,6 @@ def _next(steps: list[Sent], translator: _Translator, request: Any) -> Sent | No
     return None
 
 
-def _unproved(kind: str, trace: list[Sent], paths: JobPaths) -> list[Sent]:
-    """The trace without the proof of the store: all of a setup's, and what a driver asks before its
-    plan, whose process did not start the job."""
-    if kind not in ("setup", "commit"):
-        return trace
-    probe, proof = f"{paths.directory}probe-", True
-    kept: list[Sent] = []
-    for step in trace:
-        proof = proof and not (kind == "commit" and step.verb == "put" and "/_plan-" in step.key)
-        asks = step.key.startswith(probe) or (
-            kind == "setup" and step.verb == "head" and step.key == paths.record
-        )
-        if not (proof and asks):
-            kept.append(step)
-    return kept
-
-
-def _sent_again(trace: Sequence[Sent]) -> list[Sent]:
-    """The trace without what the model does in one: who looked at an upload before an abort that
-    was not answered, looks again before the next one. The model's looks and aborts are the last."""
-    left_out: set[int] = set()
-    for index, step in enumerate(trace):
-        if step.verb != "abort_upload" or not isinstance(step.answer, Unanswered):
-            continue
-        if any(_repeats(s, step) for s in trace[index + 1 :]):
-            left_out.add(id(step))
-            left_out.update(map(id, _look_before(trace[:index], step)))
-    return [step for step in trace if id(step) not in left_out]
-
-
-def _repeats(step: Sent, failed: Sent) -> bool:
-    """Whether a step looks again at what could not be aborted."""
-    looks = step.verb in ("head", "list_parts")
-    return looks and step.key == failed.key and step.upload_id in ("", failed.upload_id)
-
-
-def _look_before(ahead: Sequence[Sent], aborted: Sent) -> Iterator[Sent]:
-    """The look at an upload right before its abort."""
-    for step in reversed(ahead):
-        if step.verb == "list_parts" and step.upload_id == aborted.upload_id:
-            yield step
-        elif step.verb == "head" and step.key == aborted.key:
-            yield step
-            return
-        elif step.key == aborted.key:
-            return
-
-
 def _walked(trace: Sequence[Sent], job: StartedJob) -> list[Sent]:
     """The trace with each walk through the destination's directories as one listing."""
     dest = Destination.parse(job.dest)
@@ -276,11 +227,10 @@ class Stutters:
     * ListParts behind each abort, and HEAD of its key if it was looked at before: they prove what
       the model's abort is by itself, and change nothing but a count. That they are there is held
       against production, here.
-    * Closed records of drawn ids: who leaves one looks at others, who reads records takes old ones
-      along. "Closed" and "absent" are the same answer to every other job ("It is over").
+    * Reads of other jobs' records by who has closed its own: it looks for old closed ones.
 
     Attributes:
-        problem: an abort without a proof, a delete of what is not closed; "" if there is none.
+        problem: an abort without a proof; "" if there is none.
     """
 
     def __init__(self, trace: Sequence[Sent], job: StartedJob) -> None:
@@ -288,7 +238,6 @@ class Stutters:
         self.problem = ""
         self._dest = Destination.parse(job.dest)
         self._own = JobPaths(self._dest, job.id).record
-        self._closed: set[str] = set()  # records of other jobs, as they were read last
         self._tidies = self._has_closed = False
         for index, step in enumerate(trace):
             if step.verb == "abort_upload" and not isinstance(step.answer, Unanswered):
@@ -331,43 +280,22 @@ class Stutters:
         return False
 
     def _tidy(self, step: Sent) -> None:
-        answered = not isinstance(step.answer, StoreError)
-        if step.verb == "put" and step.key == self._own and answered:
+        if step.verb == "put" and step.key == self._own and not isinstance(step.answer, StoreError):
             self._has_closed = JobRecord.decode(step.body, step.key).state is State.CLOSED
-        if step.verb == "list" and step.key == self._dest.jobs_prefix:
+        listed = step.verb == "list" and step.key == self._dest.jobs_prefix
+        if listed:
             self._tidies = self._has_closed and "start_after" in step.options
-            if self._tidies:
-                self._ids.add(id(step))
-        if step.key == self._own or not step.key.endswith("/_job.json"):
-            return
-        if step.verb == "get":
-            self._closed.discard(step.key)
-            if answered:
-                record = JobRecord.decode(step.answer.body, step.key)
-                if record.state is State.CLOSED and not record.given_id:
-                    self._closed.add(step.key)
-            if self._tidies:
-                self._ids.add(id(step))
-        elif step.verb == "delete_one":
+        other = step.verb == "get" and step.key.endswith("/_job.json") and step.key != self._own
+        if self._tidies and (listed or other):
             self._ids.add(id(step))
-            if step.key not in self._closed or step.options.get("if_match") is None:
-                self.problem = f"production deleted another job's record: {step}"
 
 
-class _Version(NamedTuple):
+@dataclass(frozen=True)
+class _Version:
     """An object of data as a store shows it; of two looks the same if the ETag is."""
 
     etag: str
-    token: tuple[str, str] = ("", "")
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Version) and self.etag == other.etag
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self.etag)
+    token: tuple[str, str] = field(default=("", ""), compare=False)
 
 
 class _Translator:
@@ -384,7 +312,6 @@ class _Translator:
             named=False, marks=terms.mark_success,
         )  # fmt: skip
         self._own: dict[str, Record] = {}  # by production's nonce
-        self._written: set[bytes] = set()  # records whose PUT took effect
         plans = [s.key for s in trace if s.verb == "put" and self._is_plan(s.key)]
         plans = list(dict.fromkeys(plans))
         announces = terms.mode in BY_PARTITION
@@ -427,9 +354,9 @@ class _Translator:
                 (file,) = (self.key(s.key) for s in self._trace if s.verb == "create_upload")
                 return task.closer(self.model, name, file)
             case "commit attempt":
-                return shared.committing(self.model, name, of_task, self._own_files(closed))
+                return task.committing(self.model, name, of_task, self._own_files(closed))
             case "abort attempt":
-                return shared.aborting(self.model, name, of_task, self._own_files(closed))
+                return task.aborting(self.model, name, of_task, self._own_files(closed))
         raise ValueError(f"no actor {kind!r}")
 
     # Requests -------------------------------------------------------------------------------------
@@ -493,11 +420,6 @@ class _Translator:
         answered = not isinstance(step.answer, StoreError)
         if step.verb == "put_part":
             return True
-        if step.verb == "put" and step.key == self._paths.record:
-            again = step.body in self._written and isinstance(step.answer, PreconditionFailed)
-            if answered:
-                self._written.add(step.body)
-            return again  # the proof of the store: what was written once is sent again
         if step.verb in ("put", "head") and self._is_magic_marker(step.key):
             return True
         if step.verb == "head" and answered and step.key == self._paths.record:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import memory_store
 from tests.model.production import Recorder, Sent, accepts, refusal
 from tests.promises.hands import At, StillClock, committed_task, failing, record_put, stored
+from tests.simulation.world import knows_all
 
 DEST = "s3://bucket/t"
 
@@ -25,6 +27,7 @@ DEST = "s3://bucket/t"
 def store() -> Iterator[MemoryStore]:
     """The in-memory store of the bucket ``bucket``."""
     with memory_store(clock=StillClock()) as store:
+        knows_all(store.identity)
         yield store
 
 
@@ -35,6 +38,11 @@ def recorder(store: MemoryStore) -> Iterator[Recorder]:
     register_store(recorder, StillClock())
     yield recorder
     unregister_store(recorder)
+
+
+def held(recorder: Recorder, kind: str, job: mc.Job, **known: Any) -> None:
+    """Hold what was recorded since the last time against the model."""
+    assert refusal(kind, recorder.take(), job._started, **known) == ""
 
 
 def attempts(job: mc.Job, recorder: Recorder) -> list[tuple[TaskCommit, list[Sent]]]:
@@ -62,14 +70,13 @@ def test_a_job_is_a_path_of_the_model(
     """Setup, both tasks and the driver of a job send what the model's processes send, and go on as
     they do."""
     job = mc.start(DEST, accept=accept, track="memory", job_id=job_id)
-    assert refusal("setup", recorder.take(), job._started) == ""
+    held(recorder, "setup", job)
     done = attempts(job, recorder)
     for result, trace in done:
         assert refusal("attempt", trace, job._started, name=result.attempt) == ""
     results = [result for result, _ in done] if accept == "results" else None
     job.commit(results)
-    trace = recorder.take()
-    assert refusal("commit", trace, job._started, results=results) == ""
+    held(recorder, "commit", job, results=results)
 
 
 @pytest.mark.parametrize("beside", ["nobody", "an append", "a neighbour"])
@@ -98,7 +105,7 @@ def test_a_job_of_each_mode_is_a_path_of_the_model(
         store.before = store.after = None
     recorder.take()
     job = mc.start(DEST, mode=mode, accept="results", track="memory")
-    assert refusal("setup", recorder.take(), job._started) == ""
+    held(recorder, "setup", job)
     results = [committed_task(job, task, {f"p={task}/a.csv": b"1"}) for task in ("1", "2")]
     recorder.take()
     assert job.commit(results).outcome == "committed"
@@ -168,10 +175,21 @@ def test_a_decision_that_was_not_answered_is_a_path_of_the_model(
 # Attempts that several handles share --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ends", ["commit", "abort", "committed first", "aborted first", "late"])
-def test_handles_on_one_attempt_are_paths_of_the_model(recorder: Recorder, ends: str) -> None:
-    """One handle closes a file; another commits or aborts the attempt, before or after it, or the
-    job has ended: each sends what the model's handles send."""
+@pytest.mark.parametrize(
+    ("first", "then", "well"),
+    [
+        ("commit", "abort", False),
+        ("abort", "abort", True),
+        ("commit", "commit", True),
+        ("abort", "commit", False),
+        ("late", "commit", False),
+    ],
+)
+def test_handles_on_one_attempt_are_paths_of_the_model(
+    recorder: Recorder, first: str, then: str, well: bool
+) -> None:
+    """One handle closes a file; another commits or aborts the attempt before it does, or the job
+    has ended: each sends what the model's handles send."""
     job = mc.start(DEST, accept="listing", track="s3")
     one, two = job.task("1", attempt="a1"), job.task("1", attempt="a1")
     recorder.take()
@@ -179,28 +197,15 @@ def test_handles_on_one_attempt_are_paths_of_the_model(recorder: Recorder, ends:
         f.write(b"1")
     closed = recorder.take()
     known = {"name": "a1", "of_task": "1"}
-    if ends in ("committed first", "aborted first", "late"):
-        if ends == "late":
-            job.abort()
-            recorder.take()
-        else:
-            (two.commit if ends == "committed first" else two.abort)()
-            kind = "commit attempt" if ends == "committed first" else "abort attempt"
-            assert refusal(kind, recorder.take(), job._started, **known) == ""
-        if ends == "committed first":
-            one.commit()
-        else:
-            with pytest.raises((mc.TaskFailed, mc.JobNotRunning)):
-                one.commit()
-        trace = recorder.take()
-        assert refusal("commit attempt", trace, job._started, closed=closed, **known) == ""
-        return
-    (two.commit if ends == "commit" else two.abort)()
-    assert refusal(f"{ends} attempt", recorder.take(), job._started, **known) == ""
-    with pytest.raises(mc.TaskFailed) if ends == "commit" else nullcontext():
-        one.abort()
-    trace = recorder.take()
-    assert refusal("abort attempt", trace, job._started, closed=closed, **known) == ""
+    if first == "late":
+        job.abort()
+        recorder.take()
+    else:
+        getattr(two, first)()
+        held(recorder, f"{first} attempt", job, **known)
+    with nullcontext() if well else pytest.raises((mc.TaskFailed, mc.JobNotRunning)):
+        getattr(one, then)()
+    held(recorder, f"{then} attempt", job, closed=closed, **known)
 
 
 @pytest.mark.parametrize("ends", ["well", "late", "committed", "aborted"])
@@ -288,13 +293,13 @@ def test_a_recovery_and_a_revert_are_paths_of_the_model(
     with pytest.raises(mc.CommitIncomplete):
         job.commit(results)
     store.before = None
-    assert refusal("commit", recorder.take(), job._started, results=results) == ""
+    held(recorder, "commit", job, results=results)
     if reverts:
         assert mc.abort(DEST, job.id, revert=True, options=one).outcome == "reverted"
     else:
         assert mc.recover(DEST, job.id, options=one).outcome == "committed"
     kind = "operator" if reverts else "recovery"
-    assert refusal(kind, recorder.take(), job._started) == ""
+    held(recorder, kind, job)
 
 
 def test_another_order_is_no_path_of_the_model(recorder: Recorder) -> None:

@@ -9,7 +9,6 @@ that nothing is left of it.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import resource
 import shutil
@@ -18,108 +17,109 @@ import sys
 import threading
 import time
 import traceback
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from tests.mutants import loading
-from tests.mutants.source import ROOT, Mutant
+from tests.mutants.source import PACKAGE, ROOT, Mutant
 
-PYTEST = ("-q", "-p", "no:cacheprovider")
 IDLE_SECONDS = 90.0
 IDLE_CPU_SECONDS = 0.05
 """A child that uses less of its processor in that time waits for ever."""
-NO_TESTS = 5
-"""pytest's exit code where no test was found."""
+NO_TESTS = (4, 5)
+"""pytest's exit codes where no test was found."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Work(ABC):
-    """What a child does. ``name``: in a word. wall_seconds: after this it is killed.
+@dataclass(frozen=True)
+class TestRun:
+    """Run tests until one fails. ``order``: their node ids, or modules, the likeliest first.
     ``cpu_seconds``: of its processor: not so much the machine's load."""
 
+    order: tuple[str, ...]
+    _: KW_ONLY
     name: str
-    wall_seconds: float = 1800.0
     cpu_seconds: int = 150
 
-    @abstractmethod
     def done(self, scratch: Path) -> Answer:
         """Do it, in this process."""
+        import pytest
 
-
-@dataclass(frozen=True)
-class TestRun(Work):
-    """Run tests until one fails. ``order``: their node ids, the likeliest first; those that are not
-    there are passed over. ``whole_files``: they are modules, and all their tests are meant."""
-
-    order: tuple[str, ...]
-    whole_files: bool = False
-
-    def done(self, scratch: Path) -> Answer:
-        plugin = Order(self.order, self.whole_files)
+        failed = Failed()
+        options = ["-q", "-x", "-p", "no:cacheprovider", f"--basetemp={scratch / 'pytest'}"]
         try:
-            code = run_pytest(self.order, scratch, plugin)
+            code = int(pytest.main([*options, *self.order], [failed]))
         except Exception:  # its end fails too, where a failed test has left something open
-            if not plugin.failed:
+            if not failed.name:
                 raise
-        if plugin.failed:
-            return Answer(True, plugin.failed, plugin.ran)
-        if code not in (0, NO_TESTS):
+        if failed.name:
+            return Answer(True, failed.name)
+        if code not in (0, *NO_TESTS):
             return Answer(broken=f"pytest ended with {code}, and no test failed")
-        return Answer(ran=plugin.ran)
+        return Answer()
 
 
 @dataclass(frozen=True)
-class Schedules(Work):
+class Schedules:
     """Run the simulator's schedules until a promise breaks. ``seeds``: ranges of seeds, each with
-    the name of what they go for ("": everything)."""
+    the name of the rule whose focus they have ("": everything)."""
 
     seeds: tuple[tuple[str, int, int], ...]
-    _: KW_ONLY
     name: str = "simulation"
     cpu_seconds: int = 200
 
     def done(self, scratch: Path) -> Answer:
+        """Do it, in this process."""
+        from tests.simulation.drawing import EVERYTHING
+        from tests.simulation.rules import RULES
         from tests.simulation.tally import quietly
 
-        known = foci()
-        ran = 0
+        foci = {"": EVERYTHING, **{rule.name: rule.focus for rule in RULES}}
         for name, first, count in self.seeds:
-            seed = first
+            seed, broken = first, ""
             try:
-                for result in quietly(first, count, known[name]) if name in known else ():
-                    ran += 1
-                    seed = result.seed
+                for result in quietly(first, count, foci[name]) if name in foci else ():
                     if result.violations:
-                        return _shown(name, seed, result.violations[0].promise, ran)
-                    seed += 1
+                        seed, broken = result.seed, result.violations[0].promise
+                        break
+                    seed = result.seed + 1
             except Exception as error:
-                return _shown(name, seed, type(error).__name__, ran)
-        return Answer(ran=ran)
+                broken = type(error).__name__
+            if broken:
+                by = f"seed {seed}{f' of {name!r}' if name else ''}: {broken}"
+                return Answer(True, by, extra={"focus": name, "seed": seed})
+        return Answer()
+
+
+Work = TestRun | Schedules
 
 
 @dataclass
 class Answer:
     """What came of one process's work. ``killed``: something failed. by: what: a test's node id, or
-    a schedule. ``ran``: how many tests, or schedules. ``broken``: why there is no answer: the fault
-    is the suite's own. ``extra``: of work that measures."""
+    a schedule, which is in ``extra``. ``broken``: why there is no answer: the fault is the suite's
+    own."""
 
     killed: bool = False
     by: str = ""
-    ran: int = 0
     broken: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
 
 
-def live(mutant: Mutant | None, work: Work, answer_to: int, parent: int, scratch: Path) -> None:
-    """The whole life of a child; does not return. ``parent``: the end of a pipe that ends with the
-    parent."""
+def live(
+    mutant: Mutant | None, work: Work, answer_to: Connection, parent: tuple[int, int], scratch: Path
+) -> None:
+    """The whole life of a child; does not return. ``parent``: a pipe that ends with the parent."""
     code = 1
     try:
         os.setpgid(0, 0)
-        threading.Thread(target=_end_with, args=(parent, scratch.parent), daemon=True).start()
+        os.close(parent[1])
+        threading.Thread(target=_end_with, args=(parent[0], scratch.parent), daemon=True).start()
         threading.Thread(target=_end_idle, daemon=True).start()
         log = os.open(scratch / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for stream in (1, 2):
@@ -131,10 +131,8 @@ def live(mutant: Mutant | None, work: Work, answer_to: int, parent: int, scratch
         gc.collect()
         gc.freeze()
         if mutant is not None:
-            loading.install(mutant)
-        answer = work.done(scratch)
-        with os.fdopen(answer_to, "wb") as pipe:
-            pipe.write(json.dumps(answer.__dict__).encode() + b"\n")
+            install(mutant)
+        answer_to.send(work.done(scratch))
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -159,66 +157,47 @@ def _end_with(parent: int, all_scratch: Path) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-# Tests --------------------------------------------------------------------------------------------
+class _Changed(MetaPathFinder, Loader):
+    """Finds the mutant's module, and no other, and runs its changed code in place of the file's."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._module, self._file = mutant.module, ROOT / PACKAGE / mutant.path
+        self._code = compile(mutant.tree(), str(self._file), "exec", dont_inherit=True)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The changed module's spec."""
+        if fullname != self._module:
+            return None
+        package = [str(self._file.parent)] if self._file.name == "__init__.py" else None
+        return spec_from_file_location(
+            fullname, self._file, loader=self, submodule_search_locations=package
+        )
+
+    def exec_module(self, module: ModuleType) -> None:
+        exec(self._code, module.__dict__)
 
 
-class Order:
-    """A plugin of pytest: the wanted tests only, in the wanted order; and which failed."""
+def install(mutant: Mutant) -> None:
+    """From now on, importing the mutant's module gives the changed one, in this process."""
+    loaded = sorted(name for name in sys.modules if name.partition(".")[0] == PACKAGE)
+    if loaded:
+        raise AssertionError(f"{loaded[0]} is imported already: the change would not be seen")
+    sys.meta_path.insert(0, _Changed(mutant))
 
-    def __init__(self, order: Sequence[str], whole_files: bool = False) -> None:
-        self._place = {name: number for number, name in enumerate(order)}
-        self._whole_files = whole_files
-        self.failed = ""
-        self.ran = 0
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        """Leave out what is not wanted."""
-        if self._whole_files:
-            return
-        items[:] = [item for item in items if item.nodeid in self._place]
-        items.sort(key=lambda item: self._place[item.nodeid])
+class Failed:
+    """A plugin of pytest: the test that failed first."""
+
+    name = ""
 
     def pytest_collectreport(self, report: Any) -> None:
         """A test module that cannot be imported."""
-        if report.failed and not self.failed:
-            self.failed = f"import of {report.nodeid}"
+        if report.failed:
+            self.name = self.name or f"import of {report.nodeid}"
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """The end of a test, or of its set-up."""
-        if report.failed and not self.failed:
-            self.failed = report.nodeid
-        self.ran += report.when == "call"
-
-
-def run_pytest(order: Sequence[str], scratch: Path, *plugins: object, stop: bool = True) -> int:
-    """Run the modules of some tests in this process, until one fails."""
-    import pytest
-
-    files = list(dict.fromkeys(name.partition("::")[0] for name in order))
-    there = [name for name in files if (ROOT / name).is_file()]
-    if not there:
-        return NO_TESTS
-    options = [*PYTEST, *(["-x"] if stop else []), f"--basetemp={scratch / 'pytest'}"]
-    return int(pytest.main([*options, *there], plugins))
-
-
-# Schedules ----------------------------------------------------------------------------------------
-
-
-def foci() -> Mapping[str, Any]:
-    """What schedules may go for, by a name that stays: everything, and each focus of a rule."""
-    from tests.simulation.drawing import EVERYTHING
-    from tests.simulation.rules import RULES
-
-    by_name = {"": EVERYTHING}
-    for rule in RULES:
-        if rule.focus not in by_name.values():
-            by_name[rule.name] = rule.focus
-    return by_name
-
-
-def _shown(focus: str, seed: int, broken: str, ran: int) -> Answer:
-    going_for = f" of {focus!r}" if focus else ""
-    return Answer(
-        True, f"seed {seed}{going_for}: {broken}", ran, extra={"focus": focus, "seed": seed}
-    )
+        if report.failed:
+            self.name = self.name or report.nodeid

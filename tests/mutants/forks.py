@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
-import selectors
 import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +31,8 @@ PRELOADED = (
     "s3transfer.manager", "tenacity", "unittest.mock",
 )  # fmt: skip
 """Loaded once, before the first fork; the library is not among them."""
+WALL_SECONDS = 1800.0
+"""After this a child is killed."""
 
 
 class BrokenError(RuntimeError):
@@ -40,7 +43,7 @@ class BrokenError(RuntimeError):
 class _Running(Generic[R]):
     steps: Steps[R]
     work: Work
-    pid: int
+    process: BaseProcess
     scratch: Path
     deadline: float
 
@@ -50,8 +53,7 @@ class Forks:
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._running: dict[int, _Running[Any]] = {}
-        self._selector = selectors.DefaultSelector()
+        self._running: dict[Any, _Running[Any]] = {}
         self._scratch = Path(tempfile.mkdtemp(prefix="mutants-"))
         self._number = 0
         self._parent = os.pipe()
@@ -65,7 +67,6 @@ class Forks:
     def __exit__(self, *_: object) -> None:
         for pipe, running in list(self._running.items()):
             self._end(pipe, running)
-        self._selector.close()
         for end in self._parent:
             os.close(end)
         shutil.rmtree(self._scratch, ignore_errors=True)
@@ -74,87 +75,61 @@ class Forks:
         """Results as they come; those that have not begun by ``until`` (monotonic) do not begin."""
         waiting = iter(all_steps)
         more = True
-        while True:
+        while more or self._running:
             while more and len(self._running) < self._jobs:
                 steps = next(waiting, None) if time.monotonic() < until else None
-                if steps is None:
-                    more = False
-                    break
-                yield from self._go_on(steps, None)
-            if not self._running:
-                return
-            for pipe in self._ready():
+                more = steps is not None
+                if steps is not None:
+                    yield from self._go_on(steps, None)
+            ready = list(wait(list(self._running), timeout=0.2))
+            late = [p for p, one in self._running.items() if one.deadline < time.monotonic()]
+            for pipe in dict.fromkeys([*ready, *late]):
                 running = self._running[pipe]
                 yield from self._go_on(running.steps, self._answer(pipe, running))
 
     def _go_on(self, steps: Steps[R], answer: Answer | None) -> Iterator[R]:
         try:
-            wanted = next(steps) if answer is None else steps.send(answer)
+            mutant, work = next(steps) if answer is None else steps.send(answer)
         except StopIteration as end:
             yield end.value
             return
-        self._fork(steps, *wanted)
-
-    def _fork(self, steps: Steps[Any], mutant: Mutant | None, work: Work) -> None:
         self._number += 1
         scratch = self._scratch / str(self._number)
         scratch.mkdir()
-        ours, theirs = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(ours)
-            os.close(self._parent[1])
-            children.live(mutant, work, theirs, self._parent[0], scratch)
-        os.close(theirs)
+        ours, theirs = Pipe(duplex=False)
+        process = get_context("fork").Process(
+            target=children.live, args=(mutant, work, theirs, self._parent, scratch)
+        )
+        process.start()
+        theirs.close()
         with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.setpgid(pid, pid)  # as the child does: whoever is first
-        self._selector.register(ours, selectors.EVENT_READ)
-        deadline = time.monotonic() + work.wall_seconds
-        self._running[ours] = _Running(steps, work, pid, scratch, deadline)
+            os.setpgid(process.pid or 0, process.pid or 0)  # as the child does: whoever is first
+        deadline = time.monotonic() + WALL_SECONDS
+        self._running[ours] = _Running(steps, work, process, scratch, deadline)
 
-    def _ready(self) -> list[int]:
-        while True:
-            found = [key.fd for key, _ in self._selector.select(timeout=0.2)]
-            now = time.monotonic()
-            found += [p for p, one in self._running.items() if one.deadline < now]
-            if found:
-                return list(dict.fromkeys(found))
-
-    def _answer(self, pipe: int, running: _Running[Any]) -> Answer:
-        if running.deadline < time.monotonic():
-            self._end(pipe, running)
+    def _answer(self, pipe: Any, running: _Running[Any]) -> Answer:
+        late = running.deadline < time.monotonic()
+        answer = None
+        with contextlib.suppress(EOFError):  # it died: the pipe has ended with it
+            answer = None if late else pipe.recv()
+        code = self._end(pipe, running, patience=0.0 if late or answer else 5.0)
+        if answer is None and (late or code in (-signal.SIGXCPU, -signal.SIGKILL)):
             return Answer(True, f"it does not end ({running.work.name})")
-        told = b""
-        while not told.endswith(b"\n") and (some := os.read(pipe, 65536)):
-            told += some
-        if told.endswith(b"\n"):
-            self._end(pipe, running)
-            answer = Answer(**json.loads(told))
-        else:  # it died: the pipe has ended with it
-            code = self._end(pipe, running, patience=5.0)
-            if code in (-signal.SIGXCPU, -signal.SIGKILL):
-                return Answer(True, f"it does not end ({running.work.name})")
-            answer = Answer(broken=f"a child ended with {code}")
+        answer = answer or Answer(broken=f"a child ended with {code}")
         if answer.broken:
             answer.broken += "\n" + _tail(running.scratch / "log")
         shutil.rmtree(running.scratch, ignore_errors=True)
         return answer
 
-    def _end(self, pipe: int, running: _Running[Any], patience: float = 0.0) -> int:
+    def _end(self, pipe: Any, running: _Running[Any], patience: float = 0.0) -> int | None:
         """Kill a child, if it does not end by itself, and all that it started; its exit code."""
         del self._running[pipe]
-        self._selector.unregister(pipe)
-        os.close(pipe)
-        until = time.monotonic() + patience
-        found, status = os.waitpid(running.pid, os.WNOHANG)
-        while not found and time.monotonic() < until:
-            time.sleep(0.01)
-            found, status = os.waitpid(running.pid, os.WNOHANG)
+        pipe.close()
+        running.process.join(patience)
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(running.pid, signal.SIGKILL)
-        if not found:
-            _, status = os.waitpid(running.pid, 0)
-        return os.waitstatus_to_exitcode(status)
+            os.killpg(running.process.pid or 0, signal.SIGKILL)
+        running.process.join()
+        return running.process.exitcode
 
 
 def _tail(log: Path) -> str:

@@ -140,15 +140,11 @@ def _bodies(top: ast.AST) -> Iterator[list[ast.stmt]]:
                 yield body
 
 
-def _is_expression(old: str, new: str) -> bool:
-    return all(_expression_or_none(words) is not None for words in (old, new))
-
-
-def _expression_or_none(words: str) -> ast.expr | None:
+def _is_expression(*texts: str) -> bool:
     try:
-        return _expression(words)
+        return bool([_expression(words) for words in texts])
     except SyntaxError:
-        return None
+        return False
 
 
 def _expression(words: str) -> ast.expr:

@@ -12,10 +12,16 @@ from typing import Any
 
 from tests.mutants.children import Schedules, TestRun
 from tests.mutants.forks import Forks, Steps
-from tests.mutants.reach import SUITES, Reach, test_files
-from tests.mutants.source import ROOT, Mutant
+from tests.mutants.source import FOLDERS, PACKAGE, ROOT, Mutant
 
 KILLERS = Path(__file__).with_name("killers.json")
+SUITES = ("promises", "unit", "fuzz", "cli")
+"""Folders of tests that may kill a mutant, the first of them first."""
+ELSEWHERE = (
+    "cli/test_readme.py", "cli/test_manners.py", "promises/test_processes.py",
+    "promises/test_other_process.py",
+)  # fmt: skip
+"""Their tests start other processes, which import the library as it is, or are forks of a fork."""
 OPERATORS = ("maintenance/", "doctor/")
 """What the commands call, and their tests hold."""
 ADAPTER = "stores/s3/"
@@ -23,6 +29,12 @@ ADAPTER = "stores/s3/"
 ADAPTER_TESTS = ("tests/transport/test_*.py", "tests/network/test_deadlines.py")
 SEEDS = 1500
 SEEDS_OF_A_FOCUS = 250
+FOCI = (
+    "plan of one try †", "hands off †", "retried Create †", "set up, then look †",
+    "delete If-Match †", "fail by If-None-Match", "abort, HEAD, delete †",
+    "withdraw by aborting", "a young job is left", "uploads, then records", "ours by token",
+)  # fmt: skip
+"""Rules of the simulation whose focus is tried after everything; unknown names are passed over."""
 
 Killer = Mapping[str, Any]
 """``{"test": node id}``, or ``{"focus": name, "seed": number}``."""
@@ -31,13 +43,12 @@ Killer = Mapping[str, Any]
 @dataclass(frozen=True)
 class Verdict:
     """What became of one mutant. ``by``: what killed it, in words; "" for a survivor. ``killer``:
-    the same, to be tried first the next time. ``ran``: how many tests and schedules it met.
-    ``broken``: why there is no verdict: the fault is the suite's own."""
+    the same, to be tried first the next time. ``broken``: why there is no verdict: the fault is the
+    suite's own."""
 
     mutant: Mutant
     by: str
     killer: Killer
-    ran: int
     seconds: float
     broken: str = ""
 
@@ -63,82 +74,64 @@ def keep_killers(verdicts: Iterable[Verdict], names: set[str]) -> None:
     KILLERS.write_text(f"{{\n{body}\n}}\n")
 
 
-def judge(
-    mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool = True,
-    killer_only: bool = False,
-) -> Steps[Verdict]:  # fmt: skip
-    """Try a mutant on all that may kill it. ``schedules``: the simulator too. ``reach``: which
-    tests see it; None: not measured, all are tried, the likeliest modules first. ``killer_only``:
-    try only what killed it the last time, twice if need be."""
+def judge(mutant: Mutant, killer: Killer | None, *, killer_only: bool = False) -> Steps[Verdict]:
+    """Try a mutant on all that may kill it, the likeliest modules first. ``killer_only``: try only
+    what killed it the last time, twice if need be."""
     began = time.monotonic()
-    ran = 0
-    works = _works(mutant, reach, killer, schedules)
+    works = _works(mutant, killer)
     for work in [next(works)] * 2 if killer_only else works:
         answer = yield mutant, work
-        ran += answer.ran
-        if answer.killed and "::" in answer.by:  # a test may fail by the machine's load
-            again = yield mutant, TestRun((answer.by,), name="its killer, once more")
-            if not again.killed and not again.broken:
+        again: TestRun | Schedules | None = None
+        if answer.killed and "::" in answer.by:
+            again = TestRun((answer.by,), name="its killer, once more")
+            twice = yield mutant, again  # a test may fail by the machine's load
+            if not twice.killed and not twice.broken:
                 answer = yield mutant, work
+            if killer and killer.get("test") == answer.by:
+                again = None
+        elif answer.extra:
+            again = Schedules(((answer.extra["focus"], answer.extra["seed"], 1),))
         broken = answer.broken
-        if answer.killed and "::" in answer.by and not (killer and killer.get("test") == answer.by):
-            without = yield None, TestRun((answer.by,), name="a new killer, unchanged")
-            if without.killed or without.broken:
-                broken = f"without the mutant: {without.by}{without.broken}"
-        if answer.extra and not broken:  # see that the same schedule is green without the mutant
-            seed = (answer.extra["focus"], answer.extra["seed"], 1)
-            without = yield None, Schedules((seed,), name="the same schedule, unchanged")
+        if answer.killed and again is not None and not broken:  # new: is it green without?
+            without = yield None, again
             if without.killed or without.broken:
                 broken = f"without the mutant: {without.by}{without.broken}"
         if answer.killed or broken:
             found = answer.extra or ({"test": answer.by} if "::" in answer.by else {})
-            by = "" if broken else answer.by
             seconds = time.monotonic() - began
-            return Verdict(mutant, by, {} if broken else found, ran, seconds, broken)
-    return Verdict(mutant, "", {}, ran, time.monotonic() - began)
+            if broken:
+                return Verdict(mutant, "", {}, seconds, broken)
+            return Verdict(mutant, answer.by, found, seconds)
+    return Verdict(mutant, "", {}, time.monotonic() - began)
 
 
-def _works(
-    mutant: Mutant, reach: Reach | None, killer: Killer | None, schedules: bool
-) -> Iterator[TestRun | Schedules]:
+def _works(mutant: Mutant, killer: Killer | None) -> Iterator[TestRun | Schedules]:
     if killer and "test" in killer:
         yield TestRun((killer["test"],), name="its killer")
     elif killer:
         yield Schedules(((killer["focus"], killer["seed"], 1),), name="its killer")
     if mutant.path.startswith(ADAPTER):
-        yield TestRun(adapter_tests(), name="the adapter's own", whole_files=True)
-    first, rest = SUITES[:1], SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:3]
-    if reach is None:
-        yield TestRun(tuple(_of(first, mutant)), name="promises", whole_files=True)
-        yield TestRun(tuple(_of(rest, mutant)), name="units and commands", whole_files=True)
-    else:
-        if seen := reach.order(mutant, first):
-            yield TestRun(tuple(seen), name="promises")
-        if seen := reach.order(mutant, rest):
-            yield TestRun(tuple(seen), name="units and commands")
-    if schedules:
-        yield Schedules((("", 0, SEEDS), *((name, 0, SEEDS_OF_A_FOCUS) for name in FOCI)))
+        found = (file for pattern in ADAPTER_TESTS for file in sorted(ROOT.glob(pattern)))
+        files = tuple(file.relative_to(ROOT).as_posix() for file in found)
+        yield TestRun(files, name="the adapter's own")
+    rest = SUITES[1:] if mutant.path.startswith(OPERATORS) else SUITES[1:3]
+    yield TestRun(tuple(_files(mutant, *SUITES[:1])), name="promises")
+    yield TestRun(tuple(_files(mutant, *rest)), name="units and commands")
+    yield Schedules((("", 0, SEEDS), *((name, 0, SEEDS_OF_A_FOCUS) for name in FOCI)))
 
 
-FOCI = (
-    "plan of one try †", "hands off †", "retried Create †", "set up, then look †",
-    "delete If-Match †", "fail by If-None-Match", "abort, HEAD, delete †",
-    "withdraw by aborting", "a young job is left", "uploads, then records", "ours by token",
-)  # fmt: skip
-"""Rules of the simulation whose focus is tried after everything; unknown names are passed over."""
-
-
-def adapter_tests() -> tuple[str, ...]:
-    """The test modules of the S3 adapter."""
-    found = (file for pattern in ADAPTER_TESTS for file in sorted(ROOT.glob(pattern)))
-    return tuple(file.relative_to(ROOT).as_posix() for file in found)
-
-
-def _of(suites: tuple[str, ...], mutant: Mutant) -> list[str]:
-    """Test modules, those whose names share a word with the mutant's module first."""
+def _files(mutant: Mutant, *suites: str) -> list[str]:
+    """Test modules, of units only those of the mutated packages: those whose names share a word
+    with the mutant's module first."""
     words = set(mutant.path.removesuffix(".py").replace("/", "_").split("_"))
-    files = [file for file in test_files() if file.split("/")[1] in suites]
-    return sorted(files, key=lambda f: not words & set(Path(f).stem.split("_")))
+    mentions = [f"{PACKAGE}.{folder}" for folder in FOLDERS]
+    found = []
+    for suite in suites:
+        for file in sorted((ROOT / "tests" / suite).glob("test_*.py")):
+            text = file.read_text(encoding="utf-8") if suite == "unit" else mentions[0]
+            if f"{suite}/{file.name}" not in ELSEWHERE and any(one in text for one in mentions):
+                found.append(file.relative_to(ROOT).as_posix())
+    return sorted(found, key=lambda name: not words & set(Path(name).stem.split("_")))
 
 
 def unchanged(killers: Iterable[Killer]) -> Steps[str]:
@@ -151,9 +144,8 @@ def unchanged(killers: Iterable[Killer]) -> Steps[str]:
 
 
 def all_verdicts(
-    forks: Forks, mutants: Iterable[Mutant], reach: Reach | None, until: float, schedules: bool,
-    killer_only: bool,
-) -> Iterator[Verdict]:  # fmt: skip
+    forks: Forks, mutants: Iterable[Mutant], until: float, *, killer_only: bool
+) -> Iterator[Verdict]:
     killers = known_killers()
-    each = (judge(m, reach, killers.get(m.id), schedules, killer_only) for m in mutants)
+    each = (judge(m, killers.get(m.id), killer_only=killer_only) for m in mutants)
     return forks.run(each, until)

@@ -13,7 +13,6 @@ from functools import cache
 from tests.mutants import judge
 from tests.mutants.explained import EXPLAINED
 from tests.mutants.handwork import HAND_MADE
-from tests.mutants.loading import is_whole
 from tests.mutants.operators import drawn_from
 from tests.mutants.source import GoneError, Mutant, files
 
@@ -50,7 +49,7 @@ def hand_made() -> list[Mutant]:
 
 def operated(path: str) -> list[Mutant]:
     """All that the operators make of a module, but for what is no program."""
-    return [mutant for mutant in drawn_from(path) if is_whole(mutant.tree())]
+    return [mutant for mutant in drawn_from(path) if mutant.is_program()]
 
 
 def names() -> set[str]:
@@ -72,15 +71,15 @@ def whole() -> tuple[Mutant, ...]:
         mutant
         for path in files()
         for mutant in drawn_from(path)
-        if (rank(mutant) < share(path) or mutant.id in tried) and is_whole(mutant.tree())
+        if (rank(mutant) < share(path) or mutant.id in tried) and mutant.is_program()
     ]
     return (*hand_made(), *drawn)
 
 
-def sample(mutants: Sequence[Mutant], explained: set[str], known: set[str]) -> list[Mutant]:
+def sample(mutants: Sequence[Mutant], known: set[str]) -> list[Mutant]:
     """What CI tries: the hand-made, and some of the others, those first whose killers are known:
-    what survives, or must be looked for, takes long. In an order that mixes the modules, for the
-    time is enough for a part only."""
-    left = [mutant for mutant in mutants if mutant.id not in explained]
-    drawn = sorted((m for m in left if not m.by_hand), key=lambda m: (m.id not in known, rank(m)))
-    return sorted([*(m for m in left if m.by_hand), *drawn[:SAMPLE]], key=rank)
+    what must be looked for takes long. In an order that mixes the modules, for the time is enough
+    for a part only."""
+    by_hand = [mutant for mutant in mutants if mutant.by_hand]
+    drawn = sorted(set(mutants) - set(by_hand), key=lambda m: (m.id not in known, rank(m)))
+    return sorted([*by_hand, *drawn[:SAMPLE]], key=rank)

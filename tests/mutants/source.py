@@ -62,6 +62,14 @@ class Mutant:
         self.change(tree)
         return ast.fix_missing_locations(tree)
 
+    def is_program(self) -> bool:
+        """Whether the changed module is a program at all."""
+        try:
+            compile(self.tree(), "mutant", "exec", dont_inherit=True)
+        except SyntaxError:
+            return False
+        return True
+
     def diff(self) -> str:
         before, after = (
             ast.unparse(_only(tree, self.place)).splitlines()
@@ -117,20 +125,11 @@ def lines_of(*nodes: ast.AST) -> frozenset[int]:
     return frozenset(found)
 
 
-def replace_node(tree: ast.AST, old: ast.AST, new: ast.AST | list[ast.stmt]) -> None:
-    """Put another node, or statements, in the place of one of the tree's."""
-    for parent in ast.walk(tree):
-        for name, value in ast.iter_fields(parent):
-            if value is old:
-                assert isinstance(new, ast.AST)
-                setattr(parent, name, new)
-                return
-            if isinstance(value, list):
-                for index, item in enumerate(value):
-                    if item is old:
-                        put = new if isinstance(new, list) else [new]
-                        value[index : index + 1] = put
-                        if not value and name in ("body",):
-                            value.append(ast.Pass())
-                        return
-    raise GoneError("the node is not in the tree")
+def replace_node(tree: ast.AST, old: ast.AST, new: ast.AST) -> None:
+    """Put another node in the place of one of the tree's."""
+
+    class Replacing(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            return new if node is old else self.generic_visit(node)
+
+    Replacing().visit(tree)

@@ -200,18 +200,17 @@ def by_name(
         if world.chance.random() < 0.8:
             world.scheduler.await_if_possible(written)
         attempt = world.committer(actor, run.started).attempt(name, shared)
-        with suppress(MagicError):
-            try:
-                result = attempt.commit()
-            except MagicError:
-                with suppress(MagicError):
-                    attempt.abort()
-                raise
-            world.scheduler.turn()
-            known = world.watch.truth.attempts.get((attempt.job.uuid, shared))
-            if known is not None:
-                known.told = True
-            run.messages.append(result)
+        try:
+            result = attempt.commit()
+        except MagicError:
+            with suppress(MagicError):
+                attempt.abort()
+            return
+        world.scheduler.turn()
+        known = world.watch.truth.attempts.get((attempt.job.uuid, shared))
+        if known is not None:
+            known.told = True
+        run.messages.append(result)
     finally:
         _attempt_ends(world, run, name)
 
@@ -315,7 +314,9 @@ def _run_missing(world: World, run: JobRun) -> bool:
     for name in run.tasks:
         if name not in retried and not any(m.task == name for m in run.messages):
             retried.add(name)
-            _run_again(world, run, name)
+            run.working[name] += 1
+            again = partial(task, world, run, name, "well")
+            world.start(f"{run.name}/{name}-again", "task", again)
     while any(run.working[name] for name in retried):
         world.scheduler.hear(run.bell)
     return _all_done(run)
@@ -323,11 +324,6 @@ def _run_missing(world: World, run: JobRun) -> bool:
 
 def _all_done(run: JobRun) -> bool:
     return {message.task for message in run.messages} >= set(run.tasks)
-
-
-def _run_again(world: World, run: JobRun, name: str) -> None:
-    run.working[name] += 1
-    world.start(f"{run.name}/{name}-again", "task", partial(task, world, run, name, "well"))
 
 
 def _commit(

@@ -64,20 +64,16 @@ class Decisions(Judge):
         if not publishers:
             self.broken("I10", f"{asked} says that batch {number} is published, and no job did it")
         for job in publishers:
-            if missing := self.truth.unfinished(job):
-                self.broken(
-                    "I2", f"{asked} says that batch {number} is published, not visible: {missing}"
-                )
-            left = [
-                key
-                for key in job.deletes
-                if (there := self.truth.objects.get(key)) is not None
-                and self.truth.must_go(job, key, there)
-            ]
-            if left:
-                self.broken(
-                    "I2", f"{asked} says that batch {number} is published, which replaces {left}"
-                )  # fmt: skip
+            self.said_to_be_done(job, f"{asked} says that batch {number} is published")
+
+    def said_to_be_done(self, job: JobTruth, words: str) -> None:
+        """Somebody was told that a job is committed."""
+        truth = self.truth
+        if missing := truth.unfinished(job):
+            self.broken("I2", f"{words}, not visible: {missing}")
+        there = [(key, truth.objects[key]) for key in job.deletes if key in truth.objects]
+        if left := [key for key, one in there if truth.must_go(job, key, one)]:
+            self.broken("I2", f"{words}, and did not delete what it replaces: {left}")
 
     def ledger_written(self, key: str) -> None:
         """A ledger was written: what it calls done is visible, by the job that it names."""

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import structs
 
@@ -154,16 +154,11 @@ def populate(world: World, focus: Focus) -> tuple[str, bool]:
 
 def main_job(world: World, focus: Focus) -> Actor:
     chance, modes = world.chance, focus.modes or MODES
-    terms = structs.replace(
-        USUAL_TERMS,
+    terms = _terms(
+        chance, focus,
         mode=modes[int(chance.random() * len(modes))], accept=chance.choice(("results", "listing")),
         track=chance.choice(("memory", "memory", "s3")), mark_success=chance.random() < 0.85,
-        checksum="off",
     )  # fmt: skip
-    if not focus.plain:
-        terms = _staged(chance, terms)
-    if focus.tree == "renames":
-        terms = structs.replace(terms, committer="manifest", track="memory")
     run = JobRun(
         name="main", terms=terms, job_id="given" if chance.random() < 0.25 else None,
         tasks=("0", "1", "2") if chance.random() < 0.12 else ("0", "1"),
@@ -188,11 +183,14 @@ def main_job(world: World, focus: Focus) -> Actor:
     return driver
 
 
-def _staged(chance: random.Random, terms: Terms) -> Terms:
+def _terms(chance: random.Random, focus: Focus, **drawn: Any) -> Terms:
     """The terms of a job, some of them with a staging committer. What draws that is made of the
     state of ``chance``, which stays as it is: schedules without such a job stay as they were."""
+    terms = structs.replace(USUAL_TERMS, checksum="off", **drawn)
+    if focus.tree == "renames":
+        return structs.replace(terms, committer="manifest", track="memory")
     aside = random.Random(f"staged {chance.getstate()}")
-    if terms.track != "memory" or aside.random() >= STAGED:
+    if focus.plain or terms.track != "memory" or aside.random() >= STAGED:
         return terms
     fitting = [n for n in ("directory", "partitioned") if takes(CLASSES[n], terms.mode)]
     return structs.replace(terms, committer=aside.choice(fitting))
@@ -202,15 +200,10 @@ def neighbour(world: World, focus: Focus, driver: Actor) -> None:
     chance, main = world.chance, world.runs[0]
     name = "main" if chance.random() < 0.2 else "neighbour"
     modes = BY_PARTITION if main.partitioned and chance.random() < 0.7 else BESIDE
-    terms = structs.replace(
-        USUAL_TERMS,
-        mode=chance.choice(modes), accept="results", track="memory", mark_success=True,
-        checksum="off",
+    terms = _terms(
+        chance, focus, mode=chance.choice(modes), accept="results", track="memory",
+        mark_success=True,
     )  # fmt: skip
-    if not focus.plain:
-        terms = _staged(chance, terms)
-    if focus.tree == "renames":
-        terms = structs.replace(terms, committer="manifest")
     run = JobRun(name, terms, None, ("0",), unique=name != "main" and chance.random() < 0.5)
     run.partitioned = terms.mode.endswith("partitions")
     run.after = _window(world, driver)

@@ -167,10 +167,7 @@ class Effects(Telling):
         if own is None or own is job or own.terms["mode"] != "append":
             return
         if own.decision == "committed" and not self.truth.was_over(own, job.plan_step):
-            self.broken(
-                "I2", f"{key} of job {own.id}, which had not ended when job {job.id} was planned,"
-                " was deleted by it"
-            )  # fmt: skip
+            self.broken("I2", f"job {job.id} deleted {key} of job {own.id}, which had not ended")
 
     def _planned_by(self, key: str, gone: ObjectTruth, actor: Actor, sent: int) -> JobTruth | None:
         """The job that replaces this very object. One of the same bytes that came after the look
@@ -246,19 +243,14 @@ class Effects(Telling):
         if job.state not in ARROWS[left]:
             if left in ENDS and job.forgotten and not job.handed_out:
                 return
-            if left in ENDS:
-                self.broken("I4", f"job {job.id} was {left}, and is {job.state} again")
-            else:
-                self.broken("record", f"job {job.id} went from {left} to {job.state}")
+            promise = "I4" if left in ENDS else "record"
+            self.broken(promise, f"job {job.id} went from {left} to {job.state}")
         if left == "running" and sent in self.unheard:
             self.met("late decision")
         if job.state == "reverting" and job.turned_away and self._others_are_there(job):
             job.conflicted = True  # it came between the refused Complete and the look that followed
         if job.state == "reverting" and not (actor.reverts or job.conflicted):
-            self.broken(
-                "I2", f"job {job.id} ({job.terms['mode']}), decided to commit, is undone by {actor}"
-                " though nobody asked for it, and no object of others' is in its way"
-            )  # fmt: skip
+            self.broken("I2", f"job {job.id} is undone by {actor}: nothing is in its way")
         elif job.state == "reverting" and job.conflicted and not actor.reverts:
             self.met("in the way")
             if job.terms["mode"] not in FAILING:
@@ -290,18 +282,13 @@ class Effects(Telling):
             self.met("dead")
             age = self.truth.looked.get((actor.name, job.directory), 0.0)
             if age < actor.dead_seconds - CLOCK_SECONDS:
-                self.broken(
-                    "I6", f"job {job.id}, of which something changed {age:.0f} s ago, was aborted"
-                    f" by {actor} as one dead for {actor.dead_seconds:.0f} s"
-                )  # fmt: skip
+                self.broken("I6", f"{actor} took job {job.id} for dead, changed {age:.0f} s ago")
 
     def _others_are_there(self, job: JobTruth) -> bool:
         """Whether an object that is not the job's is at a key that the job is to publish."""
-        for upload_id in job.accepted:
-            there = self.truth.objects.get(self.truth.uploads[upload_id].key)
-            if there is not None and there.upload != upload_id:
-                return True
-        return False
+        objects, uploads = self.truth.objects, self.truth.uploads
+        there = ((one, objects.get(uploads[one].key)) for one in job.accepted)
+        return any(found is not None and found.upload != one for one, found in there)
 
     def _marked(
         self, key: str, before: ObjectTruth | None, uuid: str, actor: Actor, sent: int
@@ -376,25 +363,10 @@ class Effects(Telling):
         if upload_id in self.truth.open or there is None or there.upload != upload_id:
             return
         self.truth.store.delete_object(key)
-        self.truth.note_lost(key)
-
-    # Foreign deeds --------------------------------------------------------------------------------
+        self.truth.objects.pop(key, None)
 
     def foreign_object(self, key: str) -> None:
         """Another program wrote an object."""
         if any(key in job.deletes for job in self.truth.jobs.values() if job.state not in ENDS):
             self.met("changed")
         self.truth.note_object(key, None)
-
-    def foreign_delete(self, key: str) -> None:
-        """Another program deleted an object."""
-        self.truth.note_gone(key)
-
-    def foreign_abort(self, upload_id: str) -> None:
-        """Somebody else aborted an upload of a job of ours."""
-        self.truth.open.discard(upload_id)
-        self.truth.meddled.add(self.truth.uploads[upload_id].key)
-
-    def foreign_upload(self, upload_id: str, key: str) -> None:
-        """Another program started an upload."""
-        self.truth.note_upload(upload_id, key, None)

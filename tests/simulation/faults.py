@@ -236,7 +236,10 @@ class Injector:
     def after(self, request: Request, answer: Any) -> Any:
         strand = self._scheduler.current
         assert strand is not None
-        self._note_answer(answer)
+        if isinstance(answer, StoreError):
+            word = type(answer).__name__
+            self._hash.update(word.encode())
+            self.calls[-1].note += f" -> {word}"
         fate = self._fates.pop(strand, "") if self._fates else ""
         if fate == "some keys fail":
             answer = self._put_back(request, answer, strand)
@@ -260,11 +263,8 @@ class Injector:
 
     def _judge(self, request: Request, answer: Any, actor: Actor, sent: int) -> None:
         self._watch.effect(request, answer, actor, sent)
-        if (
-            self.abort_costs
-            and request.verb == "abort_upload"
-            and not isinstance(answer, StoreError)
-        ):
+        answered = request.verb == "abort_upload" and not isinstance(answer, StoreError)
+        if self.abort_costs and answered:
             self._watch.abort_took(request.upload_id, request.key)
 
     def _answer(self, error: StoreError, request: Request, strand: Strand) -> None:
@@ -272,12 +272,6 @@ class Injector:
         self.calls[-1].note += f" -> {type(error).__name__}"
         self._watch.injected(request, error, strand.actor)
         raise error
-
-    def _note_answer(self, answer: Any) -> None:
-        if isinstance(answer, StoreError):
-            word = type(answer).__name__
-            self._hash.update(word.encode())
-            self.calls[-1].note += f" -> {word}"
 
     # Faults ---------------------------------------------------------------------------------------
 
@@ -331,15 +325,14 @@ class Injector:
         elif fault == "late":
             self._send_late(request, strand)
             raise _unanswered(request, "no answer in time")
-        elif fault == "sent twice":
-            self._carry_out(request, actor, strand.sent)
+        elif fault in ("sent twice", "late and again"):
+            if fault == "sent twice":
+                self._carry_out(request, actor, strand.sent)
+            else:
+                self._send_late(request, strand)
             self._scheduler.sleep(0.1)
             self._fates[strand] = "again"
-        elif fault == "late and again":
-            self._send_late(request, strand)
-            self._scheduler.sleep(0.1)
-            self._fates[strand] = "again"
-        elif fault in ("crash before", "crash in flight"):
+        elif fault.startswith("crash"):
             if fault == "crash in flight":
                 self._send_late(request, strand)
             self._scheduler.kill(actor)
@@ -417,16 +410,13 @@ class Injector:
             return False
         idle = not self._scheduler.busy
         steps, now = self._scheduler.steps, self._scheduler.now
-        landed = False
-        for late in tuple(self._late):
-            if late.expires < now:
-                self._late.remove(late)
-            elif idle or late.due_step <= steps:
-                self._late.remove(late)
-                self.note(late.actor.name, kind_of(late.request), late.request.key, "[lands late]")
-                self._carry_out(late.request, late.actor, late.sent)
-                landed = True
-        return landed
+        self._late = [late for late in self._late if late.expires >= now]
+        due = [late for late in self._late if idle or late.due_step <= steps]
+        for late in due:
+            self._late.remove(late)
+            self.note(late.actor.name, kind_of(late.request), late.request.key, "[lands late]")
+            self._carry_out(late.request, late.actor, late.sent)
+        return bool(due)
 
 
 TARGETS = (*KINDS, *RARE, *RARE, *RARE, *RARE)

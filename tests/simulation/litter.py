@@ -47,18 +47,12 @@ def hadoop_job(world: World) -> str:
         key, body = f"{DEST.prefix}{name}", f"Hadoop writes {name}".encode()
         upload_id = store.start_upload(key)
         part = store._bucket.put_part(world.own_key(key), upload_id, 1, body, md5(body), None)
-        world.watch.foreign_upload(upload_id, key)
+        truth.note_upload(upload_id, key, None)
         truth.hadoop[upload_id] = HadoopTruth(HADOOP, key, body)
         uploads[name] = key, upload_id, part
     job = StartedJob(HADOOP, "", world.dest.url, USUAL_TERMS, False, "", False)
-    key, upload_id, part = uploads["hadoop.csv"]
-    own = world.own_key(key)
-    pending = to_pending(
-        job, ATTEMPT, bucket=world.dest.bucket, uri=job.paths.uri(own), key=own,
-        upload_id=upload_id, parts=(part,), length=part.size, checksum=None, token="", created_ms=0,
-    )  # fmt: skip
-    pendingset = new_pendingset(job_id=HADOOP, commits=(pending,), extra_data={}, iostatistics={})
-    world.foreign_put(paths.pendingset(ATTEMPT), encode_pendingset(pendingset))
+    pending = _pending(world, job, *uploads["hadoop.csv"])
+    world.foreign_put(paths.pendingset(ATTEMPT), _pendingset(job, pending))
     return HADOOP
 
 
@@ -77,31 +71,31 @@ def _former_job(world: World) -> None:
         if key.endswith((".pending", ".pendingset")):
             truth.note_named(key)
 
-    def upload(name: str) -> tuple[str, str]:
+    def upload(name: str) -> tuple[str, str, Part]:
         key = DEST.key(name)
         upload_id = world.store.start_upload(key)
         truth.uploads[upload_id] = UploadTruth(key, uuid, None, 0)
         truth.open.add(upload_id)
-        return key, upload_id
+        return key, upload_id, Part(1, '"0"', 3)
 
     upload(unique_name("former.csv", uuid))
     put(paths.plan("0" * 32), b"{}")
-    put(paths.pendingset(ATTEMPT), _pendingset(world, job, *upload("former-0.csv"), "0"))
+    put(paths.pendingset(ATTEMPT), _pendingset(job, _pending(world, job, *upload("former-0.csv"))))
     saved = paths.pending("b", "former-1.csv")
     put(saved.removesuffix(".pending"), b"")
-    put(saved, encode_pending(_pending(world, job, *upload("former-1.csv"), "1")))
+    put(saved, encode_pending(_pending(world, job, *upload("former-1.csv"))))
 
 
-def _pending(world: World, job: StartedJob, key: str, upload_id: str, file: str) -> Pending:
+def _pending(world: World, job: StartedJob, key: str, upload_id: str, part: Part) -> Pending:
     own = world.own_key(key)
     return to_pending(
         job, ATTEMPT, bucket=world.dest.bucket, uri=job.paths.uri(own), key=own,
-        upload_id=upload_id, parts=(Part(1, '"0"', 3),), length=3, checksum=None,
-        token=f"{job.uuid}.{ATTEMPT}.{file}" if job.uuid else "", created_ms=0,
+        upload_id=upload_id, parts=(part,), length=part.size, checksum=None,
+        token=f"{job.uuid}.{ATTEMPT}.{upload_id}" if job.uuid else "", created_ms=0,
     )  # fmt: skip
 
 
-def _pendingset(world: World, job: StartedJob, key: str, upload_id: str, file: str) -> bytes:
-    commits = (_pending(world, job, key, upload_id, file),)
-    pendingset = new_pendingset(job_id=job.id, commits=commits, extra_data={}, iostatistics={})
-    return encode_pendingset(pendingset)
+def _pendingset(job: StartedJob, pending: Pending) -> bytes:
+    return encode_pendingset(
+        new_pendingset(job_id=job.id, commits=(pending,), extra_data={}, iostatistics={})
+    )

@@ -7,7 +7,6 @@ every promise holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -128,13 +127,9 @@ def clean(world: World, limits: Limits, actor: Actor) -> tuple[str, ...]:
         world.runtime(actor), world.dest, limits, dry_run=actor.reads_only, options=OPTIONS
     )
     report = cleaning.run()
-    _hear_all(world, f"{actor}: cleanup", report.recovered)
+    for recovery in report.recovered:
+        heard(world, f"{actor}: cleanup", recovery)
     return report.errors
-
-
-def _hear_all(world: World, asked: str, recoveries: Iterable[Recovery]) -> None:
-    for recovery in recoveries:
-        heard(world, asked, recovery)
 
 
 def inspect(world: World, shift: Shift, actor: Actor) -> None:

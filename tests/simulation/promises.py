@@ -92,10 +92,7 @@ class Watch(Effects):
                 if key in attempt.unsure or not 0 < attempt.stored_step < began:
                     continue
                 if key not in accepted:
-                    self.broken(
-                        "I2", f"{key} was closed, and nothing said, when its attempt {name} of job"
-                        f" {job.id} was committed: it is lost"
-                    )  # fmt: skip
+                    self.broken("I2", f"{key} was closed well, after attempt {name} was committed")
 
     def _mark_is_back(self, job: JobTruth) -> None:
         marker = next((key for key in job.deletes if object_of(key) == "_SUCCESS"), "")

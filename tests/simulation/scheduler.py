@@ -21,6 +21,8 @@ import heapq
 import random
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
@@ -314,12 +316,12 @@ class StrandFuture:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._ended = Signal()
-        self._result: Any = None
+        self.value: Any = None
         self._error: BaseException | None = None
 
     def run(self, function: Callable[[], Any]) -> None:
         try:
-            self._result = function()
+            self.value = function()
         except Killed:
             raise
         except BaseException as error:
@@ -338,7 +340,7 @@ class StrandFuture:
         self._scheduler.wait(self._ended)
         if self._error is not None:
             raise self._error
-        return self._result
+        return self.value
 
     def exception(self) -> BaseException | None:
         return self._error
@@ -367,13 +369,9 @@ class StrandPool:
         flying = 0
 
         def one(item: T) -> None:
-            try:
-                outcome: Outcome[T, R] = Outcome(item, result=function(item))
-            except Killed:
-                raise
-            except BaseException as error:
-                outcome = Outcome(item, error=error)
-            finished.append(outcome)
+            future = StrandFuture(scheduler)
+            future.run(lambda: function(item))
+            finished.append(Outcome(item, result=future.value, error=future.exception()))
             scheduler.notify(bell, stays=False)
 
         def next_finished() -> Outcome[T, R]:
@@ -382,17 +380,11 @@ class StrandPool:
             return finished.popleft()
 
         source = iter(items)
-        exhausted = False
         try:
             while True:
-                while not exhausted and flying < max(1, in_flight):
-                    try:
-                        item = next(source)
-                    except StopIteration:
-                        exhausted = True
-                        break
+                for item in islice(source, max(1, in_flight) - flying):
                     flying += 1
-                    scheduler.spawn(actor, lambda item=item: one(item))  # type: ignore[misc]
+                    scheduler.spawn(actor, partial(one, item))
                 if not flying:
                     return
                 outcome = next_finished()
@@ -405,10 +397,8 @@ class StrandPool:
 
     def later(self, function: Callable[[], object]) -> None:
         """Run it in a strand, if the process lives."""
-        if self._actor.dead or self._scheduler.current is None:
-            return
-        future = StrandFuture(self._scheduler)
-        self._scheduler.spawn(self._actor, lambda: future.run(function))
+        if not self._actor.dead and self._scheduler.current is not None:
+            self.submit(function)
 
 
 class ActorClock:

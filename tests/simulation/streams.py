@@ -105,16 +105,14 @@ def write(world: World, run: BatchRun, what: Query, actor: Actor) -> None:
     known = actors.known_attempt(world, attempt)
     try:
         actors.write_file(world, shape, attempt, known, 0)
-        result = attempt.commit()
+        run.results = [attempt.commit()]
     except MagicError:
         known.undone = True
-        with suppress(MagicError):
-            attempt.abort()
-        with suppress(MagicError):
-            job.abort()
+        for undo in (attempt.abort, job.abort):
+            with suppress(MagicError):
+                undo()
         return
-    known.told = True
-    run.job, run.results = job, [result]
+    known.told, run.job = True, job
 
 
 def commit(world: World, run: BatchRun, actor: Actor) -> None:

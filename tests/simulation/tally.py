@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from tests.simulation.drawing import EVERYTHING, Focus
 from tests.simulation.faults import CELLS, FAULTS, may_strike
@@ -141,12 +142,10 @@ def run_many(first: int, count: int, processes: int, seconds_max: float | None) 
 
 def table(tally: Tally) -> str:
     width = max(map(len, KINDS)) + 1
-    heads = [fault.split() for fault in FAULTS]
-    height = max(map(len, heads))
-    lines = []
-    for row in range(height):
-        words = [head[row] if row < len(head) else "" for head in heads]
-        lines.append(" " * width + "".join(f"{word:>9}" for word in words))
+    lines = [
+        " " * width + "".join(f"{word:>9}" for word in words)
+        for words in zip_longest(*map(str.split, FAULTS), fillvalue="")
+    ]
     for kind in KINDS:
         cells = "".join(
             f"{tally.struck[kind, fault]:>9,}" if may_strike(fault, kind) else f"{'.':>9}"

@@ -53,35 +53,31 @@ class Telling(Decisions):
         job = self.truth.jobs.get(uuid)
         if job is None:
             return
-        name = type(error).__name__ if error is not None else ""
+        name = type(error).__name__
+        raised = f"{asked} raised {name}, job {job.id} is {job.decision!r}: {error}"
         if error is None:
             self._returned(job, asked, outcome, since, handed)
-        elif isinstance(error, StoreError):
+        elif isinstance(error, StoreError) or name in NOT_COMMITTED:
             self._claims_nothing(job, asked, error, since)
-        elif name in NOT_COMMITTED:
-            self._claims_nothing(job, asked, error, since)
-            if job.decision == "committed":
-                self.broken("I10", f"{asked} raised {name}, job {job.id} is committed: {error}")
+            if name in NOT_COMMITTED and job.decision == "committed":
+                self.broken("I10", raised)
         elif name in ABORTED:
             if name == "DestinationExists":
                 self.met("in the way")
             if job.decision not in ("aborted", "reverted"):
-                self.broken("I10", f"{asked} raised {name}, job {job.id} is {job.decision!r}")
+                self.broken("I10", raised)
         elif name == "CommitIncomplete":
             self._incomplete(job, asked, error)
         elif name == "JobNotRunning":
             said = getattr(error, "outcome", "")
             if said and said != job.decision:
-                self.broken(
-                    "I10", f"{asked} raised {name}({said}), job {job.id} is {job.decision!r}"
-                )
+                self.broken("I10", f"{said}: {raised}")
         elif name != "OutcomeUnknown":
-            self.broken("I10", f"{asked} of job {job.id} raised {error!r}")
+            self.broken("I10", raised)
 
     def _returned(
         self, job: JobTruth, asked: str, outcome: str, since: int, handed: Collection[str]
     ) -> None:
-        truth = self.truth
         if job.decision != outcome:
             self.broken("I10", f"{asked} returned {outcome!r}, job {job.id} is {job.decision!r}")
         if job.decision != outcome or outcome != "committed":
@@ -89,27 +85,13 @@ class Telling(Decisions):
         self.met("told committed")
         if job.terms.get("committer", MAGIC) != MAGIC:
             self.met("told staged")
-        if missing := truth.unfinished(job):
-            self.broken("I2", f"{asked} of job {job.id} returned, not visible: {missing}")
         if job.deletes:
             self.met("told replaced")
-        left = [
-            key
-            for key in job.deletes
-            if (there := truth.objects.get(key)) is not None and truth.must_go(job, key, there)
-        ]
-        if left:
-            self.broken(
-                "I2", f"{asked} of job {job.id} returned 'committed', it replaces and did not"
-                f" delete: {left}"
-            )  # fmt: skip
+        self.said_to_be_done(job, f"{asked} of job {job.id} returned 'committed'")
         if job.decided_by == asked.partition(":")[0] and job.decided_sent >= since > 0:
             chosen = {attempt for _, _, attempt in job.accepted.values()}
             if dropped := sorted(set(handed) - chosen):
-                self.broken(
-                    "I2", f"{asked} of job {job.id} returned 'committed' without the files of"
-                    f" {dropped}, whose results were passed to it"
-                )  # fmt: skip
+                self.broken("I2", f"{asked} returned 'committed' without results of {dropped}")
         self._nothing(job, asked)
 
     def _nothing(self, job: JobTruth, asked: str) -> None:
@@ -127,15 +109,9 @@ class Telling(Decisions):
         ]
         emptied = [key for key in job.deletes if object_of(key) == "data"]
         if wrote:
-            self.broken(
-                "I2", f"{asked} of job {job.id} returned 'committed': nothing is published, though"
-                f" these attempts had closed files: {wrote}"
-            )  # fmt: skip
+            self.broken("I2", f"{asked} published nothing, though these closed files: {wrote}")
         elif at_work and emptied and job.terms["mode"] in REPLACING:
-            self.broken(
-                "I7", f"{asked} of job {job.id} returned 'committed': nothing is published, and"
-                f" {emptied} is gone"
-            )  # fmt: skip
+            self.broken("I7", f"{asked} published nothing, and {emptied} is gone")
 
     def _incomplete(self, job: JobTruth, asked: str, error: BaseException | None) -> None:
         if job.decision not in ("committed", "reverted"):
@@ -143,16 +119,9 @@ class Telling(Decisions):
         unresolved = [shown(key) for key in getattr(error, "unresolved", ())]
         if unresolved:
             self.met("unresolved")
-        still_open = [
-            key
-            for upload, (key, _, _) in job.accepted.items()
-            if key in unresolved and upload in self.truth.open
-        ]
-        if still_open:
-            self.broken(
-                "I10", f"{asked} of job {job.id} calls unresolved what can be completed, its upload"
-                f" is open: {still_open}"
-            )  # fmt: skip
+        for upload, (key, _, _) in job.accepted.items():
+            if key in unresolved and upload in self.truth.open:
+                self.broken("I10", f"{asked} calls {key} unresolved, whose upload is open")
 
     def told_in_passing(self, uuid: str, asked: str, outcome: str) -> None:
         """A call that changes nothing said what a job is, or was a moment ago."""
@@ -185,10 +154,8 @@ class Telling(Decisions):
             job = claim.job
             by_it = job.decided_by == claim.who and claim.since <= job.decided_sent <= claim.until
             if by_it and job.decision in ("committed", "reverted"):
-                self.broken(
-                    "I10", f"{claim.asked} raised {claim.error}; a request of that very call"
-                    f" decided job {job.id}: {job.decision}"
-                )  # fmt: skip
+                did = f"a request of that very call decided job {job.id}: {job.decision}"
+                self.broken("I10", f"{claim.asked} raised {claim.error}; {did}")
 
     # Setups ---------------------------------------------------------------------------------------
 
@@ -216,16 +183,13 @@ class Telling(Decisions):
 
     # What an operator takes as it is --------------------------------------------------------------
 
-    def take_as_is(self, uuid: str, keys: Iterable[str]) -> bool:
-        """Whether an operator may accept these unresolved keys: somebody else has meddled with all
-        of them. Anything else is no excuse."""
+    def take_as_is(self, uuid: str, keys: Iterable[str]) -> None:
+        """An operator may accept these unresolved keys, if somebody else has meddled with all of
+        them. Anything else is no excuse."""
         keys = frozenset(keys)
-        meddled = bool(keys) and all(
-            key in self.truth.meddled or self._foreign_there(uuid, key) for key in keys
-        )
-        if meddled:
+        others = (key in self.truth.meddled or self._foreign_there(uuid, key) for key in keys)
+        if keys and all(others):
             self.truth.jobs[uuid].taken_as_is |= keys
-        return meddled
 
     def taken(self, uuid: str) -> frozenset[str]:
         """The keys that an operator has accepted as they are."""

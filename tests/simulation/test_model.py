@@ -19,7 +19,7 @@ from typing import Any, get_args
 import pytest
 
 from magic_committer._runtime import Runtime
-from magic_committer.commit import records
+from magic_committer.commit import probe, records
 from magic_committer.committers.magic import MagicCommitter
 from magic_committer.hadoop.paths import JobPaths
 from magic_committer.maintenance import ending
@@ -32,7 +32,7 @@ from tests.simulation.scheduler import Actor
 from tests.simulation.tally import quiet
 from tests.simulation.world import DEST, World
 
-SEEDS = 200
+SEEDS = 250
 PLAIN = drawing.Focus(plain=True)
 KINDS = {State.RUNNING: ("abort", 2), State.COMPLETED: ("", 0)}
 """What a recovery is to the model, and after how many reads of the job's age. Of a job whose driver
@@ -113,7 +113,8 @@ def test_what_actors_send_is_a_path_of_the_model(calls: list[Call]) -> None:
     what the model's processes send, and go on as they do."""
     for seed in range(SEEDS):
         world = World(random.Random(seed))
-        schedule._simulate(world, seed, PLAIN)
+        if "swap" in probe._known[world.store.identity]:  # the model proves no store
+            schedule._simulate(world, seed, PLAIN)
         world.close()
     kinds: Counter[str] = Counter()
     commits: Counter[str] = Counter()

@@ -9,22 +9,11 @@ import sys
 
 import pytest
 
-from tests.simulation.faults import CELLS, FAULTS, ONLY_FOR
-from tests.simulation.judge import CASES, ENOUGH_SCHEDULES
+from tests.simulation.judge import ENOUGH_SCHEDULES
 from tests.simulation.kinds import KINDS
 from tests.simulation.schedule import Result, simulate
-from tests.simulation.scheduler import Actor, Killed, NeverEndsError, Scheduler, Signal, StrandPool
-from tests.simulation.tally import (
-    STATES,
-    Tally,
-    cases,
-    closing,
-    quiet,
-    quietly,
-    run_seeds,
-    story,
-    table,
-)
+from tests.simulation.scheduler import Actor, Killed, Scheduler, StrandPool
+from tests.simulation.tally import STATES, Tally, quiet, quietly, story
 
 SCHEDULES = 1500
 """A few seconds of them; CI runs as many as fit in minutes."""
@@ -68,23 +57,6 @@ def test_every_checker_had_cases(results: list[Result]) -> None:
     assert not tally.too_few, "\n".join(tally.too_few)
 
 
-def test_a_checker_without_cases_fails_a_run() -> None:
-    """A run whose checkers met nothing names each of them."""
-    tally = Tally(schedules=ENOUGH_SCHEDULES)
-    assert len(tally.too_few) == len(CASES)
-    assert len(cases(tally).splitlines()) == len(CASES) + 1
-
-
-def test_faults_leave_out_only_what_makes_no_sense() -> None:
-    """Every fault may strike every kind of request, but for those that `faults.ONLY_FOR` binds to
-    kinds that there are."""
-    bound = {kind for kinds in ONLY_FOR.values() for kind in kinds}
-    assert bound <= set(KINDS)
-    free = [fault for fault in FAULTS if fault not in ONLY_FOR]
-    assert {(kind, fault) for kind in KINDS for fault in free} <= set(CELLS)
-    assert len(CELLS) == len(KINDS) * len(free) + sum(map(len, ONLY_FOR.values()))
-
-
 def test_a_seed_is_a_schedule(results: list[Result]) -> None:
     """A seed gives the same calls and answers again, after other schedules ran."""
     with quiet():
@@ -105,25 +77,11 @@ def test_a_seed_is_a_schedule_in_every_process() -> None:
     assert "trace" in told[0]
 
 
-def test_the_closing_line_counts() -> None:
-    """The closing line and the table tell what ran."""
-    tally = run_seeds(0, 20)
-    assert closing(tally, 1.0).startswith("20 schedules, 0 violations, mean ")
-    assert len(table(tally).splitlines()) > len(KINDS)
-
-
-# The scheduler ------------------------------------------------------------------------------------
-
-
-def scheduler() -> Scheduler:
-    """One that draws from a fixed seed."""
-    return Scheduler(random.Random(1), "random", 0.1)
-
-
 def test_a_killed_process_does_nothing_more() -> None:
     """All strands of a killed process are unwound; on their way out turns, sleeps and new strands
     are refused, so that no ``finally`` reaches the store."""
-    world, actor, other = scheduler(), Actor("victim", "x"), Actor("killer", "x")
+    world = Scheduler(random.Random(1), "random", 0.1)
+    actor, other = Actor("victim", "x"), Actor("killer", "x")
     done: list[str] = []
 
     def victim() -> None:
@@ -147,36 +105,3 @@ def test_a_killed_process_does_nothing_more() -> None:
     world.run()
     assert done == ["unwound"]
     assert not world.waiting
-
-
-def test_a_deadlock_is_an_error() -> None:
-    """Strands that wait for what nobody will do are named."""
-    world, actor = scheduler(), Actor("lonely", "x")
-    world.spawn(actor, lambda: world.wait(Signal()))
-    with pytest.raises(NeverEndsError, match="lonely"):
-        world.run()
-
-
-def test_the_pool_bounds_what_is_in_flight() -> None:
-    """`each` has at most ``in_flight`` items under way, and gives all of them back."""
-    world, actor = scheduler(), Actor("worker", "x")
-    running = most = 0
-    seen: list[int] = []
-
-    def one(item: int) -> int:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        for _ in range(9):
-            world.turn()
-        running -= 1
-        return item
-
-    def work() -> None:
-        pool = StrandPool(world, actor)
-        seen.extend(outcome.unwrap() for outcome in pool.each(one, range(10), in_flight=3))
-
-    world.spawn(actor, work)
-    world.run()
-    assert most == 3
-    assert sorted(seen) == list(range(10))

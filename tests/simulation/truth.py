@@ -43,10 +43,8 @@ class AttemptTruth:
     """Files whose close was told to have done well, and when that began."""
     unsure: set[str] = field(default_factory=set)
     """Those whose writer may not have been able to ask whether the attempt is committed."""
-    undone: bool = False
-    """Its own task gave it up."""
-    stored_step: int = 0
-    """When its pendingset was stored; 0: never."""
+    undone: bool = False  # its own task gave it up
+    stored_step: int = 0  # when its pendingset was stored; 0: never
 
 
 @dataclass(slots=True)
@@ -95,36 +93,26 @@ class JobTruth:
     decision: str = ""
     decided_step: int = 0
     decided_by: str = ""
-    decided_sent: int = 0
-    """When the request was sent that decided."""
+    decided_sent: int = 0  # when the request was sent that decided
     set_up_step: int = 0
-    ended_step: int = 0
-    """When its record was closed, or went; 0 before."""
+    ended_step: int = 0  # when its record was closed, or went; 0 before
     swept_step: int = 0
     """When the first plan or pendingset was deleted of it that was completed; 0 before."""
     adopted: bool = False
     plan_key: str = ""
-    plan_step: int = 0
-    """When the decided plan was stored. Whatever it names was looked at before."""
+    plan_step: int = 0  # when the decided plan was stored. Whatever it names was looked at before
     plan_since: int = 0
     """When the call began that stored it. Whatever was there before that is in it."""
     partitions: tuple[str, ...] = ()
-    tasks: int = 0
-    """How many tasks the decided plan accepts; each may have no files."""
-    conflicted: bool = False
-    """A Complete of its met an object of somebody else's."""
-    turned_away: bool = False
-    """A Complete of its was answered 409 or 412."""
-    nothing_said: bool = False
-    """A caller said that there is nothing to publish."""
+    tasks: int = 0  # how many tasks the decided plan accepts; each may have no files
+    conflicted: bool = False  # A Complete of its met an object of somebody else's
+    turned_away: bool = False  # A Complete of its was answered 409 or 412
+    nothing_said: bool = False  # A caller said that there is nothing to publish
     nothing_told: bool = False
     """Somebody was told that it is committed, which has published nothing."""
-    handed_out: bool = False
-    """Its setup returned: others may know it."""
-    forgotten: bool = False
-    """An operator deleted its closed record."""
-    refused: bool = False
-    """Its setup raised."""
+    handed_out: bool = False  # its setup returned: others may know it
+    forgotten: bool = False  # an operator deleted its closed record
+    refused: bool = False  # its setup raised
     completed_time: float | None = None
     accepted: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     """Of the decided plan: key, task and attempt by upload id."""
@@ -134,14 +122,11 @@ class JobTruth:
     """And the Last-Modified, where the plan tells it."""
     deleted: dict[str, int] = field(default_factory=dict)
     """When it deleted them. What is written there later is another object, whatever its bytes."""
-    taken_as_is: frozenset[str] = frozenset()
-    """Unresolved keys that the operator accepted."""
-    unknown_plan: str = ""
-    """Why the decided plan could not be read at its decision."""
+    taken_as_is: frozenset[str] = frozenset()  # unresolved keys that the operator accepted
+    unknown_plan: str = ""  # why the decided plan could not be read at its decision
     completed: dict[str, int] = field(default_factory=dict)
     """The step at which an upload became an object."""
-    checkpoint: str = ""
-    """Of a job of a streaming query: the hash that its record holds."""
+    checkpoint: str = ""  # of a job of a streaming query: the hash that its record holds
     batch: int | None = None
     """What the job was begun for, of a streaming query; None: it is of none."""
 
@@ -174,20 +159,16 @@ class Truth:
         self.named: dict[str, str] = {}
         """Uploads that a `.pending` or `.pendingset` of ours names, with its key; also if it is
         gone, unless its own task took it back."""
-        self.hadoop: dict[str, HadoopTruth] = {}
-        """Uploads of a Hadoop job, by id."""
-        self.hidden: set[str] = set()
-        """Open uploads that a listing did not show."""
+        self.hadoop: dict[str, HadoopTruth] = {}  # uploads of a Hadoop job, by id
+        self.hidden: set[str] = set()  # open uploads that a listing did not show
         self.versions: dict[str, list[tuple[str, float, int]]] = {}
         """Of each key: ETag, Last-Modified and step of all that was ever there."""
         self._heads: dict[tuple[str, str], list[int]] = {}
         """When a process looked at an object; by the process and the key."""
-        self.calls: dict[str, int] = {}
-        """When the call on a job began that a process is in."""
+        self.calls: dict[str, int] = {}  # when the call on a job began that a process is in
         self.plans: dict[str, tuple[int, int]] = {}
         """Of each plan: when the call began that stored it, and when it was stored."""
-        self.unmarked_by = ""
-        """The job that deleted the marker last."""
+        self.unmarked_by = ""  # the job that deleted the marker last
         self.looked: dict[tuple[str, str], float] = {}
         """How long nothing of a directory had changed when an operator listed it, at most; by the
         operator's name and the directory."""
@@ -296,10 +277,6 @@ class Truth:
         age = self.scheduler.now - max(times, default=self.scheduler.now)
         self.looked[look] = max(self.looked.get(look, 0.0), age)
 
-    def note_lost(self, key: str) -> None:
-        """An object went with the abort of the upload that it was made of."""
-        self.objects.pop(key, None)
-
     def note_plan_sent(self, key: str, actor: Actor) -> None:
         """A plan is being stored."""
         self.plans.setdefault(key, (self.calls.get(actor.name, self.step), 0))
@@ -398,9 +375,6 @@ class Truth:
             for upload, (key, _, _) in job.accepted.items()
             if upload not in job.completed and key not in job.taken_as_is
         ]
-
-    def is_data(self, key: str) -> bool:
-        return object_of(key) == "data"
 
     def adopter(self, upload_id: str) -> JobTruth | None:
         """The job that a Hadoop job has become whose upload this is."""

@@ -28,6 +28,7 @@ from magic_committer.stores.memory import MemoryStore
 from magic_committer.upload import BlockSource, local, sender
 from tests.concrete import BY_NAME, Uploading
 from tests.simulation.faults import NOT_ON_TREES, Injector
+from tests.simulation.kinds import object_of
 from tests.simulation.promises import Watch
 from tests.simulation.scheduler import Actor, ActorClock, Scheduler, Signal, StrandPool
 from tests.simulation.tree import Tree
@@ -83,6 +84,11 @@ class JobRun:
         return list(first.values())
 
 
+def knows_all(identity: str) -> None:
+    """Let this process know that a store keeps all that is asked of it."""
+    probe._known[identity] = {want: probe._Finding(True) for want in get_args(probe.Want)}
+
+
 class _Now:
     """The world's time, as a clock."""
 
@@ -127,17 +133,12 @@ class World:
         """What the drivers of a streaming query do (`streams.Query`); None: there is no query."""
         self.latencies: tuple[float, ...] = (0.0,)
         """Of processes, in seconds: from these each one's is drawn."""
-        self._patches: list[Any] = [
-            patch.object(_wiring, "runtime_for", lambda *_: self.runtime(self.actor)),
-            patch.object(_wiring, "pool", self),
-            patch.object(_wiring, "blocks", self.blocks),
-        ]
-        for one in self._patches:
-            one.start()
+        mine: dict[str, Any] = {"pool": self, "blocks": self.blocks}
+        mine["runtime_for"] = lambda *_: self.runtime(self.actor)
+        self._ends.enter_context(patch.multiple(_wiring, **mine))
         probe._known.clear()  # what a process has learnt of its store
         if chance.random() < 0.7:
-            all_kept = {want: probe._Finding(True) for want in get_args(probe.Want)}
-            probe._known[self.store.identity] = all_kept
+            knows_all(self.store.identity)
         # The store shows all open uploads: no cleanup asks.
         known = probe._known.setdefault(self.store.identity, {})
         known["uploads_by_prefix"] = probe._Finding(True)
@@ -222,15 +223,17 @@ class World:
 
     def foreign_delete(self, key: str) -> None:
         self.store.delete_object(key)
-        self.watch.foreign_delete(key)
+        self.watch.truth.note_gone(key)
 
     def foreign_upload(self, key: str) -> None:
-        self.watch.foreign_upload(self.store.start_upload(key), key)
+        self.watch.truth.note_upload(self.store.start_upload(key), key, None)
 
     def foreign_abort(self, upload_id: str) -> None:
         """A lifecycle rule, or a Hadoop neighbour, aborts an upload."""
+        truth = self.watch.truth
         self.store.drop_upload(upload_id)
-        self.watch.foreign_abort(upload_id)
+        truth.open.discard(upload_id)
+        truth.meddled.add(truth.uploads[upload_id].key)
 
     def planned_uploads(self) -> list[str]:
         """Open uploads of jobs that are being completed."""
@@ -242,7 +245,7 @@ class World:
         """Keys of data that jobs of ours are writing."""
         truth = self.watch.truth
         keys = {truth.uploads[upload].key for upload in truth.open}
-        return sorted(key for key in keys if truth.is_data(key))
+        return sorted(key for key in keys if object_of(key) == "data")
 
     def own_key(self, key: str) -> str:
         """What a job calls a key of the truth."""
@@ -263,8 +266,6 @@ class World:
 
     def close(self) -> None:
         """End what is left of this world in the process that simulates it."""
-        for one in self._patches:
-            one.stop()
         self.store.before = self.store.after = None
         sender._unsettled.clear()
         self._ends.close()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from magic_committer.errors import InvalidRequest, NotFound, StoreError, Unanswered
+from magic_committer.errors import NotFound, StoreError, Unanswered
 from magic_committer.stores import base
 from magic_committer.stores.s3 import S3Store
 from magic_committer.stores.s3.many import Window
@@ -174,15 +174,6 @@ def test_abort_once_is_sent_once(lab: Lab) -> None:
     for told in (at_once(store, ("k", once))["k"], by_verb(store, once)):
         assert isinstance(told, Unanswered)
     assert len(lab.asked) == 2
-
-
-def test_what_cannot_be_written_is_not_sent(lab: Lab) -> None:
-    """It is an error of its own; the others go on."""
-    lab.said(document("CompleteMultipartUpload"))
-    told = at_once(lab.make(), complete(""), complete("k"))
-    assert isinstance(told[""], InvalidRequest)
-    assert (told[""].sent, told["k"]) == (False, base.Written(""))
-    assert len(lab.asked) == 1
 
 
 def test_what_is_not_begun_holds_nothing(lab: Lab) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from tests.model.actors.driver import abort, commit
-from tests.model.actors.execute import execute
+from tests.model.actors.driver import abort, commit, execute, finish, revert, sweep, undo_plan
 from tests.model.actors.job import LEDGER, Accepted, Job, Steps, create, read, swap
-from tests.model.actors.sweep import finish, revert, sweep, undo_plan
 from tests.model.store import OK, Complete, Create, Data, Ledger, List, Put
 
 
