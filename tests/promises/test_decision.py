@@ -15,14 +15,17 @@ from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import (
     DEST,
     At,
+    Fits,
     committed_task,
     control,
-    failing,
     job_of,
     killed,
+    noted,
     raising,
+    record_of,
     record_put,
     refusing,
+    remains,
     unanswered,
     visible,
 )
@@ -74,9 +77,7 @@ def test_a_lost_reply_to_the_deciding_swap_changes_nothing(s3: MemoryStore, verb
     report = job.commit() if verb == "commit" else job.abort()
     assert at.done
     assert report.outcome == ("committed" if verb == "commit" else "aborted")
-    assert set(visible(s3)) == ({"t/a.csv"} if verb == "commit" else set())
-    assert control(s3) == []
-    assert s3.open_uploads() == ()
+    assert remains(s3) == ({"t/a.csv": b"1"} if verb == "commit" else {}, [], [])
 
 
 def test_an_unanswered_swap_is_sent_again(s3: MemoryStore) -> None:
@@ -93,21 +94,16 @@ def test_an_unanswered_swap_is_sent_again(s3: MemoryStore) -> None:
     assert job.commit().outcome == "committed"
     with pytest.raises((PreconditionFailed, mc.NotFound)):
         late[0].effect()  # the first one lands now: it fails by itself
-    assert set(visible(s3)) == {"t/a.csv"}
-    assert control(s3) == []
+    assert remains(s3) == ({"t/a.csv": b"1"}, [], [])
 
 
 def test_a_swap_that_is_never_answered_clearly_is_unknown(s3: MemoryStore) -> None:
     """I10: a store that goes away at the decision leaves "unknown", with the call that asks."""
     job = job_of({"a.csv": b"1"})
-
-    before = s3.requests["put"] + 1  # the plan is stored, the record cannot be swapped
-    s3.before = raising(
-        lambda r: r.key.endswith("_job.json") and s3.requests["put"] > before, Unanswered("down")
-    )
-    with pytest.raises(mc.OutcomeUnknown, match="attach"):
+    planned = s3.requests["put"] + 1  # the plan is stored, the record cannot be swapped
+    away: Fits = lambda r: r.key == record_of(job) and s3.requests["put"] > planned  # noqa: E731
+    with refusing(s3, away, Unanswered), pytest.raises(mc.OutcomeUnknown, match="attach"):
         job.commit()
-    s3.before = None
     assert mc.attach(DEST, job.id).state == "running"
     assert job.commit().outcome == "committed"
 
@@ -118,23 +114,18 @@ def test_two_drivers_commit_one_job_once(s3: MemoryStore) -> None:
     rival = mc.attach(DEST, job.id)
     reports: list[mc.JobReport] = []
     At(s3, "put *_plan-*", lambda: reports.append(rival.commit()), after=True)
-    mine = job.commit()
-    assert reports[0].outcome == mine.outcome == "committed"
-    assert visible(s3) == {"t/a.csv": b"1"}
-    assert [k.rsplit("/", 1)[-1] for k in control(s3)] == ["_job.json"]  # closed, by the rival
-    assert s3.open_uploads() == ()
+    assert job.commit().outcome == reports[0].outcome == "committed"
+    assert remains(s3) == ({"t/a.csv": b"1"}, [], ["_job.json"])  # closed, by the rival
 
 
 def test_a_driver_whose_job_was_aborted_meanwhile_publishes_nothing(s3: MemoryStore) -> None:
     """I3: commit against abort: the record decides, and both are told the same."""
     job = job_of({"a.csv": b"1"})
-    rival = mc.attach(DEST, job.id)
-    At(s3, "put *_plan-*", rival.abort, after=True)
+    At(s3, "put *_plan-*", mc.attach(DEST, job.id).abort, after=True)
     with pytest.raises(mc.JobNotRunning) as raised:
         job.commit()
     assert raised.value.outcome == "aborted"
-    assert visible(s3) == {}
-    assert s3.open_uploads() == ()
+    assert remains(s3)[:2] == ({}, [])
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
@@ -170,8 +161,7 @@ def test_an_upload_that_somebody_aborted_refuses_the_whole_job(
     with pytest.raises(mc.CommitRefused, match=r"a\.csv") as raised:
         job.commit([result] if accept == "results" else None)
     assert len(raised.value.problems) == 1
-    assert s3.keys() == ()
-    assert s3.open_uploads() == ()
+    assert (s3.keys(), s3.open_uploads()) == ((), ())
     assert (job.report.outcome, "CommitRefused" in job.report.error) == ("aborted", True)
     assert job.abort().outcome == "aborted"
 
@@ -181,8 +171,7 @@ def test_one_destination_twice_in_a_job_is_refused(s3: MemoryStore) -> None:
     job = job_of({"a.csv": b"1"}, {"a.csv": b"2"})
     with pytest.raises(mc.CommitRefused, match="2 files of the job have this destination"):
         job.commit()
-    assert visible(s3) == {}
-    assert s3.open_uploads() == ()
+    assert remains(s3) == ({}, [], [])
 
 
 def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
@@ -191,15 +180,13 @@ def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
     """I5, I10: decided and not all visible: the error says so, names the files, and the call that
     finishes works from any process."""
     job = job_of({f"{n}.csv": b"1" for n in range(5)})
-
-    failing(s3, "complete_upload", "t/3.csv", Unanswered("no answer"))
-    with pytest.raises(mc.CommitIncomplete, match="recover") as raised:
-        job.commit()
-    assert raised.value.unfinished == ("t/3.csv",)
-    assert len(visible(s3)) == 4
-    with pytest.raises(mc.JobNotRunning, match="committing"):
-        mc.attach(DEST, job.id).abort()
-    s3.before = None
+    with refusing(s3, "complete_upload t/3.csv", Unanswered):
+        with pytest.raises(mc.CommitIncomplete, match="recover") as raised:
+            job.commit()
+        assert raised.value.unfinished == ("t/3.csv",)
+        assert len(visible(s3)) == 4
+        with pytest.raises(mc.JobNotRunning, match="committing"):
+            mc.attach(DEST, job.id).abort()
     assert mc.attach(DEST, job.id).commit().files == 5
     assert len(visible(s3)) == 5
     assert s3.open_uploads() == ()
@@ -221,13 +208,13 @@ def test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes(
 @pytest.mark.parametrize(
     ("fails", "error"),
     [
-        ("put", Unanswered("no answer")),
-        ("put", PermissionDenied("no", status=403)),
-        *((verb, Unanswered("no answer")) for verb in ("list_uploads", "abort_upload", "delete")),
+        ("put", Unanswered),
+        ("put", PermissionDenied),
+        *((verb, Unanswered) for verb in ("list_uploads", "abort_upload", "delete")),
     ],
 )
 def test_a_marker_or_a_sweep_that_fails_is_a_warning_and_is_done_again(
-    s3: MemoryStore, fails: str, error: mc.StoreError
+    s3: MemoryStore, fails: str, error: type[mc.StoreError]
 ) -> None:
     """I4, I8: the job is committed; the record stays, and whoever finishes it marks and sweeps."""
     job = job_of({"a.csv": b"1"})
@@ -240,13 +227,12 @@ def test_a_marker_or_a_sweep_that_fails_is_a_warning_and_is_done_again(
     with refusing(s3, at_the_end, error):
         report = job.commit()
     assert (report.outcome, report.state) == ("committed", "completed")
-    assert fails != "put" or "_SUCCESS" in report.warnings[0]
     assert report.warnings
+    assert fails != "put" or "_SUCCESS" in report.warnings[0]
     assert visible(s3) == {"t/a.csv": b"1"}
     assert mc.attach(DEST, job.id).commit().warnings == ()
     assert "t/_SUCCESS" in s3.keys()
-    assert s3.open_uploads() == ()
-    assert left(s3) == ["_job.json"]
+    assert remains(s3)[1:] == ([], ["_job.json"])
 
 
 @pytest.mark.parametrize("expect", [["1"], 1])
@@ -266,8 +252,7 @@ def test_a_task_that_nobody_expects_refuses_a_commit_by_listing(
 def test_without_conditions_a_job_is_ended(s3: MemoryStore, another: bool) -> None:
     """With ``conditional_writes="off"`` no request carries a condition; and as no probe is under
     way that could bring the record back, the driver leaves none."""
-    conditions: list[Request] = []
-    s3.before = lambda r: conditions.append(r) if r.if_match or r.if_none_match else None
+    conditions = noted(s3, lambda r: r.if_match or r.if_none_match)
     job = job_of({"a.csv": b"1"}, options=mc.Options(conditional_writes="off"))
     if another:
         job = mc.attach(DEST, job.id)
@@ -282,11 +267,9 @@ def test_a_store_that_ignores_conditions_is_refused(s3: MemoryStore, ignored: st
     """It is proved on the job's own record before anything is written; the record is taken back."""
 
     def ignore(request: Request, reply: object) -> object:
-        if request.verb != "put" or not isinstance(reply, PreconditionFailed):
-            return None
-        if (ignored == "if_match") == (request.if_match is not None):
-            return Written('"ignored"')
-        return None
+        carries = "if_none_match" if request.if_match is None else "if_match"
+        refused = request.verb == "put" and isinstance(reply, PreconditionFailed)
+        return Written('"ignored"') if refused and carries == ignored else None
 
     s3.after = ignore
     with pytest.raises(mc.ConditionsNotSupported, match="ignores"):
@@ -300,16 +283,16 @@ def test_a_late_request_of_the_proof_does_not_bring_the_record_back(
 ) -> None:
     """I4, I5: the store's proof sends the record again; where that may land late the record is not
     deleted but closed, so that its name stays taken."""
+    answers = {
+        "unanswered": Unanswered("still under way"),
+        "refused": PermissionDenied("the token is expired", status=403, attempts=2),
+    }
     late: list[Request] = []
 
     def slow(request: Request) -> None:
         if request.verb == "put" and s3.requests["put"] == 2:
             late.append(request)
-            if case == "unanswered":
-                raise Unanswered("still under way")
-            if case == "refused":
-                raise PermissionDenied("the token is expired", status=403, attempts=2)
-            raise PreconditionFailed("412", status=412, attempts=2)
+            raise answers.get(case, PreconditionFailed("412", status=412, attempts=2))
         if request.verb == "complete_upload" and case == "refused later on":
             raise PermissionDenied("no")
 
@@ -349,10 +332,9 @@ def test_a_driver_whose_job_another_has_committed_and_forgotten_asks_the_marker(
 
     def commits() -> None:
         assert mc.attach(DEST, job.id).commit().outcome == "committed"
-        s3.delete_object(f"t/__magic_job-{job.id}/_job.json")
+        s3.delete_object(record_of(job))
 
-    tree = f"t/__magic_job-{job.id}/job-{job.id}/"
-    at = At(s3, f"list {tree}*", commits)
+    at = At(s3, f"list t/__magic_job-{job.id}/job-{job.id}/*", commits)
     assert job.commit(expect=1).outcome == "committed"
     assert at.done
 
@@ -364,35 +346,17 @@ def test_a_driver_whose_job_is_gone_and_who_cannot_read_the_marker_knows_nothing
     """I10: a decided job was finished by another process, its record was cleaned away, and the
     marker gives no answer: unknown (it may have been undone), and never "nothing decided"."""
     job = job_of({"a.csv": b"a"})
-    record = f"t/__magic_job-{job.id}/_job.json"
-    swaps = 0
 
-    def finished(request: Request) -> None:
-        s3.before = s3.after = None
+    def finished() -> None:
         assert mc.recover(DEST, job.id, dead_after=0).outcome == "committed"
-        s3.delete_object(record)
-        s3.before = silent
+        s3.delete_object(record_of(job))
+        s3.before = raising("get t/_SUCCESS", Unanswered)
+        if at == "the decision, unheard":
+            raise Unanswered("the answer to the decision is lost")
 
-    def before(request: Request) -> None:
-        nonlocal swaps
-        if request.verb == "put" and request.key == record:
-            swaps += 1
-            if swaps == 2 and at == "completed":
-                finished(request)
-
-    def after(request: Request, answer: object) -> None:
-        if at != "completed" and request.verb == "put" and request.key == record:
-            finished(request)
-            if at == "the decision, unheard":
-                raise Unanswered("the answer to the decision is lost")
-
-    def silent(request: Request) -> None:
-        if (request.verb, request.key) == ("get", "t/_SUCCESS"):
-            raise Unanswered("no answer")
-
-    s3.before, s3.after = before, after
+    completed = at == "completed"
+    ends = At(s3, f"put {record_of(job)}", finished, after=not completed, nth=1 + completed)
     with pytest.raises(mc.OutcomeUnknown):
         job.commit()
-    s3.before = None
-    assert swaps == (2 if at == "completed" else 1)
+    assert ends.done
     assert visible(s3) == {"t/a.csv": b"a"}

@@ -11,9 +11,9 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.options import Track
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.destinations import DISKS, There, opened
-from tests.promises.hands import DEST, refusing, visible
+from tests.promises.hands import DEST, At, refusing, visible, write
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
 
@@ -38,10 +38,9 @@ def tracked(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracked]
         yield Tracked(there, track)
 
 
-def written(task: mc.Task, *names: str, unique: bool = False) -> None:
+def written(task: mc.Task, *names: str) -> None:
     for name in names:
-        with task.open(name, unique=unique) as file:
-            file.write(name.encode())
+        write(task, name, name.encode())
 
 
 @pytest.mark.parametrize("what", ["a closed file", "an open one", "a name that is used again"])
@@ -58,8 +57,7 @@ def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
         task.discard("a")
         assert len(tracked.there.left()) <= 1
         if "again" in what:
-            with task.open("a") as file:
-                file.write(b"second")
+            write(task, "a", b"second")
     job.commit([task.result])
     again = {"a": b"second"} if "again" in what else {}
     assert tracked.there.data() == {"b": b"b", **again}
@@ -67,43 +65,32 @@ def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
 
 
 def test_a_unique_name_is_discarded_as_it_was_opened(there: There) -> None:
-    """With ``unique=True`` the plain name is enough."""
+    """With ``unique=True`` the plain name is enough. An unknown one is refused, by its name."""
     job = there.start()
     with job.task(1) as task:
-        written(task, "a.csv", unique=True)
+        write(task, "a.csv", unique=True)
         task.discard("a.csv", unique=True)
+        with pytest.raises(mc.PathError, match="no file 'x'"):
+            task.discard("x")
     assert task.result.files == 0
     job.abort()
     assert there.left() == []
 
 
-def test_an_unknown_name_is_refused(there: There) -> None:
-    """The error repeats the name."""
-    with there.write() as job, pytest.raises(mc.PathError, match="no file 'x'"):
-        job.discard("x")
-
-
 def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
-    """Another handle of a named attempt may have committed it: its upload is not aborted."""
+    """Another handle of a named attempt may have committed it: its upload is not aborted. Nor is
+    one of a task that has committed: a driver may have accepted it."""
     job = mc.start(DEST, track="s3")
     task = job.task(1, attempt="a_0")
     written(task, "a")
     with pytest.raises(mc.TaskFailed, match="other processes"):
         task.discard("a")
-    result = job.task(1, attempt="a_0").commit()
+    other = job.task(1, attempt="a_0")
+    result = other.commit()
+    with pytest.raises(mc.TaskFailed, match="committed"):
+        other.discard("a")
     job.commit([result])
     assert visible(s3) == {"t/a": b"a"}
-
-
-def test_a_committed_task_keeps_its_files(there: There) -> None:
-    """After the task's commit a driver may have accepted it: nothing is taken out."""
-    job = there.start()
-    with job.task(1) as task:
-        written(task, "a")
-    with pytest.raises(mc.TaskFailed, match="committed"):
-        task.discard("a")
-    job.commit([task.result])
-    assert there.data() == {"a": b"a"}
 
 
 @pytest.mark.parametrize(("fails", "published"), [("delete", "ab"), ("abort_upload", "b")])
@@ -127,17 +114,13 @@ def test_no_commit_runs_beside_a_discard(s3: MemoryStore) -> None:
     job = mc.start(DEST, track="s3")
     task = job.task(1)
     written(task, "a", "b")
-    refused: list[mc.TaskFailed] = []
 
-    def commit_now(request: Request) -> None:
-        if request.verb == "delete":
-            with pytest.raises(mc.TaskFailed, match="discarded") as raised:
-                task.commit()
-            refused.append(raised.value)
+    def commit_now() -> None:
+        with pytest.raises(mc.TaskFailed, match="discarded"):
+            task.commit()
 
-    s3.before = commit_now
+    at = At(s3, "delete", commit_now)
     task.discard("a")
-    s3.before = None
-    assert refused
+    assert at.done
     job.commit([task.commit()])
     assert visible(s3) == {"t/b": b"b"}

@@ -9,19 +9,25 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit import probe
 from magic_committer.errors import Unanswered
+from magic_committer.options import Mode
 from magic_committer.protocol.record import JobRecord
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from tests.promises.hands import (
     DEST,
     At,
+    Crash,
     committed_task,
-    control,
+    dies_at,
+    noted,
     raising,
+    record_of,
     record_put,
+    remains,
     visible,
 )
+from tests.promises.situations import contents
 
-RECORD = "t/__magic_job-1/_job.json"
+RECORD = record_of("1")
 
 
 def begin(**terms: Any) -> mc.Job:
@@ -64,10 +70,14 @@ def test_other_terms_are_an_error_that_shows_both(
 
 
 def test_it_needs_an_id(s3: MemoryStore) -> None:
-    """Without an id each call would start another job: refused before any request."""
+    """Without an id each call would start another job: refused before any request. And what another
+    run's zombie left under an id is no job to be taken."""
     with pytest.raises(mc.OptionError, match="job_id"):
         mc.start(DEST, exist_ok=True)
     assert not s3.requests
+    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}")
+    with pytest.raises(mc.JobExists, match="not empty"):
+        begin()
 
 
 @pytest.mark.parametrize("state", ["committed", "aborted", "committing"])
@@ -76,27 +86,18 @@ def test_a_job_that_is_decided_is_not_started_again(s3: MemoryStore, state: str)
     job = begin()
     result = committed_task(job, "1", {"a.csv": b"1"})
     if state == "committing":
-        s3.before = raising("complete_upload", Unanswered("no answer"))
-        with pytest.raises(mc.CommitIncomplete):
-            job.commit([result])
+        dies_at(s3, "complete_upload", lambda: job.commit([result]))
     elif state == "committed":
         job.commit([result])
     else:
         job.abort()
-    before = (visible(s3), control(s3))
+    before = contents(s3)
     with pytest.raises(mc.JobNotRunning) as raised:
         begin()
     assert raised.value.outcome == ("aborted" if state == "aborted" else "committed")
     assert raised.value.state == (state if state == "committing" else "closed")
     assert ("another job_id" in raised.value.hint) == (state == "aborted")
-    assert (visible(s3), control(s3)) == before
-
-
-def test_litter_without_a_record_is_no_job(s3: MemoryStore) -> None:
-    """What another run's zombie left under that id is no job to be taken."""
-    s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}")
-    with pytest.raises(mc.JobExists, match="not empty"):
-        begin()
+    assert contents(s3) == before
 
 
 def test_of_two_starts_at_once_one_starts_and_the_other_takes(s3: MemoryStore) -> None:
@@ -125,23 +126,19 @@ def test_a_job_that_its_starter_takes_back_is_over_for_both(s3: MemoryStore) -> 
     with pytest.raises(mc.JobNotRunning) as raised:
         jobs[0].commit([committed_task(jobs[0], "1", {"b.csv": b"1"})])
     assert raised.value.outcome == "aborted"
-    assert (visible(s3), s3.open_uploads()) == ({"t/a.csv": b"theirs"}, ())
+    assert remains(s3)[:2] == ({"t/a.csv": b"theirs"}, [])
 
 
 @pytest.mark.parametrize("landed", [True, False])
 def test_a_start_whose_record_was_not_answered_is_made_again(s3: MemoryStore, landed: bool) -> None:
     """The retry has the job that the create made, if it landed, and else starts it."""
-    silent = raising(lambda _: True, Unanswered("no answer"))
+    silent = raising("*", Unanswered)
 
-    def lose(request: Request, reply: object) -> None:
-        if request.key == RECORD:
-            s3.before = silent
-            raise Unanswered("no answer")
-
-    if landed:
-        s3.after = lose
-    else:
+    def lost() -> None:
         s3.before = silent
+        raise Unanswered("no answer")
+
+    At(s3, f"* {RECORD}", lost, after=landed)
     with pytest.raises((mc.OutcomeUnknown, mc.StoreError)):
         begin()
     s3.before = s3.after = None
@@ -149,28 +146,24 @@ def test_a_start_whose_record_was_not_answered_is_made_again(s3: MemoryStore, la
     assert begin().uuid == stored or not landed
 
 
-def stop_after_record(s3: MemoryStore) -> None:
+def died_at_its_record(s3: MemoryStore, mode: Mode) -> None:
     """A starter dies as its record is stored: nothing else of it reaches the store."""
 
-    def die(request: Request) -> None:
-        raise SystemExit
+    def die() -> None:
+        s3.before = raising("*", Crash)
 
-    def look(request: Request, reply: object) -> None:
-        if request.key == RECORD and request.verb == "put":
-            s3.after, s3.before = None, die
-
-    s3.after = look
+    At(s3, f"put {RECORD}", die, after=True)
+    with pytest.raises(Crash):
+        begin(mode=mode)
+    s3.before = s3.after = None
 
 
 @pytest.mark.parametrize("mode", ["fail", "replace"])
-def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mode: Any) -> None:
+def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mode: Mode) -> None:
     """I6: the retry looks itself: a live job of an excluding mode is a conflict, and the job that
     is there is not touched."""
     mc.start(DEST, mode="replace")
-    stop_after_record(s3)
-    with pytest.raises(SystemExit):
-        begin(mode=mode)
-    s3.before = s3.after = None
+    died_at_its_record(s3, mode)
     before = s3.body(RECORD)
     with pytest.raises(mc.ConflictingJob):
         begin(mode=mode)
@@ -179,10 +172,7 @@ def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mo
 
 def test_a_retry_in_mode_fail_looks_for_data(s3: MemoryStore) -> None:
     """I6: the starter died before its look; what is there is found by the retry, in its words."""
-    stop_after_record(s3)
-    with pytest.raises(SystemExit):
-        begin(mode="fail")
-    s3.before = s3.after = None
+    died_at_its_record(s3, "fail")
     s3.put_object("t/a.csv", b"theirs")
     with pytest.raises(mc.DestinationExists, match=r"mode 'error'.*'append' or 'overwrite'"):
         begin(mode="error")
@@ -196,7 +186,6 @@ def test_the_record_is_not_written_by_a_retry(
     PUT to the record."""
     begin()
     monkeypatch.setattr(probe, "_known", {})
-    puts: list[Request] = []
-    s3.before = lambda r: puts.append(r) if r.verb == "put" and r.key == RECORD else None
+    puts = noted(s3, f"put {RECORD}")
     begin()
     assert puts == []

@@ -12,14 +12,15 @@ import pytest
 import magic_committer as mc
 from magic_committer.commit.success_marker import DIAGNOSTIC_UUID
 from magic_committer.errors import Unanswered
-from magic_committer.stores.memory import MemoryStore, Request
+from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
-from tests.promises.hands import DEST, control, visible
-from tests.promises.machine import deaths
-from tests.promises.test_adoption import contents
+from tests.promises.hands import DEST, At, Fits, control, record_of, refusing, remains, visible
+from tests.promises.machine import DAY, HOUR, deaths
+from tests.promises.situations import contents
 
-RECORD = "t/__magic_job-hadoops/_job.json"
+RECORD = record_of("hadoops")
+STAY = "2 of 3 files are visible already, and stay"
 ENDS: dict[str, Callable[[], object]] = {
     "abort": lambda: mc.abort(DEST, "hadoops"),
     "handle": lambda: mc.attach(DEST, "hadoops").abort(),
@@ -59,22 +60,14 @@ def test_a_half_published_job_is_not_aborted_unasked(
 def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, end: str) -> None:
     """I10: while an abort looks at the files another process commits the job: it is told that the
     job is committed, not that its JVM had made the files visible."""
-    hadoops = leave_job(s3, "3.5.0")
-    other = mc.adopt(DEST, "hadoops", dead_after=0)
-    committed: list[mc.JobReport] = []
-
-    def commits(request: Request) -> None:
-        if request.verb == "head" and request.key in hadoops.files:
-            s3.before = None
-            committed.append(mc.attach(DEST, other.job_id).commit())
-
-    s3.before = commits
+    hadoops = half_published(s3, many=0)
+    at = At(s3, "head t/*.txt", mc.attach(DEST, "hadoops").commit)
     if end == "recover":
         assert ENDS[end]().outcome == "committed"  # type: ignore[attr-defined]
     else:
         with pytest.raises(mc.JobNotRunning, match="committed"):
             ENDS[end]()
-    assert [report.files for report in committed] == [3]
+    assert at.done
     assert visible(s3) == hadoops.files
 
 
@@ -90,14 +83,14 @@ def test_the_word_leaves_what_is_visible_and_aborts_the_rest(
     limit = {"dead_after": 0} if how is mc.recover else {}
     done = how(DEST, "hadoops", leave_visible=True, **limit)
     (found,) = mc.inspect(DEST)
-    assert found.would == "nothing: it was aborted; 2 of 3 files are visible already, and stay"
+    assert found.would == f"nothing: it was aborted; {STAY}"
     assert mc.recover(DEST, "hadoops").did == found.would
     report = done.report if isinstance(done, mc.Recovery) else done
     assert isinstance(report, mc.JobReport)
     assert report.outcome == "aborted"
-    assert "2 of 3 files are visible already, and stay" in report.warnings
-    assert visible(s3) == {key: hadoops.files[key] for key in sorted(hadoops.files)[:2]}
-    assert (s3.open_uploads(), control(s3)) == ((), [RECORD])
+    assert STAY in report.warnings
+    first_two = {key: hadoops.files[key] for key in sorted(hadoops.files)[:2]}
+    assert remains(s3) == (first_two, [], ["_job.json"])
     with pytest.raises(mc.JobNotRunning, match="made visible before it died stays"):
         mc.attach(DEST, "hadoops").commit()
 
@@ -130,19 +123,13 @@ def test_a_file_of_which_nobody_can_tell_is_not_called_invisible(s3: MemoryStore
 @pytest.mark.parametrize("verb", ["head", "list_parts", "get"])
 def test_a_look_that_gets_no_answer_decides_nothing(s3: MemoryStore, verb: str) -> None:
     """Where the store does not answer, nobody knows what is visible: the job runs on."""
-    hadoops = half_published(s3, many=1)
+    half_published(s3, many=1)
     before = contents(s3)
-
-    def silent(request: Request) -> None:
-        if request.verb == verb and request.key != RECORD:
-            raise Unanswered("no answer", operation=verb, key=request.key)
-
-    s3.before = silent
-    with pytest.raises(Unanswered):
+    looks: Fits = lambda r: r.verb == verb and r.key != RECORD  # noqa: E731
+    with refusing(s3, looks, Unanswered), pytest.raises(Unanswered):
         mc.abort(DEST, "hadoops")
-    s3.before = None
     assert contents(s3) == before
-    assert mc.attach(DEST, hadoops.id).state == "running"
+    assert mc.attach(DEST, "hadoops").state == "running"
 
 
 def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) -> None:
@@ -160,25 +147,21 @@ def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) 
 def test_cleanup_leaves_a_half_published_job_and_says_so(
     s3: MemoryStore, clock: PatientClock
 ) -> None:
-    """I6: however old, nobody but a person tears it: every cleanup tells of it."""
+    """I6: however old, nobody but a person tears it: every cleanup tells of it. A dry recovery says
+    that it would do nothing, and why; with the word, what would stay."""
     half_published(s3)
-    clock.ahead += 30 * 24 * 3600.0
+    clock.ahead += 30 * DAY
     before = contents(s3)
     for dry_run in (True, False):
         report = mc.cleanup(DEST, dry_run=dry_run)
         told = [*report.errors, *(one.did for one in report.recovered)]
         assert any("2 of 3 files are visible" in line for line in told)
         assert bool(report.errors) is not dry_run
-    assert contents(s3) == before
-
-
-def test_a_dry_recovery_tells_what_is_visible(s3: MemoryStore) -> None:
-    """``dry_run`` says that it would do nothing, and why; with the word, what would stay."""
-    half_published(s3)
     dry = mc.recover(DEST, "hadoops", dead_after=0, dry_run=True)
     assert dry.did.startswith("nothing: job 'hadoops' cannot simply be aborted: 2 of 3 files")
     dry = mc.recover(DEST, "hadoops", dead_after=0, leave_visible=True, dry_run=True)
-    assert dry.did.endswith("; 2 of 3 files are visible already, and stay")
+    assert dry.did.endswith(f"; {STAY}")
+    assert contents(s3) == before
 
 
 def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:
@@ -194,26 +177,28 @@ def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:
     return hadoops, body
 
 
-@pytest.mark.parametrize("end", ["commit", "recover", "cleanup"])
+@pytest.mark.parametrize("end", ["commit", "recover", "cleanup", "commit, all sets gone"])
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_job_that_its_marker_names_is_only_swept(
     s3: MemoryStore, clock: PatientClock, release: str, end: str
 ) -> None:
     """I8: Hadoop's `_SUCCESS` names more files than are left to tell of: it stays byte for byte, so
-    do the files, and the job's tree goes."""
+    do the files, and the job's tree goes, also one without any set."""
     hadoops, body = committed(s3, release)
-    adoption = mc.adopt(DEST, "hadoops", dead_after=0)
-    assert adoption.committed
-    if end == "commit":
+    if "gone" in end:
+        for key in hadoops.sets[1:]:
+            s3.delete_one(key)
+        s3.put_object(f"{hadoops.directory}job-hadoops/00/tasks/")
+    assert mc.adopt(DEST, "hadoops", dead_after=0).committed
+    if "commit" in end:
         assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
     elif end == "recover":
         assert mc.recover(DEST, "hadoops").outcome == "committed"
     else:
-        clock.ahead += 2 * 3600.0
+        clock.ahead += 2 * HOUR
         assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["committed"]
     assert s3.body("t/_SUCCESS") == body
-    assert visible(s3) == hadoops.files
-    assert (control(s3), s3.open_uploads()) == ([RECORD], ())
+    assert remains(s3) == (hadoops.files, [], ["_job.json"])
     assert mc.attach(DEST, "hadoops").outcome == "committed"
 
 
@@ -228,18 +213,6 @@ def test_a_job_that_its_marker_names_is_never_aborted(s3: MemoryStore, release: 
             mc.abort(DEST, "hadoops", leave_visible=leave, revert=revert)
         assert refused.value.outcome == "committed"
     assert contents(s3) == before
-
-
-def test_a_job_whose_whole_tree_of_tasks_is_gone_is_swept(s3: MemoryStore) -> None:
-    """The cleanup had deleted all pendingsets when the JVM died: what else lies there goes, and no
-    empty job is published over the marker."""
-    hadoops, body = committed(s3, "3.4.1")
-    for key in hadoops.sets[1:]:
-        s3.delete_one(key)
-    s3.put_object(f"{hadoops.directory}job-hadoops/00/tasks/")
-    mc.adopt(DEST, "hadoops", dead_after=0)
-    assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
-    assert (s3.body("t/_SUCCESS"), control(s3)) == (body, [RECORD])
 
 
 def test_a_sweep_that_dies_at_any_request_is_finished() -> None:
@@ -291,12 +264,10 @@ def test_a_marker_that_does_not_prove_it_is_not_believed(
 def test_a_file_outside_the_destination_is_no_file_of_a_dead_jvm(s3: MemoryStore) -> None:
     """I6: a set of an adopted job names a key elsewhere, where there is an object of the same size:
     the job has nothing visible, and is aborted."""
-    hadoops = leave_job(s3, "3.5.0")
-    mc.adopt(DEST, "hadoops", dead_after=0)
+    hadoops = half_published(s3, many=0)
     document = orjson.loads(s3.body(hadoops.sets[0]))
     commit = document["commits"][0]
-    commit["destinationKey"] = "elsewhere/x.csv"
-    commit["uri"] = "s3a://bucket/elsewhere/x.csv"
+    commit |= {"destinationKey": "elsewhere/x.csv", "uri": "s3a://bucket/elsewhere/x.csv"}
     s3.put_object("elsewhere/x.csv", b"x" * commit["length"])
     s3.put_object(hadoops.sets[0], orjson.dumps(document))
     assert mc.abort(DEST, "hadoops").outcome == "aborted"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,16 @@ from magic_committer.options import Options
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import memory_store
-from tests.promises.hands import DEST, committed_task, control, job_of, one_file, visible
+from tests.promises.hands import (
+    DEST,
+    committed_task,
+    control,
+    job_of,
+    one_file,
+    remains,
+    visible,
+    write,
+)
 
 PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
 
@@ -22,8 +32,7 @@ def test_open_magic_names_the_call_that_starts_the_job(s3: MemoryStore) -> None:
     """Without a running job the error says which call to make, and nothing is written."""
     with pytest.raises(mc.JobNotRunning, match=r"start\('s3://bucket/t/', job_id='1'\)"):
         mc.open_magic(PATH)
-    job = mc.start(DEST, job_id="1")
-    job.abort()
+    mc.start(DEST, job_id="1").abort()
     with pytest.raises(mc.JobNotRunning) as raised:
         mc.open_magic(PATH)
     assert raised.value.outcome == "aborted"
@@ -37,21 +46,20 @@ def test_open_magic_without_a_fence_is_hadoops_shape_and_warns(
     with caplog.at_level(logging.WARNING), mc.open_magic(PATH, fence=False) as f:
         f.write(b"12345")
     assert "S3A's guarantees" in caplog.text
-    pending = json.loads(s3.body(f"{PATH.removeprefix('s3a://bucket/')}.pending"))
+    key = PATH.removeprefix("s3a://bucket/")
+    pending = json.loads(s3.body(f"{key}.pending"))
     assert (pending["extraData"], pending["length"], pending["jobId"]) == ({}, 5, "")
-    assert s3.attributes(PATH.removeprefix("s3a://bucket/")).metadata == {
-        "x-hadoop-s3a-magic-data-length": "5"
-    }
+    assert s3.attributes(key).metadata == {"x-hadoop-s3a-magic-data-length": "5"}
     assert len(s3.open_uploads()) == 1
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        "s3a://bucket/t/x.csv",
-        "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/x.csv.pending",
-        "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/../x.csv",
-        "s3a://bucket/t/__magic/job-1/tasks/a_0/__base/x.csv",
+        "x.csv",
+        "__magic_job-1/job-1/00/tasks/a_0/__base/x.csv.pending",
+        "__magic_job-1/job-1/00/tasks/a_0/__base/../x.csv",
+        "__magic/job-1/tasks/a_0/__base/x.csv",
     ],
 )
 def test_open_magic_refuses_paths_that_lose_data(s3: MemoryStore, path: str) -> None:
@@ -59,7 +67,7 @@ def test_open_magic_refuses_paths_that_lose_data(s3: MemoryStore, path: str) -> 
     mc.start(DEST, job_id="1")
     s3.requests.clear()
     with pytest.raises(mc.PathError):
-        mc.open_magic(path)
+        mc.open_magic(f"s3a://bucket/t/{path}")
     assert not s3.requests
 
 
@@ -84,8 +92,7 @@ def test_the_sweep_of_a_given_id_leaves_another_runs_litter(s3: MemoryStore) -> 
     s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}", metadata=other)
     committed_task(job, "1", {"a.csv": b"1"})
     job.commit()
-    assert visible(s3) == {"t/a.csv": b"1"}
-    assert [key.rsplit("/", 1)[-1] for key in control(s3)] == ["_job.json", "zombie.pendingset"]
+    assert remains(s3) == ({"t/a.csv": b"1"}, [], ["_job.json", "zombie.pendingset"])
 
 
 def test_mode_fail_refuses_a_destination_with_data(s3: MemoryStore) -> None:
@@ -93,8 +100,8 @@ def test_mode_fail_refuses_a_destination_with_data(s3: MemoryStore) -> None:
     s3.put_object("t/_delta_log/0.json", b"{}")
     s3.put_object("t/.hidden/a", b"1")
     s3.put_object("t/empty/", b"")
-    with mc.write(DEST, mode="fail") as job, job.open("dt=1/a.csv") as f:
-        f.write(b"1")
+    with mc.write(DEST, mode="fail") as job:
+        write(job, "dt=1/a.csv")
     with pytest.raises(mc.DestinationExists, match=r"dt=1/a\.csv"):
         mc.start(DEST, mode="fail")
     assert control(s3) == []
@@ -106,18 +113,14 @@ def test_mode_fail_looks_again_before_the_decision(s3: MemoryStore) -> None:
     s3.put_object("t/b.csv", b"theirs")
     with pytest.raises(mc.DestinationExists):
         job.commit()
-    assert visible(s3) == {"t/b.csv": b"theirs"}
-    assert control(s3) == []
-    assert s3.open_uploads() == ()
+    assert remains(s3) == ({"t/b.csv": b"theirs"}, [], [])
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "overwrit"}, {"accept": "result"}, {"track": "S3"}])
-def test_a_misspelt_term_is_refused_before_any_request(
-    s3: MemoryStore, wrong: dict[str, str]
-) -> None:
+def test_a_misspelt_term_is_refused_before_any_request(s3: MemoryStore, wrong: Any) -> None:
     """Nothing is written that nobody could read."""
     with pytest.raises(mc.OptionError):
-        mc.start(DEST, **wrong)  # type: ignore[arg-type]
+        mc.start(DEST, **wrong)
     assert not s3.requests
 
 
@@ -157,22 +160,16 @@ def test_a_result_that_was_garbled_on_the_way_is_refused(
 
 
 def test_a_task_with_files_in_memory_does_not_travel(s3: MemoryStore) -> None:
-    """The error says what to do instead; a task tracked on the store travels with its files."""
-    in_memory = mc.start(DEST, track="memory").task("1")
-    with in_memory.open("a.csv") as f:
-        f.write(b"1")
+    """The error says what to do instead; a task tracked on the store travels with its files. Nor
+    has another handle files in memory, so that no attempt's name is given."""
+    in_memory = one_file(mc.start(DEST, track="memory"))
     with pytest.raises(pickle.PicklingError, match="track='s3'"):
         pickle.dumps(in_memory)
     in_memory.abort()
     job = mc.start(DEST, track="s3")
-    task = one_file(job)
-    elsewhere = pickle.loads(pickle.dumps(task))
+    elsewhere = pickle.loads(pickle.dumps(one_file(job)))
     assert job.commit([elsewhere.commit()]).files == 1
     assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_a_given_attempt_name_needs_the_store(s3: MemoryStore) -> None:
-    """Files in memory are known to one handle only."""
     with pytest.raises(mc.OptionError, match="track='s3'"):
         mc.start(DEST, track="memory").task("1", attempt="a")
 
@@ -192,8 +189,8 @@ def test_results_of_other_jobs_and_double_ones_change_nothing(s3: MemoryStore) -
 def test_attributes_reach_the_object(s3: MemoryStore) -> None:
     """Content type and user metadata are the object's; our token is beside them."""
     attributes = mc.Attributes(content_type="text/csv", metadata={"origin": "test"})
-    with mc.write(DEST) as job, job.open("a.csv", attributes=attributes) as f:
-        f.write(b"1")
+    with mc.write(DEST) as job:
+        write(job, attributes=attributes)
     born = s3.attributes("t/a.csv")
     assert (born.content_type, born.metadata["origin"]) == ("text/csv", "test")
     assert born.metadata["magic-committer-token"].startswith(job.job.uuid)
@@ -202,10 +199,9 @@ def test_attributes_reach_the_object(s3: MemoryStore) -> None:
 def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:
     """The second file of a name is refused at once; an aborted one may be written again."""
     with mc.write(DEST) as job:
-        with pytest.raises(ZeroDivisionError), job.open("a.csv") as f:
+        with pytest.raises(ZeroDivisionError), job.open("a.csv"):
             raise ZeroDivisionError
-        with job.open("a.csv") as f:
-            f.write(b"1")
+        write(job)
         with pytest.raises(mc.PathError, match="already"):
             job.open("a.csv")
     assert visible(s3) == {"t/a.csv": b"1"}
@@ -218,23 +214,15 @@ def test_keys_that_are_too_long_for_the_control_objects_are_refused(s3: MemorySt
     assert control(s3) == []
 
 
-def test_progress_tells_of_each_phase(s3: MemoryStore) -> None:
-    """Everything long has progress: load, check, complete, in order, up to the total."""
+def test_progress_tells_of_each_phase(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
+    """Everything long has progress: load, check, complete, in order, up to the total. All that is
+    logged goes to the logger ``magic_committer``, and each line names the job."""
     told: list[mc.Progress] = []
-    with mc.write(DEST, progress=told.append) as job:
+    with caplog.at_level(logging.DEBUG), mc.write(DEST, progress=told.append) as job:
         for n in range(3):
-            with job.open(f"{n}.csv") as f:
-                f.write(b"1")
+            write(job, f"{n}.csv")
     assert [p.phase for p in told if p.phase in ("load", "complete")] == ["load"] + ["complete"] * 3
     assert (told[-1].done, told[-1].total, told[-1].unit) == (3, 3, "files")
-
-
-def test_one_logger_names_the_job_in_each_line(
-    s3: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    """All that is logged goes to the logger ``magic_committer``."""
-    with caplog.at_level(logging.DEBUG), mc.write(DEST) as job, job.open("a.csv") as f:
-        f.write(b"1")
     lines = [r for r in caplog.records if r.name == "magic_committer"]
     assert len(lines) >= 3
     assert all(job.id in r.getMessage() for r in lines)

@@ -16,17 +16,8 @@ from magic_committer.protocol.plan import Plan
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, job_of, visible
-from tests.promises.machine import Machine
-
-DAYS = 3 * 86_400.0
-
-
-def days_later(s3: MemoryStore, clock: PatientClock, *keys: str) -> None:
-    """Another program writes the same bytes once more."""
-    clock.ahead += DAYS
-    for key in keys:
-        s3.put_object(key, s3.body(key) if key in s3.keys() else b"")
+from tests.promises.hands import DEST, At, job_of, raising, visible
+from tests.promises.machine import DAY, Machine
 
 
 @pytest.mark.parametrize("version_id", [None, "", "null"])
@@ -41,20 +32,17 @@ def test_a_bucket_without_versions_deletes_what_is_still_the_same_only(
     assert s3.body("t/a.csv") == b"another's"
 
 
-def test_a_paused_append_leaves_the_marker_of_a_later_job(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
+def test_a_paused_append_leaves_the_marker_of_a_later_job(machine: Machine) -> None:
     """I8: the empty `_SUCCESS` that its record names has been written anew by a later job."""
+    s3 = machine.s3
     s3.put_object("t/_SUCCESS", b"")
     job = job_of({"a.csv": b"1"})
-    seen = iter(range(100))
 
-    def second(request: Request) -> None:
-        if request.verb == "get" and request.key == "t/_SUCCESS" and next(seen) == 1:
-            s3.before = None
-            days_later(s3, clock, "t/_SUCCESS")
+    def days_later() -> None:
+        machine.later(3 * DAY)
+        s3.put_object("t/_SUCCESS", b"")
 
-    s3.before = second
+    At(s3, "get t/_SUCCESS", days_later, nth=2)
     report = job.commit()
     assert s3.body("t/_SUCCESS") == b""
     assert any("later" in warning for warning in report.warnings)
@@ -87,14 +75,16 @@ def test_what_the_store_does_not_show_is_compared_by_a_listing(
     shows the planned version, by a condition; and stays if a neighbour has rewritten it."""
     s3.put_object("t/old.csv", b"old")
     job = job_of({"a.csv": b"1"}, mode=mode)
+    refuse = raising("get|head t/old.csv", error)
     sent: list[str | None] = []
 
     def before(request: Request) -> None:
-        if request.key == "t/old.csv" and request.verb in ("get", "head"):
-            if theirs:
-                s3.put_object("t/old.csv", b"theirs")
-            raise error("refused", status=403 if error is PermissionDenied else 400)
-        if request.key == "t/old.csv" and request.verb == "delete_one":
+        if request.key != "t/old.csv":
+            return
+        if theirs and request.verb in ("get", "head"):
+            s3.put_object("t/old.csv", b"theirs")
+        refuse(request)
+        if request.verb == "delete_one":
             sent.append(request.if_match)
 
     s3.before = before
@@ -105,19 +95,14 @@ def test_what_the_store_does_not_show_is_compared_by_a_listing(
     assert visible(s3) == {"t/a.csv": b"1", **kept}
 
 
-def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> None:
+def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> At:
     """Somebody does this ten seconds later than a revert has looked at ``t/1.csv`` once more."""
-    heads = 0
 
-    def after(request: Request, reply: object) -> None:
-        nonlocal heads
-        heads += (request.verb, request.key) == ("head", "t/1.csv")
-        if heads == 2:
-            machine.s3.after = None
-            machine.later(10)
-            deed()
+    def later() -> None:
+        machine.later(10)
+        deed()
 
-    machine.s3.after = after
+    return At(machine.s3, "head t/1.csv", later, after=True, nth=2)
 
 
 def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> None:
@@ -131,9 +116,9 @@ def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> 
         part = s3.put_part("t/1.csv", upload, 1, memoryview(b"1"))
         s3.complete_upload("t/1.csv", upload, [part], length=1, checksum=None)
 
-    at_the_second_look(machine, by_parts)
+    at = at_the_second_look(machine, by_parts)
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
-    assert s3.after is None
+    assert at.done
     assert visible(s3) == {"t/1.csv": b"1"}
 
 
@@ -144,10 +129,8 @@ def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
     Complete that was on its way: the DELETE leaves it, and the job is not told to be reverted."""
     s3 = machine.s3
     job = machine.job("committing")
-    at_the_second_look(
-        machine,
-        lambda: s3.put_object("t/1.csv", b"1", metadata=s3.attributes("t/1.csv").metadata),
-    )
+    metadata = s3.attributes("t/1.csv").metadata
+    at_the_second_look(machine, lambda: s3.put_object("t/1.csv", b"1", metadata=metadata))
     with pytest.raises(mc.AbortIncomplete, match=r"t/1\.csv was not deleted"):
         mc.abort(DEST, job.id, revert=True)
     assert visible(s3) == {"t/1.csv": b"1"}

@@ -54,30 +54,23 @@ def test_a_copy_says_what_the_job_says(s3: MemoryStore) -> None:
 
 
 def test_no_secret_is_in_it(s3: MemoryStore) -> None:
-    """Keys, tokens, passwords in URLs and customer keys stay behind."""
+    """Keys, tokens, passwords in URLs and customer keys stay behind. ``from_dict(..., s3=...)`` is
+    the way to the store from where it arrives, and is not in the dict."""
     text = json.dumps(mc.start(DEST, s3=SECRETS).to_dict())
     assert "hunter" not in text.lower()
     assert "http://minio:9000" in text
-
-
-def test_secrets_may_be_given_where_it_arrives(s3: MemoryStore) -> None:
-    """``from_dict(..., s3=...)`` is the way to the store from here; it is not in the dict."""
     copy = mc.Job.from_dict(sent(mc.start(DEST)), s3=SECRETS)
     assert copy._s3 is SECRETS
     assert "hunter" not in json.dumps(copy.to_dict()).lower()
 
 
-def test_a_copy_may_not_delete_the_record(s3: MemoryStore) -> None:
-    """I10: only the process that wrote the record by one request may: a copy leaves it closed."""
-    copy = mc.Job.from_dict(sent(mc.start(DEST)))
-    assert copy.commit(expect=0).state == "closed"
-
-
 def test_a_job_of_write_does_not_travel(s3: MemoryStore) -> None:
-    """Its files are in one process: the error says what to do instead."""
+    """Its files are in one process: the error says what to do instead. And only the process that
+    wrote the record by one request may delete it (I10): a copy leaves it closed."""
     with mc.write(DEST) as writing, pytest.raises(mc.MagicError, match="does not travel"):
         writing.job.to_dict()
     assert mc.Job.from_dict(sent(writing.job)).outcome == "committed"
+    assert mc.Job.from_dict(sent(mc.start(DEST))).commit(expect=0).state == "closed"
 
 
 DROP = object()

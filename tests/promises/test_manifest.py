@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,17 @@ def expected(mode: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
     return OLD, NEW if mode == "replace" else {**OLD, **NEW}
 
 
+def both(job: ManifestCommitter) -> list[mc.TaskCommit]:
+    """The two tasks of a job."""
+    return [
+        write(job, "1", {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b"}),
+        write(job, "2", {"same.csv": b"after"}),
+    ]
+
+
 def run(world: World, seen: Watched, mode: str, job_id: str | None = None) -> mc.JobReport:
     job = world.start(seen, job_id, mode=mode)
-    first = write(job, "1", {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b"})
-    second = write(job, "2", {"same.csv": b"after"})
-    return job.commit_job([first, second])
+    return job.commit_job(both(job))
 
 
 def verbs(mode: str, job_id: str | None = None) -> range:
@@ -53,14 +59,6 @@ def verbs(mode: str, job_id: str | None = None) -> range:
     run(world, watched, mode, job_id)
     assert world.data() == expected(mode)[1]
     return range(1, watched.count + 1)
-
-
-def disturbed(world: World, number: int, when: str, what: Callable[[], None]) -> Watched:
-    return Watched(world.store, number, **{when: what})  # type: ignore[arg-type]
-
-
-def ours(world: World) -> Iterator[str]:
-    return (one.id for one in world.inspect() if one.kind == "ours")
 
 
 # A driver that dies, loses an answer or is paused -------------------------------------------------
@@ -75,23 +73,18 @@ def test_a_job_that_dies_anywhere_is_all_or_nothing_after_a_recovery(
     """Killed at each verb, before or after its effect: recovery leaves the old data or the new, the
     record's outcome agrees, and nothing of the job stays. By day the modes take turns."""
     before, after = expected(mode)
+    ends = {"aborted": [before], "committed": [after], "": [before, after]}
     outcomes = set()
     for number in verbs(mode, job_id)[MODES.index(mode) % most(1, 3) :: most(1, 3)]:
         world = fresh(mode)
         with pytest.raises(Killed):
-            run(world, disturbed(world, number, when, die), mode, job_id)
-        found = list(ours(world))
+            run(world, Watched(world.store, number, **{when: die}), mode, job_id)  # type: ignore[arg-type]
+        found = [one.id for one in world.inspect() if one.kind == "ours"]
         assert len(found) <= 1
-        outcome = ""
-        for one in found:
-            outcome = world.recover(one).outcome
+        # no record: before it was written, or after the job had ended
+        outcome = world.recover(found[0]).outcome if found else ""
         outcomes.add(outcome)
-        if outcome == "aborted":
-            assert world.data() == before, number
-        elif outcome == "committed":
-            assert world.data() == after, number
-        else:  # no record: before it was written, or after the job had ended
-            assert world.data() in (before, after), number
+        assert world.data() in ends[outcome], number
         world.clean()
         world.clean()
         assert world.control() == [], number
@@ -120,11 +113,7 @@ def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> N
         if job is None or watched.count >= number:
             continue  # ended before it began
         with suppress(mc.MagicError):
-            results = [
-                write(job, "1", {"dt=1/a.csv": b"a", "dt=2/b.csv": b"b"}),
-                write(job, "2", {"same.csv": b"after"}),
-            ]
-            job.commit_job(results)
+            job.commit_job(both(job))
         met += 1
         del later["dt=2/b.csv"]
         assert world.data() == later, number
@@ -191,8 +180,8 @@ def test_an_attempt_is_not_told_committed_by_the_manifest_of_another() -> None:
     """Two processes were given one name: the first manifest stands, the second attempt fails."""
     job = World().start()
     first, second = (job.attempt("1", "same", sole=True) for _ in range(2))
-    opened(first, "a").close()
-    opened(second, "b").close()
+    put(first, {"a": b""})
+    put(second, {"b": b""})
     first.commit()
     with pytest.raises(mc.TaskFailed):
         second.commit()
@@ -202,8 +191,7 @@ def test_an_attempt_that_has_lost_a_closed_file_does_not_commit() -> None:
     """Somebody has removed it from the attempt's directory."""
     world = World()
     attempt = world.start().attempt("1")
-    for name in ("a", "b"):
-        opened(attempt, name).close()
+    put(attempt, {"a": b"", "b": b""})
     (world.root / attempt._root / "a").unlink()
     with pytest.raises(mc.TaskFailed, match="is gone"):
         attempt.commit()
@@ -242,9 +230,7 @@ def test_what_a_manifest_names_lasts_before_it() -> None:
 
     watched.tree.sync = sync  # type: ignore[attr-defined]
     attempt = world.again(job, watched).attempt("1")
-    for name in ("dt=1/b/c.csv", "a.csv"):
-        with opened(attempt, name) as file:
-            file.write(b"1")
+    put(attempt, {"dt=1/b/c.csv": b"1", "a.csv": b"1"})
     attempt.commit()
     order = [verb for verb, path in told if verb == "sync" or path.endswith("-manifest.json")]
     assert order[:2] == ["sync", "put"]
@@ -258,37 +244,27 @@ def test_what_a_manifest_names_lasts_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), [({"a": b"1"}, {"a": b"2"}), ({"a": b"1"}, {"a/b": b"2"})]
+    ("there", "tasks"),
+    [
+        ({}, [{"a": b"1"}, {"a": b"2"}]),
+        ({}, [{"a": b"1"}, {"a/b": b"2"}]),
+        ({"a": b"file"}, [{"a/b": b"1"}]),
+        ({"d/x": b"directory"}, [{"d": b"1"}]),
+    ],
+    ids=["one name", "a file and a directory", "a file is there", "a directory is there"],
 )
 def test_two_files_of_one_place_are_refused(
-    first: dict[str, bytes], second: dict[str, bytes]
+    there: dict[str, bytes], tasks: list[dict[str, bytes]]
 ) -> None:
-    """Two tasks with one name, and a file where another needs a directory, abort the job."""
+    """Two tasks with one name, and a file where a directory is or is needed, abort the job."""
     world = World()
+    for name, data in there.items():
+        world.put(name, data)
     job = world.start()
-    results = [write(job, "1", first), write(job, "2", second)]
+    results = [write(job, str(number), files) for number, files in enumerate(tasks)]
     with pytest.raises(mc.CommitRefused):
         job.commit_job(results)
-    assert (world.data(), world.control()) == ({}, [])
-
-
-def test_a_file_where_a_directory_is_needed_is_refused() -> None:
-    """Also if it was there before: nothing is published, and it stays."""
-    world = World()
-    world.put("a", b"file")
-    world.put("d/x", b"directory")
-    for name in ("a/b", "d"):
-        job = world.start()
-        result = write(job, "1", {name: b"1"})
-        with pytest.raises(mc.CommitRefused):
-            job.commit_job([result])
-    assert world.data() == {"a": b"file", "d/x": b"directory"}
-
-
-def the_source(world: World, name: str = "a") -> Path:
-    """The file of a task that waits."""
-    (found,) = world.root.glob(f"_temporary/manifest_*/00/tasks/*/{name}")
-    return found
+    assert (world.data(), world.control()) == (there, [])
 
 
 @pytest.mark.parametrize("what", ["goes", "is another", "is written to", "the manifest is another"])
@@ -297,7 +273,7 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
     world = World()
     job = world.start()
     result = write(job, "1", {"a": b"1"})
-    source = the_source(world)
+    (source,) = world.root.glob("_temporary/manifest_*/00/tasks/*/a")
     if what == "goes":
         source.unlink()
     elif what == "is another":
@@ -313,23 +289,14 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
     assert world.data() == {}
 
 
-def is_publishing(verb: str, path: str) -> bool:
-    return verb == "complete_upload"
-
-
 # Other programs, links and odd names --------------------------------------------------------------
 
 
-def killed_at_its_first_file(world: World, job: ManifestCommitter, when: str = "before") -> None:
-    """Commit a job whose driver dies before, or after, its first file is visible."""
-    watched = Watched(world.store, on=is_publishing, **{when: die})  # type: ignore[arg-type]
+def killed_at_its_first_file(world: World, job: ManifestCommitter) -> None:
+    """Commit a job whose driver dies before its first file is visible."""
+    watched = Watched(world.store, on=lambda verb, _: verb == "complete_upload", before=die)
     with pytest.raises(Killed):
         world.again(job, watched).commit_job()
-
-
-def moved_out(directory: Path, elsewhere: Path) -> None:
-    directory.rename(elsewhere)
-    directory.symlink_to(elsewhere)
 
 
 def names(directory: Path) -> list[str]:
@@ -356,7 +323,8 @@ def test_nothing_is_swept_through_a_link(tmp_path: Path, which: str) -> None:
     job = world.start(job_id="nightly", accept="listing")
     write(job, "1", {"b.csv": b"b"})
     (directory,) = world.root.glob(f"{which}*")
-    moved_out(directory, tmp_path / "elsewhere")
+    directory.rename(tmp_path / "elsewhere")
+    directory.symlink_to(tmp_path / "elsewhere")
     (tmp_path / "elsewhere" / "precious").write_text("x")
     with suppress(mc.MagicError, AssertionError):
         world.abort(job.job.id)
@@ -371,12 +339,12 @@ def test_no_task_writes_below_a_link(tmp_path: Path) -> None:
     world.put("x", b"1")
     (tmp_path / "elsewhere").mkdir()
     (world.root / "_temporary").symlink_to(tmp_path / "elsewhere")
-    job = world.start()
     with pytest.raises(InvalidRequest, match="is a link"):
-        write(job, "1", {"a": b"1"})
+        write(world.start(), "1", {"a": b"1"})
     assert names(tmp_path / "elsewhere") == []
     (world.root / "_temporary").unlink()
-    moved_out(world.root, tmp_path / "moved")
+    world.root.rename(tmp_path / "moved")
+    world.root.symlink_to(tmp_path / "moved")
     job = world.start(accept="listing")
     write(job, "1", {"b.csv": b"b"})
     job.commit_job(None)
@@ -417,14 +385,15 @@ def test_a_marker_that_is_no_file_is_told(kind: str) -> None:
     world = World()
     world.put("x", b"1")
     marker = world.root / "_SUCCESS"
-    if kind == "FIFO":
-        os.mkfifo(marker)
-    else:
-        marker.mkdir() if kind == "directory" else marker.symlink_to("nowhere")
+    makes: dict[str, Callable[[], object]] = {
+        "directory": marker.mkdir,
+        "link": lambda: marker.symlink_to("nowhere"),
+        "FIFO": lambda: os.mkfifo(marker),
+    }
+    makes[kind]()
     job = world.start(accept="listing")
     write(job, "1", {"a.csv": b"a"})
-    warnings = " ".join(job.commit_job(None).warnings)
-    assert "_SUCCESS" in warnings
+    assert "_SUCCESS" in " ".join(job.commit_job(None).warnings)
     assert marker.is_dir() or marker.is_symlink() or marker.is_fifo()
 
 
@@ -462,25 +431,17 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     "url", ["file:///data/t#1", "file:///data/t?x", "file:///data/t\tx", "file:///data/%ff"]
 )
 def test_a_url_never_names_another_directory(url: str) -> None:
-    """What a URL cannot hold would be cut or replaced, and the job would write elsewhere."""
+    """What a URL cannot hold would be cut or replaced, and the job would write elsewhere. Who
+    forgets the scheme gets the URL to paste."""
     with pytest.raises(mc.PathError):
         tree_url(url)
     assert tree_url(Path("/data/t#1?\tü").as_uri()) == "file:///data/t%231%3F%09%C3%BC/"
-
-
-@pytest.mark.parametrize(
-    "url", ["file:{}/t", "file://{}/t", "file://{}/t/", "file://localhost{}/t"]
-)
-def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -> None:
-    """Java, and so Spark, writes ``file:/x``."""
-    with mc.write(url.format(tmp_path)) as job, job.open("a", "w") as file:
-        file.write("1")
-    assert (tmp_path / "t" / "a").read_text() == "1"
-    again = mc.start(url.format(tmp_path), job_id="one")
-    assert mc.attach(f"file://{tmp_path}/t", "one").dest == again.dest == f"file://{tmp_path}/t/"
-
-
-def test_a_path_of_this_machine_is_told_as_a_url() -> None:
-    """Who forgets the scheme gets the URL to paste."""
     with pytest.raises(mc.PathError, match=r"Write 'file:///data/t', or 's3://bucket/path'"):
         mc.write("/data/t")
+
+
+@pytest.mark.parametrize("url", ["file:{}/t", "file://{}/t/", "file://localhost{}/t"])
+def test_every_form_of_a_file_url_names_the_same_job(tmp_path: Path, url: str) -> None:
+    """Java, and so Spark, writes ``file:/x``."""
+    started = mc.start(url.format(tmp_path), job_id="one")
+    assert mc.attach(f"file://{tmp_path}/t", "one").dest == started.dest == f"file://{tmp_path}/t/"
