@@ -129,7 +129,7 @@ def test_an_object_that_does_not_stay_is_not_published(
         At(s3, "create_upload", meddle)
     else:
         At(stage, "list", meddle, after=True)
-    with pytest.raises(mc.UploadFailed, match=rf"s3://stage/x/{name}.* copy again"):
+    with pytest.raises(mc.UploadFailed, match="copy again"):
         copy()
     assert (s3.keys(), s3.open_uploads()) == ((), ())
 

@@ -375,9 +375,9 @@ def test_who_may_not_delete_gives_nothing_up(machine: Machine, state: str) -> No
         damage(machine.s3, job)
     before = machine.s3.body(record_of(job))
     told = r"s3:DeleteObject below s3://bucket/t/"
-    with refusing(machine.s3, "delete|delete_one", PermissionDenied):
-        with pytest.raises(PermissionDenied, match=told):
-            mc.force_abort(DEST, job.id, dead_after=0)
+    refused = refusing(machine.s3, "delete|delete_one", PermissionDenied)
+    with refused, pytest.raises(PermissionDenied, match=told):
+        mc.force_abort(DEST, job.id, dead_after=0)
     assert machine.s3.body(record_of(job)) == before
     assert mc.force_abort(DEST, job.id, dead_after=0).state == "absent"
     assert control(machine.s3) == []

@@ -15,7 +15,6 @@ from magic_committer.options import Mode
 from magic_committer.protocol.plan import Plan
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
-from magic_committer.testing import PatientClock
 from tests.promises.hands import DEST, At, job_of, raising, visible
 from tests.promises.machine import DAY, Machine
 

@@ -10,9 +10,9 @@ import pytest
 import magic_committer as mc
 from magic_committer._runtime import Runtime
 from magic_committer.commit import probe
-from magic_committer.errors import InvalidRequest, PermissionDenied
+from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
 from magic_committer.options import Track
-from magic_committer.stores.memory import MemoryStore
+from magic_committer.stores.memory import MemoryStore, Request
 from tests.promises.hands import DEST, raising, remains, visible, write
 
 LONG = "a" * 256
@@ -21,11 +21,27 @@ ELEMENT_TOO_LONG = InvalidRequest("key too long", status=400, code="KeyTooLongEr
 
 @pytest.fixture
 def files(s3: MemoryStore) -> Iterator[MemoryStore]:
-    STORE.append(s3)
+    """A store whose keys are paths of files, as versitygw answers: it takes the upload and its
+    parts, and cannot make the file. In a directory that is not there it finds nothing, whatever the
+    name."""
+
+    def file_backed(request: Request) -> None:
+        elements = request.key.split("/")
+        long = [n for n, element in enumerate(elements) if len(element.encode()) > 255]
+        if not long:
+            return
+        above = "/".join(elements[: long[0]])
+        reads = request.verb in ("head", "get")
+        if reads and above and not any(key.startswith(f"{above}/") for key in s3.keys()):
+            return
+        if request.verb == "complete_upload":
+            raise Unanswered("internal error", status=500, code="InternalError", attempts=8)
+        if request.verb in ("head", "get", "put", "delete_one"):
+            raise ELEMENT_TOO_LONG
+
     s3.before = file_backed
     yield s3
     s3.before = None
-    STORE.remove(s3)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +62,7 @@ def test_a_name_that_the_store_cannot_hold_is_refused_when_it_is_opened(
     task = mc.start(DEST, track=track).task("1")
     with pytest.raises(mc.PathError, match=r"cannot hold .* has \d+ bytes\. A store that keeps"):
         task.open(name, unique=False)
-    with pytest.raises(mc.PathError, match="has 286 bytes"):
+    with pytest.raises(mc.PathError, match="has 294 bytes" if track == "s3" else "has 286 bytes"):
         task.open("a" * 250, unique=True)
     with pytest.raises(mc.PathError, match="cannot hold"):
         mc.open_magic(f"{DEST}/__magic/job-1/x/__base/{'a' * 248}", fence=False)

@@ -13,6 +13,8 @@ import magic_committer as mc
 from examples import local_disk
 from magic_committer.file_trees.disk import LocalTree
 from magic_committer.testing import PatientClock
+from tests.destinations import OnDisk
+from tests.promises.hands import write
 from tests.tree_store import Calls, before, check, lay_out, recover, run_job, served
 
 
@@ -40,19 +42,14 @@ def test_a_task_whose_machine_does_not_share_the_directory_is_told(tmp_path: Pat
     assert not (tmp_path / "shared").exists()
 
 
-def test_calls_about_what_only_s3_has_say_so(tmp_path: Path) -> None:
-    """Hadoop's magic jobs: refused, and nothing is made."""
-    dest = tmp_path.as_uri()
-    with pytest.raises(mc.PathError, match="is on a file system: there are no jobs of Hadoop's"):
-        mc.adopt(dest, "job")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_look_at_a_stream_makes_nothing(tmp_path: Path) -> None:
-    """At a destination to which no query has written, and at one that is not there."""
+def test_a_look_makes_nothing(tmp_path: Path) -> None:
+    """At a destination to which no query has written, and at one that is not there. Hadoop's magic
+    jobs, which only S3 has, are refused."""
     for dest in (tmp_path.as_uri(), (tmp_path / "none").as_uri()):
         assert mc.read_stream(dest, "query") is None
         assert mc.abort_stream(dest, "checkpoint") == ()
+        with pytest.raises(mc.PathError, match="on a file system: there are no jobs of Hadoop's"):
+            mc.adopt(dest, "job")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -70,22 +67,10 @@ def test_a_record_that_cannot_be_read_names_the_way_on(tmp_path: Path) -> None:
     mc.start(dest, mode="overwrite").abort()
 
 
-@pytest.fixture(params=["magic", "manifest"])
-def committer(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+COMMITTERS = pytest.mark.parametrize("committer", ["magic", "manifest"])
 
 
-@pytest.fixture
-def dest(tmp_path: Path) -> str:
-    return (tmp_path / "a table").as_uri()
-
-
-def _files(root: Path) -> set[str]:
-    here = root / "a table"
-    found = (p.relative_to(here) for p in here.rglob("*") if p.is_file())
-    return {str(p) for p in found if not any(e.startswith(("__m", "_t")) for e in p.parts)}
-
-
+@COMMITTERS
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
 def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
     committer: str, code: int, tmp_path: Path
@@ -115,17 +100,18 @@ def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
     assert at > 50
 
 
+@COMMITTERS
 def test_a_mount_in_a_file_s_way_is_refused_before_the_decision(
-    dest: str, committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody mounts another file system inside the destination while the job runs: nothing could
     be renamed into it. The job is aborted, and none of its files is visible."""
-    job = mc.start(dest, committer=committer)
+    there = OnDisk(tmp_path / "a table", committer)
+    job = there.start()
     with job.task("1") as task:
-        for name in ("a.csv", "p=1/b.csv"):
-            with task.open(name, "w") as file:
-                file.write("1")
-    (tmp_path / "a table/p=1").mkdir(exist_ok=True)
+        write(task, "a.csv")
+        write(task, "p=1/b.csv")
+    (there.root / "p=1").mkdir(exist_ok=True)
     mount_of = LocalTree.mount_of
 
     def mounted(tree: LocalTree, path: str) -> str:
@@ -134,5 +120,5 @@ def test_a_mount_in_a_file_s_way_is_refused_before_the_decision(
     monkeypatch.setattr(LocalTree, "mount_of", mounted)
     with pytest.raises(mc.MagicError, match="is mounted from elsewhere"):
         job.commit()
-    assert _files(tmp_path) == set()
+    assert there.data() == {}
     assert job.state == "closed" or job.abort()

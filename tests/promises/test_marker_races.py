@@ -162,15 +162,6 @@ def test_a_put_whose_reply_is_lost_is_recognised(job: Finishing) -> None:
     assert job.s3.requests["put"] == 1
 
 
-def test_a_put_whose_reply_is_lost_is_recognised(job: Finishing) -> None:
-    """I8: a marker of our UUID is ours: it is not written twice."""
-
-    At(job.s3, put, Unanswered(""), after=True)
-    job.s3.requests.clear()
-    assert job.mark() == ""
-    assert job.s3.requests["put"] == 1
-
-
 @pytest.mark.parametrize(
     "error", [mc.PermissionDenied("it is refused", status=403), InvalidRequest("odd")]
 )
