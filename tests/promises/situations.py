@@ -107,7 +107,7 @@ SILENT = Unanswered("no answer")
 
 def job(*names: str, mode: Mode = "append") -> mc.Job:
     """A job of one task with these files."""
-    return job_of({name: b"1" for name in names}, mode=mode)
+    return job_of(dict.fromkeys(names, b"1"), mode=mode)
 
 
 def drop(s3: MemoryStore, *keys: str) -> None:

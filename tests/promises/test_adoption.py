@@ -73,8 +73,7 @@ def test_an_adopted_job_aborts_to_nothing(s3: MemoryStore, release: str) -> None
 def test_its_etag_tells_a_file_that_the_dying_jvm_has_completed(
     s3: MemoryStore, release: str
 ) -> None:
-    """I5: Hadoop's uploads have no token: the multipart ETag tells that one was completed, by the
-    JVM before it died or by a commit that crashed."""
+    """I5: Hadoop's uploads have no token: the multipart ETag tells that the JVM completed one."""
     hadoops = leave_job(s3, release)
     complete(s3, hadoops, 2)
     assert adopted(hadoops).commit().outcome == "committed"
@@ -85,8 +84,7 @@ def test_its_etag_tells_a_file_that_the_dying_jvm_has_completed(
 def test_what_the_dying_jvm_has_completed_outlives_an_abort(
     release: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """I6: its objects are looked for before anything is aborted, for an abort of a completed upload
-    costs the object on some stores; the others are aborted, and no more are told."""
+    """I6: objects are looked for first, as an abort of a completed upload may cost the object."""
     caplog.set_level("INFO", logger="magic_committer")
     with costly_store() as s3:
         hadoops = leave_job(s3, release)
@@ -102,8 +100,7 @@ def test_what_the_dying_jvm_has_completed_outlives_an_abort(
 
 @pytest.mark.parametrize("release", ["3.3.6", "3.4.1", "3.5.0"])
 def test_what_an_earlier_application_attempt_has_completed_stays(release: str) -> None:
-    """I6: the sweep of the newer attempt's commit looks before it aborts: neither what the older
-    one made visible is lost nor what has replaced it."""
+    """I6: the sweep of a newer attempt's commit costs nothing that an older one made visible."""
     with costly_store() as s3:
         older = leave_job(s3, release, content=b"old")
         complete(s3, older)
@@ -120,8 +117,7 @@ def test_what_an_earlier_application_attempt_has_completed_stays(release: str) -
 def test_an_end_that_dies_at_any_request_is_finished(
     release: str, end: str, forgetful: bool
 ) -> None:
-    """I2, I4, I5: killed at each request in turn, the commit or abort of an adopted job is all or
-    nothing after recovery, and no upload stays."""
+    """I2, I4, I5: killed at each request, commit and abort are all or nothing after recovery."""
     outcomes = set()
     for machine, dies in deaths(least=5, forgetful_complete=forgetful):
         s3 = machine.s3
@@ -155,8 +151,7 @@ def test_an_adoption_that_dies_at_any_request_harms_nothing() -> None:
 def test_the_newest_application_attempt_with_pendingsets_counts(
     s3: MemoryStore, release: str
 ) -> None:
-    """I2: as Hadoop commits its own application attempt only, the newest that committed a task is
-    taken; what the older ones left is aborted."""
+    """I2: the newest that committed a task is taken; what the older ones left is aborted."""
     leave_job(s3, release, app_attempt="00", content=b"old")
     newer = leave_job(s3, release, app_attempt="01", content=b"new")
     third = newer.sets[0].rpartition("/")[0].removesuffix("01") + "02/tasks/a_0/__base/"
@@ -207,8 +202,7 @@ def test_an_adopted_job_is_shown_once(s3: MemoryStore, release: str) -> None:
 def test_what_a_jvm_writes_keeps_its_adopted_job_young(
     s3: MemoryStore, clock: PatientClock, release: str
 ) -> None:
-    """I3, I6: cleanup adopts no job, however old; and recovery and cleanup of an adopted one see by
-    what it writes that its JVM lives all the same."""
+    """I3, I6: cleanup adopts no job; of an adopted one it sees that its JVM still writes."""
     hadoops = leave_job(s3, release)
     clock.ahead += 30 * DAY
     before = contents(s3)
@@ -258,22 +252,11 @@ def test_never_where_our_tokens_lie(
     assert contents(s3) == before
 
 
-def test_a_zombie_that_writes_after_the_adoption_is_not_published(s3: MemoryStore) -> None:
-    """I3: a late pendingset with our token is passed over by the commit and left by the sweep."""
-    hadoops = leave_job(s3, "3.4.1")
-    job = adopted(hadoops)
-    set_of_ours(s3, hadoops)
-    assert job.commit().tasks == 2
-    assert visible(s3) == hadoops.files
-    assert len(control(s3)) == 2
-
-
 @pytest.mark.parametrize("release", RELEASES)
 def test_a_job_that_has_just_changed_is_not_adopted(
     s3: MemoryStore, clock: PatientClock, release: str
 ) -> None:
-    """What a JVM sent last may land late: an hour must pass, or the operator says otherwise. Nor is
-    an id that names nothing, or a job that has a record, also once it is closed."""
+    """What a JVM sent last may land late; nor is an unknown id, or a job that has a record."""
     leave_job(s3, release)
     clock.ahead += HOUR / 2
     before = contents(s3)
@@ -308,26 +291,30 @@ def test_a_store_that_cannot_decide_leaves_hadoops_job_alone(s3: MemoryStore) ->
 
 
 def test_two_who_adopt_at_once_make_one_record(s3: MemoryStore) -> None:
-    """I5: the PUT of the record decides: the slower is told, the job is one."""
+    """I3, I5: the PUT of the record decides; the job takes no task and no late set of ours."""
     hadoops = leave_job(s3, "3.3.6")
-    at = At(
-        s3,
-        lambda r: r.verb == "put" and r.key == RECORD and r.if_none_match,
-        lambda: mc.adopt(DEST, "hadoops", dead_after=0),
-    )
+    creates = lambda r: r.verb == "put" and r.key == RECORD and r.if_none_match  # noqa: E731
+    at = At(s3, creates, lambda: mc.adopt(DEST, "hadoops", dead_after=0))
     with pytest.raises(mc.JobExists, match="running"):
         mc.adopt(DEST, "hadoops", dead_after=0)
     assert at.done
-    assert mc.attach(DEST, "hadoops").commit().outcome == "committed"
+    job = mc.attach(DEST, "hadoops")
+    with pytest.raises(mc.OptionError, match="adopted"):
+        job.task("1")
+    with pytest.raises(mc.OptionError, match="adopted"):
+        mc.open_magic("s3://bucket/t/__magic_job-hadoops/job-hadoops/00/tasks/a_0/__base/x.csv")
+    set_of_ours(s3, hadoops)
+    report = job.commit()
+    assert (report.outcome, report.tasks) == ("committed", 2)
     assert visible(s3) == hadoops.files
+    assert len(control(s3)) == 2
 
 
 # Afterwards ---------------------------------------------------------------------------------------
 
 
 def test_a_commit_that_finds_something_wrong_decides_nothing(s3: MemoryStore) -> None:
-    """Nobody can run a Hadoop job again as it was: a missing upload is told, the others stay open,
-    and a person decides: to take the key as it is, or to abort."""
+    """A missing upload is told, the others stay open, and a person decides."""
     hadoops = leave_job(s3, "3.5.0")
     lost, *others = sorted(hadoops.uploads)
     s3.drop_upload(hadoops.uploads[lost])
@@ -342,8 +329,7 @@ def test_a_commit_that_finds_something_wrong_decides_nothing(s3: MemoryStore) ->
 
 
 def test_an_object_with_another_etag_is_never_guessed_about() -> None:
-    """I10: where the store's ETags are no MD5s (SSE-KMS) nobody can tell whether an object is what
-    an upload without token became: after a crash the key is unresolved, until it is accepted."""
+    """I10: ETags that are no MD5s (SSE-KMS) tell nothing: the key is unresolved until accepted."""
     with memory_store(forgetful_complete=True) as s3:
         hadoops = leave_job(s3, "3.4.1")
         first = min(hadoops.uploads)
@@ -363,25 +349,6 @@ def test_an_object_with_another_etag_is_never_guessed_about() -> None:
             assert raised.value.unresolved == (first,)
         assert mc.recover(DEST, "hadoops", accept=[first]).outcome == "committed"
         assert visible(s3) == hadoops.files
-
-
-def test_two_commits_of_one_adopted_job_end_alike(s3: MemoryStore) -> None:
-    """I5: a driver that was faster is obeyed, also where its sweep has taken the pendingsets."""
-    hadoops = leave_job(s3, "3.3.4")
-    job, rival = adopted(hadoops), mc.attach(DEST, "hadoops")
-    at = At(s3, f"get {hadoops.sets[0]}", rival.commit)
-    assert job.commit().outcome == "committed"
-    assert at.done
-    assert visible(s3) == hadoops.files
-
-
-def test_an_adopted_job_takes_no_tasks_of_ours(s3: MemoryStore) -> None:
-    """A task of this library in it would not be published: it is refused at once."""
-    job = adopted(leave_job(s3, "3.4.1"))
-    with pytest.raises(mc.OptionError, match="adopted"):
-        job.task("1")
-    with pytest.raises(mc.OptionError, match="adopted"):
-        mc.open_magic("s3://bucket/t/__magic_job-hadoops/job-hadoops/00/tasks/a_0/__base/x.csv")
 
 
 @pytest.mark.parametrize("release", RELEASES)

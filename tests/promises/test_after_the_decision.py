@@ -51,8 +51,7 @@ def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
 
 
 def test_accept_takes_no_file_whose_upload_is_open(s3: MemoryStore) -> None:
-    """I2: a key that the operator accepts is not taken as it is while its upload only could not be
-    completed yet: it stays unfinished, and is completed by the next call."""
+    """I2: a key is taken as it is if the operator named it and its upload is gone."""
     job = decided(s3)
     with refusing(s3, "complete_upload t/a.csv", Unanswered):
         with pytest.raises(mc.CommitIncomplete) as raised:
@@ -60,10 +59,6 @@ def test_accept_takes_no_file_whose_upload_is_open(s3: MemoryStore) -> None:
         assert raised.value.unfinished == ("t/a.csv",)
     assert mc.recover(DEST, job.id).outcome == "committed"
     assert visible(s3) == BOTH
-
-
-def test_accept_takes_the_keys_it_names_and_no_other(s3: MemoryStore) -> None:
-    """I2: of two uploads that were aborted the operator accepts one; the other is unresolved."""
     job = decided(s3)
     for upload in s3.open_uploads():
         s3.drop_upload(upload.upload_id)
@@ -82,8 +77,7 @@ def test_a_pendingset_that_is_gone_leaves_the_job_incomplete(s3: MemoryStore) ->
 
 
 def test_another_jobs_object_is_not_ours() -> None:
-    """I2: another job has overwritten our file before our Complete was known to have succeeded: its
-    token tells, and the key is unresolved."""
+    """I2: another job has overwritten our file: its token tells, and the key is unresolved."""
     with memory_store(forgetful_complete=True) as s3:
         job = decided(s3, visible="t/a.csv")
         assert "t/a.csv" in s3.keys()
@@ -96,8 +90,7 @@ def test_another_jobs_object_is_not_ours() -> None:
 
 
 def test_a_listing_that_is_late_costs_no_file(s3: MemoryStore) -> None:
-    """I2: a listing still shows an upload that was completed, by a name that is ours: no abort is
-    sent for it, for there are stores where that takes the object."""
+    """I2: no abort is sent for a completed upload that a listing still shows."""
     job = mc.start(DEST)
     committed_task(job, "1", {f"a-mcj{job.uuid}.csv": b"1"})
     (listed,) = s3.open_uploads()
@@ -117,9 +110,7 @@ def test_a_listing_that_is_late_costs_no_file(s3: MemoryStore) -> None:
 
 
 def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -> None:
-    """I10: another process undoes the job while this one completes its files. This one fails at a
-    file, and its last look at the record fails too: it says that the job was committed when it
-    last knew. The next call tells what became of it."""
+    """I10: who fails at a file and cannot read the record says what it last knew."""
     job = decided(s3)
 
     def undo() -> None:
@@ -139,8 +130,7 @@ def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -
 
 
 def test_what_another_process_has_ended_meanwhile_is_told_as_ended(s3: MemoryStore) -> None:
-    """I10: all files are visible, and the store refuses that the record says so. Meanwhile another
-    process ends the job: it is told as committed, not as incomplete."""
+    """I10: the store refuses "completed", another process ends the job: it is committed."""
     job = decided(s3)
     refused: list[str] = []
 
@@ -175,8 +165,7 @@ def test_an_old_marker_that_cannot_be_deleted_is_told_as_an_unfinished_job(
 
 
 def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
-    """Of one the upload is gone for good, of another the store only did not answer: the first takes
-    an operator, the second takes time."""
+    """A lost upload takes an operator; a store that did not answer takes time."""
     job = job_of({"gone.csv": b"1", "slow.csv": b"2"})
     (gone,) = s3.open_uploads("t/gone.csv")
 
@@ -212,9 +201,7 @@ def test_an_upload_that_an_operator_gave_up_and_that_stays_is_named(s3: MemorySt
 
 
 def test_a_file_that_was_given_up_and_comes_back_is_not_published(s3: MemoryStore) -> None:
-    """I4: mode fail, a server that hides an upload, a neighbour's object at its key: the operator
-    accepts the key, the server shows the upload again. It is aborted, and the report says so; the
-    neighbour's object stays (seed 622548)."""
+    """I4: an upload that a server shows again after its key was accepted is aborted, and told."""
     job = job_of({"a.csv": b"1", "b.csv": b"2"}, mode="fail")
     (upload,) = s3.open_uploads("t/a.csv")
 

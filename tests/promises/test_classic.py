@@ -57,8 +57,7 @@ def publishing(verb: str, path: str) -> bool:
 def test_all_files_are_visible_after_success(
     kind: type[V1Committer], accept: Any, tmp_path: Path
 ) -> None:
-    """On a real disk: every file of each task, byte for byte, beside older data; then the marker;
-    nothing of the job is left, and hidden files are not published."""
+    """Every file, byte for byte, beside older data; no hidden one, and nothing of the job stays."""
     (tmp_path / "p=1").mkdir()
     (tmp_path / "p=1" / "old").write_bytes(b"old")
     with mc.start(tmp_path.as_uri(), committer=kind.name, accept=accept) as job:
@@ -95,8 +94,7 @@ def test_a_task_that_is_retried_is_there_once(kind: type[V1Committer]) -> None:
 
 @pytest.mark.parametrize("revert", [False, True])
 def test_a_decided_job_is_finished_or_undone(kind: type[V1Committer], revert: bool) -> None:
-    """The driver dies after its decision: a recovery marks and closes it, and all of its files
-    stay; who reverts it takes them back."""
+    """A recovery marks and closes it, and all of its files stay; who reverts it takes them back."""
     world = World()
     job = start(world, kind)
     write(job, "1", FILES)
@@ -112,11 +110,8 @@ def test_a_decided_job_is_finished_or_undone(kind: type[V1Committer], revert: bo
 
 
 @pytest.mark.parametrize("mode", ["replace", "replace_partitions", "fail_partitions"])
-def test_modes_that_they_do_not_have_are_refused(
-    kind: type[V1Committer], mode: Any, tmp_path: Path
-) -> None:
-    """The error names the committer that has them, and nothing is made. Hadoop's name `file` is
-    the algorithm that keeps more."""
+def test_other_modes_are_refused(kind: type[V1Committer], mode: Any, tmp_path: Path) -> None:
+    """The error names the committer that has them. Hadoop's `file` is what keeps more."""
     with pytest.raises(mc.OptionError, match="'manifest'"):
         mc.start(tmp_path.as_uri(), committer=kind.name, mode=mode)
     assert list(tmp_path.iterdir()) == []
@@ -159,8 +154,7 @@ def test_v1_shows_nothing_before_the_jobs_commit() -> None:
     ids=["dies before", "dies after", "loses the answer"],
 )
 def test_v1_commits_again_after_a_death_or_a_lost_answer_anywhere(fault: Any) -> None:
-    """The driver dies at any call of its commit, or does not hear its answer: all files are visible
-    when the commit has returned, at most after a second call, in another process or the same."""
+    """Dead or unheard at any call, the commit makes all files visible, at most called twice."""
 
     def run(number: int) -> Watched:
         world = World()
@@ -183,8 +177,7 @@ def test_v1_commits_again_after_a_death_or_a_lost_answer_anywhere(fault: Any) ->
 
 
 def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
-    """What v1 does not promise: nobody but a commit goes on. A recovery aborts the job, says that
-    files stay, and they do."""
+    """What v1 does not promise: a recovery aborts the job, says that files stay, and they do."""
     world = World()
     job = start(world, V1Committer)
     write(job, "1", FILES)
@@ -206,8 +199,7 @@ def test_v1_that_dies_in_its_commit_leaves_some_files_visible() -> None:
 
 
 def test_v2_leaves_the_files_of_a_job_that_is_aborted(caplog: pytest.LogCaptureFixture) -> None:
-    """What v2 does not promise: a task's files are visible before the job commits, and after its
-    abort, which says so. So does the log when it starts; v1's start does not."""
+    """What v2 does not promise: a task's files are visible at once, and stay; its start warns."""
     world = World()
     with caplog.at_level(logging.WARNING, "magic_committer"):
         start(World(), V1Committer)
@@ -221,8 +213,7 @@ def test_v2_leaves_the_files_of_a_job_that_is_aborted(caplog: pytest.LogCaptureF
 
 
 def test_v2_leaves_a_part_of_an_attempt_that_dies_in_its_commit() -> None:
-    """What v2 does not promise either: the first file stays, and the task's next attempt writes
-    another one beside it. The job commits with both."""
+    """What v2 does not promise either: the next attempt writes beside the first file."""
     world = World()
     job = start(world, V2Committer)
     seen = world.again(job, Watched(world.store, after=die, on=publishing))
@@ -258,8 +249,7 @@ def test_an_abort_is_told_though_nobody_can_see_what_stays(kind: type[V1Committe
 
 
 def test_an_abort_says_that_files_stay_whenever_they_came(kind: type[V1Committer]) -> None:
-    """A task of v2, or a driver of v1, publishes at any verb of an abort: if files are visible
-    after it, its report says that they stay."""
+    """A task or driver publishes at any verb of an abort: its report says that files stay."""
 
     def run(number: int) -> Watched:
         world = World()

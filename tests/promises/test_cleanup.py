@@ -128,8 +128,7 @@ def test_uploads_of_jobs_that_are_over_go_by_name_after_an_hour(machine: Machine
 
 
 def test_an_upload_without_an_age_is_left(machine: Machine) -> None:
-    """I6: where the store does not say when an upload began, somebody may just be copying a file of
-    that name: it stays. Beside a record or litter of its job, it has their age."""
+    """I6: somebody may be copying it; beside a record or litter of its job it has their age."""
     s3 = machine.s3
 
     def undated(request: object, reply: object) -> object:
@@ -153,8 +152,7 @@ def test_an_upload_without_an_age_is_left(machine: Machine) -> None:
 
 
 def test_a_live_job_of_a_directory_above_keeps_its_uploads(machine: Machine) -> None:
-    """I6: the record of an upload's job may lie above the destination that is cleaned: it is looked
-    for there, and where that is forbidden the upload stays."""
+    """I6: its record is looked for there; where that is forbidden the upload stays."""
     above = mc.start("s3://bucket/")
     file = killed(above, "1", "t/dt=1/slow.csv", unique=True)
     machine.later(5 * HOUR)
@@ -173,9 +171,7 @@ def test_a_live_job_of_a_directory_above_keeps_its_uploads(machine: Machine) -> 
 
 
 def test_an_upload_that_is_completed_meanwhile_is_not_aborted(machine: Machine) -> None:
-    """I2: a job commits between cleanup's first look at the uploads and its look at the records:
-    it is over then, but its uploads became objects, and no abort is sent after them (on some stores
-    that would cost the object)."""
+    """I2: a job commits between cleanup's two looks: no abort is sent after its uploads."""
     s3 = machine.s3
     job = mc.start(DEST, accept="results")
     with job.task("1") as task:
@@ -191,8 +187,7 @@ def test_an_upload_that_is_completed_meanwhile_is_not_aborted(machine: Machine) 
 
 @pytest.mark.parametrize("job_id", [None, "given"])
 def test_a_listing_that_lags_behind_costs_no_object(job_id: str | None) -> None:
-    """I2: what a listing shows of a job that is over may have been completed; cleanup asks for its
-    parts first, sends no abort after it and counts none."""
+    """I2: of what a listing shows the parts are asked for first; nothing is aborted or counted."""
     clock = PatientClock()
     with costly_store(clock) as s3:
         job = mc.start(DEST, job_id=job_id)
@@ -210,8 +205,7 @@ def test_a_listing_that_lags_behind_costs_no_object(job_id: str | None) -> None:
 
 
 def test_litter_that_names_what_was_completed_costs_no_object() -> None:
-    """I2: a pendingset that lands after its job's sweep names uploads that are completed; the
-    object there may be a later job's by now. It goes, no abort is sent, and none is counted."""
+    """I2: a pendingset that lands after the sweep goes, and no abort is sent for what it names."""
     clock = PatientClock()
     with costly_store(clock) as s3:
         job = mc.start(DEST)
@@ -230,8 +224,7 @@ def test_litter_that_names_what_was_completed_costs_no_object() -> None:
 
 
 def test_litter_goes_by_its_token_with_the_uploads_that_it_names(machine: Machine) -> None:
-    """I4: a pendingset that a zombie stored after the sweep is taken an hour later, with its upload
-    of a name that the user chose; an upload of it that was completed is left alone."""
+    """I4: a zombie's pendingset goes an hour later, with its uploads that are still open."""
     s3 = machine.s3
     job = mc.start(DEST, track="memory", accept="results")
     zombie = job.task("2")
@@ -265,8 +258,7 @@ def _open_again(s3: MemoryStore, key: str, upload_id: str) -> None:
 
 
 def test_litter_that_is_written_anew_while_a_cleanup_looks_is_young(machine: Machine) -> None:
-    """A zombie stores its pendingset once more between the listing and the look: it is left for
-    another hour, as is all that a process may still be writing."""
+    """It is left for another hour, as is all that a process may still be writing."""
     s3 = machine.s3
     job = machine.job("closed")
     key, metadata = f"t/__magic_job-{job.id}/late", {JOB_METADATA: job.uuid}
@@ -291,8 +283,7 @@ def test_litter_of_another_run_than_the_closed_ones_stays(machine: Machine) -> N
 
 
 def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -> None:
-    """I2: a directory had no record when it was listed, and has that of the objects' own run when
-    they are looked at: nothing is taken."""
+    """I2: the record is looked for again before an object without one is taken."""
     s3 = machine.s3
     job = job_of({"a.csv": b"1"})
     record = record_of(job)
@@ -319,8 +310,7 @@ def test_litter_stays_while_an_upload_that_it_names_is_left(machine: Machine) ->
 
 
 def test_litter_that_cannot_be_read_goes_and_is_told(machine: Machine) -> None:
-    """What it names can never be known: it is deleted with its token as the only reason, and an
-    error says that uploads may stay."""
+    """It is deleted by its token, and an error says that uploads may stay."""
     litter = "t/__magic_job-gone/left.pendingset"
     machine.s3.put_object(litter, b"{", metadata={JOB_METADATA: "e" * 32})
     machine.later(2 * DAY)
@@ -351,8 +341,7 @@ def test_two_cleanups_at_once_do_no_harm() -> None:
 
 
 def test_a_cleanup_that_crashed_at_any_request_is_done_by_the_next() -> None:
-    """I5: cleanup killed before or after each of its requests, over jobs in several states, litter
-    and closed records: the next one comes to the same end."""
+    """I5: killed at each of its requests; the next one comes to the same end."""
     for machine, dies in deaths(least=40):
         s3 = machine.s3
         for state in ("running", "committing", "closed"):

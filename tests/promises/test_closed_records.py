@@ -80,8 +80,7 @@ def test_records_that_are_not_a_day_old_stay(machine: Machine) -> None:
 
 
 def test_records_of_given_ids_stay_for_thirty_days(machine: Machine) -> None:
-    """I4: also of one that looks as if it were drawn. Then any job deletes them, and the id starts
-    a new one."""
+    """I4: also of one that looks drawn; then any job deletes them, and the id starts a new one."""
     names = ["batch-1", "f" * 32]
     for name in names:
         mc.start(DEST, job_id=name).abort()
@@ -95,12 +94,8 @@ def test_records_of_given_ids_stay_for_thirty_days(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("paused_at", ["complete_upload", "list"])
-def test_a_driver_that_slept_until_its_id_was_free_leaves_the_next_job_alone(
-    machine: Machine, paused_at: str
-) -> None:
-    """I2, I6: it was paused at its first file or before its sweep, and another process has finished
-    its job. 30 days later the id has a new job, whose attempt has the same name: its set stays, and
-    its files are published."""
+def test_who_slept_until_its_id_was_free_harms_no_job(machine: Machine, paused_at: str) -> None:
+    """I2, I6: the set and the files of the next job of its id, 30 days later, stay."""
     runs = [nightly("0.csv")]
 
     def meanwhile() -> None:
@@ -120,11 +115,8 @@ def test_a_driver_that_slept_until_its_id_was_free_leaves_the_next_job_alone(
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_a_driver_that_slept_until_its_id_was_free_is_told_nothing_of_the_next_job(
-    machine: Machine, committed: bool
-) -> None:
-    """I10: it decided and was paused; its job was undone. What the record says is of the job that
-    has the id now: nobody can tell any more, and that job is not touched."""
+def test_who_slept_is_told_nothing_of_the_next_job(machine: Machine, committed: bool) -> None:
+    """I10: the record is of the job that has the id now: nobody can tell any more."""
     runs = [nightly("0.csv")]
 
     def meanwhile() -> None:
@@ -143,9 +135,7 @@ def test_a_driver_that_slept_until_its_id_was_free_is_told_nothing_of_the_next_j
     assert "t/0.csv" not in visible(machine.s3)
 
 
-def test_an_abort_that_slept_until_its_id_was_free_aborts_nothing_of_the_next_job(
-    machine: Machine,
-) -> None:
+def test_an_abort_that_slept_aborts_nothing_of_the_next_job(machine: Machine) -> None:
     """I6: it read that its own job runs, and slept; the next one is decided, and not reverted."""
     mc.start(DEST, job_id="nightly")
 
@@ -196,11 +186,8 @@ def test_the_work_is_bounded_and_shared(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 60, None])
-def test_the_look_begins_at_its_own_place_and_goes_round(
-    machine: Machine, start: int | None
-) -> None:
-    """Of more records than one job reads those behind its own go; a job whose own is the last takes
-    the first ones. So jobs with different ids do different work."""
+def test_the_look_begins_at_its_own_place_and_goes_on(machine: Machine, start: int | None) -> None:
+    """Jobs of different ids do different work: each reads what is behind its own record."""
     keys = sorted(closed(LOOKED_AT_MAX + 20))
     machine.later(DAY)
     # A dash sorts before the slash that ends an id.
@@ -213,11 +200,8 @@ def test_the_look_begins_at_its_own_place_and_goes_round(
 
 @pytest.mark.parametrize("error", NO_CHANCE)
 @pytest.mark.parametrize("verb", ["list", "get", "delete_one"])
-def test_a_failure_of_it_is_no_failure_of_the_job(
-    machine: Machine, verb: str, error: StoreError
-) -> None:
-    """What cannot be listed, read or deleted is left to the next; the job has ended well, and its
-    report has no warning."""
+def test_its_failure_is_not_the_jobs(machine: Machine, verb: str, error: StoreError) -> None:
+    """What cannot be listed, read or deleted is left to the next; no warning is made of it."""
     keys = closed(2)
     machine.later(DAY)
     job = job_of({"a.csv": b"1"}, job_id="j")

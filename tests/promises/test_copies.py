@@ -42,8 +42,7 @@ def copy(source: str = "s3://stage/x/", name: str | None = None, **terms: Any) -
 def test_a_prefix_is_published_as_one_job(
     stage: MemoryStore, s3: MemoryStore, by_task: bool
 ) -> None:
-    """I1, I2: nothing is visible before the commit, then all, byte for byte; nothing was read. It
-    is copied by a block, or by a task of a job."""
+    """I1, I2: nothing is visible before the commit, then all, byte for byte; nothing was read."""
     seen: list[dict[str, bytes]] = []
     s3.before = lambda r: seen.append(visible(s3)) if r.verb == "put_part" else None
     if by_task:
@@ -59,8 +58,7 @@ def test_a_prefix_is_published_as_one_job(
 
 
 def test_what_is_left_out_is_told(stage: MemoryStore, s3: MemoryStore) -> None:
-    """Hidden objects go along if they are asked for; those of committers never. An object with
-    bytes whose name ends in a slash is no file of a job; an empty one is a directory's marker."""
+    """Hidden objects go along if asked for; those of committers never, nor a name with a slash."""
     stage.put_object("x/dir/", b"bytes")
     assert sorted(copy(name="one").left_out) == sorted([*LEFT_OUT, "dir/"])
     left_out = copy(name="two", hidden=True).left_out
@@ -70,11 +68,8 @@ def test_what_is_left_out_is_told(stage: MemoryStore, s3: MemoryStore) -> None:
         copy("s3://stage/x/dir/")
 
 
-def test_files_of_other_jobs_with_unique_names_are_copied(
-    stage: MemoryStore, s3: MemoryStore
-) -> None:
-    """I4, I6: each gets the job's own token; the old one names no job any more, so nobody's
-    clean-up takes the upload, and two files stay two. Without ``unique`` that is asked for."""
+def test_unique_names_of_other_jobs_are_renamed(stage: MemoryStore, s3: MemoryStore) -> None:
+    """I4, I6: the old token names no job any more, and two files stay two, where that is said."""
     for body in (b"1", b"2"):
         with mc.write("s3://stage/y") as job:
             write(job, "part.csv", body, unique=True)
@@ -87,13 +82,17 @@ def test_files_of_other_jobs_with_unique_names_are_copied(
 
 
 def test_one_object_may_have_another_name(stage: MemoryStore, s3: MemoryStore) -> None:
-    """A URL that does not end in a slash is one object: its neighbours stay."""
+    """A URL without a slash at its end is one object; a hidden directory may be the source."""
     stage.put_object("x/a.csv.gz", b"neighbour")
     with mc.write(DEST) as job:
         job.copy("s3://stage/x/a.csv")
         job.copy("s3://stage/x/a.csv", "2026/b.csv")
         job.copy("s3://stage/x/a.csv", "2027/")
     assert visible(s3) == dict.fromkeys(["t/a.csv", "t/2026/b.csv", "t/2027/a.csv"], b"1")
+    s3.put_object("t/_staging/new.csv", b"2")
+    with mc.write(DEST, mode="replace") as job:
+        job.copy("s3://bucket/t/_staging/")
+    assert visible(s3) == {"t/new.csv": b"2", "t/_staging/new.csv": b"2"}
 
 
 def test_a_large_object_goes_by_parts(
@@ -115,8 +114,7 @@ def test_a_large_object_goes_by_parts(
 def test_an_object_that_does_not_stay_is_not_published(
     stage: MemoryStore, s3: MemoryStore, deed: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was listed is what is copied, also where the store ignores the condition (Ceph RGW), and
-    an empty object has no part with one; else the block fails, and nothing is visible or open."""
+    """Else the block fails, also where the store ignores conditions (Ceph RGW)."""
 
     def meddle() -> None:
         stage.delete_object(f"x/{name}")
@@ -166,19 +164,9 @@ def test_a_store_that_decodes_a_name_twice_publishes_no_other_object(
 def test_what_cannot_be_copied_is_refused_before_anything_is_sent(
     stage: MemoryStore, s3: MemoryStore, source: str, told: str, tmp_path: object
 ) -> None:
-    """A prefix without objects, a directory as if it were an object, the destination itself. And S3
-    copies to S3 only."""
+    """No object, a directory as if it were one, the destination itself; S3 copies to S3 only."""
     with pytest.raises(mc.PathError, match=told):
         copy(source)
     assert s3.requests["create_upload"] == 0
     with pytest.raises(mc.PathError, match="on S3 only"), mc.write(f"file://{tmp_path}/t") as job:
         job.copy("s3://stage/x/")
-
-
-def test_a_hidden_directory_of_the_destination_may_be_the_source(s3: MemoryStore) -> None:
-    """Stage in ``_staging``, look at it, publish it: readers never see it."""
-    s3.put_object("t/_staging/a.csv", b"1")
-    s3.put_object("t/old.csv", b"0")
-    with mc.write(DEST, mode="replace") as job:
-        job.copy("s3://bucket/t/_staging/")
-    assert visible(s3) == {"t/a.csv": b"1", "t/_staging/a.csv": b"1"}

@@ -32,13 +32,19 @@ from tests.promises.hands import (
 from tests.promises.machine import deaths, left
 
 
-def test_commit_can_be_repeated_by_the_same_handle(s3: MemoryStore) -> None:
-    """I5: a second commit returns the first one's report and sends nothing."""
-    job = job_of({"a.csv": b"1"})
-    first = job.commit()
+def test_the_handle_that_saw_the_end_says_which_it_was(s3: MemoryStore) -> None:
+    """I5, I10: a second commit returns the first report; the other end is refused."""
+    committed, aborted = job_of({"a.csv": b"1"}), mc.start(DEST)
+    first = committed.commit()
+    aborted.abort()
     s3.requests.clear()
-    assert job.commit() is first
+    assert committed.commit() is first
+    assert aborted.abort().outcome == "aborted"
     assert not s3.requests
+    for call, outcome in ((aborted.commit, "aborted"), (committed.abort, "committed")):
+        with pytest.raises(mc.JobNotRunning) as raised:
+            call()
+        assert raised.value.outcome == outcome
 
 
 def test_without_record_and_marker_the_outcome_is_unknown(s3: MemoryStore) -> None:
@@ -53,20 +59,6 @@ def test_without_record_and_marker_the_outcome_is_unknown(s3: MemoryStore) -> No
         twin.abort()
     with pytest.raises(mc.JobNotFound):
         mc.attach(DEST, job.id)
-
-
-def test_an_aborted_job_is_not_committed_and_a_committed_one_not_aborted(s3: MemoryStore) -> None:
-    """I10: the handle that saw the end says which it was."""
-    aborted, committed = mc.start(DEST), mc.start(DEST)
-    aborted.abort()
-    committed.commit(expect=0)
-    with pytest.raises(mc.JobNotRunning) as raised:
-        aborted.commit(expect=0)
-    assert raised.value.outcome == "aborted"
-    with pytest.raises(mc.JobNotRunning) as raised:
-        committed.abort()
-    assert raised.value.outcome == "committed"
-    assert aborted.abort().outcome == "aborted"
 
 
 @pytest.mark.parametrize("verb", ["commit", "abort"])
@@ -108,33 +100,25 @@ def test_a_swap_that_is_never_answered_clearly_is_unknown(s3: MemoryStore) -> No
     assert job.commit().outcome == "committed"
 
 
-def test_two_drivers_commit_one_job_once(s3: MemoryStore) -> None:
-    """I2, I5: the loser of the swap deletes its plan, executes the winner's, and says so."""
+@pytest.mark.parametrize("rival", ["commit", "abort"])
+def test_the_record_decides_between_two_drivers(s3: MemoryStore, rival: str) -> None:
+    """I2, I3, I5: the loser of the swap deletes its plan, executes the winner's, and says so."""
     job = job_of({"a.csv": b"1"})
-    rival = mc.attach(DEST, job.id)
-    reports: list[mc.JobReport] = []
-    At(s3, "put *_plan-*", lambda: reports.append(rival.commit()), after=True)
-    assert job.commit().outcome == reports[0].outcome == "committed"
-    assert remains(s3) == ({"t/a.csv": b"1"}, [], ["_job.json"])  # closed, by the rival
-
-
-def test_a_driver_whose_job_was_aborted_meanwhile_publishes_nothing(s3: MemoryStore) -> None:
-    """I3: commit against abort: the record decides, and both are told the same."""
-    job = job_of({"a.csv": b"1"})
-    At(s3, "put *_plan-*", mc.attach(DEST, job.id).abort, after=True)
-    with pytest.raises(mc.JobNotRunning) as raised:
-        job.commit()
-    assert raised.value.outcome == "aborted"
-    assert remains(s3)[:2] == ({}, [])
+    At(s3, "put *_plan-*", getattr(mc.attach(DEST, job.id), rival), after=True)
+    if rival == "commit":
+        assert job.commit().outcome == "committed"
+    else:
+        with pytest.raises(mc.JobNotRunning) as raised:
+            job.commit()
+        assert raised.value.outcome == "aborted"
+    # closed, by the rival
+    assert remains(s3) == ({"t/a.csv": b"1"} if rival == "commit" else {}, [], ["_job.json"])
 
 
 @pytest.mark.parametrize("track", ["memory", "s3"])
 @pytest.mark.parametrize("forgetful", [False, True])
-def test_a_commit_that_crashed_at_any_request_is_finished_by_another_process(
-    track: Track, forgetful: bool
-) -> None:
-    """I5: killed before or after each request of its commit, the job is committed whole or can be
-    aborted whole by whoever attaches, and nothing is left but the closed record."""
+def test_a_commit_that_crashed_anywhere_is_ended_by_another(track: Track, forgetful: bool) -> None:
+    """I5: it is committed or aborted whole by whoever attaches, and a closed record is left."""
     files = [{"1.csv": b"1", "11.csv": b"2"}, {"2.csv": b"1", "22.csv": b"2"}]
     for machine, dies in deaths(least=20, forgetful_complete=forgetful):
         s3, job = machine.s3, job_of(*files, track=track)
@@ -174,11 +158,8 @@ def test_one_destination_twice_in_a_job_is_refused(s3: MemoryStore) -> None:
     assert remains(s3) == ({}, [], [])
 
 
-def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
-    s3: MemoryStore,
-) -> None:
-    """I5, I10: decided and not all visible: the error says so, names the files, and the call that
-    finishes works from any process."""
+def test_a_job_that_a_store_failed_to_complete_anyone_finishes(s3: MemoryStore) -> None:
+    """I5, I10: the error names the files, and the call that finishes works from anywhere."""
     job = job_of({f"{n}.csv": b"1" for n in range(5)})
     with refusing(s3, "complete_upload t/3.csv", Unanswered):
         with pytest.raises(mc.CommitIncomplete, match="recover") as raised:
@@ -195,8 +176,7 @@ def test_a_store_that_fails_while_completing_leaves_a_job_that_anyone_finishes(
 def test_an_upload_under_encryption_whose_part_changed_its_etag_still_completes(
     s3: MemoryStore,
 ) -> None:
-    """I5: a late retry of a part may change its ETag (SSE-KMS); number, size and checksum tell
-    that it is the same part."""
+    """I5: a late retry may change it (SSE-KMS): number, size and checksum tell the same part."""
     job = job_of({"a.csv": b"12345"})
     upload = s3.open_uploads()[0]
     parts = s3._bucket.uploads[upload.upload_id].parts
@@ -250,8 +230,7 @@ def test_a_task_that_nobody_expects_refuses_a_commit_by_listing(
 
 @pytest.mark.parametrize("another", [True, False])
 def test_without_conditions_a_job_is_ended(s3: MemoryStore, another: bool) -> None:
-    """With ``conditional_writes="off"`` no request carries a condition; and as no probe is under
-    way that could bring the record back, the driver leaves none."""
+    """With ``conditional_writes="off"`` no request has a condition; the driver leaves no record."""
     conditions = noted(s3, lambda r: r.if_match or r.if_none_match)
     job = job_of({"a.csv": b"1"}, options=mc.Options(conditional_writes="off"))
     if another:
@@ -281,8 +260,7 @@ def test_a_store_that_ignores_conditions_is_refused(s3: MemoryStore, ignored: st
 def test_a_late_request_of_the_proof_does_not_bring_the_record_back(
     s3: MemoryStore, case: str
 ) -> None:
-    """I4, I5: the store's proof sends the record again; where that may land late the record is not
-    deleted but closed, so that its name stays taken."""
+    """I4, I5: where the proof may land late the record is closed, so that its name stays taken."""
     answers = {
         "unanswered": Unanswered("still under way"),
         "refused": PermissionDenied("the token is expired", status=403, attempts=2),
@@ -313,8 +291,7 @@ def test_a_late_request_of_the_proof_does_not_bring_the_record_back(
 def test_what_names_an_upload_stays_until_the_upload_is_aborted(
     s3: MemoryStore, fails: str
 ) -> None:
-    """I4: a pendingset that could not be read, or whose upload could not be aborted, tells the next
-    sweep what to abort."""
+    """I4: a pendingset that cannot be read, or its upload aborted, tells the next sweep."""
     job = job_of({"users-own-name.csv": b"1"}, track="memory", accept="results")
     with refusing(s3, fails, Unanswered):
         report = job.abort()
@@ -326,8 +303,7 @@ def test_what_names_an_upload_stays_until_the_upload_is_aborted(
 def test_a_driver_whose_job_another_has_committed_and_forgotten_asks_the_marker(
     s3: MemoryStore,
 ) -> None:
-    """I10: another process commits the job while its driver lists the sets, and the record is
-    deleted: the driver, which finds no set of its task, is told by `_SUCCESS` that it is done."""
+    """I10: a driver that finds no set, and no record, is told by `_SUCCESS` that it is done."""
     job = job_of({"a.csv": b"a"})
 
     def commits() -> None:
@@ -343,8 +319,7 @@ def test_a_driver_whose_job_another_has_committed_and_forgotten_asks_the_marker(
 def test_a_driver_whose_job_is_gone_and_who_cannot_read_the_marker_knows_nothing(
     s3: MemoryStore, at: str
 ) -> None:
-    """I10: a decided job was finished by another process, its record was cleaned away, and the
-    marker gives no answer: unknown (it may have been undone), and never "nothing decided"."""
+    """I10: unknown, as it may have been undone, and never "nothing decided"."""
     job = job_of({"a.csv": b"a"})
 
     def finished() -> None:

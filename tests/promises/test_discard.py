@@ -45,8 +45,7 @@ def written(task: mc.Task, *names: str) -> None:
 
 @pytest.mark.parametrize("what", ["a closed file", "an open one", "a name that is used again"])
 def test_a_file_leaves_its_task(tracked: Tracked, what: str) -> None:
-    """The others are published; of the discarded one no object and no upload is left. No commit
-    waits for its close, and its name is free."""
+    """Of the discarded one nothing is left, no commit waits for its close, and its name is free."""
     job = tracked()
     with job.task(1) as task:
         written(task, "b")
@@ -78,8 +77,7 @@ def test_a_unique_name_is_discarded_as_it_was_opened(there: There) -> None:
 
 
 def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
-    """Another handle of a named attempt may have committed it: its upload is not aborted. Nor is
-    one of a task that has committed: a driver may have accepted it."""
+    """Another handle of the attempt, or a driver once it is committed, may have accepted it."""
     job = mc.start(DEST, track="s3")
     task = job.task(1, attempt="a_0")
     written(task, "a")
@@ -97,8 +95,7 @@ def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
 def test_a_discard_that_fails_publishes_the_whole_file_or_nothing_of_it(
     s3: MemoryStore, fails: str, published: str
 ) -> None:
-    """While the `.pending` may be stored nothing is aborted; an abort that failed is tried again by
-    the commit."""
+    """While the `.pending` may be stored nothing is aborted; the commit tries an abort again."""
     job = mc.start(DEST, track="s3")
     with job.task(1) as task:
         written(task, "a", "b")

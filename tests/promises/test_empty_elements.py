@@ -39,8 +39,7 @@ def run(prefix: str, mode: Mode, bucket: str = "bucket", **terms: Any) -> mc.Job
 
 @pytest.mark.parametrize("name", STRANGE)
 def test_fail_sees_keys_with_empty_elements(s3: MemoryStore, prefix: str, name: str) -> None:
-    """Mode ``fail`` is refused over data whose key has an empty element, and names the key; mode
-    ``replace`` deletes it."""
+    """Such a key is data: mode ``fail`` is refused and names it, mode ``replace`` deletes it."""
     s3.put_object(prefix + name, b"old")
     with pytest.raises(mc.DestinationExists) as caught:
         run(prefix, "fail")
@@ -51,11 +50,8 @@ def test_fail_sees_keys_with_empty_elements(s3: MemoryStore, prefix: str, name: 
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_hidden_stays_hidden_beside_an_empty_element(
-    s3: MemoryStore, prefix: str, name: str
-) -> None:
-    """An element that begins with ``_`` or ``.`` hides a key, beside an empty element too; and an
-    object of the destination's own name is not below it."""
+def test_hidden_stays_hidden_beside_an_empty_one(s3: MemoryStore, prefix: str, name: str) -> None:
+    """Also beside an empty element; an object of the destination's own name is not below it."""
     keys = {prefix + name, prefix} - {""}
     for key in keys:
         s3.put_object(key, b"not data")

@@ -34,12 +34,17 @@ def begin(**terms: Any) -> mc.Job:
     return mc.start(DEST, job_id="1", exist_ok=True, **terms)
 
 
-def test_a_second_start_gives_the_same_job(s3: MemoryStore) -> None:
-    """Same id, same terms: the same job, whose tasks and commit are those of the first."""
+def test_a_second_start_gives_the_same_job(
+    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks and commit are the first one's; it sends no PUT to the record."""
     first = begin(mode="replace")
     result = committed_task(first, "1", {"a.csv": b"1"})
     before = s3.body(RECORD)
+    monkeypatch.setattr(probe, "_known", {})
+    puts = noted(s3, f"put {RECORD}")
     again = begin(mode="overwrite")
+    assert puts == []
     assert (again.uuid, again.state, s3.body(RECORD)) == (first.uuid, "running", before)
     assert again.commit([result]).outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
@@ -70,8 +75,7 @@ def test_other_terms_are_an_error_that_shows_both(
 
 
 def test_it_needs_an_id(s3: MemoryStore) -> None:
-    """Without an id each call would start another job: refused before any request. And what another
-    run's zombie left under an id is no job to be taken."""
+    """Without one each call would start another job. A zombie's litter is no job to be taken."""
     with pytest.raises(mc.OptionError, match="job_id"):
         mc.start(DEST, exist_ok=True)
     assert not s3.requests
@@ -112,8 +116,7 @@ def test_of_two_starts_at_once_one_starts_and_the_other_takes(s3: MemoryStore) -
 
 
 def test_a_job_that_its_starter_takes_back_is_over_for_both(s3: MemoryStore) -> None:
-    """I3: the second takes the job before the first has looked around; the first finds data and
-    takes the job back: the second's tasks and commit are told, and nothing is published."""
+    """I3: the first finds data, and takes back the job that the second has: it is told."""
     jobs: list[mc.Job] = []
 
     def take() -> None:
@@ -146,46 +149,21 @@ def test_a_start_whose_record_was_not_answered_is_made_again(s3: MemoryStore, la
     assert begin().uuid == stored or not landed
 
 
-def died_at_its_record(s3: MemoryStore, mode: Mode) -> None:
-    """A starter dies as its record is stored: nothing else of it reaches the store."""
-
-    def die() -> None:
-        s3.before = raising("*", Crash)
-
-    At(s3, f"put {RECORD}", die, after=True)
+@pytest.mark.parametrize("mode", ["fail", "replace"])
+def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mode: Mode) -> None:
+    """I6: the retry looks itself, and the job that is there is not touched."""
+    other = mc.start(DEST, mode="replace")
+    At(s3, f"put {RECORD}", lambda: setattr(s3, "before", raising("*", Crash)), after=True)
     with pytest.raises(Crash):
         begin(mode=mode)
     s3.before = s3.after = None
-
-
-@pytest.mark.parametrize("mode", ["fail", "replace"])
-def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mode: Mode) -> None:
-    """I6: the retry looks itself: a live job of an excluding mode is a conflict, and the job that
-    is there is not touched."""
-    mc.start(DEST, mode="replace")
-    died_at_its_record(s3, mode)
     before = s3.body(RECORD)
     with pytest.raises(mc.ConflictingJob):
         begin(mode=mode)
     assert s3.body(RECORD) == before
-
-
-def test_a_retry_in_mode_fail_looks_for_data(s3: MemoryStore) -> None:
-    """I6: the starter died before its look; what is there is found by the retry, in its words."""
-    died_at_its_record(s3, "fail")
-    s3.put_object("t/a.csv", b"theirs")
-    with pytest.raises(mc.DestinationExists, match=r"mode 'error'.*'append' or 'overwrite'"):
-        begin(mode="error")
-    assert visible(s3) == {"t/a.csv": b"theirs"}
-
-
-def test_the_record_is_not_written_by_a_retry(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others may be deciding: a retry, in a process that has asked the store nothing yet, sends no
-    PUT to the record."""
-    begin()
-    monkeypatch.setattr(probe, "_known", {})
-    puts = noted(s3, f"put {RECORD}")
-    begin()
-    assert puts == []
+    if mode == "fail":
+        other.abort()
+        s3.put_object("t/a.csv", b"theirs")
+        with pytest.raises(mc.DestinationExists, match=r"mode 'error'.*'append' or 'overwrite'"):
+            begin(mode="error")
+        assert visible(s3) == {"t/a.csv": b"theirs"}

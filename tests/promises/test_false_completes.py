@@ -93,9 +93,7 @@ def killed_in_complete(store: Gateway) -> mc.Job:
 
 
 def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
-    """The upload is stuck in the server: every recovery names its key as lost, as does a dry run
-    once the listing does not show it; the record stays, no `_SUCCESS` is written; and once the
-    operator has renamed it back, the next one commits the job."""
+    """A stuck upload is named as lost, until the operator has renamed it back."""
     job = killed_in_complete(gateway)
     for _ in range(2):
         with pytest.raises(mc.CommitIncomplete, match=LOST) as caught:
@@ -112,8 +110,7 @@ def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
 
 
 def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
-    """The driver that decided tries again, by the stored plan: the server may have been killed in
-    between."""
+    """The server may have been killed in between."""
     job, result = ready()
     refused = InvalidRequest("complete_upload: no", status=400, code="Slow")
     with refusing(gateway, "complete_upload t/b.csv", refused), pytest.raises(mc.CommitIncomplete):
@@ -129,8 +126,7 @@ def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
 def test_a_driver_does_not_believe_a_complete_that_was_sent_twice(
     gateway: Gateway, attempts: int
 ) -> None:
-    """The server was killed in the first sending, and answered the second with 200. One that was
-    sent once is believed: this server was not seen to lie then."""
+    """The server may have been killed in the first sending; one that was sent once is believed."""
     job, result = ready()
     gateway.attempts = attempts
     gateway.after = lambda request, reply: (
@@ -148,9 +144,7 @@ def test_a_driver_does_not_believe_a_complete_that_was_sent_twice(
 def test_on_a_store_that_believes_dead_uploads_every_file_is_looked_at(
     gateway: Gateway, learnt: bool
 ) -> None:
-    """Somebody aborts an upload between the check and its Complete, and an older object holds the
-    key: 200. The driver asks what the store does, before the decision at the latest (another
-    process may have started the job), and looks: the key is unresolved, the job not "committed"."""
+    """I2: a 200 for an aborted upload at an older object's key: it is unresolved."""
     gateway.believes = True
     gateway.put_object("t/b.csv", b"older")
     job, result = ready()
@@ -176,11 +170,8 @@ def test_what_cannot_be_asked_before_the_decision_decides_nothing(gateway: Gatew
 
 
 @pytest.mark.parametrize("way", ["accept", "revert"])
-def test_an_upload_without_its_parts_is_lost_until_an_operator_says(
-    gateway: Gateway, way: str
-) -> None:
-    """Not unfinished for ever: nobody can complete it, which a dry run says, too. The rest is
-    published on the operator's word, or nothing stays, so that the job can be run again."""
+def test_an_upload_without_parts_is_lost_until_it_is_said(gateway: Gateway, way: str) -> None:
+    """Nobody can complete it: the rest is published on the operator's word, or nothing stays."""
     job = killed_in_complete(gateway)
     gateway.emptied, gateway.renamed = gateway.renamed, set()  # the Complete cost its parts
     gateway.list_uploads = lambda prefix: iter(())  # type: ignore[method-assign]

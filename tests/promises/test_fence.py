@@ -84,8 +84,7 @@ def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryS
 
 
 def test_an_attempt_that_a_driver_may_have_accepted_is_left_alone(s3: MemoryStore) -> None:
-    """I2: between its pendingset and its second read the job was decided *commit* from a listing:
-    the attempt keeps its hands off, and its file is visible."""
+    """I2: decided from a listing before the second read: the attempt keeps its hands off."""
     job = mc.start(DEST)
     task = one_file(job)
     driver = mc.attach(DEST, job.id)
@@ -128,11 +127,8 @@ def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: 
 
 
 @pytest.mark.parametrize("open_before", [True, False])
-def test_an_old_task_takes_no_file_of_the_next_job_of_its_id(
-    machine: Machine, open_before: bool
-) -> None:
-    """I2: a task of a job that has ended, whose record was forgotten, writes the file that the next
-    job's task of the same names has saved: that one is published."""
+def test_an_old_task_takes_no_file_of_the_next_job(machine: Machine, open_before: bool) -> None:
+    """I2: what the next job's task of the same names has saved is published."""
     first = mc.start(DEST, job_id="nightly")
 
     def begun(job: mc.Job) -> Any:
@@ -158,9 +154,7 @@ def test_an_old_task_takes_no_file_of_the_next_job_of_its_id(
 def test_a_record_that_may_not_be_read_is_told_as_it_is(
     s3: MemoryStore, clock: PatientClock, track: Track, when: str
 ) -> None:
-    """I10: 403 at the fence's first read, or at one that falls due while a file is written, says
-    nothing of the job: PermissionDenied, not that it is late; nothing is published, and the upload
-    is aborted: its parts are there."""
+    """I10: PermissionDenied, not that it is late; nothing is published, the upload is aborted."""
     job = mc.start(DEST, track=track, accept="results", options=SMALL)
     if when == "at the commit":
         task = one_file(job)
@@ -208,9 +202,7 @@ def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
 def test_a_pendingset_whose_put_was_not_answered(
     s3: MemoryStore, accept: Accept, track: Track, landed: bool
 ) -> None:
-    """I2, I4: nobody knows whether the pendingset is stored. In a job of results an attempt that no
-    other handle has aborts; else it leaves everything, as the key cannot be claimed either: it may
-    be committed again."""
+    """I2, I4: an attempt that nobody else can commit aborts; else it may be committed again."""
     job = mc.start(DEST, accept=accept, track=track)
     task = one_file(job)
     lost = refusing(s3, SET, Unanswered, after=landed, times=1 if landed else None)
@@ -227,28 +219,21 @@ def test_a_pendingset_whose_put_was_not_answered(
     assert remains(s3)[1:] == ([], [])
 
 
-def test_a_committed_attempt_is_not_undone_by_a_second_handle(s3: MemoryStore) -> None:
-    """I2: whoever goes by the same name finds the attempt committed: it cannot be aborted, and
-    committing it again gives the same result."""
-    job = mc.start(DEST)
-    first = one_file(job, attempt="a")
-    with refusing(s3, "delete", Unanswered):  # the tree stays, as if the process had been killed
-        first.commit()
-    second = mc.attach(DEST, job.id).task("1", attempt="a")
-    with pytest.raises(mc.TaskFailed, match="committed"):
-        second.abort()
-    assert job.commit([second.commit()]).files == 1
-    assert visible(s3) == {"t/a.csv": b"1"}
-
-
-def test_two_handles_that_commit_one_attempt_at_once_agree(s3: MemoryStore) -> None:
-    """I2: the second finds the tree half deleted, and takes the pendingset that is stored."""
+@pytest.mark.parametrize("at_once", [True, False])
+def test_two_handles_that_commit_one_attempt_at_once_agree(s3: MemoryStore, at_once: bool) -> None:
+    """I2: the second takes the pendingset that is stored; it cannot abort the attempt."""
     job = mc.start(DEST)
     first = job.task("1", attempt="a")
     write(first, "a.csv")
     write(first, "b.csv")
     second = mc.attach(DEST, job.id).task("1", attempt="a")
-    At(s3, "get *.pending", first.commit)
+    if at_once:
+        At(s3, "get *.pending", first.commit)
+    else:
+        with refusing(s3, "delete", Unanswered):
+            first.commit()
+        with pytest.raises(mc.TaskFailed, match="committed"):
+            second.abort()
     assert second.commit() == first.result
     assert job.commit([first.result]).files == 2
 
@@ -289,8 +274,7 @@ def test_when_an_attempt_may_be_undone(
 def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
     s3: MemoryStore, unreadable: bool
 ) -> None:
-    """I4: the job is being aborted and nobody accepts anything any more: what is at the key of the
-    set does not matter, and the attempt's upload goes."""
+    """I4: nobody accepts anything any more of a job that is being aborted."""
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
     dies_at(s3, "list", lambda: mc.abort(DEST, job.id))
@@ -330,9 +314,7 @@ def fenced(s3: MemoryStore) -> Fenced:
 
 
 def test_only_creates_that_are_not_covered_cost_a_read(fenced: Fenced) -> None:
-    """I4: before the first Create is answered there is nothing to cover, and one read covers two.
-    It covers those that were answered before it was sent: one that is answered while it is on its
-    way needs another."""
+    """I4: a read covers the Creates that were answered before it was sent."""
     fenced.fence.check_if_due()
     fenced.fence.check()
     assert fenced.heads == 0
@@ -359,8 +341,7 @@ def test_a_read_that_is_under_way_is_not_sent_twice(fenced: Fenced) -> None:
 
 
 def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore) -> None:
-    """I2: the `.pending` of a shared attempt is stored, and the store does not tell whether the job
-    has ended: the file is closed, and whoever commits the attempt commits it."""
+    """I2: the file is closed, and whoever commits the attempt commits it."""
     job = mc.start(DEST)
     task = job.task("1", attempt="a")
     silent = raising(f"head {record_of(job)}", Unanswered)
@@ -372,11 +353,8 @@ def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore
 
 
 @pytest.mark.parametrize("told", ["at the commit", "by the store", "at a second try"])
-def test_a_block_whose_job_was_swept_before_its_set_was_stored_leaves_nothing(
-    s3: MemoryStore, told: str
-) -> None:
-    """I4: of `write` the driver's own read of the record is the second one: what an aborter's sweep
-    did not see goes with the attempt, also if that read fails once."""
+def test_a_block_that_was_swept_leaves_nothing(s3: MemoryStore, told: str) -> None:
+    """I4: what an aborter's sweep did not see goes with the attempt, though the look fails once."""
 
     def swept() -> None:
         mc.recover(DEST, job.id, dead_after=0)
@@ -394,8 +372,7 @@ def test_a_block_whose_job_was_swept_before_its_set_was_stored_leaves_nothing(
 
 
 def test_the_fence_is_read_while_the_last_parts_are_under_way(s3: MemoryStore) -> None:
-    """The commit of a task that waits for its Creates sends the read when the last one is
-    answered, and none after its parts."""
+    """The read is sent when the last Create is answered, and none after the parts."""
     order: list[str] = []
     job = mc.start(DEST, track="memory")
     with held(s3, is_verb("create_upload")) as gate:

@@ -60,11 +60,8 @@ def refuses(verb: str, path: str = "") -> Callable[[str, str], None]:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("what", [die, lose_the_answer, broken])
-def test_what_goes_wrong_anywhere_publishes_all_or_nothing(
-    what: Callable[[], None], when: str
-) -> None:
-    """A death, a lost answer, a refusal, also in a discard and in a rename: what is published is
-    whole, and no old name and no discarded file ever appears."""
+def test_a_fault_anywhere_publishes_all_or_nothing(what: Callable[[], None], when: str) -> None:
+    """Also in a discard and in a rename: no old name and no discarded file ever appears."""
     outcomes = set()
     for number in count(1):
         world = World()
@@ -145,8 +142,7 @@ def test_giving_up_a_file_twice_leaves_another_of_that_name(disk: OnDisk) -> Non
 
 @pytest.mark.parametrize("deed", ["is refused", "another file is there"])
 def test_a_rename_that_was_half_done_ends_the_attempt(deed: str) -> None:
-    """The file may have two names, or somebody has put another one where it should be: nothing of
-    the attempt is published."""
+    """The file may have two names, or another be in its place: nothing is published."""
     world = World()
     _, attempt = attempt_of(world)
     put(attempt, {"a": b"1"})
@@ -183,8 +179,7 @@ def test_a_rename_that_took_effect_is_done_whatever_is_answered(told: type[Store
 
 
 def test_a_rename_spares_a_file_that_a_program_has_written(tmp_path: Path) -> None:
-    """Nobody has opened it by name: the attempt finds it there. A name that was discarded is free
-    for a program's own file."""
+    """Nobody has opened it by name. A discarded name is free for a program's own file."""
     with mc.write(tmp_path.as_uri()) as job:
         write(job, "c")
         job.discard("c")
@@ -235,8 +230,7 @@ def test_a_committed_task_takes_no_changes(disk: OnDisk, call: str, tmp_path: Pa
 
 
 def test_a_large_file_is_read_back_in_any_order(disk: OnDisk) -> None:
-    """There is no budget: it is on a disk. ``keep_bytes_max`` changes nothing. A reader that comes
-    after the task's end is told, as by every file system."""
+    """It is on a disk: there is no budget. A reader that comes too late is told."""
     body = bytes(range(256)) * 4096 * 12
     with disk.write() as job:
         fs = job.filesystem(keep_bytes_max=0)
@@ -252,8 +246,7 @@ def test_a_large_file_is_read_back_in_any_order(disk: OnDisk) -> None:
 
 
 def test_local_files_are_shown_renamed_and_discarded(disk: OnDisk, tmp_path: Path) -> None:
-    """A database is written by its path; closed, it is a file of the task like any other, and its
-    local copy is gone."""
+    """Closed, it is a file of the task like any other, and its local copy is gone."""
     with disk.write() as job:
         fs = job.filesystem()
         for name in ("a.db", "b.db"):
@@ -273,8 +266,7 @@ def test_local_files_are_shown_renamed_and_discarded(disk: OnDisk, tmp_path: Pat
 
 
 def test_an_open_local_file_is_discarded(disk: OnDisk) -> None:
-    """Its close does nothing then. A transaction of fsspec that fails leaves nothing of its files,
-    and the task goes on."""
+    """Its close does nothing then. A failed transaction of fsspec leaves nothing of its files."""
     with disk.write() as job:
         with job.local_file("a") as local:
             local.write(b"1")

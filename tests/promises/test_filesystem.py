@@ -21,8 +21,7 @@ class Broken(Exception):
 
 
 def test_what_is_written_is_shown_and_appears_at_the_commit(there: There) -> None:
-    """Before: the writer sees its files, those of `open` too, and nobody else does. After: all are
-    objects."""
+    """Before, the writer sees its files and nobody else does; after, all are objects."""
     with there.write() as job:
         job.open("a").close()
         fs = job.filesystem()
@@ -56,8 +55,7 @@ def test_an_error_in_a_files_block_gives_the_file_up(there: There, mode: str) ->
 
 @pytest.mark.parametrize("closed", [True, False], ids=["a wrapper closes it", "nobody closes it"])
 def test_a_file_that_was_cut_short_is_not_published(there: There, closed: bool) -> None:
-    """The task decides: an error that leaves the job's block aborts the closed file, too; a dropped
-    one has lost bytes, and the commit says which it is."""
+    """An error in the block aborts a closed file, too; a dropped one has lost bytes."""
     error = Broken if closed else mc.FileStillOpen
     with pytest.raises(error, match="half"), there.write() as job:
         file = job.filesystem().open("half", "wb")
@@ -84,8 +82,7 @@ def test_a_small_file_is_read_copied_and_renamed(there: There) -> None:
 
 
 def test_a_file_that_was_not_kept_says_so(s3: MemoryStore) -> None:
-    """Reading and renaming name the limit; the rename changes nothing, and the file appears. All
-    kept bytes together have a limit, too: when a file is removed there is room again."""
+    """It cannot be read or renamed, and the limit is named; a removed one makes room again."""
     with mc.write(DEST) as job:
         fs = job.filesystem(keep_bytes_max=80)
         fs.pipe({"d/large": b"x" * 11, "d/small": b"x" * 10})
@@ -110,8 +107,7 @@ def test_a_file_that_was_not_kept_says_so(s3: MemoryStore) -> None:
 
 
 def test_rm_aborts_uploads(there: There) -> None:
-    """A directory is removed with all its files; what is missing is an error. Of a file that is
-    written over the last one counts, and the first one's upload is aborted."""
+    """Also with a directory, and of a file that is written over."""
     with there.write() as job:
         fs = job.filesystem()
         fs.pipe({"d/a": b"1", "d/e/b": b"2", "c": b"3"})
@@ -131,8 +127,7 @@ def test_rm_aborts_uploads(there: There) -> None:
 
 
 def test_read_through_shows_the_destination_and_changes_nothing_there(there: There) -> None:
-    """Without it a writer meets an empty directory; with it old objects are shown and read, and
-    neither deleted nor renamed: nothing is done before the error."""
+    """Old objects are shown and read, and neither deleted nor renamed."""
     there.put("d/old", b"old")
     with there.write() as job:
         assert not job.filesystem().exists("d/old")
@@ -147,8 +142,7 @@ def test_read_through_shows_the_destination_and_changes_nothing_there(there: The
 
 
 def test_what_would_lose_a_file_is_refused(there: There) -> None:
-    """A URL outside of the destination; a compression whose wrapper of fsspec leaves our file open;
-    and a pickle, which would write files that nobody commits."""
+    """A URL elsewhere, a compression that loses its end, and a pickle."""
     with there.write() as job:
         fs = job.filesystem()
         for url in (f"{there.url}2/a", "s3://other/t/a", "file:///other/t/a", "gs://bucket/t/a"):
@@ -179,8 +173,7 @@ def test_urls_mean_the_open_block(there: There) -> None:
 
 
 def test_directories_are_renamed_with_what_is_in_them(there: There) -> None:
-    """Into another one, and under another name; the old names are gone. A rename to its own name,
-    spelled otherwise, changes nothing, nor does a copy of a file onto itself."""
+    """Into another one, and under another name; to its own name changes nothing."""
     with there.write() as job:
         fs = job.filesystem()
         fs.pipe({"p/d/a": b"1", "p/d/e/b": b"2", "x/c": b"3"})

@@ -15,7 +15,6 @@ from tests.promises.hands import (
     At,
     control,
     dies_at,
-    failing,
     job_of,
     raising,
     record_of,
@@ -65,9 +64,7 @@ def drop(s3: MemoryStore, ending: str) -> None:
 
 
 @pytest.mark.parametrize("state", sorted(UNDONE))
-def test_a_job_that_can_be_undone_is_undone_and_nothing_is_given_up(
-    machine: Machine, state: str
-) -> None:
+def test_what_can_be_undone_is_undone_and_not_given_up(machine: Machine, state: str) -> None:
     """Nothing of it is visible, nothing open, and its record tells how it ended."""
     job = machine.job(state, job_id="mine")
     given = mc.force_abort(DEST, job.id)
@@ -103,11 +100,8 @@ def test_a_look_changes_nothing(machine: Machine, state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["committing", "reverting"])
-def test_a_job_whose_plan_is_gone_is_undone_by_what_its_tasks_left(
-    machine: Machine, state: str
-) -> None:
-    """Neither recover nor abort ends it; its pendingsets name its uploads: what is open is aborted,
-    what is visible deleted, and it is told that the record is gone."""
+def test_without_a_plan_it_is_undone_by_what_tasks_left(machine: Machine, state: str) -> None:
+    """Neither recover nor abort ends it: its pendingsets name what is open or visible."""
     job = machine.job(state)
     drop(machine.s3, "_plan-")
     with pytest.raises((mc.CommitIncomplete, mc.AbortIncomplete)):
@@ -120,22 +114,21 @@ def test_a_job_whose_plan_is_gone_is_undone_by_what_its_tasks_left(
     assert remains(machine.s3) == NOTHING
 
 
-def test_what_is_visible_and_cannot_be_deleted_is_told_by_name(machine: Machine) -> None:
-    """DELETE is forbidden: the file stays, and the report says so."""
+def test_what_cannot_be_deleted_or_aborted_is_told_by_name(machine: Machine) -> None:
+    """The job's sweep would never end: the file and the upload stay, and are named."""
+    s3 = machine.s3
     job = machine.job("committing")
-    failing(machine.s3, "delete_one", "t/1.csv", PermissionDenied)
+    (upload,) = s3.open_uploads("t/2.csv")
+    s3.before = raising("delete_one|abort_upload t/[12].csv", PermissionDenied)
     given = mc.force_abort(DEST, job.id)
     assert (given.state, given.visible, given.visible_files) == ("absent", ("t/1.csv",), 1)
-    assert remains(machine.s3)[:2] == ({"t/1.csv": b"1"}, [])
+    assert [line.split(":")[0] for line in given.left_open] == [f"t/2.csv {upload.upload_id}"]
+    assert remains(s3) == ({"t/1.csv": b"1"}, ["t/2.csv"], [])
 
 
 @pytest.mark.parametrize("refused", [1, 99])
-def test_what_a_late_complete_may_have_published_is_looked_at_again(
-    machine: Machine, refused: int
-) -> None:
-    """A driver that lives still completes a file just before its abort, and then the store does not
-    answer: it is not told as aborted. If the store answers again the file is deleted; if it does
-    not, the file is named."""
+def test_what_a_late_complete_published_is_looked_for(machine: Machine, refused: int) -> None:
+    """The file is deleted if the store answers again, and named if it does not."""
     s3 = machine.s3
     job = machine.job("committing")
     drop(s3, "_plan-")
@@ -153,20 +146,7 @@ def test_what_a_late_complete_may_have_published_is_looked_at_again(
     assert (given.visible, given.visible_files) == (tuple(stays), len(stays))
 
 
-def test_an_upload_that_cannot_be_aborted_is_told_by_key_and_id(machine: Machine) -> None:
-    """The job's sweep would never end: the upload stays open, and is named."""
-    job = machine.job("running")
-    upload = machine.s3.open_uploads("t/2.csv")[0]
-    failing(machine.s3, "abort_upload", "t/2.csv", PermissionDenied)
-    given = mc.force_abort(DEST, job.id)
-    assert given.state == "absent"
-    assert [line.split(":")[0] for line in given.left_open] == [f"t/2.csv {upload.upload_id}"]
-    assert remains(machine.s3) == ({}, ["t/2.csv"], [])
-
-
-def test_a_set_that_cannot_be_read_is_told_and_its_uploads_are_not_guessed(
-    machine: Machine,
-) -> None:
+def test_a_set_that_cannot_be_read_is_told_and_not_guessed_about(machine: Machine) -> None:
     """One of a committing job whose plan names it: the uploads of the others are undone."""
     s3 = machine.s3
     job = machine.job("committing")
@@ -195,8 +175,7 @@ def test_a_completed_job_keeps_its_files(machine: Machine) -> None:
 
 @pytest.mark.parametrize("state", ["completed", "unreadable"])
 def test_a_job_that_changed_lately_takes_a_word(machine: Machine, state: str) -> None:
-    """Its driver may be deleting what it replaces, or a newer version be running it: refused, and
-    nothing is touched, unless the caller says that it is dead."""
+    """Its driver may be alive: nothing is touched unless the caller says that it is dead."""
     job = machine.job("completed" if state == "completed" else "running")
     if state == "unreadable":
         damage(machine.s3, job)
@@ -222,11 +201,8 @@ def test_a_driver_that_lives_all_the_same_ends_well(s3: MemoryStore) -> None:
 
 @pytest.mark.parametrize("job_id", [None, "mine"])
 @pytest.mark.parametrize("body", [b"", b"{", b'{"version": 2}', b"x" * 100_000])
-def test_a_record_that_cannot_be_read_has_a_way_out(
-    machine: Machine, job_id: str | None, body: bytes
-) -> None:
-    """Nothing else ends it. What is open is aborted; what is visible stays, for it may have
-    completed; both are told."""
+def test_an_unreadable_record_can_go(machine: Machine, job_id: str | None, body: bytes) -> None:
+    """What is open is aborted; what is visible stays, for it may have completed."""
     job = machine.job("committing", job_id=job_id)
     damage(machine.s3, job, body)
     machine.later(DAY)
@@ -239,8 +215,7 @@ def test_a_record_that_cannot_be_read_has_a_way_out(
 
 
 def test_a_record_that_is_mended_meanwhile_is_not_given_up(machine: Machine) -> None:
-    """Between the look and the claim somebody writes a good record: the claim's condition fails,
-    and no upload of the job is touched."""
+    """The claim's condition fails, and no upload of the job is touched."""
     s3 = machine.s3
     job = machine.job("running")
     good = s3.body(record_of(job))
@@ -279,8 +254,9 @@ def test_a_call_that_died_is_done_again_at_once(machine: Machine, verb: str) -> 
     assert remains(machine.s3)[1:] == ([], [])
 
 
-def test_a_claim_whose_reply_was_lost_is_recognised(machine: Machine) -> None:
-    """The adapter sends it again and is told 412: what is there is our own."""
+@pytest.mark.parametrize("told", [True, False])
+def test_a_claim_whose_reply_was_lost_is_recognised(machine: Machine, told: bool) -> None:
+    """Told 412, what is there is our own. One that is never answered gives nothing up."""
     job = damaged(machine)
 
     def twice(request: Request) -> None:
@@ -288,18 +264,14 @@ def test_a_claim_whose_reply_was_lost_is_recognised(machine: Machine) -> None:
             machine.s3.before = None
             request.effect()
 
-    machine.s3.before = twice
+    if told:
+        machine.s3.before = twice
+    else:
+        with refusing(machine.s3, "put", Unanswered), pytest.raises(Unanswered):
+            mc.force_abort(DEST, job.id)
+        assert len(machine.s3.open_uploads()) == 3
     assert mc.force_abort(DEST, job.id).state == "absent"
     assert not control(machine.s3)
-
-
-def test_an_unanswered_claim_gives_nothing_up(machine: Machine) -> None:
-    """Whether it landed is not known: no upload is touched, and the same call goes on."""
-    job = damaged(machine)
-    with refusing(machine.s3, "put", Unanswered), pytest.raises(Unanswered):
-        mc.force_abort(DEST, job.id)
-    assert len(machine.s3.open_uploads()) == 3
-    assert mc.force_abort(DEST, job.id).state == "absent"
 
 
 def test_a_store_without_conditional_delete_is_enough(machine: Machine) -> None:
@@ -342,9 +314,7 @@ def test_another_job_beside_it_is_not_touched(machine: Machine, forged: str) -> 
 def test_a_forged_set_reaches_no_upload_of_anybody_else(
     machine: Machine, token: str, key: str
 ) -> None:
-    """Whoever may write into the job's directory names an upload of somebody else: it is left
-    alone, and the set is told; with the job's own token, and below the destination, it is the
-    job's."""
+    """Only with the job's own token, and below the destination, it is the job's."""
     s3 = machine.s3
     job = machine.job("committing")
     uuid = uuid_of(job)
@@ -368,8 +338,7 @@ def test_a_forged_set_reaches_no_upload_of_anybody_else(
 
 @pytest.mark.parametrize("state", ["readable", "damaged"])
 def test_who_may_not_delete_gives_nothing_up(machine: Machine, state: str) -> None:
-    """The record is not overwritten by a claim that could not be taken away again: it reads as
-    before, for everybody, and somebody with the right gives the job up."""
+    """No claim is put over the record that could not be taken away again."""
     job = machine.job("committing" if state == "damaged" else "completed")
     if state == "damaged":
         damage(machine.s3, job)

@@ -39,11 +39,8 @@ def half_published(s3: MemoryStore, release: str = "3.5.0", many: int = 2) -> Ha
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_half_published_job_is_not_aborted_unasked(
-    s3: MemoryStore, release: str, end: str
-) -> None:
-    """I6: an abort would leave a torn table: it says how many files are visible, decides nothing,
-    and the commit that it advises publishes all."""
+def test_it_is_not_aborted_unasked(s3: MemoryStore, release: str, end: str) -> None:
+    """I6: that would tear a table: the commit that the error advises publishes all."""
     hadoops = half_published(s3, release)
     before = contents(s3)
     with pytest.raises(mc.AlreadyVisible, match="2 of 3 files are visible already") as refused:
@@ -58,8 +55,7 @@ def test_a_half_published_job_is_not_aborted_unasked(
 
 @pytest.mark.parametrize("end", ENDS)
 def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, end: str) -> None:
-    """I10: while an abort looks at the files another process commits the job: it is told that the
-    job is committed, not that its JVM had made the files visible."""
+    """I10: another process commits while an abort looks: the job is committed."""
     hadoops = half_published(s3, many=0)
     at = At(s3, "head t/*.txt", mc.attach(DEST, "hadoops").commit)
     if end == "recover":
@@ -76,9 +72,7 @@ def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, 
 def test_the_word_leaves_what_is_visible_and_aborts_the_rest(
     s3: MemoryStore, release: str, how: Callable[..., object]
 ) -> None:
-    """I3, I10: with ``leave_visible`` the visible files stay, the report says so, and so does the
-    closed record; no upload stays; and whoever wants to commit it later is not told that nothing is
-    visible."""
+    """I3, I10: with ``leave_visible`` report and record say what stays; no upload does."""
     hadoops = half_published(s3, release)
     limit = {"dead_after": 0} if how is mc.recover else {}
     done = how(DEST, "hadoops", leave_visible=True, **limit)
@@ -108,8 +102,7 @@ def test_a_job_of_which_nothing_is_visible_aborts_without_a_word(s3: MemoryStore
 
 
 def test_a_file_of_which_nobody_can_tell_is_not_called_invisible(s3: MemoryStore) -> None:
-    """I10: where ETags are no MD5s (SSE-KMS) an object of the upload's size may be what it became:
-    the upload has ended, so the job is not aborted unasked."""
+    """I10: under SSE-KMS an object of an ended upload's size may be what it became."""
     hadoops = half_published(s3, many=0)
     first = min(hadoops.uploads)
     s3.drop_upload(hadoops.uploads[first])
@@ -133,8 +126,7 @@ def test_a_look_that_gets_no_answer_decides_nothing(s3: MemoryStore, verb: str) 
 
 
 def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) -> None:
-    """A first application attempt died in its commit, the second before: the abort of the second
-    would leave what the first made visible."""
+    """An abort of the second attempt would leave what the first made visible."""
     older = leave_job(s3, "3.5.0", content=b"old")
     complete(s3, older, 1)
     leave_job(s3, "3.5.0", app_attempt="01", content=b"new")
@@ -144,11 +136,8 @@ def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) 
         mc.abort(DEST, "hadoops")
 
 
-def test_cleanup_leaves_a_half_published_job_and_says_so(
-    s3: MemoryStore, clock: PatientClock
-) -> None:
-    """I6: however old, nobody but a person tears it: every cleanup tells of it. A dry recovery says
-    that it would do nothing, and why; with the word, what would stay."""
+def test_cleanup_leaves_it_and_says_so(s3: MemoryStore, clock: PatientClock) -> None:
+    """I6: nobody but a person tears it. A dry recovery says why, and what would stay."""
     half_published(s3)
     clock.ahead += 30 * DAY
     before = contents(s3)
@@ -182,8 +171,7 @@ def committed(s3: MemoryStore, release: str) -> tuple[HadoopJob, bytes]:
 def test_a_job_that_its_marker_names_is_only_swept(
     s3: MemoryStore, clock: PatientClock, release: str, end: str
 ) -> None:
-    """I8: Hadoop's `_SUCCESS` names more files than are left to tell of: it stays byte for byte, so
-    do the files, and the job's tree goes, also one without any set."""
+    """I8: Hadoop's `_SUCCESS` and the files stay, and the job's tree goes."""
     hadoops, body = committed(s3, release)
     if "gone" in end:
         for key in hadoops.sets[1:]:
@@ -216,8 +204,7 @@ def test_a_job_that_its_marker_names_is_never_aborted(s3: MemoryStore, release: 
 
 
 def test_a_sweep_that_dies_at_any_request_is_finished() -> None:
-    """I4, I5: killed at each request in turn, the sweep of a job that Hadoop committed touches
-    neither file nor marker, and a recovery ends it."""
+    """I4, I5: neither file nor marker is touched, and a recovery ends it."""
     for machine, dies in deaths(least=5):
         s3 = machine.s3
         hadoops, body = committed(s3, "3.5.0")
@@ -262,8 +249,7 @@ def test_a_marker_that_does_not_prove_it_is_not_believed(
 
 
 def test_a_file_outside_the_destination_is_no_file_of_a_dead_jvm(s3: MemoryStore) -> None:
-    """I6: a set of an adopted job names a key elsewhere, where there is an object of the same size:
-    the job has nothing visible, and is aborted."""
+    """I6: a set that names a key elsewhere makes nothing visible: the job is aborted."""
     hadoops = half_published(s3, many=0)
     document = orjson.loads(s3.body(hadoops.sets[0]))
     commit = document["commits"][0]

@@ -160,8 +160,7 @@ def test_a_result_that_was_garbled_on_the_way_is_refused(
 
 
 def test_a_task_with_files_in_memory_does_not_travel(s3: MemoryStore) -> None:
-    """The error says what to do instead; a task tracked on the store travels with its files. Nor
-    has another handle files in memory, so that no attempt's name is given."""
+    """No other handle has them. A task tracked on the store travels with its files."""
     in_memory = one_file(mc.start(DEST, track="memory"))
     with pytest.raises(pickle.PicklingError, match="track='s3'"):
         pickle.dumps(in_memory)
@@ -215,8 +214,7 @@ def test_keys_that_are_too_long_for_the_control_objects_are_refused(s3: MemorySt
 
 
 def test_progress_tells_of_each_phase(s3: MemoryStore, caplog: pytest.LogCaptureFixture) -> None:
-    """Everything long has progress: load, check, complete, in order, up to the total. All that is
-    logged goes to the logger ``magic_committer``, and each line names the job."""
+    """In order, up to the total. Each line of the one logger names the job."""
     told: list[mc.Progress] = []
     with caplog.at_level(logging.DEBUG), mc.write(DEST, progress=told.append) as job:
         for n in range(3):

@@ -70,8 +70,7 @@ def test_times_are_compared_to_the_second(a: float, b: float, same: bool) -> Non
 def test_what_the_store_does_not_show_is_compared_by_a_listing(
     s3: MemoryStore, error: type[StoreError], theirs: bool, mode: Mode
 ) -> None:
-    """I6, I7: HEAD of an old object is refused for good (a customer's key): it goes if a listing
-    shows the planned version, by a condition; and stays if a neighbour has rewritten it."""
+    """I6, I7: an old object of a customer's key goes if a listing shows the planned version."""
     s3.put_object("t/old.csv", b"old")
     job = job_of({"a.csv": b"1"}, mode=mode)
     refuse = raising("get|head t/old.csv", error)
@@ -105,8 +104,7 @@ def at_the_second_look(machine: Machine, deed: Callable[[], object]) -> At:
 
 
 def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> None:
-    """I6: another program writes the same bytes at the key, in parts too, after the revert has seen
-    the job's own object there: the ETag is the same, and the time is not: the object stays."""
+    """I6: the ETag is the same, the time is not: the object stays."""
     s3 = machine.s3
     job = machine.job("committing")
 
@@ -124,8 +122,7 @@ def test_the_same_bytes_of_another_writer_survive_a_revert(machine: Machine) -> 
 def test_a_file_that_is_there_again_after_its_delete_was_left_is_not_reverted(
     machine: Machine,
 ) -> None:
-    """I3: the job's own file is stored once more between the revert's look and its DELETE, as by a
-    Complete that was on its way: the DELETE leaves it, and the job is not told to be reverted."""
+    """I3: a late Complete stores the job's own file once more: the job is not called reverted."""
     s3 = machine.s3
     job = machine.job("committing")
     metadata = s3.attributes("t/1.csv").metadata

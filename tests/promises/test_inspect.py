@@ -14,8 +14,7 @@ from tests.promises.machine import DAY, HOUR, Machine
 
 
 def test_inspect_tells_what_is_pending_and_whose(machine: Machine) -> None:
-    """Of each job: who, how old, how much; Hadoop's and litter told apart; what cannot be read is
-    reported, not raised; streams are no jobs."""
+    """What cannot be read is reported, not raised; streams are no jobs."""
     running = machine.job("running", job_id="run")
     machine.later(HOUR)
     with running.task("9") as task:

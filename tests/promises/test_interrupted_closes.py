@@ -79,11 +79,10 @@ def commits_and_cuts() -> None:
 
 @pytest.mark.parametrize("verbs", ["head", "get", "head|get"])
 @pytest.mark.parametrize("again", [False, True])
-def test_an_interrupted_close_leaves_what_another_handle_has_committed(
+def test_a_cut_close_leaves_what_another_committed(
     s3: MemoryStore, verbs: str, again: bool
 ) -> None:
-    """Ctrl-C while a close reads the fence or the set aborts no upload that is committed; nor does
-    a second one while the close asks who has committed its file."""
+    """Also if a second Ctrl-C comes while it asks who has committed its file."""
     notes = interrupted(s3, begun(), verbs, commits_and_cuts, *[stop] * again)
     assert again or LEFT in notes
     assert mc.attach(DEST, "j").commit().files == 1
@@ -91,9 +90,7 @@ def test_an_interrupted_close_leaves_what_another_handle_has_committed(
 
 
 @pytest.mark.parametrize("verb", ["head", "get"])
-def test_an_interrupted_close_keeps_others_from_committing_what_it_aborts(
-    s3: MemoryStore, verb: str
-) -> None:
+def test_a_cut_close_keeps_others_from_what_it_aborts(s3: MemoryStore, verb: str) -> None:
     """Where nobody has committed the file its upload is aborted, and nobody can commit it later."""
     interrupted(s3, begun(), verb, stop)
     assert s3.open_uploads() == ()

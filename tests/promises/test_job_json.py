@@ -54,8 +54,7 @@ def test_a_copy_says_what_the_job_says(s3: MemoryStore) -> None:
 
 
 def test_no_secret_is_in_it(s3: MemoryStore) -> None:
-    """Keys, tokens, passwords in URLs and customer keys stay behind. ``from_dict(..., s3=...)`` is
-    the way to the store from where it arrives, and is not in the dict."""
+    """``from_dict(..., s3=...)`` gives them where it arrives, and is not in the dict."""
     text = json.dumps(mc.start(DEST, s3=SECRETS).to_dict())
     assert "hunter" not in text.lower()
     assert "http://minio:9000" in text
@@ -65,8 +64,7 @@ def test_no_secret_is_in_it(s3: MemoryStore) -> None:
 
 
 def test_a_job_of_write_does_not_travel(s3: MemoryStore) -> None:
-    """Its files are in one process: the error says what to do instead. And only the process that
-    wrote the record by one request may delete it (I10): a copy leaves it closed."""
+    """Its files are in one process, which alone may delete the record (I10)."""
     with mc.write(DEST) as writing, pytest.raises(mc.MagicError, match="does not travel"):
         writing.job.to_dict()
     assert mc.Job.from_dict(sent(writing.job)).outcome == "committed"
@@ -109,9 +107,7 @@ DROP = object()
         ("s3.secret_key", "hunter3", "a secret does not travel"),
     ],
 )
-def test_a_bad_dict_is_refused_and_the_field_is_named(
-    s3: MemoryStore, path: str, value: object, told: str
-) -> None:
+def test_a_bad_dict_names_its_field(s3: MemoryStore, path: str, value: object, told: str) -> None:
     """Nothing is guessed, nothing is sent, and no value of a secret is shown."""
     values = sent(mc.start(DEST))
     s3.requests.clear()

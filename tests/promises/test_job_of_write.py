@@ -23,8 +23,7 @@ from tests.promises.hands import DEST, At, control, dies_at, raising, refusing, 
 
 
 def test_it_takes_no_task(s3: MemoryStore) -> None:
-    """A task whose files `write` would not commit is refused, and the right call is named. Names,
-    state and report of the job stay readable; and what became of it may travel."""
+    """`write` would not commit it. What became of the job stays readable, and travels."""
     with mc.write(DEST) as writing:
         write(writing)
         job = writing.job
@@ -40,9 +39,7 @@ def test_it_takes_no_task(s3: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_second_interruption_names_the_call_that_ends_the_job(
-    s3: MemoryStore, number: int
-) -> None:
+def test_a_second_interruption_names_the_call_to_end_it(s3: MemoryStore, number: int) -> None:
     """Ctrl-C while `write` aborts leaves a note with the call that ends the job."""
     here = threading.current_thread()
     with pytest.raises(KeyboardInterrupt) as caught, mc.write(DEST) as writing:
@@ -86,11 +83,8 @@ def test_one_file_appears_at_its_close_compressed_by_its_suffix(
     assert not s3.open_uploads()
 
 
-def test_one_file_is_compressed_as_the_argument_says(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The suffix counts with "infer" only; smart_open's words mean the same. A compression that is
-    missing is an error: never bytes that are not what the name says."""
+def test_compression_is_as_it_is_said(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The suffix counts with "infer" only. A missing compression is an error."""
     for name in ("compression.zstd", "backports.zstd"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(mc.OptionError, match=r"pip install backports\.zstd"):
@@ -126,8 +120,7 @@ def _closes_finally(wrap: Callable[[Any], Any]) -> None:
 def test_one_file_is_not_published_by_an_exception(
     s3: MemoryStore, fails: Callable[[Any], None], wrap: Callable[[Any], Any]
 ) -> None:
-    """Nor by a wrapper or a ``finally`` that closes it; what was there stays. The handler of an
-    exception that was there before the file publishes one."""
+    """Nor by a wrapper or a ``finally``; in the handler of an older exception it is."""
     try:
         raise KeyError
     except KeyError:
@@ -182,9 +175,7 @@ def test_one_file_replaces_what_is_there_at_its_close(there: There) -> None:
     assert not there.left()
 
 
-def test_one_file_of_which_a_write_was_cut_is_not_published(
-    s3: MemoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cut_write_publishes_no_file(s3: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt may leave bytes in the compressor that the file does not have."""
 
     def cut(data: object) -> None:

@@ -57,8 +57,7 @@ def files(s3: MemoryStore) -> Iterator[MemoryStore]:
 def test_a_name_that_the_store_cannot_hold_is_refused_when_it_is_opened(
     files: MemoryStore, name: str, track: Track
 ) -> None:
-    """The parts would be stored, and the file never: PathError before the upload is created. The
-    job's UUID counts in a unique name; and so does the `.pending` of ``fence=False``."""
+    """PathError before the upload is created. The job's UUID and the `.pending` count."""
     task = mc.start(DEST, track=track).task("1")
     with pytest.raises(mc.PathError, match=r"cannot hold .* has \d+ bytes\. A store that keeps"):
         task.open(name, unique=False)
@@ -72,9 +71,7 @@ def test_a_name_that_the_store_cannot_hold_is_refused_when_it_is_opened(
 @pytest.mark.parametrize(
     ("name", "track"), [("a" * 255, "memory"), ("a" * 247, "s3"), ("ä" * 127 + "b", "memory")]
 )
-def test_the_longest_name_that_fits_is_published(
-    files: MemoryStore, name: str, track: Track
-) -> None:
+def test_the_longest_name_is_published(files: MemoryStore, name: str, track: Track) -> None:
     """255 bytes, ``.pending`` included where it is saved: no request more than for a short one."""
     job = mc.start(DEST, track=track)
     with job.task("1") as task:
@@ -135,8 +132,7 @@ def test_a_key_that_cannot_be_held_is_refused_before_the_decision(
 def test_a_job_that_was_decided_with_such_a_key_can_be_undone(
     files: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HEAD 400, Complete 500, for ever: ``revert`` proves by a listing that nothing is there, and
-    the job ends without a trace."""
+    """HEAD 400, Complete 500, for ever: ``revert`` proves by a listing that nothing is there."""
     job = written_by_others(monkeypatch)
     with monkeypatch.context() as older:
         older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
@@ -151,11 +147,8 @@ UNLISTED = ("\x00", "\x01", "\t", "\n", "\r", "\x1f", "\x7f", "\x85", "\x9f", "\
 
 
 @pytest.mark.parametrize("character", UNLISTED)
-def test_a_character_that_listings_cannot_carry_is_refused_everywhere(
-    s3: MemoryStore, character: str
-) -> None:
-    """One such key breaks Ceph's listing of the whole prefix: no destination, no name, no
-    directory of a name and no magic path may hold it, and nothing is sent."""
+def test_what_listings_cannot_carry_is_refused(s3: MemoryStore, character: str) -> None:
+    """One such key breaks Ceph's listing of the whole prefix; nothing is sent."""
     job = mc.start(DEST)
     task = job.task("1")
     s3.requests.clear()

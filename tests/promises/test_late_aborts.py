@@ -95,8 +95,7 @@ def open_ids(s3: MemoryStore) -> set[str]:
 
 @pytest.mark.parametrize("late", ["memory", "s3", "a file by its path"])
 def test_who_is_late_leaves_what_became_visible(s3: MemoryStore, late: Any) -> None:
-    """I2: between a task's pendingset, or a file's `.pending`, and the second read of the fence a
-    driver lists, commits and sweeps: who is late learns it, and the file stays visible."""
+    """I2: a driver ends the job before the second read of the fence: who is late learns it."""
     taken = believing(s3)
     path = late not in ("memory", "s3")
     job = mc.start(DEST, job_id="1", track="s3" if path else late)
@@ -118,9 +117,7 @@ def test_who_is_late_leaves_what_became_visible(s3: MemoryStore, late: Any) -> N
 
 
 def test_the_twin_of_a_retried_create_is_told_from_the_completed_upload(s3: MemoryStore) -> None:
-    """I2, I4: a Create was sent twice, the lost upload lands after the job has committed and swept,
-    and the listing is stale: it still shows the completed one. The late task aborts the lost one,
-    and nothing else: not the completed one, and none whose key only begins the same."""
+    """I2, I4: it lands after the sweep, a stale listing shows the other, and it alone goes."""
     taken = believing(s3)
     Twins(s3, landed=False)
     job = mc.start(DEST, track="memory")
@@ -190,8 +187,7 @@ def test_a_file_closed_after_its_attempt_ended_says_so(s3: MemoryStore, ended: s
 def test_a_file_closed_too_late_says_so_where_the_job_ends_between_its_two_looks(
     s3: MemoryStore,
 ) -> None:
-    """I2: its attempt was committed before, and the job ends, sweep and all, after the first of
-    the two looks: the sweep takes the pendingset away, but not what either order may miss."""
+    """I2: the sweep between its two looks takes the set, but not what either order may miss."""
     job = mc.start(DEST, job_id="1", accept="listing")
     late = by_path("late.csv")
     attempt = other()
@@ -210,8 +206,7 @@ def test_a_file_closed_too_late_says_so_where_the_job_ends_between_its_two_looks
 
 
 def test_a_file_that_the_commit_found_in_time_is_part_of_it(s3: MemoryStore) -> None:
-    """I2: the attempt is committed between the file's `.pending` and its look: the set names the
-    file, closing it is well, and it is published."""
+    """I2: committed between its `.pending` and its look, it is published."""
     job = mc.start(DEST, job_id="1")
     file = by_path()
     at = At(s3, PENDING, other().commit, after=True)
@@ -236,8 +231,7 @@ def test_a_task_that_was_pickled_looks_too(s3: MemoryStore) -> None:
 def test_a_look_that_fails_leaves_the_file_saved(
     s3: MemoryStore, caplog: pytest.LogCaptureFixture, spoilt: bool
 ) -> None:
-    """I2, I9: whether the attempt is committed already cannot be told: what is stored with its
-    `.pending` is closed, with a warning, for whoever commits the attempt or ends the job."""
+    """I2, I9: whether it was committed cannot be told: it is closed, with a warning."""
     job = mc.start(DEST, job_id="1")
     file = by_path()
     if spoilt:
@@ -257,8 +251,7 @@ def test_a_look_that_fails_leaves_the_file_saved(
 
 
 def test_a_file_by_path_costs_two_heads_and_one_get_more(s3: MemoryStore) -> None:
-    """docs/performance.md: the fence, and whether its attempt is committed already. Where the
-    job's id was given: also that the id has no later job."""
+    """docs/performance.md: the fence, that its attempt is open, that the id has no later job."""
     mc.start(DEST, job_id="1")
     for name in ("x.csv", "y.csv"):
         file = by_path(name)
@@ -272,9 +265,7 @@ def test_a_file_by_path_costs_two_heads_and_one_get_more(s3: MemoryStore) -> Non
 
 @pytest.mark.parametrize("fence", ["read", "lost"])
 def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fence: str) -> None:
-    """I2: paused before its claim, while another handle commits the attempt and a driver the job,
-    sweep and all: the key is free again, the claim succeeds, and still the file stays visible; so
-    too if the fence cannot be read then."""
+    """I2: its claim succeeds after the job's end, and still the file stays visible."""
     taken = believing(s3)
     job = mc.start(DEST)
     task = one_file(job, attempt="a")
@@ -301,8 +292,7 @@ def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fe
 def test_what_names_an_upload_that_could_not_be_aborted_stays(
     s3: MemoryStore, names_it: str
 ) -> None:
-    """I4: an abort by another handle goes on behind a failure, which it raises at its end; what
-    names the upload stays, also the set that a killed process left, and the next abort takes it."""
+    """I4: an abort goes on behind a failure; the next one takes what is left."""
     job = mc.start(DEST)
     task = job.task("1", attempt="a")
     for name in ("a.csv", "b.csv"):
@@ -337,8 +327,7 @@ def test_what_names_an_upload_that_could_not_be_aborted_stays(
 def test_a_file_whose_pending_was_not_answered_is_published_or_given_up(
     s3: MemoryStore, error: BaseException, landed: bool, then: str
 ) -> None:
-    """I2, I4, I9: who could not close a file claims its attempt: it is published if another handle
-    has committed it, else aborted with the attempt; without an answer the job's end takes it."""
+    """I2, I4, I9: it is published if another has committed it, else aborted, or left to the job."""
     job = mc.start(DEST, job_id="1")
     file = by_path()
     file._sender.created()
@@ -379,8 +368,7 @@ def test_a_pending_that_was_refused_at_once_is_no_doubt(s3: MemoryStore) -> None
 
 
 def test_an_attempt_whose_result_nobody_has_leaves_no_tombstone(s3: MemoryStore) -> None:
-    """I4: nobody else can commit it: its commit, which gets no answer, undoes it by a look at its
-    set, and claims nothing."""
+    """I4: nobody else can commit it: its commit, without an answer, claims nothing."""
     job, task = one_closed(s3)
     s3.requests.clear()
     with refusing(s3, SET, Unanswered, times=PUT_TRIES_MAX), pytest.raises(mc.StoreError):
@@ -399,8 +387,7 @@ def test_an_attempt_whose_result_nobody_has_leaves_no_tombstone(s3: MemoryStore)
 def test_of_the_uploads_at_a_late_attempts_key_only_its_twin_goes(
     s3: MemoryStore, unique: bool, suffix: str, goes: bool
 ) -> None:
-    """I4, I6: a late attempt aborts the upload whose id it never heard; those of longer keys, and
-    of a name without the job's UUID, may be anybody's."""
+    """I4, I6: those of longer keys, or of a name without the UUID, may be anybody's."""
     Twins(s3)
     job, task = one_closed(s3, unique=unique)
     (key,) = set(remains(s3)[1])
@@ -412,8 +399,7 @@ def test_of_the_uploads_at_a_late_attempts_key_only_its_twin_goes(
 
 
 def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> None:
-    """I2: two attempts of a task write one key, the job is decided with the first: the second one,
-    late, aborts its own upload and not the planned one."""
+    """I2: the late attempt aborts its own upload and not the planned one."""
     job = mc.start(DEST, accept="results")
     with job.task("1") as first:
         write(first, unique=True)
@@ -430,8 +416,7 @@ def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> N
 
 
 def test_an_attempt_of_a_running_job_leaves_the_twin_to_the_jobs_end(s3: MemoryStore) -> None:
-    """I6: while the job runs its plan may name the twin: the abort of the attempt succeeds, and the
-    abort of the job takes the twin."""
+    """I6: while the job runs its plan may name the twin."""
     twins = Twins(s3)
     job, task = one_closed(s3)
     task.abort()

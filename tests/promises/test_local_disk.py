@@ -43,8 +43,7 @@ def test_a_task_whose_machine_does_not_share_the_directory_is_told(tmp_path: Pat
 
 
 def test_a_look_makes_nothing(tmp_path: Path) -> None:
-    """At a destination to which no query has written, and at one that is not there. Hadoop's magic
-    jobs, which only S3 has, are refused."""
+    """At a destination that is empty or not there; Hadoop's jobs are on S3 only."""
     for dest in (tmp_path.as_uri(), (tmp_path / "none").as_uri()):
         assert mc.read_stream(dest, "query") is None
         assert mc.abort_stream(dest, "checkpoint") == ()
@@ -54,8 +53,7 @@ def test_a_look_makes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_record_that_cannot_be_read_names_the_way_on(tmp_path: Path) -> None:
-    """A job that would replace data does not start beside one that it cannot judge; what is to be
-    done about that one can be pasted, and then it starts."""
+    """A replacing job does not start beside it; what to do about it can be pasted."""
     dest = tmp_path.as_uri()
     other = mc.start(dest)
     next(tmp_path.rglob("_job.json")).write_bytes(b"{}")
@@ -72,11 +70,8 @@ COMMITTERS = pytest.mark.parametrize("committer", ["magic", "manifest"])
 
 @COMMITTERS
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
-def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
-    committer: str, code: int, tmp_path: Path
-) -> None:
-    """It is full, or takes no more writes of this user: the error is the library's own, a job that
-    is told as committed is there, and a recovery when the disk works leaves all or nothing."""
+def test_a_disk_that_fails_shows_nothing_half(committer: str, code: int, tmp_path: Path) -> None:
+    """What is told as committed is there; a recovery when it works leaves all or nothing."""
 
     def fail() -> None:
         raise OSError(code, os.strerror(code))
@@ -104,8 +99,7 @@ def test_a_disk_that_fails_from_any_call_on_shows_nothing_half(
 def test_a_mount_in_a_file_s_way_is_refused_before_the_decision(
     committer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody mounts another file system inside the destination while the job runs: nothing could
-    be renamed into it. The job is aborted, and none of its files is visible."""
+    """Nothing could be renamed into it: the job is aborted, and none of its files is visible."""
     there = OnDisk(tmp_path / "a table", committer)
     job = there.start()
     with job.task("1") as task:

@@ -67,11 +67,8 @@ def verbs(mode: str, job_id: str | None = None) -> range:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("job_id", [None, "nightly"])
-def test_a_job_that_dies_anywhere_is_all_or_nothing_after_a_recovery(
-    mode: str, when: str, job_id: str | None
-) -> None:
-    """Killed at each verb, before or after its effect: recovery leaves the old data or the new, the
-    record's outcome agrees, and nothing of the job stays. By day the modes take turns."""
+def test_who_dies_leaves_all_or_nothing(mode: str, when: str, job_id: str | None) -> None:
+    """Killed at each verb; a recovery leaves old data or new. By day the modes take turns."""
     before, after = expected(mode)
     ends = {"aborted": [before], "committed": [after], "": [before, after]}
     outcomes = set()
@@ -93,8 +90,7 @@ def test_a_job_that_dies_anywhere_is_all_or_nothing_after_a_recovery(
 
 @pytest.mark.parametrize("mode", ["append", "replace"])
 def test_a_paused_driver_touches_nothing_after_its_job_was_ended(mode: str) -> None:
-    """At each verb of a driver the job is ended by another process, and then another program
-    changes all files: the driver brings nothing back, and deletes nothing of it."""
+    """At each verb of it: it brings nothing back, and deletes nothing of another program's."""
     met = 0
     for number in verbs(mode, "nightly"):
         world = fresh(mode)
@@ -198,8 +194,7 @@ def test_an_attempt_that_has_lost_a_closed_file_does_not_commit() -> None:
 
 
 def test_a_write_that_was_interrupted_is_not_done_twice() -> None:
-    """Ctrl-C comes after the bytes were written and before the file has noted it: to go on would
-    write them twice. The file has failed."""
+    """Ctrl-C comes before the file has noted the write: the file has failed."""
 
     class Interrupted(io.BytesIO):
         def write(self, data: Any, /) -> int:
@@ -305,8 +300,7 @@ def names(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", [b"a\nb", b"x.pending", b"dt=1\x01/b.csv", b"\\u\"'"])
 def test_old_data_of_any_name_is_replaced_also_by_a_recovery(name: bytes) -> None:
-    """Other programs give files names that a job may not. A driver that has planned to replace one
-    dies, and whoever recovers the job can read its plan."""
+    """Other programs give files names that a job may not; a plan with one can be read."""
     world = World()
     world.put(os.fsdecode(name), b"old")
     job = world.start(mode="replace", accept="listing")
@@ -353,11 +347,8 @@ def test_no_task_writes_below_a_link(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ends", ["recover", "abort"])
 @pytest.mark.parametrize("where", ["target", "source"])
-def test_an_operator_follows_no_link_that_a_writer_has_put_into_a_job(
-    tmp_path: Path, ends: str, where: str
-) -> None:
-    """A directory of a decided job is a link out of the destination: what is there stays there, and
-    nothing is put there."""
+def test_an_operator_follows_no_link_of_a_writer(tmp_path: Path, ends: str, where: str) -> None:
+    """What is outside of the destination stays, and nothing is put there."""
     world, outside = World(), tmp_path / "outside"
     outside.mkdir()
     (outside / "key").write_text("secret")
@@ -380,8 +371,7 @@ def test_an_operator_follows_no_link_that_a_writer_has_put_into_a_job(
 
 @pytest.mark.parametrize("kind", ["directory", "link", "FIFO"])
 def test_a_marker_that_is_no_file_is_told(kind: str) -> None:
-    """Whatever another program has made at _SUCCESS stays, and the report says that the marker is
-    not there. The open of a FIFO would wait for a writer."""
+    """What another program made at `_SUCCESS` stays. The open of a FIFO would wait."""
     world = World()
     world.put("x", b"1")
     marker = world.root / "_SUCCESS"
@@ -431,8 +421,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
     "url", ["file:///data/t#1", "file:///data/t?x", "file:///data/t\tx", "file:///data/%ff"]
 )
 def test_a_url_never_names_another_directory(url: str) -> None:
-    """What a URL cannot hold would be cut or replaced, and the job would write elsewhere. Who
-    forgets the scheme gets the URL to paste."""
+    """What a URL cannot hold is refused. A path gets the URL to paste."""
     with pytest.raises(mc.PathError):
         tree_url(url)
     assert tree_url(Path("/data/t#1?\tü").as_uri()) == "file:///data/t%231%3F%09%C3%BC/"

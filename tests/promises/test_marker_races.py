@@ -91,8 +91,7 @@ PUT = f"put {MARKER}"
 def test_a_marker_of_after_our_completion_stays(
     machine: Machine, by: bool, before: bool, after_look: bool, body: bytes
 ) -> None:
-    """I8: it counts by its own time, though nobody would read it, and our PUT does not replace it
-    when it comes after the look."""
+    """I8: it counts by its own time, also when it comes between our look and our PUT."""
     if before:
         machine.s3.put_object(MARKER, b"older")
     job = Finishing(machine, by)
@@ -152,8 +151,7 @@ def test_a_put_that_is_not_answered_clearly_is_sent_again(
 
 
 def test_a_put_whose_reply_is_lost_is_recognised(job: Finishing) -> None:
-    """I8: a marker of our UUID is ours, and not written twice. A store that never answers is told:
-    the record stays for whoever finishes."""
+    """I8: it is not written twice. A store that never answers is told."""
     with refusing(job.s3, PUT, Unanswered("down")), pytest.raises(Unanswered, match="down"):
         job.mark()
     At(job.s3, PUT, Unanswered(""), after=True)
@@ -179,8 +177,7 @@ def test_a_marker_that_the_store_refuses_to_give_is_an_error(
 def test_a_marker_of_a_customers_key_is_another_programs(
     after_another: Finishing, age: str
 ) -> None:
-    """I8: GET of it answers 400 for ever (Hadoop with SSE-C): a listing tells its age. An older one
-    is written over, a newer one stays."""
+    """I8: GET answers 400 for ever (Hadoop with SSE-C): a listing tells its age."""
     s3 = after_another.s3
     if age == "newer":
         after_another.machine.clock.ahead += 60
@@ -203,8 +200,7 @@ def test_a_store_that_wants_etags_without_quotes_is_marked(after_another: Finish
 
 
 def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore) -> None:
-    """I8: a replace has deleted the old `_SUCCESS` and may not write its own: with that key in
-    ``accept`` the job is finished without it, and says so."""
+    """I8: the job is finished without it, and says so."""
     s3.put_object(MARKER, b"")
     job = job_of({"a.csv": b"a"}, mode="replace")
     s3.before = raising(PUT, mc.PermissionDenied)
@@ -223,8 +219,7 @@ def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore
 def test_who_has_just_seen_no_marker_does_not_look_for_it_again(
     machine: Machine, just_now: bool, before: bool, looks: int
 ) -> None:
-    """Only who completed the job knows it; a marker that was there is read again, as it may be
-    another one with the same bytes."""
+    """One that was there is read again: it may be another one with the same bytes."""
     if before:
         machine.s3.put_object(MARKER, b"older")
     job = Finishing(machine, just_now)

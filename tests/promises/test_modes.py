@@ -93,8 +93,7 @@ def test_fail_by_partition_looks_at_written_partitions_only(s3: MemoryStore) -> 
 
 
 def test_nothing_is_deleted_before_all_that_replaces_it_is_visible(s3: MemoryStore) -> None:
-    """I7: at every request, either all old files are there or all new ones are. A reader that goes
-    by `_SUCCESS` sees the old table or the new one, for the old marker goes before."""
+    """I7: all old files are there, or all new ones; and by `_SUCCESS` one table or the other."""
     old_table(s3)
     job = job_of({f"new-{n}.csv": b"new" for n in range(4)}, mode="replace")
     new = {f"t/new-{n}.csv" for n in range(4)}
@@ -132,8 +131,7 @@ def test_what_a_neighbour_has_written_since_stays(s3: MemoryStore, when: str) ->
 
 
 def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> None:
-    """Mode ``fail``: what appears after the last look is not overwritten; nothing of the job stays,
-    and the error says which key it was."""
+    """What appears after the last look is not overwritten, and nothing of the job stays."""
     job = job_of(THREE, mode="fail")
     At(s3, "put *_plan-*", lambda: s3.put_object("t/b.csv", b"theirs"))
     with pytest.raises(mc.DestinationExists, match=r"b\.csv"):
@@ -240,8 +238,7 @@ def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> 
 def test_a_plain_delete_is_sent_only_where_the_condition_is_called_wrong(
     s3: MemoryStore, answer: type[StoreError], deleted: bool
 ) -> None:
-    """I6: a store that refuses `If-Match` each time, for a reason of the object's, gets no DELETE
-    without it: another writer may be about to replace the object."""
+    """I6: another writer may be about to replace an object that refuses `If-Match`."""
     etag = s3.put_object("t/old.csv", b"old")
     s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match, answer("each time"))
     with nullcontext() if deleted else pytest.raises(answer):
