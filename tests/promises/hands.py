@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from itertools import count, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -70,6 +70,22 @@ def record_of(job: mc.Job | str) -> str:
     return f"t/__magic_job-{job if isinstance(job, str) else job.id}/_job.json"
 
 
+E = TypeVar("E", bound=BaseException)
+
+
+def raises(
+    error: type[E] | tuple[type[E], ...],
+    call: Callable[..., object],
+    *args: object,
+    match: str | None = None,
+    **named: object,
+) -> E:
+    """The error that a call raises, for its fields."""
+    with pytest.raises(error, match=match) as caught:
+        call(*args, **named)
+    return caught.value
+
+
 class StillClock:
     """Stands still but for sleeps, so that no read of the fence falls due by chance."""
 
@@ -127,7 +143,8 @@ def fitting(fits: Fits) -> Callable[[Request], object]:
 
 
 class At:
-    """Does something at the n-th request that fits, once: before it, or after it took effect."""
+    """Does something at the n-th request that fits, once: before it, or after it took effect. As a
+    context: it was done in the block."""
 
     def __init__(
         self,
@@ -147,6 +164,12 @@ class At:
             store.after = lambda request, reply: self._look(request)
         else:
             store.before = lambda request: self._look(request)
+
+    def __enter__(self) -> None:
+        """Begin a block in which it is done."""
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        assert error or self.done
 
     def _look(self, request: Request) -> None:
         if not self.done and self._fits(request) and next(self._count) == self._nth:

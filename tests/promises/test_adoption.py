@@ -20,6 +20,7 @@ from tests.promises.hands import (
     committed_task,
     control,
     dies_at,
+    raises,
     record_of,
     remains,
     visible,
@@ -212,8 +213,7 @@ def test_what_a_jvm_writes_keeps_its_adopted_job_young(
     clock.ahead += 2 * DAY
     s3.put_object(f"{hadoops.directory}late")
     clock.ahead += HOUR
-    with pytest.raises(mc.JobTooYoung):
-        mc.recover(DEST, "hadoops")
+    raises(mc.JobTooYoung, mc.recover, DEST, "hadoops")
     assert mc.cleanup(DEST).recovered == ()
     clock.ahead += 2 * DAY
     assert [one.outcome for one in mc.cleanup(DEST).recovered] == ["aborted"]
@@ -247,8 +247,7 @@ def test_never_where_our_tokens_lie(
     """I3: what may be litter of a job of ours is refused and untouched (counterexamples.md, #5)."""
     leave(s3, leave_job(s3, release))
     before = contents(s3)
-    with pytest.raises(mc.JobError, match="token"):
-        mc.adopt(DEST, "hadoops", dead_after=0)
+    raises(mc.JobError, mc.adopt, DEST, "hadoops", dead_after=0, match="token")
     assert contents(s3) == before
 
 
@@ -260,17 +259,14 @@ def test_a_job_that_has_just_changed_is_not_adopted(
     leave_job(s3, release)
     clock.ahead += HOUR / 2
     before = contents(s3)
-    with pytest.raises(mc.JobTooYoung, match="30 min"):
-        mc.adopt(DEST, "hadoops")
-    with pytest.raises(mc.JobNotFound):
-        mc.adopt(DEST, "hadoop", dead_after=0)
+    raises(mc.JobTooYoung, mc.adopt, DEST, "hadoops", match="30 min")
+    raises(mc.JobNotFound, mc.adopt, DEST, "hadoop", dead_after=0)
     clock.ahead += HOUR
     assert mc.adopt(DEST, "hadoops", dry_run=True).tasks == 2
     assert contents(s3) == before
     assert mc.adopt(DEST, "hadoops").uuid
     for state in ("running", "closed"):
-        with pytest.raises(mc.JobExists, match=state):
-            mc.adopt(DEST, "hadoops", dead_after=0)
+        raises(mc.JobExists, mc.adopt, DEST, "hadoops", dead_after=0, match=state)
         mc.abort(DEST, "hadoops")
 
 
@@ -283,8 +279,7 @@ def test_a_store_that_cannot_decide_leaves_hadoops_job_alone(s3: MemoryStore) ->
     s3.put = lambda key, body, **k: put(  # type: ignore[method-assign]
         key, body, **{name: v for name, v in k.items() if not name.startswith("if_")}
     )
-    with pytest.raises(mc.ConditionsNotSupported):
-        mc.adopt(DEST, "hadoops", dead_after=0)
+    raises(mc.ConditionsNotSupported, mc.adopt, DEST, "hadoops", dead_after=0)
     assert {key: s3.body(key) for key in before} == before
     assert s3.open_uploads() == uploads
     probe._known.clear()
@@ -294,13 +289,10 @@ def test_two_who_adopt_at_once_make_one_record(s3: MemoryStore) -> None:
     """I3, I5: the PUT of the record decides; the job takes no task and no late set of ours."""
     hadoops = leave_job(s3, "3.3.6")
     creates = lambda r: r.verb == "put" and r.key == RECORD and r.if_none_match  # noqa: E731
-    at = At(s3, creates, lambda: mc.adopt(DEST, "hadoops", dead_after=0))
-    with pytest.raises(mc.JobExists, match="running"):
-        mc.adopt(DEST, "hadoops", dead_after=0)
-    assert at.done
+    with At(s3, creates, lambda: mc.adopt(DEST, "hadoops", dead_after=0)):
+        raises(mc.JobExists, mc.adopt, DEST, "hadoops", dead_after=0, match="running")
     job = mc.attach(DEST, "hadoops")
-    with pytest.raises(mc.OptionError, match="adopted"):
-        job.task("1")
+    raises(mc.OptionError, job.task, "1", match="adopted")
     with pytest.raises(mc.OptionError, match="adopted"):
         mc.open_magic("s3://bucket/t/__magic_job-hadoops/job-hadoops/00/tasks/a_0/__base/x.csv")
     set_of_ours(s3, hadoops)
@@ -319,9 +311,7 @@ def test_a_commit_that_finds_something_wrong_decides_nothing(s3: MemoryStore) ->
     lost, *others = sorted(hadoops.uploads)
     s3.drop_upload(hadoops.uploads[lost])
     job = adopted(hadoops)
-    with pytest.raises(mc.CommitRefused, match="not open") as refused:
-        job.commit()
-    assert refused.value.problems[0].startswith(lost)
+    assert raises(mc.CommitRefused, job.commit, match="not open").problems[0].startswith(lost)
     assert mc.attach(DEST, "hadoops").state == "running"
     assert sorted(remains(s3)[1]) == others
     assert job.abort().outcome == "aborted"
@@ -339,14 +329,10 @@ def test_an_object_with_another_etag_is_never_guessed_about() -> None:
             s3.put_object(first, hadoops.files[first])  # the same bytes under another ETag
             raise Crash
 
-        at = At(s3, f"complete_upload {first}", completed_under_kms, after=True)
-        with pytest.raises(Crash):
-            job.commit()
-        assert at.done
+        with At(s3, f"complete_upload {first}", completed_under_kms, after=True):
+            raises(Crash, job.commit)
         for _ in range(2):
-            with pytest.raises(mc.CommitIncomplete) as raised:
-                mc.recover(DEST, "hadoops")
-            assert raised.value.unresolved == (first,)
+            assert raises(mc.CommitIncomplete, mc.recover, DEST, "hadoops").unresolved == (first,)
         assert mc.recover(DEST, "hadoops", accept=[first]).outcome == "committed"
         assert visible(s3) == hadoops.files
 

@@ -23,6 +23,7 @@ from tests.promises.hands import (
     dies_at,
     job_of,
     noted,
+    raises,
     raising,
     record_of,
     refusing,
@@ -44,8 +45,7 @@ def decided(s3: MemoryStore, *, visible: str = "") -> mc.Job:
             raise Crash
 
     s3.before = dies
-    with pytest.raises(Crash):
-        job.commit()
+    raises(Crash, job.commit)
     s3.before = None
     return job
 
@@ -54,25 +54,22 @@ def test_accept_takes_no_file_whose_upload_is_open(s3: MemoryStore) -> None:
     """I2: a key is taken as it is if the operator named it and its upload is gone."""
     job = decided(s3)
     with refusing(s3, "complete_upload t/a.csv", Unanswered):
-        with pytest.raises(mc.CommitIncomplete) as raised:
-            mc.recover(DEST, job.id, accept=["t/a.csv"])
-        assert raised.value.unfinished == ("t/a.csv",)
+        raised = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, accept=["t/a.csv"])
+        assert raised.unfinished == ("t/a.csv",)
     assert mc.recover(DEST, job.id).outcome == "committed"
     assert visible(s3) == BOTH
     job = decided(s3)
     for upload in s3.open_uploads():
         s3.drop_upload(upload.upload_id)
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        mc.recover(DEST, job.id, accept=["t/a.csv"])
-    assert raised.value.unresolved == ("t/b.csv",)
+    raised = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, accept=["t/a.csv"])
+    assert raised.unresolved == ("t/b.csv",)
 
 
 def test_a_pendingset_that_is_gone_leaves_the_job_incomplete(s3: MemoryStore) -> None:
     """I2: a decided job of which a pendingset was deleted is never called committed."""
     job = decided(s3)
     s3.delete_one(next(key for key in control(s3) if key.endswith(".pendingset")))
-    with pytest.raises(mc.CommitIncomplete):
-        mc.recover(DEST, job.id)
+    raises(mc.CommitIncomplete, mc.recover, DEST, job.id)
     assert mc.attach(DEST, job.id).state == "committing"
 
 
@@ -83,9 +80,7 @@ def test_another_jobs_object_is_not_ours() -> None:
         assert "t/a.csv" in s3.keys()
         with mc.write(DEST, mark_success=False) as other:
             write(other, "a.csv", b"!", unique=False)
-        with pytest.raises(mc.CommitIncomplete) as raised:
-            mc.recover(DEST, job.id)
-        assert raised.value.unresolved == ("t/a.csv",)
+        assert raises(mc.CommitIncomplete, mc.recover, DEST, job.id).unresolved == ("t/a.csv",)
         assert s3.body("t/a.csv") == b"!"
 
 
@@ -119,13 +114,10 @@ def test_a_failure_says_if_the_record_could_not_be_read_again(s3: MemoryStore) -
         s3.before = raising(f"get {record_of(job)}", expired)
 
     At(s3, "complete_upload t/a.csv", undo)
-    with pytest.raises(mc.CommitIncomplete, match=UNREAD_AGAIN) as raised:
-        mc.recover(DEST, job.id)
-    assert "its token has expired" in str(raised.value)
+    raised = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, match=UNREAD_AGAIN)
+    assert "its token has expired" in str(raised)
     s3.before = None
-    with pytest.raises(mc.JobNotRunning) as told:
-        mc.attach(DEST, job.id).commit()
-    assert told.value.outcome == "reverted"
+    assert raises(mc.JobNotRunning, mc.attach(DEST, job.id).commit).outcome == "reverted"
     assert visible(s3) == {}
 
 
@@ -176,16 +168,13 @@ def test_lost_and_unfinished_files_are_told_apart(s3: MemoryStore) -> None:
             s3.abort_upload(gone.key, gone.upload_id)
 
     s3.before = before
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
+    raised = raises(mc.CommitIncomplete, job.commit)
     s3.before = None
-    told = str(raised.value)
+    told = str(raised)
     assert "1 file is lost (their uploads cannot be completed" in told
     assert "1 file is not completed yet" in told
-    assert (raised.value.unresolved, raised.value.unfinished) == (("t/gone.csv",), ("t/slow.csv",))
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
-    assert "not completed yet" not in str(raised.value)
+    assert (raised.unresolved, raised.unfinished) == (("t/gone.csv",), ("t/slow.csv",))
+    assert "not completed yet" not in str(raises(mc.CommitIncomplete, job.commit))
 
 
 def test_an_upload_that_an_operator_gave_up_and_that_stays_is_named(s3: MemoryStore) -> None:
@@ -212,9 +201,7 @@ def test_a_file_that_was_given_up_and_comes_back_is_not_published(s3: MemoryStor
             raise mc.NotFound("gone", status=404, code="NoSuchUpload")
 
     s3.before = hidden
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
-    assert raised.value.unresolved == ("t/a.csv",)
+    assert raises(mc.CommitIncomplete, job.commit).unresolved == ("t/a.csv",)
     s3.before = None
     report = mc.recover(DEST, job.id, accept=["t/a.csv"]).report
     assert report is not None

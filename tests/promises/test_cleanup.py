@@ -24,6 +24,7 @@ from tests.promises.hands import (
     job_of,
     killed,
     noted,
+    raises,
     record_of,
     refusing,
     remains,
@@ -56,8 +57,7 @@ def test_the_record_of_a_given_id_goes_after_thirty_days(machine: Machine) -> No
         machine.job("closed", job_id=job_id)
     machine.later(29 * DAY)
     assert mc.cleanup(DEST).records_deleted == 0
-    with pytest.raises(mc.JobExists):
-        mc.start(DEST, job_id="nightly")
+    raises(mc.JobExists, mc.start, DEST, job_id="nightly")
     machine.later(DAY)
     assert mc.cleanup(DEST, forget_given_after=40 * DAY).records_deleted == 0
     assert mc.cleanup(DEST).records_deleted == 2
@@ -170,21 +170,6 @@ def test_a_live_job_of_a_directory_above_keeps_its_uploads(machine: Machine) -> 
     file.abort()
 
 
-def test_an_upload_that_is_completed_meanwhile_is_not_aborted(machine: Machine) -> None:
-    """I2: a job commits between cleanup's two looks: no abort is sent after its uploads."""
-    s3 = machine.s3
-    job = mc.start(DEST, accept="results")
-    with job.task("1") as task:
-        write(task, unique=True)
-    machine.later(5 * HOUR)
-    at = At(s3, "list", lambda: job.commit([task.result]))
-    s3.requests.clear()
-    report = mc.cleanup(DEST)
-    assert at.done
-    assert (s3.requests["abort_upload"], report.uploads_aborted, report.errors) == (0, 0, ())
-    assert len(visible(s3)) == 1
-
-
 @pytest.mark.parametrize("job_id", [None, "given"])
 def test_a_listing_that_lags_behind_costs_no_object(job_id: str | None) -> None:
     """I2: of what a listing shows the parts are asked for first; nothing is aborted or counted."""
@@ -264,9 +249,8 @@ def test_litter_that_is_written_anew_while_a_cleanup_looks_is_young(machine: Mac
     key, metadata = f"t/__magic_job-{job.id}/late", {JOB_METADATA: job.uuid}
     s3.put_object(key, b"1", metadata=metadata)
     machine.later(HOUR)
-    anew = At(s3, f"head {key}", lambda: s3.put_object(key, b"2", metadata=metadata))
-    assert mc.cleanup(DEST).objects_deleted == 0
-    assert anew.done
+    with At(s3, f"head {key}", lambda: s3.put_object(key, b"2", metadata=metadata)):
+        assert mc.cleanup(DEST).objects_deleted == 0
     assert s3.body(key) == b"2"
     machine.later(HOUR)
     assert mc.cleanup(DEST).objects_deleted == 1
@@ -291,9 +275,8 @@ def test_a_record_that_is_there_again_keeps_its_jobs_objects(machine: Machine) -
     body, metadata = s3.body(record), s3.attributes(record).metadata
     s3.delete_object(record)
     machine.later(HOUR)
-    again = At(s3, f"head {stored}", lambda: s3.put_object(record, body, metadata=metadata))
-    assert mc.cleanup(DEST).objects_deleted == 0
-    assert again.done
+    with At(s3, f"head {stored}", lambda: s3.put_object(record, body, metadata=metadata)):
+        assert mc.cleanup(DEST).objects_deleted == 0
     assert job.commit().files == 1
 
 
@@ -404,9 +387,8 @@ def test_a_job_that_another_ends_during_a_cleanup_is_no_error(machine: Machine) 
         s3.delete_object(record_of(job))
 
     # to tell whose uploads are open, to see its state, to finish it
-    at = At(s3, f"get {record_of(job)}", ends, nth=3)
-    report = mc.cleanup(DEST)
-    assert at.done
+    with At(s3, f"get {record_of(job)}", ends, nth=3):
+        report = mc.cleanup(DEST)
     assert [found.state for found in report.recovered] == ["absent"]
     assert report.errors == ()
 

@@ -24,6 +24,7 @@ from tests.promises.hands import (
     failing,
     job_of,
     noted,
+    raises,
     record_of,
     refusing,
     visible,
@@ -106,10 +107,8 @@ def test_who_slept_until_its_id_was_free_harms_no_job(machine: Machine, paused_a
         sweeps = request.key == "t/__magic_job-nightly/" and "t/0.csv" in visible(machine.s3)
         return request.verb == paused_at and (sweeps or paused_at != "list")
 
-    pause = At(machine.s3, fits, meanwhile)
-    with suppress(mc.OutcomeUnknown):  # its record is gone
+    with At(machine.s3, fits, meanwhile), suppress(mc.OutcomeUnknown):  # its record is gone
         runs[0].commit()
-    assert pause.done
     assert runs[1].commit(expect=1).files == 1
     assert {"t/0.csv", "t/1.csv"} < set(visible(machine.s3))
 
@@ -126,10 +125,8 @@ def test_who_slept_is_told_nothing_of_the_next_job(machine: Machine, committed: 
             mc.attach(DEST, "nightly").commit()
             machine.s3.delete_object("t/_SUCCESS")
 
-    pause = At(machine.s3, "complete_upload", meanwhile)
-    with pytest.raises(mc.OutcomeUnknown):
-        runs[0].commit()
-    assert pause.done
+    with At(machine.s3, "complete_upload", meanwhile):
+        raises(mc.OutcomeUnknown, runs[0].commit)
     assert runs[1].commit().outcome == "committed"
     assert "t/1.csv" in visible(machine.s3)
     assert "t/0.csv" not in visible(machine.s3)
@@ -144,8 +141,7 @@ def test_an_abort_that_slept_aborts_nothing_of_the_next_job(machine: Machine) ->
         dies_at(machine.s3, "complete_upload", next_run(machine).commit)
 
     At(machine.s3, lambda r: r.verb == "put" and r.if_match is not None, meanwhile)
-    with pytest.raises(mc.OutcomeUnknown):
-        mc.abort(DEST, "nightly", revert=True)
+    raises(mc.OutcomeUnknown, mc.abort, DEST, "nightly", revert=True)
     assert mc.attach(DEST, "nightly").state == "committing"
 
 
@@ -254,9 +250,8 @@ def test_a_record_that_changes_between_read_and_delete_stays(machine: Machine) -
     """It goes by If-Match: what somebody wrote there since is theirs."""
     (key,) = closed()
     machine.later(DAY)
-    at = At(machine.s3, f"delete_one {key}", lambda: machine.s3.put_object(key, b"another's"))
-    leaving()
-    assert at.done
+    with At(machine.s3, f"delete_one {key}", lambda: machine.s3.put_object(key, b"another's")):
+        leaving()
     assert machine.s3.body(key) == b"another's"
 
 

@@ -15,7 +15,7 @@ from magic_committer.stores.base import PART_BYTES_MIN, ObjectSlice, Part
 from magic_committer.stores.memory_bucket import Bucket
 from magic_committer.testing import MemoryStore, memory_store
 from magic_committer.upload import stream
-from tests.promises.hands import DEST, At, noted, visible, write
+from tests.promises.hands import DEST, At, noted, raises, visible, write
 
 STAGED = {"a.csv": b"1", "d/b.csv": b"22", "d/empty.csv": b""}
 LEFT_OUT = ("_SUCCESS", "_temporary/0/x", "__magic_job-j/_job.json", "d/.crc")
@@ -64,8 +64,7 @@ def test_what_is_left_out_is_told(stage: MemoryStore, s3: MemoryStore) -> None:
     left_out = copy(name="two", hidden=True).left_out
     assert sorted(left_out) == ["_SUCCESS", "__magic_job-j/_job.json", "_temporary/0/x", "dir/"]
     assert "t/two/d/.crc" in s3.keys()
-    with pytest.raises(mc.PathError, match="left out: x/dir/"):
-        copy("s3://stage/x/dir/")
+    raises(mc.PathError, copy, "s3://stage/x/dir/", match="left out: x/dir/")
 
 
 def test_unique_names_of_other_jobs_are_renamed(stage: MemoryStore, s3: MemoryStore) -> None:
@@ -73,8 +72,7 @@ def test_unique_names_of_other_jobs_are_renamed(stage: MemoryStore, s3: MemorySt
     for body in (b"1", b"2"):
         with mc.write("s3://stage/y") as job:
             write(job, "part.csv", body, unique=True)
-    with pytest.raises(mc.PathError, match="unique=True"):
-        copy("s3://stage/y/")
+    raises(mc.PathError, copy, "s3://stage/y/", match="unique=True")
     with mc.write(DEST) as job:
         job.copy("s3://stage/y/", unique=True)
     assert sorted(visible(s3).values()) == [b"1", b"2"]
@@ -127,8 +125,7 @@ def test_an_object_that_does_not_stay_is_not_published(
         At(s3, "create_upload", meddle)
     else:
         At(stage, "list", meddle, after=True)
-    with pytest.raises(mc.UploadFailed, match="copy again"):
-        copy()
+    raises(mc.UploadFailed, copy, match="copy again")
     assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
@@ -146,8 +143,7 @@ def test_a_store_that_decodes_a_name_twice_publishes_no_other_object(
     monkeypatch.setattr(Bucket, "copy_part", twice)
     stage.put_object("x/a%20b", b"1")
     stage.put_object("x/a b", b"2")
-    with pytest.raises(mc.UploadFailed, match="cannot be told"):
-        copy("s3://stage/x/a%20b")
+    raises(mc.UploadFailed, copy, "s3://stage/x/a%20b", match="cannot be told")
     assert s3.keys() == ()
 
 
@@ -165,8 +161,7 @@ def test_what_cannot_be_copied_is_refused_before_anything_is_sent(
     stage: MemoryStore, s3: MemoryStore, source: str, told: str, tmp_path: object
 ) -> None:
     """No object, a directory as if it were one, the destination itself; S3 copies to S3 only."""
-    with pytest.raises(mc.PathError, match=told):
-        copy(source)
+    raises(mc.PathError, copy, source, match=told)
     assert s3.requests["create_upload"] == 0
     with pytest.raises(mc.PathError, match="on S3 only"), mc.write(f"file://{tmp_path}/t") as job:
         job.copy("s3://stage/x/")

@@ -13,7 +13,7 @@ import magic_committer as mc
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore
 from tests.destinations import DISKS, There, opened
-from tests.promises.hands import DEST, At, refusing, visible, write
+from tests.promises.hands import DEST, At, raises, refusing, visible, write
 
 TRACKS: tuple[Track, ...] = ("memory", "s3")
 
@@ -69,8 +69,7 @@ def test_a_unique_name_is_discarded_as_it_was_opened(there: There) -> None:
     with job.task(1) as task:
         write(task, "a.csv", unique=True)
         task.discard("a.csv", unique=True)
-        with pytest.raises(mc.PathError, match="no file 'x'"):
-            task.discard("x")
+        raises(mc.PathError, task.discard, "x", match="no file 'x'")
     assert task.result.files == 0
     job.abort()
     assert there.left() == []
@@ -81,12 +80,10 @@ def test_a_file_that_others_may_commit_stays(s3: MemoryStore) -> None:
     job = mc.start(DEST, track="s3")
     task = job.task(1, attempt="a_0")
     written(task, "a")
-    with pytest.raises(mc.TaskFailed, match="other processes"):
-        task.discard("a")
+    raises(mc.TaskFailed, task.discard, "a", match="other processes")
     other = job.task(1, attempt="a_0")
     result = other.commit()
-    with pytest.raises(mc.TaskFailed, match="committed"):
-        other.discard("a")
+    raises(mc.TaskFailed, other.discard, "a", match="committed")
     job.commit([result])
     assert visible(s3) == {"t/a": b"a"}
 
@@ -113,11 +110,9 @@ def test_no_commit_runs_beside_a_discard(s3: MemoryStore) -> None:
     written(task, "a", "b")
 
     def commit_now() -> None:
-        with pytest.raises(mc.TaskFailed, match="discarded"):
-            task.commit()
+        raises(mc.TaskFailed, task.commit, match="discarded")
 
-    at = At(s3, "delete", commit_now)
-    task.discard("a")
-    assert at.done
+    with At(s3, "delete", commit_now):
+        task.discard("a")
     job.commit([task.commit()])
     assert visible(s3) == {"t/b": b"b"}

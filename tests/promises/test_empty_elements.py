@@ -16,7 +16,7 @@ from magic_committer.options import Mode
 from magic_committer.stores.base import ObjectStore, objects
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.stores.s3 import S3Store
-from tests.promises.hands import committed_task
+from tests.promises.hands import committed_task, raises
 from tests.servers import make_bucket, moto_options, moto_server
 
 STRANGE = ("/x", "//y", "/dt=1//z", "dt=1//", "dt=1//z", "dt=1///z")
@@ -41,9 +41,7 @@ def run(prefix: str, mode: Mode, bucket: str = "bucket", **terms: Any) -> mc.Job
 def test_fail_sees_keys_with_empty_elements(s3: MemoryStore, prefix: str, name: str) -> None:
     """Such a key is data: mode ``fail`` is refused and names it, mode ``replace`` deletes it."""
     s3.put_object(prefix + name, b"old")
-    with pytest.raises(mc.DestinationExists) as caught:
-        run(prefix, "fail")
-    assert f"e.g. {prefix}{name}." in str(caught.value)
+    assert f"e.g. {prefix}{name}." in str(raises(mc.DestinationExists, run, prefix, "fail"))
     assert s3.keys() == (prefix + name,)
     assert run(prefix, "replace").state == "absent"
     assert s3.keys() == (f"{prefix}_SUCCESS", f"{prefix}dt=1/new.csv")
@@ -93,8 +91,7 @@ def test_a_real_client_keeps_empty_elements(moto: str, prefix: str) -> None:
     store: ObjectStore = S3Store(bucket, way)
     for name in STRANGE:
         store.put(prefix + name, b"old")
-    with pytest.raises(mc.DestinationExists):
-        mc.start(f"s3://{bucket}/{prefix}", mode="fail", s3=way)
+    raises(mc.DestinationExists, mc.start, f"s3://{bucket}/{prefix}", mode="fail", s3=way)
     run(prefix, "replace", bucket, s3=way)
     assert [one.key for one in objects(store, "")] == [
         f"{prefix}_SUCCESS",

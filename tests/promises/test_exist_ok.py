@@ -19,6 +19,7 @@ from tests.promises.hands import (
     committed_task,
     dies_at,
     noted,
+    raises,
     raising,
     record_of,
     record_put,
@@ -68,20 +69,16 @@ def test_other_terms_are_an_error_that_shows_both(
     """The job that is there stays as it is; the message has its term and the caller's."""
     begin()
     before = s3.body(RECORD)
-    with pytest.raises(mc.JobExists, match="other terms") as raised:
-        begin(**terms)
-    assert told in str(raised.value)
+    assert told in str(raises(mc.JobExists, begin, **terms, match="other terms"))
     assert (s3.body(RECORD), mc.attach(DEST, "1").state) == (before, "running")
 
 
 def test_it_needs_an_id(s3: MemoryStore) -> None:
     """Without one each call would start another job. A zombie's litter is no job to be taken."""
-    with pytest.raises(mc.OptionError, match="job_id"):
-        mc.start(DEST, exist_ok=True)
+    raises(mc.OptionError, mc.start, DEST, exist_ok=True, match="job_id")
     assert not s3.requests
     s3.put_object("t/__magic_job-1/job-1/00/zombie.pendingset", b"{}")
-    with pytest.raises(mc.JobExists, match="not empty"):
-        begin()
+    raises(mc.JobExists, begin, match="not empty")
 
 
 @pytest.mark.parametrize("state", ["committed", "aborted", "committing"])
@@ -96,11 +93,10 @@ def test_a_job_that_is_decided_is_not_started_again(s3: MemoryStore, state: str)
     else:
         job.abort()
     before = contents(s3)
-    with pytest.raises(mc.JobNotRunning) as raised:
-        begin()
-    assert raised.value.outcome == ("aborted" if state == "aborted" else "committed")
-    assert raised.value.state == (state if state == "committing" else "closed")
-    assert ("another job_id" in raised.value.hint) == (state == "aborted")
+    raised = raises(mc.JobNotRunning, begin)
+    assert raised.outcome == ("aborted" if state == "aborted" else "committed")
+    assert raised.state == (state if state == "committing" else "closed")
+    assert ("another job_id" in raised.hint) == (state == "aborted")
     assert contents(s3) == before
 
 
@@ -124,8 +120,7 @@ def test_a_job_that_its_starter_takes_back_is_over_for_both(s3: MemoryStore) -> 
         s3.put_object("t/a.csv", b"theirs")
 
     At(s3, record_put("running"), take, after=True)
-    with pytest.raises(mc.DestinationExists):
-        begin(mode="fail")
+    raises(mc.DestinationExists, begin, mode="fail")
     with pytest.raises(mc.JobNotRunning) as raised:
         jobs[0].commit([committed_task(jobs[0], "1", {"b.csv": b"1"})])
     assert raised.value.outcome == "aborted"
@@ -142,8 +137,7 @@ def test_a_start_whose_record_was_not_answered_is_made_again(s3: MemoryStore, la
         raise Unanswered("no answer")
 
     At(s3, f"* {RECORD}", lost, after=landed)
-    with pytest.raises((mc.OutcomeUnknown, mc.StoreError)):
-        begin()
+    raises((mc.OutcomeUnknown, mc.StoreError), begin)
     s3.before = s3.after = None
     stored = JobRecord.decode(s3.body(RECORD), RECORD).uuid if landed else ""
     assert begin().uuid == stored or not landed
@@ -154,12 +148,10 @@ def test_a_starter_that_died_before_it_looked_lets_nobody_in(s3: MemoryStore, mo
     """I6: the retry looks itself, and the job that is there is not touched."""
     other = mc.start(DEST, mode="replace")
     At(s3, f"put {RECORD}", lambda: setattr(s3, "before", raising("*", Crash)), after=True)
-    with pytest.raises(Crash):
-        begin(mode=mode)
+    raises(Crash, begin, mode=mode)
     s3.before = s3.after = None
     before = s3.body(RECORD)
-    with pytest.raises(mc.ConflictingJob):
-        begin(mode=mode)
+    raises(mc.ConflictingJob, begin, mode=mode)
     assert s3.body(RECORD) == before
     if mode == "fail":
         other.abort()

@@ -17,7 +17,7 @@ from magic_committer.protocol.record import TaskCommit
 from magic_committer.stores.base import Part, Written
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, Crash, committed_task, refusing, visible
+from tests.promises.hands import DEST, At, Crash, committed_task, raises, refusing, visible
 
 FILES = {"a.csv": b"1", "b.csv": b"2"}
 LOST = r"1 file is lost .*: t/b\.csv"
@@ -86,8 +86,7 @@ def killed_in_complete(store: Gateway) -> mc.Job:
         raise Crash
 
     store.before = lambda request: dies() if request.verb == "complete_upload" else None
-    with pytest.raises(Crash):
-        job.commit([result])
+    raises(Crash, job.commit, [result])
     store.before = None
     return job
 
@@ -96,9 +95,8 @@ def test_a_recovery_does_not_believe_a_200(gateway: Gateway) -> None:
     """A stuck upload is named as lost, until the operator has renamed it back."""
     job = killed_in_complete(gateway)
     for _ in range(2):
-        with pytest.raises(mc.CommitIncomplete, match=LOST) as caught:
-            mc.recover(DEST, job.id)
-        assert caught.value.unresolved == ("t/b.csv",)
+        caught = raises(mc.CommitIncomplete, mc.recover, DEST, job.id, match=LOST)
+        assert caught.unresolved == ("t/b.csv",)
         assert "t/_SUCCESS" not in gateway.keys()
     assert mc.recover(DEST, job.id, dry_run=True).unresolved == ()  # the listing shows it open
     shows, gateway.list_uploads = gateway.list_uploads, lambda prefix: iter(())  # type: ignore[method-assign]
@@ -116,8 +114,7 @@ def test_a_second_commit_does_not_believe_a_200(gateway: Gateway) -> None:
     with refusing(gateway, "complete_upload t/b.csv", refused), pytest.raises(mc.CommitIncomplete):
         job.commit([result])
     gateway.renamed.add(gateway.of("t/b.csv"))
-    with pytest.raises(mc.CommitIncomplete, match=LOST):
-        job.commit([result])
+    raises(mc.CommitIncomplete, job.commit, [result], match=LOST)
     gateway.renamed.clear()
     assert job.commit([result]).outcome == "committed"
 
@@ -136,8 +133,7 @@ def test_a_driver_does_not_believe_a_complete_that_was_sent_twice(
         assert job.commit([result]).outcome == "committed"
         assert "t/b.csv" not in visible(gateway)
         return
-    with pytest.raises(mc.CommitIncomplete, match=LOST):
-        job.commit([result])
+    raises(mc.CommitIncomplete, job.commit, [result], match=LOST)
 
 
 @pytest.mark.parametrize("learnt", [True, False])
@@ -152,8 +148,7 @@ def test_on_a_store_that_believes_dead_uploads_every_file_is_looked_at(
         probe._known.clear()
 
     At(gateway, "put */_plan-*", lambda: gateway.drop_upload(gateway.of("t/b.csv")))
-    with pytest.raises(mc.CommitIncomplete, match=r"unresolved .*: t/b\.csv"):
-        job.commit([result])
+    raises(mc.CommitIncomplete, job.commit, [result], match=r"unresolved .*: t/b\.csv")
     assert probe.known(gateway.identity).true_complete is False
     assert visible(gateway)["t/b.csv"] == b"older"
 
@@ -176,8 +171,7 @@ def test_an_upload_without_parts_is_lost_until_it_is_said(gateway: Gateway, way:
     gateway.emptied, gateway.renamed = gateway.renamed, set()  # the Complete cost its parts
     gateway.list_uploads = lambda prefix: iter(())  # type: ignore[method-assign]
     assert mc.recover(DEST, job.id, dry_run=True).unresolved == ("t/b.csv",)
-    with pytest.raises(mc.CommitIncomplete, match=LOST):
-        mc.recover(DEST, job.id)
+    raises(mc.CommitIncomplete, mc.recover, DEST, job.id, match=LOST)
     if way == "accept":
         assert mc.recover(DEST, job.id, accept=["t/b.csv"]).outcome == "committed"
         assert visible(gateway) == {"t/a.csv": b"1"}

@@ -32,6 +32,7 @@ from tests.promises.hands import (
     dies_at,
     failing,
     one_file,
+    raises,
     raising,
     record_of,
     refusing,
@@ -65,11 +66,9 @@ def test_a_long_file_reads_the_fence_while_it_is_written() -> None:
         g.write(b"")
         upload_of(g)._sender.created()
         clock.sleep(2)
-        with pytest.raises(mc.JobNotRunning):
-            g.write(BLOCK)
+        raises(mc.JobNotRunning, g.write, BLOCK)
         f.abort()
-        with pytest.raises(mc.TaskFailed):
-            task.commit()
+        raises(mc.TaskFailed, task.commit)
         assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
@@ -78,8 +77,7 @@ def test_an_attempt_whose_pendingset_lands_after_the_sweep_undoes_it(s3: MemoryS
     job = mc.start(DEST)
     task = one_file(job)
     At(s3, SET, job.abort)
-    with pytest.raises(mc.JobNotRunning):
-        task.commit()
+    raises(mc.JobNotRunning, task.commit)
     assert (s3.keys(), s3.open_uploads()) == ((), ())
 
 
@@ -120,9 +118,7 @@ def test_a_record_that_is_not_the_jobs_stops_the_attempt(s3: MemoryStore, gone: 
     s3.delete_object(record_of(job))
     if gone == "replaced":
         s3.put_object(record_of(job), body, metadata={JOB_METADATA: "0" * 32})
-    with pytest.raises(mc.JobNotRunning) as told:
-        task.commit()
-    assert told.value.state == "absent"
+    assert raises(mc.JobNotRunning, task.commit).state == "absent"
     assert s3.open_uploads() == ()
 
 
@@ -142,8 +138,7 @@ def test_an_old_task_takes_no_file_of_the_next_job(machine: Machine, open_before
     mc.cleanup(DEST)
     second = mc.start(DEST, job_id="nightly")
     begun(second).close()
-    with pytest.raises(mc.JobNotRunning):
-        (late or begun(first)).close()
+    raises(mc.JobNotRunning, lambda: (late or begun(first)).close())
     second.task("1", attempt="a").commit()
     assert second.commit().files == 1
     assert visible(machine.s3) == {"t/x.csv": second.uuid.encode()}
@@ -171,8 +166,7 @@ def test_a_record_that_may_not_be_read_is_told_as_it_is(
         end()
     assert s3.open_uploads() == ()
     error, told, call = again
-    with pytest.raises(error, match=told):
-        call()
+    raises(error, call, match=told)
     job.abort()
     assert (s3.keys(), s3.open_uploads()) == ((), ())
 
@@ -190,8 +184,7 @@ def test_a_file_opened_by_path_reads_the_fence_after_each_pending(
         job.abort()
     else:
         At(s3, "put *.pending", job.abort)
-    with pytest.raises(mc.JobNotRunning):
-        f.close()
+    raises(mc.JobNotRunning, f.close)
     assert remains(s3) == ({}, [], ["_job.json"])
     assert mc.attach(DEST, "1").outcome == "aborted"
 
@@ -232,8 +225,7 @@ def test_two_handles_that_commit_one_attempt_at_once_agree(s3: MemoryStore, at_o
     else:
         with refusing(s3, "delete", Unanswered):
             first.commit()
-        with pytest.raises(mc.TaskFailed, match="committed"):
-            second.abort()
+        raises(mc.TaskFailed, second.abort, match="committed")
     assert second.commit() == first.result
     assert job.commit([first.result]).files == 2
 
@@ -283,8 +275,7 @@ def test_a_late_attempt_is_undone_though_its_set_cannot_be_read(
         s3.put_object(key, b"{", metadata={JOB_METADATA: job.uuid})
     else:
         failing(s3, "get", key, PermissionDenied)
-    with pytest.raises(mc.JobNotRunning):
-        task.commit()
+    raises(mc.JobNotRunning, task.commit)
     s3.before = None
     assert s3.open_uploads() == ()
 
@@ -345,9 +336,8 @@ def test_a_fence_that_cannot_be_read_after_a_close_costs_no_file(s3: MemoryStore
     job = mc.start(DEST)
     task = job.task("1", attempt="a")
     silent = raising(f"head {record_of(job)}", Unanswered)
-    at = At(s3, "put *.pending", lambda: setattr(s3, "before", silent), after=True)
-    write(task)
-    assert at.done
+    with At(s3, "put *.pending", lambda: setattr(s3, "before", silent), after=True):
+        write(task)
     s3.before = None
     assert mc.attach(DEST, job.id).task("1", attempt="a").commit().files == 1
 

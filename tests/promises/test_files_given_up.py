@@ -17,7 +17,7 @@ from magic_committer.committers.classic import V1Committer
 from magic_committer.committers.manifest import ManifestCommitter
 from magic_committer.errors import NotFound, PreconditionFailed, StoreError, Unanswered
 from tests.destinations import OnDisk
-from tests.promises.hands import write
+from tests.promises.hands import raises, write
 from tests.tree_jobs import Killed, Watched, World, die, lose_the_answer, opened, put
 
 WANTED = {"kept": b"kept", "d/new": b"renamed", "again": b"second"}
@@ -102,28 +102,12 @@ def test_what_could_not_be_removed_is_removed_by_the_commit_or_it_fails(
         with pytest.raises(mc.PermissionDenied):
             attempt.discard("bad") if closed else file.abort()
         if lasting:
-            with pytest.raises(mc.PermissionDenied):
-                attempt.commit()
+            raises(mc.PermissionDenied, attempt.commit)
             world.before = None
         else:
             world.before = None
             job.commit_job([attempt.commit()])
         assert world.data() == ({} if lasting else {"good": b"good"})
-
-
-def test_a_discard_may_be_called_again() -> None:
-    """After an error the file is out of the attempt, and its name is free when it is gone."""
-    world = World()
-    job, attempt = attempt_of(world)
-    put(attempt, {"a": b"1"})
-    world.before = refuses("remove")
-    with pytest.raises(mc.PermissionDenied):
-        attempt.discard("a")
-    world.before = None
-    attempt.discard("a")
-    put(attempt, {"a": b"2"})
-    job.commit_job([attempt.commit()])
-    assert world.data() == {"a": b"2"}
 
 
 def test_giving_up_a_file_twice_leaves_another_of_that_name(disk: OnDisk) -> None:
@@ -158,8 +142,7 @@ def test_a_rename_that_was_half_done_ends_the_attempt(deed: str) -> None:
     with pytest.raises(mc.PermissionDenied if deed == "is refused" else NotFound):
         attempt.rename("a", "b", unique=False)
     world.before = None
-    with pytest.raises(mc.TaskFailed, match="nobody can tell which names"):
-        attempt.commit()
+    raises(mc.TaskFailed, attempt.commit, match="nobody can tell which names")
 
 
 @pytest.mark.parametrize("told", [Unanswered, NotFound, PreconditionFailed])
@@ -187,8 +170,7 @@ def test_a_rename_spares_a_file_that_a_program_has_written(tmp_path: Path) -> No
             (job.directory() / name).write_bytes(b"of a program")
         write(job, "a")
         attempt: Any = job._own()
-        with pytest.raises(mc.PathError, match="already"):
-            attempt.rename("a", "b", unique=False)
+        raises(mc.PathError, attempt.rename, "a", "b", unique=False, match="already")
     found = [(tmp_path / name).read_bytes() for name in ("a", "b", "c")]
     assert found == [b"1", b"of a program", b"of a program"]
 
@@ -200,8 +182,7 @@ def test_a_name_that_is_taken_or_refused_leaves_the_file_as_it_is(disk: OnDisk, 
         for name in ("a", "b", "d/b"):
             write(task, name, name.encode())
         attempt: Any = task._attempt
-        with pytest.raises(mc.PathError):
-            attempt.rename("a", new, unique=False)
+        raises(mc.PathError, attempt.rename, "a", new, unique=False)
         assert task.filesystem().cat("a") == b"a"
     assert task.result.files == 3
 
@@ -220,8 +201,7 @@ def test_a_committed_task_takes_no_changes(disk: OnDisk, call: str, tmp_path: Pa
         "put_file": lambda: task.put_file(tmp_path / "x"),
         "mv": lambda: fs.mv("a", "b"),
     }
-    with pytest.raises(mc.TaskFailed, match="committed"):
-        calls[call]()
+    raises(mc.TaskFailed, calls[call], match="committed")
     job.commit([task.result])
     assert disk.data() == {"a": b"1"}
 
@@ -241,8 +221,7 @@ def test_a_large_file_is_read_back_in_any_order(disk: OnDisk) -> None:
         assert fs.cat_file("large", start=10, end=12) == b"\x0a\x0b"
         fs.mv("large", "d/large")
     assert disk.data() == {"d/large": body}
-    with pytest.raises(FileNotFoundError, match="is gone"):
-        fs.cat_file("d/large")
+    raises(FileNotFoundError, fs.cat_file, "d/large", match="is gone")
 
 
 def test_local_files_are_shown_renamed_and_discarded(disk: OnDisk, tmp_path: Path) -> None:
@@ -293,8 +272,7 @@ def test_no_link_is_shown_or_followed(tmp_path: Path) -> None:
         assert fs.find("") == []
         for name in ("file", "d/link", "d/link/key", "_temporary"):
             assert not fs.exists(name)
-            with pytest.raises(FileNotFoundError):
-                fs.cat_file(name)
+            raises(FileNotFoundError, fs.cat_file, name)
         assert not fs.exists("d")  # nothing that is shown is in it
 
 
@@ -306,6 +284,5 @@ def test_attributes_are_refused(disk: OnDisk) -> None:
             lambda: job.filesystem().open("a", "wb", attributes=attributes),
             lambda: job.put_file(__file__, attributes=attributes),
         ):
-            with pytest.raises(mc.OptionError, match="no attributes"):
-                call()
+            raises(mc.OptionError, call, match="no attributes")
     assert disk.data() == {}

@@ -11,7 +11,7 @@ import pytest
 import magic_committer as mc
 from magic_committer.stores.memory import MemoryStore
 from tests.destinations import There
-from tests.promises.hands import DEST, visible
+from tests.promises.hands import DEST, raises, visible
 
 fsspec: Any = pytest.importorskip("fsspec")  # the extra `fsspec`
 
@@ -68,19 +68,6 @@ def test_a_file_that_was_cut_short_is_not_published(there: There, closed: bool) 
     assert there.left() == []
 
 
-def test_a_small_file_is_read_copied_and_renamed(there: There) -> None:
-    """Its bytes were kept. What was renamed is there once."""
-    with there.write() as job:
-        fs = job.filesystem()
-        fs.pipe("a", b"12")
-        assert fs.cat("a") == b"12"
-        fs.cp("a", "copy")
-        fs.mv("a", "d/b")
-        assert fs.find("") == ["copy", "d/b"]
-    assert there.data() == {"copy": b"12", "d/b": b"12"}
-    assert there.left() == []
-
-
 def test_a_file_that_was_not_kept_says_so(s3: MemoryStore) -> None:
     """It cannot be read or renamed, and the limit is named; a removed one makes room again."""
     with mc.write(DEST) as job:
@@ -92,14 +79,11 @@ def test_a_file_that_was_not_kept_says_so(s3: MemoryStore) -> None:
             lambda name: fs.cp(name, "x"),
             lambda name: fs.get(name, "x"),
         ):
-            with pytest.raises(mc.NotYetAnObject, match="10 of one file"):
-                read("d/large")
-        with pytest.raises(mc.NotYetAnObject, match="renamed"):
-            fs.mv("d", "e", recursive=True)
+            raises(mc.NotYetAnObject, read, "d/large", match="10 of one file")
+        raises(mc.NotYetAnObject, fs.mv, "d", "e", recursive=True, match="renamed")
         assert fs.find("") == ["d/large", "d/small"]
         fs.pipe({str(number): b"x" * 10 for number in range(8)})
-        with pytest.raises(mc.NotYetAnObject):
-            fs.cat("7")
+        raises(mc.NotYetAnObject, fs.cat, "7")
         fs.rm("0")
         fs.pipe("7", b"y" * 10)
         assert fs.cat("7") == b"y" * 10
@@ -111,17 +95,13 @@ def test_rm_aborts_uploads(there: There) -> None:
     with there.write() as job:
         fs = job.filesystem()
         fs.pipe({"d/a": b"1", "d/e/b": b"2", "c": b"3"})
-        with pytest.raises(OSError, match="not empty"):
-            fs.rm("d")
+        raises(OSError, fs.rm, "d", match="not empty")
         fs.rm("d", recursive=True)
         assert fs.find("") == ["c"]
-        with pytest.raises(FileNotFoundError):
-            fs.rm("d")
+        raises(FileNotFoundError, fs.rm, "d")
         fs.pipe("c", b"4")
-        with pytest.raises(FileExistsError):
-            fs.open("c", "xb")
-        with pytest.raises(mc.NotYetAnObject, match="'ab'"):
-            fs.open("c", "ab")
+        raises(FileExistsError, fs.open, "c", "xb")
+        raises(mc.NotYetAnObject, fs.open, "c", "ab", match="'ab'")
     assert there.data() == {"c": b"4"}
     assert there.left() == []
 
@@ -146,12 +126,9 @@ def test_what_would_lose_a_file_is_refused(there: There) -> None:
     with there.write() as job:
         fs = job.filesystem()
         for url in (f"{there.url}2/a", "s3://other/t/a", "file:///other/t/a", "gs://bucket/t/a"):
-            with pytest.raises(mc.PathError, match=f"not below {there.url}/"):
-                fs.open(url, "wb")
-        with pytest.raises(mc.OptionError, match=r"gzip\.open"):
-            fs.open("a.gz", "wb", compression="gzip")
-        with pytest.raises(pickle.PicklingError, match="does not travel"):
-            pickle.dumps(fs)
+            raises(mc.PathError, fs.open, url, "wb", match=f"not below {there.url}/")
+        raises(mc.OptionError, fs.open, "a.gz", "wb", compression="gzip", match=r"gzip\.open")
+        raises(pickle.PicklingError, pickle.dumps, fs, match="does not travel")
 
 
 def test_urls_mean_the_open_block(there: There) -> None:
@@ -181,11 +158,12 @@ def test_directories_are_renamed_with_what_is_in_them(there: There) -> None:
         fs.mv("p/y", "x/", recursive=True)
         fs.mv("x/c", "/x/c")
         fs.cp("x/c", f"{there.url}/x/c")
+        fs.cp("x/c", "copy")
         assert fs.cat("x/c") == b"3"
         found = fs.find("x", withdirs=True)
         assert found == ["x", "x/c", "x/y", "x/y/a", "x/y/e", "x/y/e/b"]
         assert fs.find("p") == []
-    assert there.data() == {"x/c": b"3", "x/y/a": b"1", "x/y/e/b": b"2"}
+    assert there.data() == {"copy": b"3", "x/c": b"3", "x/y/a": b"1", "x/y/e/b": b"2"}
     assert there.left() == []
 
 
@@ -195,10 +173,8 @@ def test_an_open_file_is_neither_read_nor_renamed(there: There) -> None:
         fs = job.filesystem()
         fs.pipe("d/a", b"1")
         with fs.open("d/b", "wb") as file:
-            with pytest.raises(mc.NotYetAnObject, match="still being written"):
-                fs.cat("d/b")
-            with pytest.raises(mc.NotYetAnObject, match="still being written"):
-                fs.mv("d", "e", recursive=True)
+            raises(mc.NotYetAnObject, fs.cat, "d/b", match="still being written")
+            raises(mc.NotYetAnObject, fs.mv, "d", "e", recursive=True, match="still being written")
             file.write(b"2")
         assert fs.find("") == ["d/a", "d/b"]
     assert there.data() == {"d/a": b"1", "d/b": b"2"}

@@ -16,6 +16,7 @@ from tests.promises.hands import (
     control,
     dies_at,
     job_of,
+    raises,
     raising,
     record_of,
     refusing,
@@ -104,10 +105,8 @@ def test_without_a_plan_it_is_undone_by_what_tasks_left(machine: Machine, state:
     """Neither recover nor abort ends it: its pendingsets name what is open or visible."""
     job = machine.job(state)
     drop(machine.s3, "_plan-")
-    with pytest.raises((mc.CommitIncomplete, mc.AbortIncomplete)):
-        mc.recover(DEST, job.id)
-    with pytest.raises(mc.AbortIncomplete):
-        mc.abort(DEST, job.id, revert=True)
+    raises((mc.CommitIncomplete, mc.AbortIncomplete), mc.recover, DEST, job.id)
+    raises(mc.AbortIncomplete, mc.abort, DEST, job.id, revert=True)
     given = mc.force_abort(DEST, job.id)
     assert (given.state, given.outcome, given.visible) == ("absent", "", ())
     assert given.deleted + given.aborted >= 2
@@ -181,8 +180,7 @@ def test_a_job_that_changed_lately_takes_a_word(machine: Machine, state: str) ->
         damage(machine.s3, job)
     before = contents(machine.s3)
     told = "dead_after=0" if state == "completed" else "newer version"
-    with pytest.raises(mc.JobTooYoung, match=told):
-        mc.force_abort(DEST, job.id)
+    raises(mc.JobTooYoung, mc.force_abort, DEST, job.id, match=told)
     assert contents(machine.s3) == before
     assert mc.force_abort(DEST, job.id, dead_after=0).state == "absent"
 
@@ -206,8 +204,7 @@ def test_an_unreadable_record_can_go(machine: Machine, job_id: str | None, body:
     job = machine.job("committing", job_id=job_id)
     damage(machine.s3, job, body)
     machine.later(DAY)
-    with pytest.raises((mc.FormatError, mc.StoreError)):
-        mc.abort(DEST, job.id, revert=True)
+    raises((mc.FormatError, mc.StoreError), mc.abort, DEST, job.id, revert=True)
     given = mc.force_abort(DEST, job.id)
     assert (given.found, given.state, given.outcome) == ("unreadable", "absent", "")
     assert given.visible == ("t/1.csv",)
@@ -222,8 +219,7 @@ def test_a_record_that_is_mended_meanwhile_is_not_given_up(machine: Machine) -> 
     damage(s3, job)
     machine.later(DAY)
     At(s3, f"put {record_of(job)}", lambda: damage(s3, job, good))
-    with pytest.raises(mc.JobError, match="changed by another process"):
-        mc.force_abort(DEST, job.id)
+    raises(mc.JobError, mc.force_abort, DEST, job.id, match="changed by another process")
     assert s3.body(record_of(job)) == good
     assert len(s3.open_uploads()) == 3
 
@@ -236,10 +232,8 @@ def test_a_driver_of_a_record_that_was_given_up_publishes_nothing(s3: MemoryStor
         damage(s3, job)
         mc.force_abort(DEST, job.id, dead_after=0)
 
-    at = At(s3, f"put {record_of(job)}", given_up_meanwhile)
-    with pytest.raises(mc.OutcomeUnknown):
-        job.commit()
-    assert at.done
+    with At(s3, f"put {record_of(job)}", given_up_meanwhile):
+        raises(mc.OutcomeUnknown, job.commit)
     assert remains(s3)[:2] == ({}, [])
 
 

@@ -15,7 +15,17 @@ from magic_committer.errors import Unanswered
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
 from tests.hadoops import RELEASES, HadoopJob, complete, leave_job, leave_marker
-from tests.promises.hands import DEST, At, Fits, control, record_of, refusing, remains, visible
+from tests.promises.hands import (
+    DEST,
+    At,
+    Fits,
+    control,
+    raises,
+    record_of,
+    refusing,
+    remains,
+    visible,
+)
 from tests.promises.machine import DAY, HOUR, deaths
 from tests.promises.situations import contents
 
@@ -43,9 +53,8 @@ def test_it_is_not_aborted_unasked(s3: MemoryStore, release: str, end: str) -> N
     """I6: that would tear a table: the commit that the error advises publishes all."""
     hadoops = half_published(s3, release)
     before = contents(s3)
-    with pytest.raises(mc.AlreadyVisible, match="2 of 3 files are visible already") as refused:
-        ENDS[end]()
-    told = refused.value
+    refused = raises(mc.AlreadyVisible, ENDS[end], match="2 of 3 files are visible already")
+    told = refused
     assert (told.visible, told.doubtful, told.files) == (2, 0, 3)
     assert list(told.keys) == sorted(hadoops.uploads)[:2]
     assert contents(s3) == before
@@ -57,13 +66,11 @@ def test_it_is_not_aborted_unasked(s3: MemoryStore, release: str, end: str) -> N
 def test_what_another_adopter_publishes_is_not_called_the_jvms(s3: MemoryStore, end: str) -> None:
     """I10: another process commits while an abort looks: the job is committed."""
     hadoops = half_published(s3, many=0)
-    at = At(s3, "head t/*.txt", mc.attach(DEST, "hadoops").commit)
-    if end == "recover":
-        assert ENDS[end]().outcome == "committed"  # type: ignore[attr-defined]
-    else:
-        with pytest.raises(mc.JobNotRunning, match="committed"):
-            ENDS[end]()
-    assert at.done
+    with At(s3, "head t/*.txt", mc.attach(DEST, "hadoops").commit):
+        if end == "recover":
+            assert ENDS[end]().outcome == "committed"  # type: ignore[attr-defined]
+        else:
+            raises(mc.JobNotRunning, ENDS[end], match="committed")
     assert visible(s3) == hadoops.files
 
 
@@ -132,8 +139,7 @@ def test_what_an_older_application_attempt_made_visible_counts(s3: MemoryStore) 
     leave_job(s3, "3.5.0", app_attempt="01", content=b"new")
     adoption = mc.adopt(DEST, "hadoops", dead_after=0)
     assert (len(adoption.passed_over), adoption.passed_over_tasks) == (1, 2)
-    with pytest.raises(mc.AlreadyVisible, match="1 of 3 files"):
-        mc.abort(DEST, "hadoops")
+    raises(mc.AlreadyVisible, mc.abort, DEST, "hadoops", match="1 of 3 files")
 
 
 def test_cleanup_leaves_it_and_says_so(s3: MemoryStore, clock: PatientClock) -> None:
@@ -243,8 +249,7 @@ def test_a_marker_that_does_not_prove_it_is_not_believed(
         clock.ahead += 5
         s3.put_object(hadoops.sets[0], s3.body(hadoops.sets[0]))
     assert not mc.adopt(DEST, "hadoops", dead_after=0).committed
-    with pytest.raises(mc.AlreadyVisible, match="visible already"):
-        mc.abort(DEST, "hadoops")
+    raises(mc.AlreadyVisible, mc.abort, DEST, "hadoops", match="visible already")
     assert mc.attach(DEST, "hadoops").state == "running"
 
 

@@ -20,6 +20,7 @@ from tests.promises.hands import (
     control,
     job_of,
     one_file,
+    raises,
     remains,
     visible,
     write,
@@ -30,12 +31,9 @@ PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
 
 def test_open_magic_names_the_call_that_starts_the_job(s3: MemoryStore) -> None:
     """Without a running job the error says which call to make, and nothing is written."""
-    with pytest.raises(mc.JobNotRunning, match=r"start\('s3://bucket/t/', job_id='1'\)"):
-        mc.open_magic(PATH)
+    raises(mc.JobNotRunning, mc.open_magic, PATH, match=r"start\('s3://bucket/t/', job_id='1'\)")
     mc.start(DEST, job_id="1").abort()
-    with pytest.raises(mc.JobNotRunning) as raised:
-        mc.open_magic(PATH)
-    assert raised.value.outcome == "aborted"
+    assert raises(mc.JobNotRunning, mc.open_magic, PATH).outcome == "aborted"
     assert s3.open_uploads() == ()
 
 
@@ -66,23 +64,19 @@ def test_open_magic_refuses_paths_that_lose_data(s3: MemoryStore, path: str) -> 
     """What is no path of a job, or would be lost there, is refused before any request."""
     mc.start(DEST, job_id="1")
     s3.requests.clear()
-    with pytest.raises(mc.PathError):
-        mc.open_magic(f"s3a://bucket/t/{path}")
+    raises(mc.PathError, mc.open_magic, f"s3a://bucket/t/{path}")
     assert not s3.requests
 
 
 def test_a_job_id_is_used_once(s3: MemoryStore) -> None:
     """Running, committed or aborted: the same id is refused, also by what a zombie left."""
     mc.start(DEST, job_id="1")
-    with pytest.raises(mc.JobExists):
-        mc.start(DEST, job_id="1")
+    raises(mc.JobExists, mc.start, DEST, job_id="1")
     mc.attach(DEST, "1").commit(expect=0)
     assert mc.attach(DEST, "1").state == "closed"
-    with pytest.raises(mc.JobExists):
-        mc.start(DEST, job_id="1")
+    raises(mc.JobExists, mc.start, DEST, job_id="1")
     s3.put_object("t/__magic_job-2/job-2/00/zombie.pendingset", b"{}")
-    with pytest.raises(mc.JobExists, match="not empty"):
-        mc.start(DEST, job_id="2")
+    raises(mc.JobExists, mc.start, DEST, job_id="2", match="not empty")
 
 
 def test_the_sweep_of_a_given_id_leaves_another_runs_litter(s3: MemoryStore) -> None:
@@ -102,8 +96,7 @@ def test_mode_fail_refuses_a_destination_with_data(s3: MemoryStore) -> None:
     s3.put_object("t/empty/", b"")
     with mc.write(DEST, mode="fail") as job:
         write(job, "dt=1/a.csv")
-    with pytest.raises(mc.DestinationExists, match=r"dt=1/a\.csv"):
-        mc.start(DEST, mode="fail")
+    raises(mc.DestinationExists, mc.start, DEST, mode="fail", match=r"dt=1/a\.csv")
     assert control(s3) == []
 
 
@@ -111,16 +104,14 @@ def test_mode_fail_looks_again_before_the_decision(s3: MemoryStore) -> None:
     """Somebody wrote there meanwhile: the job is aborted, and theirs is untouched."""
     job = job_of({"a.csv": b"1"}, mode="fail")
     s3.put_object("t/b.csv", b"theirs")
-    with pytest.raises(mc.DestinationExists):
-        job.commit()
+    raises(mc.DestinationExists, job.commit)
     assert remains(s3) == ({"t/b.csv": b"theirs"}, [], [])
 
 
 @pytest.mark.parametrize("wrong", [{"mode": "overwrit"}, {"accept": "result"}, {"track": "S3"}])
 def test_a_misspelt_term_is_refused_before_any_request(s3: MemoryStore, wrong: Any) -> None:
     """Nothing is written that nobody could read."""
-    with pytest.raises(mc.OptionError):
-        mc.start(DEST, **wrong)
+    raises(mc.OptionError, mc.start, DEST, **wrong)
     assert not s3.requests
 
 
@@ -150,20 +141,17 @@ def test_a_result_that_was_garbled_on_the_way_is_refused(
 ) -> None:
     """`TaskCommit.from_dict` names the field that is wrong."""
     result = committed_task(mc.start(DEST), "1", {})
-    with pytest.raises(mc.FormatError, match=field):
-        mc.TaskCommit.from_dict({**result.to_dict(), **change})
+    raises(mc.FormatError, mc.TaskCommit.from_dict, {**result.to_dict(), **change}, match=field)
     for name in result.to_dict():  # a result that lost its key would be one without files
         values = result.to_dict()
         del values[name]
-        with pytest.raises(mc.FormatError, match=f"{name}: is missing"):
-            mc.TaskCommit.from_dict(values)
+        raises(mc.FormatError, mc.TaskCommit.from_dict, values, match=f"{name}: is missing")
 
 
 def test_a_task_with_files_in_memory_does_not_travel(s3: MemoryStore) -> None:
     """No other handle has them. A task tracked on the store travels with its files."""
     in_memory = one_file(mc.start(DEST, track="memory"))
-    with pytest.raises(pickle.PicklingError, match="track='s3'"):
-        pickle.dumps(in_memory)
+    raises(pickle.PicklingError, pickle.dumps, in_memory, match="track='s3'")
     in_memory.abort()
     job = mc.start(DEST, track="s3")
     elsewhere = pickle.loads(pickle.dumps(one_file(job)))
@@ -201,8 +189,7 @@ def test_one_name_twice_in_a_task_is_refused_at_open(s3: MemoryStore) -> None:
         with pytest.raises(ZeroDivisionError), job.open("a.csv"):
             raise ZeroDivisionError
         write(job)
-        with pytest.raises(mc.PathError, match="already"):
-            job.open("a.csv")
+        raises(mc.PathError, job.open, "a.csv", match="already")
     assert visible(s3) == {"t/a.csv": b"1"}
 
 

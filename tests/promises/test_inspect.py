@@ -78,9 +78,8 @@ def test_a_set_that_goes_while_a_job_is_measured_hides_no_other(machine: Machine
     sets = sorted(key for key in machine.s3.keys() if key.endswith(".pendingset"))
     assert len(sets) == 2
     runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    at = At(machine.s3, f"get {sets[0]}", lambda: machine.s3.delete_object(sets[0]))
-    found = measure(runtime, Listing(runtime, directory))
-    assert at.done
+    with At(machine.s3, f"get {sets[0]}", lambda: machine.s3.delete_object(sets[0])):
+        found = measure(runtime, Listing(runtime, directory))
     assert (len(found.tasks), found.files, found.problems) == (1, 1, 0)
 
 
@@ -88,6 +87,5 @@ def test_an_object_that_goes_while_tokens_are_looked_for_carries_none(machine: M
     """It is in the listing and not there any more: no reason to give up the look."""
     machine.s3.put_object("t/__magic_job-x/a.txt")
     runtime = Runtime(machine.s3, pool=ThreadPool(0), clock=machine.clock)
-    at = At(machine.s3, "head", lambda: machine.s3.delete_object("t/__magic_job-x/a.txt"))
-    assert with_token(runtime, "t/__magic_job-x/") == ""
-    assert at.done
+    with At(machine.s3, "head", lambda: machine.s3.delete_object("t/__magic_job-x/a.txt")):
+        assert with_token(runtime, "t/__magic_job-x/") == ""

@@ -19,6 +19,7 @@ from tests.promises.hands import (
     dies_at,
     fitting,
     job_of,
+    raises,
     raising,
     record_put,
     visible,
@@ -56,11 +57,10 @@ def interrupted(s3: MemoryStore, file: Any, verbs: str, *deeds: Callable[[], Any
                 s3.before = before
 
     At(s3, "put *.pending", lambda: setattr(s3, "before", before), after=True)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        file.close()
+    caught = raises(KeyboardInterrupt, file.close)
     s3.before = s3.after = None
     assert hit
-    return " ".join(getattr(caught.value, "__notes__", ()))
+    return " ".join(getattr(caught, "__notes__", ()))
 
 
 LEFT = "left to the end of the job"
@@ -94,8 +94,7 @@ def test_a_cut_close_keeps_others_from_what_it_aborts(s3: MemoryStore, verb: str
     """Where nobody has committed the file its upload is aborted, and nobody can commit it later."""
     interrupted(s3, begun(), verb, stop)
     assert s3.open_uploads() == ()
-    with pytest.raises(mc.TaskFailed, match="was aborted"):
-        other_commits()
+    raises(mc.TaskFailed, other_commits, match="was aborted")
 
 
 def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: MemoryStore) -> None:
@@ -108,8 +107,7 @@ def test_an_interrupted_close_aborts_a_file_that_a_commit_has_left_out(s3: Memor
         s3.before = raising("get|head", KeyboardInterrupt, times=1)  # the first of its looks
 
     At(s3, "put *x.csv.pending", commits)
-    with pytest.raises(KeyboardInterrupt):
-        file.close()
+    raises(KeyboardInterrupt, file.close)
     s3.before = None
     assert [upload.key for upload in s3.open_uploads()] == ["t/w.csv"]
     mc.attach(DEST, "j").commit()
@@ -120,9 +118,8 @@ def test_an_unreadable_record_does_not_undo_a_close(s3: MemoryStore) -> None:
     """A fence that cannot be understood after the `.pending` leaves the file saved."""
     file = begun()
     garbled = raising("head *_job.json", mc.FormatError("t/_job.json", "", "half written"))
-    at = At(s3, "put *.pending", lambda: setattr(s3, "before", garbled), after=True)
-    file.close()
-    assert at.done
+    with At(s3, "put *.pending", lambda: setattr(s3, "before", garbled), after=True):
+        file.close()
     s3.before = None
     other_commits()
     assert mc.attach(DEST, "j").commit().files == 1
@@ -141,8 +138,7 @@ def test_an_interruption_as_a_close_returns_leaves_what_another_handle_has_commi
         raise KeyboardInterrupt
 
     file._on_close = cut
-    with pytest.raises(KeyboardInterrupt):
-        file.close()
+    raises(KeyboardInterrupt, file.close)
     assert len(s3.open_uploads()) == 1
     assert mc.attach(DEST, "j").commit().files == 1
 

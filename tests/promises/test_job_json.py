@@ -10,7 +10,7 @@ import pytest
 
 import magic_committer as mc
 from magic_committer.stores.memory import MemoryStore
-from tests.promises.hands import DEST, committed_task, visible
+from tests.promises.hands import DEST, committed_task, raises, visible
 
 SECRETS = mc.S3Options(
     endpoint_url="http://user:hunter1@minio:9000",
@@ -78,7 +78,6 @@ DROP = object()
     ("path", "value", "told"),
     [
         ("version", 2, "is 2, this library knows 1"),
-        ("version", "1", "knows 1"),
         ("uuid", DROP, "is missing"),
         ("uuid", "x", "32 hexadecimal digits"),
         ("id", "a/b", "cannot be part of a key"),
@@ -92,15 +91,11 @@ DROP = object()
         ("undisturbed", True, "unknown"),
         ("terms.mode", "overwrite", "terms.mode"),
         ("terms.mark_success", "no", "expected true or false"),
-        ("terms.track", DROP, "is missing"),
         ("options.block_bytes", 1, "not between"),
         ("options.commit_threads", True, "expected a whole number"),
-        ("options.newer", 1, "unknown"),
         ("s3.region", 5, "expected a string or null"),
-        ("s3.connections_max", 0, "not between"),
         ("s3.tags", "team", "expected a list"),
         ("s3.endpoint_url", ["http://user:hunter2@host"], "is a list, expected"),
-        ("adopted", DROP, "is missing"),
         ("id", "\ud800", "is no JSON"),
         ("options", mc.Options(), "is no JSON"),
         ("s3", MappingProxyType({"secret_key": "hunter2"}), "is no JSON"),
@@ -119,10 +114,9 @@ def test_a_bad_dict_names_its_field(s3: MemoryStore, path: str, value: object, t
         del where[last]
     else:
         where[last] = value
-    with pytest.raises(mc.FormatError, match=told) as raised:
-        mc.Job.from_dict(values)
-    assert path.split(".")[0] in raised.value.field or told == "is no JSON"
-    assert "hunter" not in str(raised.value)
+    raised = raises(mc.FormatError, mc.Job.from_dict, values, match=told)
+    assert path.split(".")[0] in raised.field or told == "is no JSON"
+    assert "hunter" not in str(raised)
     assert not s3.requests
 
 
@@ -130,5 +124,4 @@ def test_a_bad_dict_names_its_field(s3: MemoryStore, path: str, value: object, t
 def test_what_is_no_dict_is_a_type_error(s3: MemoryStore, wrong: Any) -> None:
     """JSON that was not read, or another value: the message says what it got."""
     for cls in (mc.Job, mc.TaskCommit):
-        with pytest.raises(TypeError, match=f"takes a dict, not {type(wrong).__name__}"):
-            cls.from_dict(wrong)
+        raises(TypeError, cls.from_dict, wrong, match=f"takes a dict, not {type(wrong).__name__}")

@@ -19,7 +19,17 @@ import magic_committer as mc
 from magic_committer.job import give_up
 from magic_committer.stores.memory import MemoryStore
 from tests.destinations import There
-from tests.promises.hands import DEST, At, control, dies_at, raising, refusing, visible, write
+from tests.promises.hands import (
+    DEST,
+    At,
+    control,
+    dies_at,
+    raises,
+    raising,
+    refusing,
+    visible,
+    write,
+)
 
 
 def test_it_takes_no_task(s3: MemoryStore) -> None:
@@ -27,9 +37,7 @@ def test_it_takes_no_task(s3: MemoryStore) -> None:
     with mc.write(DEST) as writing:
         write(writing)
         job = writing.job
-        with pytest.raises(mc.TaskFailed) as caught:
-            job.task("1")
-        assert mc.WrongProcess.advice in str(caught.value)
+        assert mc.WrongProcess.advice in str(raises(mc.TaskFailed, job.task, "1"))
         assert (job.id, len(job.uuid), job.dest) == (writing.id, 32, f"{DEST}/")
         assert job.state == "running"
     assert visible(s3) == {"t/a.csv": b"1"}
@@ -87,8 +95,7 @@ def test_compression_is_as_it_is_said(s3: MemoryStore, monkeypatch: pytest.Monke
     """The suffix counts with "infer" only. A missing compression is an error."""
     for name in ("compression.zstd", "backports.zstd"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(mc.OptionError, match=r"pip install backports\.zstd"):
-        mc.open(f"{URL}.zst", "w")
+    raises(mc.OptionError, mc.open, f"{URL}.zst", "w", match=r"pip install backports\.zstd")
     assert not s3.requests
     for name, compression in (("a", "gzip"), ("b", ".gz"), ("c.gz", None), ("d.gz", "disable")):
         with mc.open(f"{DEST}/{name}", "wb", compression=compression) as file:
@@ -96,8 +103,7 @@ def test_compression_is_as_it_is_said(s3: MemoryStore, monkeypatch: pytest.Monke
     seen = visible(s3)
     assert gzip.decompress(seen["t/a"]) == gzip.decompress(seen["t/b"]) == b"1"
     assert seen["t/c.gz"] == seen["t/d.gz"] == b"1"
-    with pytest.raises(mc.OptionError, match="'lz4' is none of"):
-        mc.open(URL, "wb", compression="lz4")
+    raises(mc.OptionError, mc.open, URL, "wb", compression="lz4", match="'lz4' is none of")
 
 
 def _raises(wrap: Callable[[Any], Any]) -> None:
@@ -126,8 +132,7 @@ def test_one_file_is_not_published_by_an_exception(
     except KeyError:
         with mc.open(URL, "wb") as file:
             file.write(b"old")
-    with pytest.raises(KeyError):
-        fails(wrap)
+    raises(KeyError, fails, wrap)
     assert s3.keys() == ("t/a.csv",)
     assert visible(s3) == {"t/a.csv": b"old"}
     assert not s3.open_uploads()
@@ -160,8 +165,7 @@ def test_a_close_that_fails_never_counts_as_published(s3: MemoryStore) -> None:
     denied = mc.PermissionDenied("you may not", code="AccessDenied", status=403)
     with refusing(s3, "*", denied):
         for _ in range(2):
-            with pytest.raises(mc.UploadFailed, match="you may not"):
-                file.close()
+            raises(mc.UploadFailed, file.close, match="you may not")
     assert visible(s3) == {}
 
 
@@ -186,6 +190,5 @@ def test_a_cut_write_publishes_no_file(s3: MemoryStore, monkeypatch: pytest.Monk
         patched.setattr(file._file, "write", cut)  # type: ignore[attr-defined]
         file.write(b"1")
     for call in (lambda: file.write(b"2"), file.close, file.close):
-        with pytest.raises(mc.UploadFailed, match="what it has interrupted"):
-            call()
+        raises(mc.UploadFailed, call, match="what it has interrupted")
     assert s3.keys() == ()

@@ -13,7 +13,7 @@ from magic_committer.commit import probe
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
 from magic_committer.options import Track
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, raising, remains, visible, write
+from tests.promises.hands import DEST, raises, raising, remains, visible, write
 
 LONG = "a" * 256
 ELEMENT_TOO_LONG = InvalidRequest("key too long", status=400, code="KeyTooLongError")
@@ -124,8 +124,7 @@ def test_a_key_that_cannot_be_held_is_refused_before_the_decision(
 ) -> None:
     """An older version or Hadoop has opened it: nothing of the job becomes visible or stays."""
     job = written_by_others(monkeypatch)
-    with pytest.raises(mc.CommitRefused, match="cannot hold"):
-        job.commit()
+    raises(mc.CommitRefused, job.commit, match="cannot hold")
     assert remains(files)[:2] == ({}, [])
 
 
@@ -136,8 +135,7 @@ def test_a_job_that_was_decided_with_such_a_key_can_be_undone(
     job = written_by_others(monkeypatch)
     with monkeypatch.context() as older:
         older.setattr(probe, "ELEMENT_BYTES_MAX", 10_000)
-        with pytest.raises(mc.CommitIncomplete):
-            job.commit()
+        raises(mc.CommitIncomplete, job.commit)
     assert visible(files) == {"t/short.csv": b"1"}
     assert mc.abort(DEST, job.id, revert=True).outcome == "reverted"
     assert remains(files) == ({}, [], ["_job.json"])
@@ -163,6 +161,5 @@ def test_what_listings_cannot_carry_is_refused(s3: MemoryStore, character: str) 
         lambda: mc.recover(f"s3://bucket/a{character}b", "1"),
         lambda: mc.cleanup(f"s3://bucket/a{character}b"),
     ):
-        with pytest.raises(mc.PathError):
-            ask()
+        raises(mc.PathError, ask)
     assert not s3.requests

@@ -23,6 +23,7 @@ from tests.promises.hands import (
     At,
     control,
     one_file,
+    raises,
     raising,
     record_of,
     refusing,
@@ -106,11 +107,9 @@ def test_who_is_late_leaves_what_became_visible(s3: MemoryStore, late: Any) -> N
             other().commit()
         mc.attach(DEST, "1").commit()
 
-    at = At(s3, PENDING if path else SET, others, after=True)
-    with pytest.raises(mc.JobNotRunning) as told:
-        end()
-    assert at.done
-    assert told.value.outcome == "committed"
+    with At(s3, PENDING if path else SET, others, after=True):
+        told = raises(mc.JobNotRunning, end)
+    assert told.outcome == "committed"
     assert visible(s3) == {"t/a.csv": b"1"}
     assert taken == []
     assert path or remains(s3)[2] == ["_job.json"]
@@ -145,9 +144,7 @@ def test_the_twin_of_a_retried_create_is_told_from_the_completed_upload(s3: Memo
         return None
 
     s3.after = stale
-    with pytest.raises(mc.JobNotRunning) as told_late:
-        task.commit()
-    assert not getattr(told_late.value, "__notes__", [])
+    assert not getattr(raises(mc.JobNotRunning, task.commit), "__notes__", [])
     assert list(visible(s3)) == [known.key]
     assert taken == []
     assert remains(s3)[1] == [known.key + ".bak"]
@@ -176,8 +173,7 @@ def test_a_file_closed_after_its_attempt_ended_says_so(s3: MemoryStore, ended: s
     late = by_path("late.csv")
     committed = ended == "committed"
     other().commit() if committed else other().abort()
-    with pytest.raises(mc.TaskFailed, match="not part of it" if committed else ended):
-        late.close()
+    raises(mc.TaskFailed, late.close, match="not part of it" if committed else ended)
     assert remains(s3)[1] == ["t/early.csv"] * committed
     assert not [key for key in control(s3) if "late.csv" in key]
     assert job.commit(expect=int(committed)).files == committed
@@ -198,10 +194,8 @@ def test_a_file_closed_too_late_says_so_where_the_job_ends_between_its_two_looks
         saved = any(key.endswith("late.csv.pending") for key in s3.keys())
         return saved and request.verb in ("get", "head")
 
-    ends = At(s3, is_a_look, job.commit, after=True)
-    with pytest.raises(mc.TaskFailed, match="not part of it"):
-        late.close()
-    assert ends.done
+    with At(s3, is_a_look, job.commit, after=True):
+        raises(mc.TaskFailed, late.close, match="not part of it")
     assert remains(s3)[:2] == ({"t/early.csv": b"1"}, [])
 
 
@@ -209,9 +203,8 @@ def test_a_file_that_the_commit_found_in_time_is_part_of_it(s3: MemoryStore) -> 
     """I2: committed between its `.pending` and its look, it is published."""
     job = mc.start(DEST, job_id="1")
     file = by_path()
-    at = At(s3, PENDING, other().commit, after=True)
-    file.close()
-    assert at.done
+    with At(s3, PENDING, other().commit, after=True):
+        file.close()
     assert job.commit().files == 1
     assert visible(s3) == {"t/x.csv": b"1"}
 
@@ -222,8 +215,7 @@ def test_a_task_that_was_pickled_looks_too(s3: MemoryStore) -> None:
     file = task.open("a.csv")
     file.write(b"1")
     pickle.loads(pickle.dumps(task)).commit()
-    with pytest.raises(mc.TaskFailed, match="not part of it"):
-        file.close()
+    raises(mc.TaskFailed, file.close, match="not part of it")
     assert s3.open_uploads() == ()
 
 
@@ -279,8 +271,7 @@ def test_an_aborter_that_slept_through_its_job_takes_nothing(s3: MemoryStore, fe
 
     at = At(s3, SET, others)
     if fence == "lost":
-        with pytest.raises(Unanswered):
-            task.abort()
+        raises(Unanswered, task.abort)
         s3.before = None
     task.abort()
     assert at.done
@@ -342,13 +333,11 @@ def test_a_file_whose_pending_was_not_answered_is_published_or_given_up(
         s3.after = lost
     else:
         s3.before = lambda request: (lost(request), claims(request))
-    with pytest.raises(type(error)):
-        file.close()
+    raises(type(error), file.close)
     s3.before = s3.after = None
     assert len(s3.open_uploads()) == (then != "claimed")
     if then == "claimed":
-        with pytest.raises(mc.TaskFailed, match="aborted"):
-            other().commit()
+        raises(mc.TaskFailed, other().commit, match="aborted")
     if then == "unknown":
         job.abort()
     else:
@@ -393,8 +382,7 @@ def test_of_the_uploads_at_a_late_attempts_key_only_its_twin_goes(
     (key,) = set(remains(s3)[1])
     mc.abort(DEST, job.id)
     landed = s3.start_upload(key + suffix)  # after the sweep
-    with pytest.raises(mc.JobNotRunning):
-        task.commit()
+    raises(mc.JobNotRunning, task.commit)
     assert (landed in open_ids(s3)) is not goes
 
 
@@ -409,8 +397,7 @@ def test_a_late_twin_leaves_the_upload_that_the_plan_names(s3: MemoryStore) -> N
     s3.after = None
     with refusing(s3, "complete_upload", mc.StoreError), pytest.raises(mc.CommitIncomplete):
         job.commit([first.result])
-    with pytest.raises(mc.JobNotRunning):
-        second.commit()
+    raises(mc.JobNotRunning, second.commit)
     assert mc.recover(DEST, job.id).outcome == "committed"
     assert list(visible(s3).values()) == [b"1"]
 

@@ -14,7 +14,7 @@ from examples import local_disk
 from magic_committer.file_trees.disk import LocalTree
 from magic_committer.testing import PatientClock
 from tests.destinations import OnDisk
-from tests.promises.hands import write
+from tests.promises.hands import raises, write
 from tests.tree_store import Calls, before, check, lay_out, recover, run_job, served
 
 
@@ -37,8 +37,7 @@ def test_a_task_whose_machine_does_not_share_the_directory_is_told(tmp_path: Pat
     """As an executor of a cluster finds it: it writes nothing, and the error names the reason."""
     job = mc.start((tmp_path / "shared").as_uri())
     (tmp_path / "shared").rename(tmp_path / "elsewhere")
-    with pytest.raises(mc.JobNotRunning, match="does not share file:///"):
-        job.task("0").open("a.csv")
+    raises(mc.JobNotRunning, job.task("0").open, "a.csv", match="does not share file:///")
     assert not (tmp_path / "shared").exists()
 
 
@@ -50,19 +49,6 @@ def test_a_look_makes_nothing(tmp_path: Path) -> None:
         with pytest.raises(mc.PathError, match="on a file system: there are no jobs of Hadoop's"):
             mc.adopt(dest, "job")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_record_that_cannot_be_read_names_the_way_on(tmp_path: Path) -> None:
-    """A replacing job does not start beside it; what to do about it can be pasted."""
-    dest = tmp_path.as_uri()
-    other = mc.start(dest)
-    next(tmp_path.rglob("_job.json")).write_bytes(b"{}")
-    with pytest.raises(mc.FormatError) as caught:
-        mc.start(dest, mode="overwrite")
-    (remedy,) = caught.value.remedies
-    assert (remedy.call, remedy.job_id) == ("force_abort", other.id)
-    assert mc.force_abort(dest, other.id, dead_after=0).found == "unreadable"
-    mc.start(dest, mode="overwrite").abort()
 
 
 COMMITTERS = pytest.mark.parametrize("committer", ["magic", "manifest"])
@@ -112,7 +98,6 @@ def test_a_mount_in_a_file_s_way_is_refused_before_the_decision(
         return "another" if path == "p=1" else mount_of(tree, path)
 
     monkeypatch.setattr(LocalTree, "mount_of", mounted)
-    with pytest.raises(mc.MagicError, match="is mounted from elsewhere"):
-        job.commit()
+    raises(mc.MagicError, job.commit, match="is mounted from elsewhere")
     assert there.data() == {}
     assert job.state == "closed" or job.abort()

@@ -19,6 +19,7 @@ from magic_committer.committers.manifest.files import TreeFile
 from magic_committer.errors import InvalidRequest
 from magic_committer.stores.urls import tree_url
 from tests.nightly import most
+from tests.promises.hands import raises
 from tests.tree_jobs import Killed, Watched, World, die, opened, put, write
 
 OLD = {"dt=1/old.csv": b"old", "same.csv": b"before"}
@@ -126,11 +127,9 @@ def test_an_attempt_is_too_late_when_its_job_has_ended() -> None:
     attempt = job.attempt("1")
     put(attempt, {"a": b"1"})
     world.again(job).abort_job()
-    with pytest.raises(mc.JobNotRunning):
-        attempt.commit()
+    raises(mc.JobNotRunning, attempt.commit)
     attempt.abort()
-    with pytest.raises(mc.JobNotRunning):
-        opened(job.attempt("2"), "a")
+    raises(mc.JobNotRunning, opened, job.attempt("2"), "a")
     assert world.data() == {}
     assert not (world.root / "_temporary").exists()
 
@@ -166,8 +165,7 @@ def test_a_committed_attempt_is_not_undone() -> None:
     attempt = job.attempt("1")
     put(attempt, {"a": b"1"})
     attempt.commit()
-    with pytest.raises(mc.TaskFailed):
-        attempt.abort()
+    raises(mc.TaskFailed, attempt.abort)
     job.commit_job()
     assert world.data() == {"a": b"1"}
 
@@ -179,8 +177,7 @@ def test_an_attempt_is_not_told_committed_by_the_manifest_of_another() -> None:
     put(first, {"a": b""})
     put(second, {"b": b""})
     first.commit()
-    with pytest.raises(mc.TaskFailed):
-        second.commit()
+    raises(mc.TaskFailed, second.commit)
 
 
 def test_an_attempt_that_has_lost_a_closed_file_does_not_commit() -> None:
@@ -189,8 +186,7 @@ def test_an_attempt_that_has_lost_a_closed_file_does_not_commit() -> None:
     attempt = world.start().attempt("1")
     put(attempt, {"a": b"", "b": b""})
     (world.root / attempt._root / "a").unlink()
-    with pytest.raises(mc.TaskFailed, match="is gone"):
-        attempt.commit()
+    raises(mc.TaskFailed, attempt.commit, match="is gone")
 
 
 def test_a_write_that_was_interrupted_is_not_done_twice() -> None:
@@ -203,12 +199,9 @@ def test_a_write_that_was_interrupted_is_not_done_twice() -> None:
 
     file = TreeFile(Interrupted(), "file:///t/a", drop=lambda: None, may_close=lambda: None)
     file.write(b"once")
-    with pytest.raises(KeyboardInterrupt):
-        file.flush()
-    with pytest.raises(mc.UploadFailed, match="interrupted"):
-        file.write(b"more")
-    with pytest.raises(mc.UploadFailed, match="interrupted"):
-        file.close()
+    raises(KeyboardInterrupt, file.flush)
+    raises(mc.UploadFailed, file.write, b"more", match="interrupted")
+    raises(mc.UploadFailed, file.close, match="interrupted")
 
 
 def test_what_a_manifest_names_lasts_before_it() -> None:
@@ -257,8 +250,7 @@ def test_two_files_of_one_place_are_refused(
         world.put(name, data)
     job = world.start()
     results = [write(job, str(number), files) for number, files in enumerate(tasks)]
-    with pytest.raises(mc.CommitRefused):
-        job.commit_job(results)
+    raises(mc.CommitRefused, job.commit_job, results)
     assert (world.data(), world.control()) == (there, [])
 
 
@@ -279,8 +271,7 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
     else:
         manifest = world.root / result.key
         manifest.write_bytes(manifest.read_bytes() + b" ")
-    with pytest.raises(mc.CommitRefused):
-        job.commit_job([result])
+    raises(mc.CommitRefused, job.commit_job, [result])
     assert world.data() == {}
 
 
@@ -290,8 +281,7 @@ def test_what_a_task_has_left_must_be_there_and_the_same(what: str) -> None:
 def killed_at_its_first_file(world: World, job: ManifestCommitter) -> None:
     """Commit a job whose driver dies before its first file is visible."""
     watched = Watched(world.store, on=lambda verb, _: verb == "complete_upload", before=die)
-    with pytest.raises(Killed):
-        world.again(job, watched).commit_job()
+    raises(Killed, world.again(job, watched).commit_job)
 
 
 def names(directory: Path) -> list[str]:
@@ -333,8 +323,7 @@ def test_no_task_writes_below_a_link(tmp_path: Path) -> None:
     world.put("x", b"1")
     (tmp_path / "elsewhere").mkdir()
     (world.root / "_temporary").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(InvalidRequest, match="is a link"):
-        write(world.start(), "1", {"a": b"1"})
+    raises(InvalidRequest, write, world.start(), "1", {"a": b"1"}, match="is a link")
     assert names(tmp_path / "elsewhere") == []
     (world.root / "_temporary").unlink()
     world.root.rename(tmp_path / "moved")
@@ -391,8 +380,7 @@ def test_a_destination_that_is_a_file_is_told(tmp_path: Path) -> None:
     """The error says what is there, and the file stays."""
     (tmp_path / "t").write_text("precious")
     for dest in ("t", "t/u"):
-        with pytest.raises(mc.StoreError, match=r"file|Not a directory"):
-            mc.start(f"file://{tmp_path}/{dest}")
+        raises(mc.StoreError, mc.start, f"file://{tmp_path}/{dest}", match=r"file|Not a directory")
     assert (tmp_path / "t").read_text() == "precious"
 
 
@@ -422,8 +410,7 @@ def test_a_cleanup_removes_what_a_killed_late_attempt_left() -> None:
 )
 def test_a_url_never_names_another_directory(url: str) -> None:
     """What a URL cannot hold is refused. A path gets the URL to paste."""
-    with pytest.raises(mc.PathError):
-        tree_url(url)
+    raises(mc.PathError, tree_url, url)
     assert tree_url(Path("/data/t#1?\tü").as_uri()) == "file:///data/t%231%3F%09%C3%BC/"
     with pytest.raises(mc.PathError, match=r"Write 'file:///data/t', or 's3://bucket/path'"):
         mc.write("/data/t")

@@ -21,7 +21,7 @@ from magic_committer.hadoop.formats import SUCCESS_BYTES_MAX, new_success
 from magic_committer.protocol.record import USUAL_TERMS, JobRecord, ObjectRef, State
 from magic_committer.stores.memory import MemoryStore
 from magic_committer.testing import PatientClock
-from tests.promises.hands import DEST, At, fitting, job_of, noted, raising, refusing
+from tests.promises.hands import DEST, At, fitting, job_of, noted, raises, raising, refusing
 from tests.promises.machine import Machine
 
 MARKER = "t/_SUCCESS"
@@ -204,9 +204,7 @@ def test_a_marker_that_may_not_be_written_is_accepted_by_its_key(s3: MemoryStore
     s3.put_object(MARKER, b"")
     job = job_of({"a.csv": b"a"}, mode="replace")
     s3.before = raising(PUT, mc.PermissionDenied)
-    with pytest.raises(mc.CommitIncomplete) as raised:
-        job.commit()
-    assert raised.value.outstanding == (MARKER,)
+    assert raises(mc.CommitIncomplete, job.commit).outstanding == (MARKER,)
     recovery = mc.recover(DEST, job.id, dead_after=0, accept=[MARKER])
     assert (recovery.outcome, recovery.state) == ("committed", "closed")
     assert recovery.report is not None

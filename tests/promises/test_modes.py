@@ -27,6 +27,7 @@ from tests.promises.hands import (
     At,
     control,
     job_of,
+    raises,
     raising,
     refusing,
     remains,
@@ -121,11 +122,10 @@ def test_what_a_neighbour_has_written_since_stays(s3: MemoryStore, when: str) ->
         s3.put_object("t/dt=2/a.csv", b"theirs")
         s3.put_object("t/added.csv", b"theirs")
 
-    at = At(
+    with At(
         s3, "put *_plan-*" if planned else "get t/_SUCCESS*", neighbour, after=True, nth=2 - planned
-    )
-    job.commit()
-    assert at.done
+    ):
+        job.commit()
     assert s3.body("t/added.csv") == b"theirs"
     assert not planned or s3.body("t/dt=2/a.csv") == b"theirs"
 
@@ -134,8 +134,7 @@ def test_a_foreign_file_in_the_way_of_a_fail_job_undoes_it(s3: MemoryStore) -> N
     """What appears after the last look is not overwritten, and nothing of the job stays."""
     job = job_of(THREE, mode="fail")
     At(s3, "put *_plan-*", lambda: s3.put_object("t/b.csv", b"theirs"))
-    with pytest.raises(mc.DestinationExists, match=r"b\.csv"):
-        job.commit()
+    raises(mc.DestinationExists, job.commit, match=r"b\.csv")
     assert remains(s3) == ({"t/b.csv": b"theirs"}, [], ["_job.json"])
     assert (job.outcome, job.state) == ("reverted", "closed")
     assert job.abort().outcome == "reverted"
@@ -157,8 +156,7 @@ def test_an_undoing_that_crashed_anywhere_is_finished_by_anyone() -> None:
         s3.before = s3.after = None
         found = mc.attach(DEST, job.id)
         if found.state == "committing":
-            with pytest.raises(mc.DestinationExists):
-                found.commit()
+            raises(mc.DestinationExists, found.commit)
         elif found.state != "closed":
             found.abort()
         assert remains(s3) in [(files, [], ["_job.json"]) for files in ({"t/b.csv": b"theirs"}, {})]
@@ -170,13 +168,10 @@ def test_a_committing_job_is_reverted_on_the_operators_word(s3: MemoryStore) -> 
     with refusing(s3, "complete_upload t/c.csv", Unanswered), pytest.raises(mc.CommitIncomplete):
         job.commit()
     s3.put_object("t/b.csv", b"theirs")
-    with pytest.raises(mc.JobNotRunning):
-        job.abort()
+    raises(mc.JobNotRunning, job.abort)
     assert job._committer().abort_job(revert=True).outcome == "reverted"
     assert remains(s3)[:2] == ({"t/b.csv": b"theirs"}, [])
-    with pytest.raises(mc.JobNotRunning) as raised:
-        job.commit()
-    assert raised.value.outcome == "reverted"
+    assert raises(mc.JobNotRunning, job.commit).outcome == "reverted"
 
 
 def test_a_completed_job_is_not_reverted(s3: MemoryStore) -> None:
@@ -197,8 +192,7 @@ def test_a_completed_job_is_not_reverted(s3: MemoryStore) -> None:
 def test_excluding_jobs_exclude_each_other(s3: MemoryStore, mode: Mode, other: Mode) -> None:
     """Of two excluding jobs the second is refused, whole directory or by partition."""
     first = mc.start(DEST, mode=other)
-    with pytest.raises(mc.ConflictingJob, match=first.id):
-        mc.start(DEST, mode=mode)
+    raises(mc.ConflictingJob, mc.start, DEST, mode=mode, match=first.id)
     first.abort()
     mc.start(DEST, mode=mode).abort()
 
@@ -211,8 +205,7 @@ def test_jobs_on_different_partitions_run_beside_each_other(s3: MemoryStore) -> 
     )
 
     def three_tries() -> None:
-        with pytest.raises(mc.ConflictingJob):
-            three.commit()
+        raises(mc.ConflictingJob, three.commit)
 
     at = At(s3, "put *_plan-*", three_tries, after=True)
     one.commit()
@@ -272,8 +265,7 @@ def test_fail_stops_at_the_first_data_that_it_sees(s3: MemoryStore) -> None:
         s3.put_object(f"t/{number:04}.csv", b"")
     mc.start("s3://bucket/empty", mode="fail").abort()
     s3.requests.clear()
-    with pytest.raises(mc.DestinationExists):
-        mc.start(DEST, mode="fail")
+    raises(mc.DestinationExists, mc.start, DEST, mode="fail")
     assert s3.requests["list"] <= 3
 
 
