@@ -312,7 +312,7 @@ def test_two_cleanups_at_once_do_no_harm() -> None:
             machine.job("running", job_id="r")
             machine.later(2 * DAY)
             second: list[mc.CleanupReport] = []
-            at = At(s3, "*", lambda to=second: to.append(mc.cleanup(DEST)), nth=number)
+            at = At(s3, "*", lambda: second.append(mc.cleanup(DEST)), nth=number)  # noqa: B023
             reports = [mc.cleanup(DEST), *second]
             s3.before = None
             assert [report.errors for report in reports] == [()] * (1 + at.done)

@@ -34,7 +34,6 @@ UNDONE = {
     "reverting": "reverted",
     "reverted": "reverted",
 }
-NOTHING = ({}, [], [])
 
 
 def uuid_of(job: mc.Job) -> str:
@@ -110,19 +109,22 @@ def test_without_a_plan_it_is_undone_by_what_tasks_left(machine: Machine, state:
     given = mc.force_abort(DEST, job.id)
     assert (given.state, given.outcome, given.visible) == ("absent", "", ())
     assert given.deleted + given.aborted >= 2
-    assert remains(machine.s3) == NOTHING
+    assert remains(machine.s3) == ({}, [], [])
 
 
-def test_what_cannot_be_deleted_or_aborted_is_told_by_name(machine: Machine) -> None:
+@pytest.mark.parametrize("state", ["committing", "running"])
+def test_what_cannot_be_deleted_or_aborted_is_told_by_name(machine: Machine, state: str) -> None:
     """The job's sweep would never end: the file and the upload stay, and are named."""
     s3 = machine.s3
-    job = machine.job("committing")
-    (upload,) = s3.open_uploads("t/2.csv")
-    s3.before = raising("delete_one|abort_upload t/[12].csv", PermissionDenied)
+    job = machine.job(state)
+    upload = s3.open_uploads("t/2.csv")[0].upload_id
+    protected = (("delete_one", "t/1.csv"), ("abort_upload", "t/2.csv"))
+    s3.before = raising(lambda r: (r.verb, r.key) in protected, PermissionDenied)
     given = mc.force_abort(DEST, job.id)
-    assert (given.state, given.visible, given.visible_files) == ("absent", ("t/1.csv",), 1)
-    assert [line.split(":")[0] for line in given.left_open] == [f"t/2.csv {upload.upload_id}"]
-    assert remains(s3) == ({"t/1.csv": b"1"}, ["t/2.csv"], [])
+    stays = {"t/1.csv": b"1"} if state == "committing" else {}
+    assert (given.state, given.visible, given.visible_files) == ("absent", tuple(stays), len(stays))
+    assert [line.split(":")[0] for line in given.left_open] == [f"t/2.csv {upload}"]
+    assert remains(s3) == (stays, ["t/2.csv"], [])
 
 
 @pytest.mark.parametrize("refused", [1, 99])

@@ -1,10 +1,13 @@
-"""The public handles: what they take, what they refuse, and that they travel."""
+"""The public handles: what they take, what they refuse, and that they travel: as a pickle and as
+JSON, whole, and without a secret."""
 
 from __future__ import annotations
 
 import json
 import logging
 import pickle
+from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -27,6 +30,24 @@ from tests.promises.hands import (
 )
 
 PATH = "s3a://bucket/t/__magic_job-1/job-1/00/tasks/a_0/__base/dt=1/x.csv"
+
+
+SECRETS = mc.S3Options(
+    endpoint_url="http://user:hunter1@minio:9000",
+    region="eu-west-1",
+    access_key="AKIAHUNTER2",
+    secret_key="hunter3",
+    session_token="hunter4",
+    encryption="SSE-C",
+    sse_customer_key=b"hunter5!" * 4,
+    tags=(("team", "data"),),
+)
+
+
+def sent(job: mc.Job) -> dict[str, Any]:
+    """A job's dict, after a way through JSON."""
+    values: dict[str, Any] = json.loads(json.dumps(job.to_dict()))
+    return values
 
 
 def test_open_magic_names_the_call_that_starts_the_job(s3: MemoryStore) -> None:
@@ -115,16 +136,20 @@ def test_a_misspelt_term_is_refused_before_any_request(s3: MemoryStore, wrong: A
     assert not s3.requests
 
 
-def test_handles_and_results_travel(s3: MemoryStore) -> None:
-    """A job pickles without client, lock or secret; a result is plain JSON both ways."""
-    job = mc.start(DEST, s3=mc.S3Options(access_key="AKIASENTINEL", secret_key="SENTINEL"))
-    travelled = pickle.dumps(job)
-    assert b"SENTINEL" not in travelled
-    copy = pickle.loads(travelled)
-    result = committed_task(copy, "1", {"a.csv": b"1"})
+@pytest.mark.parametrize(
+    "way",
+    [lambda job: pickle.loads(pickle.dumps(job)), lambda job: mc.Job.from_dict(sent(job))],
+    ids=["pickle", "JSON"],
+)
+def test_handles_and_results_travel(s3: MemoryStore, way: Callable[[mc.Job], mc.Job]) -> None:
+    """Start here, task there, commit elsewhere: a job travels whole, and a result is plain JSON."""
+    job = mc.start(DEST, mode="overwrite", job_id="1")
+    result = committed_task(way(job), "1", {"a.csv": b"1"})
     result = mc.TaskCommit.from_dict(json.loads(json.dumps(result.to_dict())))
-    assert job.commit([pickle.loads(pickle.dumps(result))]).files == 1
-    assert json.loads(json.dumps(job.report.to_dict()))["files"] == 1
+    copy = way(job)
+    report = copy.commit([pickle.loads(pickle.dumps(result))], expect=["1"])
+    assert json.loads(json.dumps(report.to_dict()))["files"] == 1
+    assert visible(s3) == {"t/a.csv": b"1"}
 
 
 @pytest.mark.parametrize(
@@ -224,3 +249,97 @@ def test_large_files_of_many_parts_come_out_byte_for_byte(buffer: str, checksum:
             for start in range(0, len(body), 1_000_003):
                 f.write(body[start : start + 1_000_003])
         assert s3.body("t/a.bin") == body
+
+
+# As JSON ------------------------------------------------------------------------------------------
+
+
+def test_a_copy_says_what_the_job_says(s3: MemoryStore) -> None:
+    """Names, terms, options, state and outcome arrive; and a second way changes nothing."""
+    options = mc.Options(block_bytes=6 * 1024**2, checksum="CRC32C")
+    job = mc.start(DEST, track="memory", accept="results", options=options, s3=SECRETS)
+    copy = mc.Job.from_dict(sent(job))
+    assert (copy.id, copy.uuid, copy.dest, copy.track) == (job.id, job.uuid, job.dest, "memory")
+    assert (copy.state, copy.outcome) == ("running", "")
+    assert (copy._options, copy._started.terms) == (options, job._started.terms)
+    assert (copy._s3.region, copy._s3.tags) == ("eu-west-1", (("team", "data"),))
+    assert copy.to_dict() == job.to_dict()
+    job.abort()
+    assert mc.Job.from_dict(sent(job)).outcome == "aborted"
+
+
+def test_no_secret_is_in_it(s3: MemoryStore) -> None:
+    """``from_dict(..., s3=...)`` gives them where it arrives, and is not in the dict."""
+    job = mc.start(DEST, s3=SECRETS)
+    text = json.dumps(job.to_dict())
+    assert "hunter" not in text.lower()
+    assert b"hunter" not in pickle.dumps(job).lower()
+    assert "http://minio:9000" in text
+    copy = mc.Job.from_dict(sent(mc.start(DEST)), s3=SECRETS)
+    assert copy._s3 is SECRETS
+    assert "hunter" not in json.dumps(copy.to_dict()).lower()
+
+
+def test_a_job_of_write_does_not_travel(s3: MemoryStore) -> None:
+    """Its files are in one process, which alone may delete the record (I10)."""
+    with mc.write(DEST) as writing, pytest.raises(mc.MagicError, match="does not travel"):
+        writing.job.to_dict()
+    assert mc.Job.from_dict(sent(writing.job)).outcome == "committed"
+    assert mc.Job.from_dict(sent(mc.start(DEST))).commit(expect=0).state == "closed"
+
+
+DROP = object()
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "told"),
+    [
+        ("version", 2, "is 2, this library knows 1"),
+        ("uuid", DROP, "is missing"),
+        ("uuid", "x", "32 hexadecimal digits"),
+        ("id", "a/b", "cannot be part of a key"),
+        ("dest", "s3://bucket/t", "not as a job writes it"),
+        ("dest", "ftp://t", "not an S3 URL"),
+        ("state", "walking", "does not know"),
+        ("outcome", "done", "does not know"),
+        ("given_id", 1, "expected true or false"),
+        ("adopted", "elsewhere", "adopted"),
+        ("newer", 1, "unknown"),
+        ("undisturbed", True, "unknown"),
+        ("terms.mode", "overwrite", "terms.mode"),
+        ("terms.mark_success", "no", "expected true or false"),
+        ("options.block_bytes", 1, "not between"),
+        ("options.commit_threads", True, "expected a whole number"),
+        ("options.newer", 1, "unknown"),
+        ("s3.region", 5, "expected a string or null"),
+        ("s3.tags", "team", "expected a list"),
+        ("s3.endpoint_url", ["http://user:hunter2@host"], "is a list, expected"),
+        ("id", "\ud800", "is no JSON"),
+        ("options", mc.Options(), "is no JSON"),
+        ("s3", MappingProxyType({"secret_key": "hunter2"}), "is no JSON"),
+        ("s3.secret_key", "hunter3", "a secret does not travel"),
+    ],
+)
+def test_a_bad_dict_names_its_field(s3: MemoryStore, path: str, value: object, told: str) -> None:
+    """Nothing is guessed, nothing is sent, and no value of a secret is shown."""
+    values = sent(mc.start(DEST))
+    s3.requests.clear()
+    where = values
+    *above, last = path.split(".")
+    for name in above:
+        where = where[name]
+    if value is DROP:
+        del where[last]
+    else:
+        where[last] = value
+    raised = raises(mc.FormatError, mc.Job.from_dict, values, match=told)
+    assert path.split(".")[0] in raised.field or told == "is no JSON"
+    assert "hunter" not in str(raised)
+    assert not s3.requests
+
+
+@pytest.mark.parametrize("wrong", ["{}", b"{}", None, [], 1])
+def test_what_is_no_dict_is_a_type_error(s3: MemoryStore, wrong: Any) -> None:
+    """JSON that was not read, or another value: the message says what it got."""
+    for cls in (mc.Job, mc.TaskCommit):
+        raises(TypeError, cls.from_dict, wrong, match=f"takes a dict, not {type(wrong).__name__}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import orjson
 import pytest
 
 import magic_committer as mc
@@ -11,9 +12,10 @@ from magic_committer._runtime import Runtime
 from magic_committer.commit.revert import delete_if_same
 from magic_committer.errors import InvalidRequest, PermissionDenied, StoreError
 from magic_committer.options import Mode
+from magic_committer.protocol.plan import Plan
 from magic_committer.stores.base import same_time
 from magic_committer.stores.memory import MemoryStore, Request
-from tests.promises.hands import DEST, At, job_of, raising, visible
+from tests.promises.hands import DEST, At, job_of, raises, raising, visible
 from tests.promises.machine import DAY, Machine
 
 
@@ -43,6 +45,14 @@ def test_a_paused_append_leaves_the_marker_of_a_later_job(machine: Machine) -> N
     report = job.commit()
     assert s3.body("t/_SUCCESS") == b""
     assert any("later" in warning for warning in report.warnings)
+
+
+@pytest.mark.parametrize("row", [["k"], ["k", "e", "5"], ["k", "e", True], ["k", "e", 1.0, 2], 5])
+def test_a_row_of_a_plan_of_another_shape_is_refused(row: object) -> None:
+    """A plan that cannot be trusted is not executed."""
+    document = orjson.loads(Plan("j", "u", "n", 0, 0, ()).encode())
+    damaged = orjson.dumps({**document, "deletes": [row]})
+    raises(mc.FormatError, Plan.decode, damaged, "plan", match="deletes")
 
 
 @pytest.mark.parametrize(
