@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import magic_committer as mc
 from magic_committer.errors import InvalidRequest, PermissionDenied, Unanswered
@@ -11,7 +12,16 @@ from magic_committer.options import Mode
 from magic_committer.protocol.record import JOB_METADATA
 from magic_committer.stores.memory import MemoryStore
 from tests.hadoops import HadoopJob, complete, leave_job
-from tests.promises.hands import DEST, control, dies_at, job_of, raising, record_of, visible
+from tests.promises.hands import (
+    DEST,
+    control,
+    job_of,
+    raises,
+    raising,
+    record_of,
+    refusing,
+    visible,
+)
 from tests.promises.machine import HOUR, Machine
 
 Step = Callable[[], object]
@@ -21,6 +31,8 @@ End = Callable[[MemoryStore, object], None]
 BOTH = ("t/1.csv", "t/2.csv")
 MANY = tuple(f"t/{number:02}.csv" for number in range(25))
 """More keys than a line names."""
+MAGIC = f"{DEST}/__magic_job-7/job-7/00/tasks/a/__base/x.csv"
+"""A path of a job that is not started."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +128,6 @@ def drop(s3: MemoryStore, *keys: str) -> None:
         s3.drop_upload(s3.open_uploads(key)[0].upload_id)
 
 
-def young(machine: Machine) -> Step:
-    """A running job of which something changed lately."""
-    running = machine.job("running")
-    return lambda: mc.recover(DEST, running.id)
-
-
 def rival(machine: Machine) -> Step:
     """Another job lives, or looks so."""
     job("1.csv", mode="replace")
@@ -139,7 +145,8 @@ def lost(machine: Machine) -> Step:
 def many_lost(machine: Machine) -> Step:
     """A decided job has lost more uploads than a line names."""
     decided = job(*(key[2:] for key in MANY))
-    dies_at(machine.s3, "complete_upload", decided.commit)
+    with refusing(machine.s3, "complete_upload", DENIED):
+        raises(mc.CommitIncomplete, decided.commit)
 
     def step() -> object:
         drop(machine.s3, *MANY)
@@ -176,12 +183,6 @@ def many_outstanding(machine: Machine) -> Step:
     return on_a_store_that(machine, "delete_one *.csv", DENIED, then)
 
 
-def abort_of_decided(machine: Machine) -> Step:
-    """A job that is committing is not aborted unasked."""
-    decided = machine.job("committing")
-    return lambda: mc.abort(DEST, decided.id)
-
-
 def half_undone(machine: Machine) -> Step:
     """A job that is being undone is not undone yet."""
     decided = machine.job("committing")
@@ -189,39 +190,11 @@ def half_undone(machine: Machine) -> Step:
     return on_a_store_that(machine, "delete_one *1.csv", DENIED, then)
 
 
-def unclear(machine: Machine) -> Step:
-    """The decision gets no clear answer."""
-    return on_a_store_that(machine, "put *_job.json", SILENT, job("1.csv").commit)
-
-
-def no_task(machine: Machine) -> Step:
-    """A job without any task is committed."""
-    return mc.start(DEST).commit
-
-
-def no_result(machine: Machine) -> Step:
-    """The list of results is empty."""
-    begun = mc.start(DEST, accept="results")
-    return lambda: begun.commit([])
-
-
-def task_missing(machine: Machine) -> Step:
-    """One task of two has committed."""
-    begun = job("1.csv")
-    return lambda: begun.commit(expect=2)
-
-
 def nobodys_set(machine: Machine) -> Step:
     """A pendingset says nowhere whose it is."""
     begun = job("1.csv")
     machine.s3.put_object(f"t/__magic_job-{begun.id}/job-{begun.id}/00/x.pendingset", b"{}")
     return begun.commit
-
-
-def magic_path(machine: Machine) -> Step:
-    """A magic path names a job that is not started."""
-    path = f"{DEST}/__magic_job-7/job-7/00/tasks/a/__base/x.csv"
-    return lambda: mc.open_magic(path)
 
 
 def record_gone(machine: Machine) -> Step:
@@ -248,12 +221,6 @@ def nothing_to_give_up(machine: Machine) -> Step:
 def hadoops(machine: Machine) -> HadoopJob:
     """A job whose JVM is dead."""
     return leave_job(machine.s3, "3.5.0")
-
-
-def young_hadoops(machine: Machine) -> Step:
-    """What its JVM sent last may still land."""
-    hadoops(machine)
-    return lambda: mc.adopt(DEST, "hadoops")
 
 
 def adopted_twice(machine: Machine) -> Step:
@@ -303,7 +270,7 @@ def unreadable_rival(machine: Machine) -> Step:
 HADOOPS = ("t/part-00000.txt", "t/part-00001.txt", "t/sub/part-00000-b.txt")
 
 SITUATIONS = {
-    "young": Situation(young, (NONE,)),
+    "young": Situation(lambda m: partial(mc.recover, DEST, m.job("running").id), (NONE,)),
     "rival": Situation(rival, (NONE,)),
     "lost": Situation(lost, (shows("t/1.csv"), NONE)),
     "many lost": Situation(many_lost, (NONE, NONE)),
@@ -316,19 +283,27 @@ SITUATIONS = {
         outstanding, (as_before, shows("t/1.csv", "t/old.csv")), stays_broken=True
     ),
     "many outstanding": Situation(many_outstanding, (shows("t/new"), shows("t/new"))),
-    "abort of a decided job": Situation(abort_of_decided, (shows(*BOTH), NONE)),
+    "abort of a decided job": Situation(
+        lambda m: partial(mc.abort, DEST, m.job("committing").id), (shows(*BOTH), NONE)
+    ),
     "half undone": Situation(half_undone, (NONE, unchanged)),
-    "unclear": Situation(unclear, (unchanged,)),
-    "no task": Situation(no_task, (NONE, NONE)),
-    "no result": Situation(no_result, (NONE, NONE)),
-    "a task is missing": Situation(task_missing, (NONE,)),
+    "unclear": Situation(
+        lambda m: on_a_store_that(m, "put *_job.json", SILENT, job("1.csv").commit), (unchanged,)
+    ),
+    "no task": Situation(lambda _: mc.start(DEST).commit, (NONE, NONE)),
+    "no result": Situation(
+        lambda _: partial(mc.start(DEST, accept="results").commit, []), (NONE, NONE)
+    ),
+    "a task is missing": Situation(lambda _: partial(job("1.csv").commit, expect=2), (NONE,)),
     "nobody's set": Situation(nobodys_set, (unchanged, NONE)),
-    "magic path": Situation(magic_path, (running,)),
+    "magic path": Situation(lambda _: partial(mc.open_magic, MAGIC), (running,)),
     "record gone": Situation(record_gone, (unchanged,)),
     "unreadable rival": Situation(unreadable_rival, (unchanged,)),
     "young and unreadable": Situation(young_unreadable, (tidy,)),
     "nothing to give up": Situation(nothing_to_give_up, (tidy,), later=2 * HOUR),
-    "young Hadoop job": Situation(young_hadoops, (running,), as_commands=(shows(*HADOOPS),)),
+    "young Hadoop job": Situation(
+        lambda m: partial(mc.adopt, DEST, hadoops(m).id), (running,), as_commands=(shows(*HADOOPS),)
+    ),
     "adopted twice": Situation(adopted_twice, (shows(*HADOOPS), NONE)),
     "adoption unclear": Situation(adoption_unclear, (running,), as_commands=(shows(*HADOOPS),)),
     "half published": Situation(half_published, (shows(*HADOOPS), shows(HADOOPS[0]))),
