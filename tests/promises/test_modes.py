@@ -218,7 +218,8 @@ def test_jobs_on_different_partitions_run_beside_each_other(s3: MemoryStore) -> 
 def test_a_store_without_conditional_deletes_still_replaces(s3: MemoryStore) -> None:
     """HEAD, compare, delete, where the store refuses If-Match on DELETE."""
     s3.put_object("t/old.csv", b"old")
-    s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match, NotSupported)
+    refused = NotSupported("no", status=501, code="NotImplemented")
+    s3.before = raising(lambda r: r.verb == "delete_one" and r.if_match, refused)
     assert run("replace", {"new.csv": b"new"}).outcome == "committed"
     assert visible(s3) == {"t/new.csv": b"new"}
 
